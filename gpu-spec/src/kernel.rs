@@ -1,0 +1,136 @@
+//! [`KernelSpec`]: one kernel instance as data, and [`Kernel`]: the same as a type.
+
+use core::ffi::c_void;
+
+/// Runs one GPU thread of a kernel on the CPU.
+///
+/// `args` points to one pointer per machine parameter, in order, exactly as `cuLaunchKernel` takes them: a
+/// by-value parameter is one machine parameter; a slice or a disjoint view is two, a pointer and a `usize`
+/// length; a raw pointer is one.
+pub type HostEntry = unsafe fn(args: *const *const c_void);
+
+/// One instance of a kernel: what to load, what to pass, and what it may not exceed.
+#[derive(Debug)]
+pub struct KernelSpec {
+    /// The kernel's name as written in the source, for example `axpy`.
+    pub name: &'static str,
+    /// The symbol of this instance in the GPU image, for example `axpy__f32_4_16`.
+    pub symbol: &'static str,
+    /// The package that defines the kernel, for example `gpu-kernels`.
+    pub package: &'static str,
+    /// The type arguments of this instance, in declaration order; empty for a kernel without any.
+    pub types: &'static [TypeArgument],
+    /// The const arguments of this instance, in declaration order.
+    pub consts: &'static [ConstArgument],
+    /// The parameters, as written in the source.
+    pub params: &'static [ParamSpec],
+    /// Limits promised with `launch_bounds`; `None` when the kernel promises nothing.
+    pub launch_bounds: Option<LaunchBounds>,
+    /// The least compute capability that has this kernel, as `10 * major + minor`; 0 means any.
+    pub min_arch: u32,
+    /// Whether the kernel is a safe function.
+    pub is_safe: bool,
+    /// The entry that the emulated device calls.
+    pub entry: HostEntry,
+}
+
+impl KernelSpec {
+    /// The type argument of parameter `parameter`, for example `"T"`, by its short name (`"f32"`).
+    pub fn type_argument(&self, parameter: &str) -> Option<&'static str> {
+        self.types.iter().find(|t| t.parameter == parameter).map(|t| t.name)
+    }
+
+    /// The value of const parameter `parameter`, for example `"ITEMS"`.
+    pub fn const_argument(&self, parameter: &str) -> Option<i64> {
+        self.consts.iter().find(|c| c.parameter == parameter).map(|c| c.value)
+    }
+}
+
+/// `T = f32` of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TypeArgument {
+    /// The parameter's name.
+    pub parameter: &'static str,
+    /// The last segment of the type's path, for example `f32` or `bf16`.
+    pub name: &'static str,
+}
+
+/// `ITEMS = 4` of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConstArgument {
+    /// The parameter's name.
+    pub parameter: &'static str,
+    /// Its value; booleans are 0 and 1.
+    pub value: i64,
+}
+
+/// One parameter of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParamSpec {
+    /// The parameter's name in the source.
+    pub name: &'static str,
+    /// How it is passed.
+    pub kind: ParamKind,
+    /// The type as written in the source, for messages.
+    pub type_name: &'static str,
+    /// Size in bytes of the value, or of one element behind a slice, view or pointer.
+    pub size: usize,
+    /// Alignment in bytes of the same.
+    pub align: usize,
+}
+
+/// How a parameter is passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamKind {
+    /// `T`: the bytes of the value.
+    Value,
+    /// `&[T]`: a device pointer and a length in elements.
+    Slice,
+    /// A disjoint mutable view: a device pointer and a length in elements.
+    SliceMut,
+    /// `*const T`.
+    Pointer,
+    /// `*mut T`.
+    PointerMut,
+}
+
+impl ParamKind {
+    /// How many machine parameters it takes.
+    pub const fn machine_params(self) -> usize {
+        match self {
+            ParamKind::Slice | ParamKind::SliceMut => 2,
+            ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => 1,
+        }
+    }
+}
+
+/// What `launch_bounds(max_threads, min_blocks)` promises to the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchBounds {
+    /// No block has more threads than this.
+    pub max_threads: u32,
+    /// At least this many blocks should fit on a multiprocessor; 0 when not given.
+    pub min_blocks: u32,
+}
+
+/// A kernel instance as a type: `axpy<f32, 4, 16>`.
+///
+/// # Safety
+///
+/// Only `#[kernel]` implements it: `Params` must list, in order, the markers of [`crate::param`] that match
+/// the machine parameters of `spec().entry` and of the symbol in the GPU image.
+pub unsafe trait Kernel: 'static {
+    /// A tuple of [`crate::param`] markers.
+    type Params;
+
+    /// The instance as data.
+    fn spec() -> &'static KernelSpec;
+}
+
+/// A kernel that is a safe function: any launch with arguments of the right types, of any shape within the
+/// device's limits, has defined behaviour.
+///
+/// # Safety
+///
+/// Only `#[kernel]` implements it, for functions not marked `unsafe`.
+pub unsafe trait SafeKernel: Kernel {}

@@ -1,0 +1,23 @@
+//! The plain data in which kernels and the host runtime meet.
+//!
+//! `#[kernel]` writes one [`KernelSpec`] for every instance of a kernel; the runtime, the emulator and the
+//! tuner read it. Nothing here runs: the crate is `no_std`, has no dependencies and is compiled for both the
+//! host and the GPU.
+//!
+//! | module | what it describes |
+//! | --- | --- |
+//! | [`kernel`] | a kernel instance: names, parameters, limits, its entry on the emulated device |
+//! | [`param`] | the kinds of kernel parameter, as types, so that a launch is type checked |
+//! | [`mailbox`] | where a panicking kernel leaves its message for the host |
+#![no_std]
+#![deny(missing_docs)]
+
+pub mod kernel;
+pub mod mailbox;
+pub mod param;
+
+pub use kernel::{
+    ConstArgument, HostEntry, Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel,
+    TypeArgument,
+};
+pub use mailbox::Mailbox;

@@ -1,0 +1,18 @@
+//! Markers for the kinds of kernel parameter. They are never constructed: a runtime says which host values
+//! can stand for which marker, so that a launch with the wrong argument does not compile.
+
+use core::marker::PhantomData;
+
+/// `value: T`, copied to the kernel.
+pub struct Value<T>(PhantomData<T>);
+/// `data: &[T]`: read by every thread.
+pub struct Slice<T>(PhantomData<T>);
+/// `counts: &[Atomic<T>]`: read and changed by every thread; stands for a buffer of `T` that the launch borrows
+/// mutably.
+pub struct AtomicSlice<T>(PhantomData<T>);
+/// `out: DisjointMut<T, M>`: every thread writes its own elements.
+pub struct SliceMut<T>(PhantomData<T>);
+/// `data: *const T`, in an `unsafe` kernel.
+pub struct Pointer<T>(PhantomData<T>);
+/// `data: *mut T`, in an `unsafe` kernel.
+pub struct PointerMut<T>(PhantomData<T>);
