@@ -1,0 +1,61 @@
+//! The block's barrier: complete when every thread that has not exited has arrived.
+
+use std::cell::{Cell, RefCell};
+
+use crate::block::{Queue, Waiter};
+use crate::collective::BarrierResult;
+
+#[derive(Default)]
+pub(crate) struct Barrier {
+    arrived: Cell<u32>,
+    /// Arrived threads whose predicate holds.
+    holds: Cell<u32>,
+    waiters: RefCell<Vec<Waiter>>,
+    /// Of the last complete barrier. The next one cannot complete before every thread has read it, as a thread
+    /// that has not yet read it has not arrived again.
+    result: Cell<BarrierResult>,
+}
+
+impl Barrier {
+    pub fn begin_block(&self) {
+        self.arrived.set(0);
+        self.holds.set(0);
+        self.waiters.borrow_mut().clear();
+    }
+
+    /// Counts a thread in.
+    pub fn arrive(&self, predicate: bool) {
+        self.arrived.set(self.arrived.get() + 1);
+        self.holds.set(self.holds.get() + u32::from(predicate));
+    }
+
+    /// Notes where a thread that has arrived waits.
+    pub fn wait(&self, waiter: Waiter) {
+        self.waiters.borrow_mut().push(waiter);
+    }
+
+    /// Whether some have arrived, and no more than `alive` are expected.
+    #[inline]
+    pub fn is_complete(&self, alive: u32) -> bool {
+        let arrived = self.arrived.get();
+        arrived == alive && arrived != 0
+    }
+
+    /// Lets everyone go on.
+    pub fn release(&self, queue: &Queue) {
+        let arrived = self.arrived.replace(0);
+        let holds = self.holds.replace(0);
+        self.result.set(BarrierResult { count: holds, and: holds == arrived, or: holds != 0 });
+        for waiter in self.waiters.borrow_mut().drain(..) {
+            queue.push_ready(waiter.runner);
+        }
+    }
+
+    pub fn result(&self) -> BarrierResult {
+        self.result.get()
+    }
+
+    pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter)) {
+        self.waiters.borrow().iter().for_each(&mut visit);
+    }
+}

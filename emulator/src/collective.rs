@@ -1,0 +1,150 @@
+//! Operations in which threads wait for each other, as a kernel calls them.
+//!
+//! Each suspends the calling thread until those it waits for have arrived. What can never complete is a
+//! [`Fault`](crate::Fault) that names the caller's place, so functions that wrap these should be
+//! `#[track_caller]` too. In a thread that unwinds (its block has failed, destructors run) they return at once.
+
+use std::panic::Location;
+
+use crate::registers::{registers, running};
+use crate::thread::lanes_of_warp;
+use crate::warp::Call;
+
+/// What a barrier tells every thread about the predicates of those that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BarrierResult {
+    /// How many hold.
+    pub count: u32,
+    /// Whether all hold.
+    pub and: bool,
+    /// Whether one holds.
+    pub or: bool,
+}
+
+/// Waits until every thread of the block that has not exited is here.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn barrier(predicate: bool) -> BarrierResult {
+    let location = Location::caller();
+    let registers = running("sync_threads");
+    let block = registers.block();
+    if block.is_unwinding() {
+        return BarrierResult { count: predicate.into(), and: predicate, or: predicate };
+    }
+    block.barrier.arrive(predicate);
+    if block.barrier.is_complete(block.alive()) {
+        block.barrier.release(&block.queue);
+        block.progress();
+        if block.grid.seed.is_none() {
+            return block.barrier.result();
+        }
+        block.queue.push_ready(registers.runner.get());
+    } else {
+        block.barrier.wait(block.waiter(registers, location));
+    }
+    block.suspend(registers);
+    block.barrier.result()
+}
+
+/// What an exchange gives every lane that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarpValues {
+    /// The lanes that took part: those of the mask that exist.
+    pub mask: u32,
+    /// Their values, by lane; 0 for the others.
+    pub values: [u64; 32],
+}
+
+/// Gives each lane of `mask` the values of all. Every lane of the mask that exists has to call it with the same
+/// mask and `operation`, a name for messages such as `shuffle_down`; the caller has to be one of them. Lanes
+/// beyond the end of a block whose size is no multiple of 32 are ignored; lanes that have exited are a fault.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValues {
+    let location = Location::caller();
+    let registers = running(operation);
+    let block = registers.block();
+    let linear = registers.linear.get();
+    let own = 1 << registers.lane();
+    let needed = mask & lanes_of_warp(block.grid.threads, linear / 32);
+    if needed == own || block.is_unwinding() {
+        let mut values = WarpValues { mask: own, values: [0; 32] };
+        values.values[registers.lane() as usize] = value;
+        return values;
+    }
+    if needed & own == 0 {
+        let lane = registers.lane();
+        let message = format!(
+            "{operation} with mask {mask:#010x} is called by lane {lane}, which the mask does not name"
+        );
+        block.fail_here(block.misuse(linear, message, location));
+    }
+    let exited = needed & block.warps.exited(linear / 32);
+    if exited != 0 {
+        block.fail_here(block.exited_lane(linear, operation, mask, exited.trailing_zeros(), location));
+    }
+    let call = Call::new(mask, operation, value, location, registers.runner.get());
+    match block.warps.arrive(linear, needed, block.grid.threads, call) {
+        Ok(true) => {
+            block.warps.complete(linear, needed, &block.queue);
+            block.progress();
+            if block.grid.seed.is_some() {
+                block.queue.push_ready(registers.runner.get());
+                block.suspend(registers);
+            }
+        }
+        Ok(false) => block.suspend(registers),
+        Err(mismatch) => block.fail_here(block.disagreement(&mismatch)),
+    }
+    block.warps.read(linear)
+}
+
+/// The lanes of the warp that are at this place together, as a mask; the caller is always among them.
+///
+/// The thread waits until no other thread of the block can go on without it; the lanes of its warp that wait at
+/// the same place by then are active together. A GPU may give fewer.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn active_mask() -> u32 {
+    let location = Location::caller();
+    let registers = running("active_mask");
+    let block = registers.block();
+    if block.is_unwinding() {
+        return 1 << registers.lane();
+    }
+    block.warps.converge(block.waiter(registers, location));
+    block.suspend(registers);
+    block.progress();
+    block.warps.active(registers.linear.get())
+}
+
+/// Says that the thread reads memory that it may be waiting for others to change. Every so often the thread then
+/// lets others run; a block in which nothing else happens for too long is a fault, see [`crate::settings`].
+///
+/// Outside a kernel it does nothing, so that atomics can be used there too.
+#[inline]
+#[track_caller]
+pub fn spin_hint() {
+    let registers = registers();
+    if !registers.in_kernel() {
+        return;
+    }
+    let spins = registers.spins.get() - 1;
+    registers.spins.set(spins);
+    if spins == 0 {
+        let_others_run(Location::caller());
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn let_others_run(location: &'static Location<'static>) {
+    let registers = running("spin_hint");
+    registers.block().spin(registers, location);
+}

@@ -1,0 +1,49 @@
+//! Runs GPU kernels on the CPU, as a GPU would: blocks spread over the cores, the threads of a block as
+//! coroutines on one core, with barriers, warp collectives, shared memory and output.
+//!
+//! Two sides use it. The runtime describes a launch and calls [`run`]; the device library, whose functions are
+//! called by the kernel while it runs, asks [`thread`], [`collective`], [`shared`] and [`output`].
+//!
+//! What a kernel does wrong becomes a [`Fault`] with text, never a hang or the end of the process: a panic, a
+//! deadlock (with the places where threads wait), lanes that disagree about a warp operation, a thread that
+//! spins for ever. What ends the process all the same, with the usual text: a kernel that uses up its stack (see
+//! [`settings`]), a destructor that panics while another panic unwinds, a failed check of an unsafe function's
+//! precondition, and any panic in a program built with `panic = "abort"`. A loop that reads no atomic and never
+//! ends hangs, as nothing can interrupt it.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | [`launch`] | describes a launch, checks it and spreads its blocks over the cores |
+//! | `block` | what the threads of a running block share |
+//! | `scheduler` | decides which thread of a block goes on; stops a block whose kernel failed |
+//! | `runner` | the coroutines that threads run on, kept from block to block |
+//! | `registers` | who the running thread is, in thread-local storage |
+//! | [`thread`] | indices and sizes, as a kernel asks for them |
+//! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
+//! | `barrier`, `warp` | who has arrived, who waits |
+//! | [`shared`] | shared memory of a block |
+//! | [`output`] | text that kernels print, and its capture |
+//! | [`fault`] | what can go wrong, in words |
+//! | `panics` | keeps panics of kernels silent and remembers where they happened |
+//! | `order` | sequential and seeded orders |
+//! | [`settings`] | stack size and spin limit |
+#![deny(missing_docs)]
+
+mod barrier;
+mod block;
+pub mod collective;
+pub mod fault;
+pub mod launch;
+mod order;
+pub mod output;
+mod panics;
+mod registers;
+mod runner;
+mod scheduler;
+pub mod settings;
+pub mod shared;
+pub mod thread;
+mod warp;
+
+pub use fault::{Fault, Waiting};
+pub use launch::{Launch, Order, run};

@@ -1,0 +1,75 @@
+//! Keeps panics of kernels silent and remembers where they happened.
+//!
+//! The process's panic hook is replaced once, by one that calls the previous hook for every panic outside
+//! kernels. A program that sets a hook of its own later loses only the place of kernel panics, not their text.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{self, PanicHookInfo};
+use std::sync::Once;
+
+use crate::registers::registers;
+
+thread_local! {
+    /// Where the kernel on this host thread panicked, until [`take`] fetches it.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Unwinds a thread that has nothing to report because its block already failed.
+pub(crate) struct Stopped;
+
+/// Replaces the hook; later calls do nothing.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !remember(info) {
+                previous(info);
+            }
+        }));
+    });
+}
+
+/// Takes the panic over if a kernel caused it and it will be caught.
+fn remember(info: &PanicHookInfo<'_>) -> bool {
+    if !registers().in_kernel() {
+        return false;
+    }
+    PLACE.with_borrow_mut(|place| {
+        // A place that nobody has fetched yet: this is a panic during a panic, which ends the process.
+        if let Some(first) = place {
+            eprintln!("a kernel panicked at {first}; then:");
+            return false;
+        }
+        if aborts(info) {
+            return false;
+        }
+        *place = Some(info.location().map(ToString::to_string).unwrap_or_default());
+        true
+    })
+}
+
+/// Whether the standard library ends the process after this panic: then its text must be seen.
+fn aborts(info: &PanicHookInfo<'_>) -> bool {
+    let text = info.payload_as_str().unwrap_or_default();
+    text.starts_with("unsafe precondition(s) violated")
+        || text == "panic in a function that cannot unwind"
+        || text == "panic in a destructor during cleanup"
+}
+
+/// Text and place of a caught panic; `None` for [`Stopped`].
+pub(crate) fn take(payload: Box<dyn Any + Send>) -> Option<(String, Option<String>)> {
+    let place = PLACE.take().filter(|place| !place.is_empty());
+    if payload.is::<Stopped>() {
+        return None;
+    }
+    let message = match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => match payload.downcast_ref::<&'static str>() {
+            Some(text) => (*text).to_owned(),
+            None => "a panic without text".to_owned(),
+        },
+    };
+    Some((message, place))
+}

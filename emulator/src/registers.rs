@@ -1,0 +1,136 @@
+//! Who the running GPU thread is.
+//!
+//! One set of registers for each host thread, in thread-local storage without destructor, so that a kernel
+//! reads its index with one load. All coroutines of a block run on the host thread that runs the block; what
+//! belongs to one GPU thread is saved and restored around every switch.
+//!
+//! `yielder` is not null exactly while kernel code runs: that is how a call from outside a kernel is noticed.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::block::Block;
+use crate::runner::RunnerYielder;
+
+/// The registers of a host thread.
+pub(crate) struct Registers {
+    /// Index of the GPU thread in its block.
+    pub thread: Cell<[u32; 3]>,
+    /// The same as one number, x fastest.
+    pub linear: Cell<u32>,
+    /// Calls of `spin_hint` left until the thread lets others run.
+    pub spins: Cell<u32>,
+    /// The coroutine the thread runs on.
+    pub runner: Cell<u32>,
+    /// How that coroutine suspends itself; null outside kernels.
+    pub yielder: Cell<*const RunnerYielder>,
+    /// The running block; valid while `yielder` is not null.
+    pub block: Cell<*const Block<'static>>,
+    /// Index of the block in the grid.
+    pub block_index: Cell<[u32; 3]>,
+    /// Threads of a block.
+    pub block_dim: Cell<[u32; 3]>,
+    /// Blocks of the grid.
+    pub grid_dim: Cell<[u32; 3]>,
+    /// Dynamic shared memory of a block in bytes.
+    pub shared_bytes: Cell<u32>,
+}
+
+thread_local! {
+    pub(crate) static REGISTERS: Registers = const {
+        Registers {
+            thread: Cell::new([0; 3]),
+            linear: Cell::new(0),
+            spins: Cell::new(0),
+            runner: Cell::new(0),
+            yielder: Cell::new(ptr::null()),
+            block: Cell::new(ptr::null()),
+            block_index: Cell::new([0; 3]),
+            block_dim: Cell::new([0; 3]),
+            grid_dim: Cell::new([0; 3]),
+            shared_bytes: Cell::new(0),
+        }
+    };
+}
+
+/// What belongs to one GPU thread while it is suspended.
+#[derive(Clone, Copy)]
+pub(crate) struct Saved {
+    thread: [u32; 3],
+    linear: u32,
+    runner: u32,
+    yielder: *const RunnerYielder,
+}
+
+impl Saved {
+    /// The coroutine's own way to suspend itself.
+    pub fn yielder(&self) -> *const RunnerYielder {
+        self.yielder
+    }
+}
+
+impl Registers {
+    pub fn save(&self) -> Saved {
+        Saved {
+            thread: self.thread.get(),
+            linear: self.linear.get(),
+            runner: self.runner.get(),
+            yielder: self.yielder.get(),
+        }
+    }
+
+    pub fn restore(&self, saved: Saved) {
+        self.thread.set(saved.thread);
+        self.linear.set(saved.linear);
+        self.runner.set(saved.runner);
+        self.yielder.set(saved.yielder);
+    }
+
+    /// The lane of the thread in its warp.
+    #[inline]
+    pub fn lane(&self) -> u32 {
+        self.linear.get() % 32
+    }
+
+    /// Whether kernel code runs on this host thread.
+    #[inline]
+    pub fn in_kernel(&self) -> bool {
+        !self.yielder.get().is_null()
+    }
+}
+
+/// The registers of this host thread, also outside kernels.
+#[inline(always)]
+pub(crate) fn registers() -> &'static Registers {
+    let registers = REGISTERS.with(ptr::from_ref);
+    // SAFETY: registers have no destructor, so they are there as long as the host thread runs any code; as they
+    // are not `Sync`, no other host thread can get the reference.
+    unsafe { &*registers }
+}
+
+/// The registers of the running GPU thread; panics with `name` when no kernel runs.
+#[inline(always)]
+pub(crate) fn running(name: &'static str) -> &'static Registers {
+    let registers = registers();
+    if !registers.in_kernel() {
+        outside(name);
+    }
+    registers
+}
+
+impl Registers {
+    /// The block of the running GPU thread. Only with registers from [`running`], and only until the kernel's call
+    /// into the emulator returns.
+    #[inline(always)]
+    pub fn block(&self) -> &Block<'static> {
+        // SAFETY: kernel code runs (checked by `running`), and the scheduler keeps the block alive and in place
+        // while any of its threads runs or is suspended.
+        unsafe { &*self.block.get() }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn outside(name: &'static str) -> ! {
+    panic!("{name} called outside a kernel: launch it on a device")
+}

@@ -1,0 +1,131 @@
+//! The coroutines that GPU threads run on.
+//!
+//! A runner runs threads of the current block, one after the other, until one suspends or none is left to
+//! start. It outlives blocks and launches: a host thread keeps its runners, and with them their stacks. While
+//! a runner is idle nothing of a kernel is on its stack.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::registers::{Registers, registers};
+
+/// How a runner suspends itself.
+pub(crate) type RunnerYielder = Yielder<Command, Progress>;
+
+/// What a runner is resumed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// Run threads of the block in the registers.
+    Run,
+    /// Return, so that the stack can be freed. Only for idle runners.
+    Quit,
+}
+
+/// Why a runner suspended itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Its thread waits or lets others run.
+    Suspended,
+    /// No thread of the block is left to start.
+    Idle,
+}
+
+/// Stacks of all host threads above which a host thread gives most of its own back after a launch.
+const MANY_STACKS: u32 = 12 * 1024;
+/// How many it then keeps.
+const KEPT_STACKS: usize = 64;
+/// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
+/// two of them.
+const MOST_STACKS: u32 = 28 * 1024;
+static STACKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many stacks more there should be at most, now.
+pub(crate) fn stacks_left() -> u32 {
+    MOST_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
+}
+
+/// The runners of a host thread.
+#[derive(Default)]
+pub(crate) struct Runners {
+    runners: Vec<Runner>,
+    idle: Vec<u32>,
+}
+
+struct Runner {
+    coroutine: Coroutine<Command, Progress, (), DefaultStack>,
+    suspended: bool,
+}
+
+impl Runners {
+    /// An idle runner; `Err` when there is no memory for another stack.
+    pub fn idle(&mut self, stack_bytes: usize) -> io::Result<u32> {
+        if let Some(id) = self.idle.pop() {
+            return Ok(id);
+        }
+        let id = self.runners.len() as u32;
+        let stack = DefaultStack::new(stack_bytes)?;
+        STACKS.fetch_add(1, Ordering::Relaxed);
+        let coroutine = Coroutine::with_stack(stack, move |yielder, command| run(id, yielder, command));
+        self.runners.push(Runner { coroutine, suspended: false });
+        Ok(id)
+    }
+
+    /// Lets runner `id` go on until it suspends itself or is idle again.
+    #[inline(always)]
+    pub fn resume(&mut self, registers: &Registers, id: u32) {
+        let runner = &mut self.runners[id as usize];
+        let result = runner.coroutine.resume(Command::Run);
+        registers.yielder.set(std::ptr::null());
+        match result {
+            CoroutineResult::Yield(Progress::Suspended) => runner.suspended = true,
+            CoroutineResult::Yield(Progress::Idle) => {
+                runner.suspended = false;
+                self.idle.push(id);
+            }
+            CoroutineResult::Return(()) => unreachable!("a runner returns only when it is told to quit"),
+        }
+    }
+
+    /// The next runner whose thread is suspended, from `start` on.
+    pub fn suspended_from(&self, start: u32) -> Option<u32> {
+        (start..self.runners.len() as u32).find(|&id| self.runners[id as usize].suspended)
+    }
+
+    /// Gives stacks back if the process has many. All runners are idle.
+    pub fn trim(&mut self) {
+        if self.runners.len() > KEPT_STACKS && STACKS.load(Ordering::Relaxed) > MANY_STACKS {
+            self.runners.drain(KEPT_STACKS..).for_each(quit);
+            self.idle.clear();
+            self.idle.extend((0..KEPT_STACKS as u32).rev());
+        }
+    }
+}
+
+impl Drop for Runners {
+    fn drop(&mut self) {
+        self.runners.drain(..).for_each(quit);
+    }
+}
+
+fn quit(mut runner: Runner) {
+    // One whose thread is suspended is unwound by its own destructor.
+    if !runner.suspended {
+        runner.coroutine.resume(Command::Quit);
+    }
+    STACKS.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// The body of runner `id`.
+fn run(id: u32, yielder: &RunnerYielder, mut command: Command) {
+    while command == Command::Run {
+        let registers = registers();
+        registers.runner.set(id);
+        registers.yielder.set(yielder);
+        // The scheduler that resumed this runner set the block, and keeps it until every runner is idle again.
+        registers.block().run_threads(registers);
+        command = yielder.suspend(Progress::Idle);
+    }
+}

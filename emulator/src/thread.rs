@@ -1,0 +1,63 @@
+//! Indices and sizes as the running kernel asks for them.
+//!
+//! Every function panics when it is called outside a kernel.
+
+use crate::registers::running;
+
+/// Index of the thread in its block.
+#[inline]
+pub fn thread_index() -> [u32; 3] {
+    running("thread_index").thread.get()
+}
+
+/// Index of the thread in its block as one number, x fastest.
+#[inline]
+pub fn linear_index() -> u32 {
+    running("linear_index").linear.get()
+}
+
+/// Index of the block in the grid.
+#[inline]
+pub fn block_index() -> [u32; 3] {
+    running("block_index").block_index.get()
+}
+
+/// Threads of a block in x, y and z.
+#[inline]
+pub fn block_dim() -> [u32; 3] {
+    running("block_dim").block_dim.get()
+}
+
+/// Blocks of the grid in x, y and z.
+#[inline]
+pub fn grid_dim() -> [u32; 3] {
+    running("grid_dim").grid_dim.get()
+}
+
+/// The thread's lane in its warp, 0 to 31.
+#[inline]
+pub fn lane() -> u32 {
+    running("lane").lane()
+}
+
+/// The lanes that exist in the thread's warp, as a mask: all ones but in the last warp of a block whose size is
+/// no multiple of 32. Lanes whose thread has exited are included.
+#[inline]
+pub fn warp_lanes() -> u32 {
+    let registers = running("warp_lanes");
+    let [x, y, z] = registers.block_dim.get();
+    lanes_of_warp(x * y * z, registers.linear.get() / 32)
+}
+
+/// Dynamic shared memory of the block, in bytes.
+#[inline]
+pub fn dynamic_shared_bytes() -> u32 {
+    running("dynamic_shared_bytes").shared_bytes.get()
+}
+
+/// The lanes of warp `warp` in a block of `threads`, as a mask.
+#[inline]
+pub(crate) fn lanes_of_warp(threads: u32, warp: u32) -> u32 {
+    let lanes = threads - warp * 32;
+    if lanes >= 32 { u32::MAX } else { (1 << lanes) - 1 }
+}

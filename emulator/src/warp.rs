@@ -1,0 +1,233 @@
+//! Warps: which lanes have exited, which wait for each other in an exchange, which are active together.
+//!
+//! An exchange is complete when every existing lane of its mask waits with the same mask and operation. Two
+//! lanes that name each other but disagree can never complete: that is reported as soon as all lanes of a mask
+//! wait, or when the block is stuck. Lanes whose masks name each other only one way may still be right: the
+//! one that is named may complete another exchange first.
+
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+
+use crate::block::{Queue, Waiter};
+use crate::collective::WarpValues;
+
+/// Warps in the largest block.
+const WARPS: usize = 32;
+
+#[derive(Default)]
+pub(crate) struct Warps {
+    exited: [Cell<u32>; WARPS],
+    /// Lanes that wait in an exchange.
+    waiting: [Cell<u32>; WARPS],
+    /// One entry for every thread of the block, made at the first exchange.
+    calls: RefCell<Vec<Call>>,
+    /// Complete exchanges that some lane has not read yet.
+    done: RefCell<Vec<Done>>,
+    /// Threads that asked which lanes are active, and the answers by thread.
+    converging: RefCell<Vec<Waiter>>,
+    active: RefCell<Vec<u32>>,
+}
+
+/// A lane's part in an exchange.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub mask: u32,
+    pub operation: &'static str,
+    pub value: u64,
+    pub location: &'static Location<'static>,
+    pub runner: u32,
+    /// Index into `done` once complete.
+    done: u32,
+}
+
+impl Call {
+    pub fn new(
+        mask: u32,
+        operation: &'static str,
+        value: u64,
+        location: &'static Location<'static>,
+        runner: u32,
+    ) -> Self {
+        Self { mask, operation, value, location, runner, done: 0 }
+    }
+
+    fn agrees(&self, other: &Call) -> bool {
+        self.mask == other.mask && self.operation == other.operation
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Done {
+    values: WarpValues,
+    /// Lanes that have not read it; a done exchange without any is free for the next.
+    readers: u32,
+}
+
+/// Two threads that wait for each other and disagree.
+pub(crate) struct Mismatch {
+    pub thread: u32,
+    pub call: Call,
+    pub other_thread: u32,
+    pub other: Call,
+}
+
+impl Warps {
+    pub fn begin_block(&self, threads: u32) {
+        for warp in 0..threads.div_ceil(32) as usize {
+            self.exited[warp].set(0);
+            self.waiting[warp].set(0);
+        }
+        if !self.calls.borrow().is_empty() {
+            self.done.borrow_mut().clear();
+        }
+        self.converging.borrow_mut().clear();
+    }
+
+    pub fn exited(&self, warp: u32) -> u32 {
+        self.exited[warp as usize].get()
+    }
+
+    /// Notes that a thread has exited. Returns a thread that waits for it in an exchange, if there is one.
+    #[inline]
+    pub fn exit(&self, linear: u32) -> Option<(u32, Call)> {
+        let warp = (linear / 32) as usize % WARPS;
+        let bit = 1 << (linear % 32);
+        self.exited[warp].set(self.exited[warp].get() | bit);
+        match self.waiting[warp].get() {
+            0 => None,
+            waiting => self.waits_for(warp as u32, waiting, bit),
+        }
+    }
+
+    #[cold]
+    fn waits_for(&self, warp: u32, waiting: u32, bit: u32) -> Option<(u32, Call)> {
+        let calls = self.calls.borrow();
+        lanes(waiting)
+            .map(|lane| (warp * 32 + lane, calls[(warp * 32 + lane) as usize]))
+            .find(|(_, call)| call.mask & bit != 0)
+    }
+
+    /// Notes a thread's call; `needed` are the existing lanes of its mask. Returns whether that completes the
+    /// exchange; if not, the thread has to wait.
+    pub fn arrive(&self, linear: u32, needed: u32, threads: u32, call: Call) -> Result<bool, Mismatch> {
+        let (warp, bit) = (linear / 32, 1 << (linear % 32));
+        let mut calls = self.calls.borrow_mut();
+        if calls.is_empty() {
+            calls.resize(threads as usize, call);
+        }
+        calls[linear as usize] = call;
+        let waiting = self.waiting[warp as usize].get() | bit;
+        self.waiting[warp as usize].set(waiting);
+        if needed & !waiting != 0 {
+            return Ok(false);
+        }
+        for lane in lanes(needed) {
+            let other_thread = warp * 32 + lane;
+            let other = calls[other_thread as usize];
+            if !other.agrees(&call) {
+                if other.mask & bit != 0 {
+                    return Err(Mismatch { thread: linear, call, other_thread, other });
+                }
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Completes the exchange of `needed` in the warp of `linear`, whose lanes all wait: makes the others ready.
+    pub fn complete(&self, linear: u32, needed: u32, queue: &Queue) {
+        let warp = linear / 32;
+        let waiting = &self.waiting[warp as usize];
+        waiting.set(waiting.get() & !needed);
+        let mut values = WarpValues { mask: needed, values: [0; 32] };
+        let mut calls = self.calls.borrow_mut();
+        let mut done = self.done.borrow_mut();
+        let index = done.iter().position(|done| done.readers == 0).unwrap_or(done.len());
+        for lane in lanes(needed) {
+            let thread = warp * 32 + lane;
+            let call = &mut calls[thread as usize];
+            values.values[lane as usize] = call.value;
+            call.done = index as u32;
+            if thread != linear {
+                queue.push_ready(call.runner);
+            }
+        }
+        let entry = Done { values, readers: needed };
+        if index == done.len() { done.push(entry) } else { done[index] = entry }
+    }
+
+    /// What the thread's complete exchange gives it. Once for every thread.
+    pub fn read(&self, linear: u32) -> WarpValues {
+        let index = self.calls.borrow()[linear as usize].done as usize;
+        let done = &mut self.done.borrow_mut()[index];
+        done.readers &= !(1 << (linear % 32));
+        done.values
+    }
+
+    /// Two lanes of the block that wait for each other and disagree.
+    pub fn mismatch(&self, threads: u32) -> Option<Mismatch> {
+        let calls = self.calls.borrow();
+        for warp in 0..threads.div_ceil(32) {
+            let waiting = self.waiting[warp as usize].get();
+            for lane in lanes(waiting) {
+                let call = calls[(warp * 32 + lane) as usize];
+                let disagrees =
+                    lanes(waiting & call.mask).map(|l| (warp * 32 + l, calls[(warp * 32 + l) as usize]));
+                for (other_thread, other) in disagrees {
+                    if other.mask & (1 << lane) != 0 && !other.agrees(&call) {
+                        return Some(Mismatch { thread: warp * 32 + lane, call, other_thread, other });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    pub fn for_each_waiter(&self, threads: u32, mut visit: impl FnMut(u32, &Call)) {
+        let calls = self.calls.borrow();
+        for warp in 0..threads.div_ceil(32) {
+            for lane in lanes(self.waiting[warp as usize].get()) {
+                let thread = warp * 32 + lane;
+                visit(thread, &calls[thread as usize]);
+            }
+        }
+    }
+
+    /// Notes a thread that asks which lanes are active.
+    pub fn converge(&self, waiter: Waiter) {
+        self.converging.borrow_mut().push(waiter);
+    }
+
+    /// Answers all who asked, when no other thread can run: lanes of a warp that asked at the same place are
+    /// active together. Returns whether anyone had asked.
+    pub fn answer(&self, threads: u32, queue: &Queue) -> bool {
+        let mut converging = self.converging.borrow_mut();
+        let mut active = self.active.borrow_mut();
+        active.resize(threads as usize, 0);
+        for asker in converging.iter() {
+            active[asker.thread as usize] = converging
+                .iter()
+                .filter(|w| w.thread / 32 == asker.thread / 32 && w.location == asker.location)
+                .fold(0, |mask, w| mask | 1 << (w.thread % 32));
+        }
+        let any = !converging.is_empty();
+        for asker in converging.drain(..) {
+            queue.push_ready(asker.runner);
+        }
+        any
+    }
+
+    /// The answer for a thread.
+    pub fn active(&self, linear: u32) -> u32 {
+        self.active.borrow()[linear as usize]
+    }
+}
+
+/// The lanes of a mask, ascending.
+fn lanes(mut mask: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let lane = (mask != 0).then(|| mask.trailing_zeros());
+        mask &= mask.wrapping_sub(1);
+        lane
+    })
+}
