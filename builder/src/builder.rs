@@ -1,0 +1,350 @@
+//! [`PtxBuilder`]: the one call of a build script.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::arch::Arch;
+use crate::codegen::{self, Job, Module, Options};
+use crate::compile::{self, Request};
+use crate::error::Error;
+use crate::fingerprint::{Fingerprint, Record};
+use crate::link;
+use crate::toolchain::{self, CudaTools, DeviceToolchain};
+use crate::{KernelReport, image};
+
+/// Environment variables that change what is built; a change of one runs the build script again.
+const WATCHED_VARIABLES: [&str; 12] = [
+    "WARPSMITH_DEVICE_RUSTC",
+    "WARPSMITH_LLVM_BIN",
+    "WARPSMITH_CUDA_TOOLS",
+    "WARPSMITH_REQUIRE_GPU_IMAGE",
+    "WARPSMITH_SKIP_GPU_IMAGE",
+    "WARPSMITH_KEEP_IR",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "RUSTUP_HOME",
+    "CARGO_HOME",
+    "DOCS_RS",
+    "PATH",
+];
+
+/// Compiles a kernel crate into a GPU image that the host crate embeds.
+///
+/// ```no_run
+/// // build.rs
+/// fn main() -> Result<(), warpsmith_builder::Error> {
+///     warpsmith_builder::PtxBuilder::new("my-kernels").build()?;
+///     Ok(())
+/// }
+/// ```
+///
+/// Without a device toolchain the host crate still builds: there is one warning that says what to install,
+/// and the image is empty and carries the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1` makes that an error.
+#[derive(Debug, Clone)]
+pub struct PtxBuilder {
+    path: PathBuf,
+    archs: Vec<Arch>,
+    features: Vec<String>,
+    fma: bool,
+    jump_threading: bool,
+    spills_allowed: Vec<String>,
+}
+
+/// The folders of a build.
+#[derive(Debug, Clone)]
+pub struct Folders {
+    /// The host package's folder, to which the kernel crate's path is relative.
+    pub manifest_dir: PathBuf,
+    /// Where the image is written.
+    pub out_dir: PathBuf,
+    /// Cargo's target folder; the kernel crate's own output goes into `gpu` inside it.
+    pub target_dir: PathBuf,
+}
+
+impl Folders {
+    /// Those of the build script that is running.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotInBuildScript`] when cargo's variables are not set.
+    pub fn of_build_script() -> Result<Folders, Error> {
+        let read = |name| env::var_os(name).map(PathBuf::from).ok_or(Error::NotInBuildScript(name));
+        let (manifest_dir, out_dir) = (read("CARGO_MANIFEST_DIR")?, read("OUT_DIR")?);
+        let target_dir = toolchain::target_dir_of(&out_dir);
+        Ok(Folders { manifest_dir, out_dir, target_dir })
+    }
+}
+
+/// What a build gave.
+#[derive(Debug, Clone)]
+pub struct BuiltImage {
+    /// The file that the host crate includes.
+    pub file: PathBuf,
+    /// The modules; empty when there is no image.
+    pub modules: Vec<PathBuf>,
+    /// The kernels, with what each needs on each architecture.
+    pub kernels: Vec<KernelReport>,
+    /// Why there is no image; `None` when there is one.
+    pub reason: Option<String>,
+    /// Whether the link step was skipped because nothing had changed.
+    pub reused: bool,
+    /// What to tell the user.
+    pub warnings: Vec<String>,
+    /// Files on which the image depends.
+    pub watched: Vec<PathBuf>,
+}
+
+impl PtxBuilder {
+    /// A builder for the kernel crate in the folder `path`, relative to the package's folder.
+    pub fn new(path: impl Into<PathBuf>) -> PtxBuilder {
+        PtxBuilder {
+            path: path.into(),
+            archs: vec![Arch::SM_80, Arch::SM_90A],
+            features: Vec::new(),
+            fma: true,
+            jump_threading: false,
+            spills_allowed: Vec::new(),
+        }
+    }
+
+    /// The architectures to compile for, instead of [`Arch::SM_80`] and [`Arch::SM_90A`].
+    pub fn archs(mut self, archs: impl IntoIterator<Item = Arch>) -> PtxBuilder {
+        self.archs = archs.into_iter().collect();
+        self
+    }
+
+    /// Turns on the cargo feature `name` of the kernel crate.
+    pub fn feature(mut self, name: impl Into<String>) -> PtxBuilder {
+        self.features.push(name.into());
+        self
+    }
+
+    /// Whether `a * b + c` may be computed as one `fma`, which rounds once: faster, and more exact than two
+    /// roundings, but not bit for bit what the CPU computes. On unless turned off.
+    pub fn fma(mut self, on: bool) -> PtxBuilder {
+        self.fma = on;
+        self
+    }
+
+    /// Gives no warning when a kernel whose symbol starts with `prefix` spills registers or uses a stack.
+    pub fn allow_spills(mut self, prefix: impl Into<String>) -> PtxBuilder {
+        self.spills_allowed.push(prefix.into());
+        self
+    }
+
+    /// Leaves rustc's jump threading on, which duplicates barriers. For tests of the pipeline only.
+    #[doc(hidden)]
+    pub fn jump_threading(mut self, on: bool) -> PtxBuilder {
+        self.jump_threading = on;
+        self
+    }
+
+    /// Builds the image from a build script, and tells cargo what to watch and what to show.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]. Its text is made to be shown as it is.
+    pub fn build(&self) -> Result<BuiltImage, Error> {
+        let built = self.build_in(&Folders::of_build_script()?)?;
+        for name in WATCHED_VARIABLES {
+            println!("cargo:rerun-if-env-changed={name}");
+        }
+        for path in &built.watched {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+        for warning in &built.warnings {
+            println!("cargo:warning={}", warning.replace('\n', " "));
+        }
+        Ok(built)
+    }
+
+    /// Builds the image into `folders`, printing nothing: [`PtxBuilder::build`] without cargo.
+    ///
+    /// # Errors
+    ///
+    /// As [`PtxBuilder::build`].
+    pub fn build_in(&self, folders: &Folders) -> Result<BuiltImage, Error> {
+        let crate_dir = folders.manifest_dir.join(&self.path);
+        let package = compile::package_name(&crate_dir)?;
+        if is_set("DOCS_RS") {
+            return self.without_image(
+                folders,
+                &package,
+                "documentation builds have no GPU image",
+                Vec::new(),
+            );
+        }
+        if is_set("WARPSMITH_SKIP_GPU_IMAGE") {
+            let reason = "the image was skipped because WARPSMITH_SKIP_GPU_IMAGE is set";
+            return self.without_image(folders, &package, reason, Vec::new());
+        }
+        let search = toolchain::find_device_toolchain();
+        let Some(tools) = &search.found else {
+            let mend = toolchain::setup_command(&folders.manifest_dir).unwrap_or(toolchain::INSTALL_COMMANDS);
+            let reason = format!("no compiler for the GPU side was found; install one with: {mend}");
+            if is_set("WARPSMITH_REQUIRE_GPU_IMAGE") {
+                return Err(Error::ImageRequired {
+                    reason: format!("{reason}\nlooked at:\n{}", search.explain()),
+                });
+            }
+            let warning =
+                format!("{package} is built without a GPU image (the emulated device works): {reason}");
+            return self.without_image(folders, &package, &reason, vec![warning]);
+        };
+        let cuda = toolchain::find_cuda_tools(Some(&folders.target_dir));
+        self.with_tools(folders, &crate_dir, tools, &cuda)
+    }
+
+    fn with_tools(
+        &self,
+        folders: &Folders,
+        crate_dir: &Path,
+        tools: &DeviceToolchain,
+        cuda: &CudaTools,
+    ) -> Result<BuiltImage, Error> {
+        let gpu_target = folders.target_dir.join("gpu");
+        let request = Request {
+            crate_dir,
+            target_dir: &gpu_target,
+            features: &self.features,
+            jump_threading: self.jump_threading,
+        };
+        let compiled = compile::compile(tools, &request)?;
+        let package = compiled.package;
+        let name = package.replace('-', "_");
+        let work = folders.out_dir.join(format!("{name}_ir"));
+        let keep = is_set("WARPSMITH_KEEP_IR");
+
+        let mut fingerprint = Fingerprint::new();
+        fingerprint.value(&format!("{:?} {keep}", self));
+        // The program that runs: it changes with the builder itself.
+        if let Ok(program) = env::current_exe() {
+            fingerprint.tool(&program);
+        }
+        fingerprint.value(&tools.rust_description);
+        for tool in ["llvm-link", "opt", "llc"] {
+            fingerprint.tool(&tools.llvm.tool(tool));
+        }
+        cuda.ptxas.iter().for_each(|ptxas| fingerprint.tool(&ptxas.path));
+        cuda.libdevice.iter().for_each(|libdevice| fingerprint.tool(libdevice));
+        for rlib in &compiled.rlibs {
+            fingerprint.contents(rlib)?;
+        }
+        let fingerprint = fingerprint.finish();
+        let record_file = folders.out_dir.join(format!("{name}.record"));
+        let mut watched = compiled.sources;
+        watched.extend(watched_tools(tools, cuda, folders)?);
+        let file = folders.out_dir.join(format!("{name}_image.rs"));
+        if let Some(record) = Record::reuse(&record_file, &fingerprint) {
+            let modules = record.files.into_iter().filter(|path| *path != file).collect();
+            return Ok(BuiltImage {
+                file,
+                modules,
+                kernels: record.kernels,
+                reason: None,
+                reused: true,
+                warnings: record.warnings,
+                watched,
+            });
+        }
+
+        remove_folder(&work)?;
+        std::fs::create_dir_all(&work).map_err(Error::io("cannot create", &work))?;
+        let members = link::extract(&tools.llvm, &compiled.rlibs, &work)?;
+        let linked = link::link(&tools.llvm, cuda, &package, &members, &work)?;
+        let job = Job {
+            llvm: &tools.llvm,
+            cuda,
+            linked: &linked,
+            options: Options { fma: self.fma },
+            name: &name,
+            work: &work,
+            out: &folders.out_dir,
+        };
+        let modules = generate_all(&job, &self.archs)?;
+
+        link::write(&file, &image::text(&package, &modules, &linked.kernels, ""))?;
+        let kernels = crate::report::kernels(&linked.kernels, &modules);
+        let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
+        if cuda.ptxas.is_none() {
+            warnings.push(format!(
+                "ptxas was not found: {package} has PTX only, not assembled and not checked; install it with: {}",
+                toolchain::setup_command(&folders.manifest_dir).unwrap_or(toolchain::CUDA_INSTALL_COMMANDS)
+            ));
+        }
+        if keep {
+            warnings.push(format!("the intermediate files of {package} are in {}", work.display()));
+        } else {
+            remove_folder(&work)?;
+        }
+        let outputs: Vec<PathBuf> =
+            modules.iter().flat_map(|module| module.cubin.iter().chain([&module.ptx])).cloned().collect();
+        let mut files = outputs.clone();
+        files.push(file.clone());
+        let record = Record { fingerprint, files, warnings: warnings.clone(), kernels: kernels.clone() };
+        record.save(&record_file)?;
+        Ok(BuiltImage { file, modules: outputs, kernels, reason: None, reused: false, warnings, watched })
+    }
+
+    /// An image without modules, that says why.
+    fn without_image(
+        &self,
+        folders: &Folders,
+        package: &str,
+        reason: &str,
+        warnings: Vec<String>,
+    ) -> Result<BuiltImage, Error> {
+        let file = folders.out_dir.join(format!("{}_image.rs", package.replace('-', "_")));
+        link::write(&file, &image::text(package, &[], &[], reason))?;
+        Ok(BuiltImage {
+            file,
+            modules: Vec::new(),
+            kernels: Vec::new(),
+            reason: Some(reason.to_owned()),
+            reused: false,
+            warnings,
+            watched: toolchain::installation_signs(&folders.target_dir)?,
+        })
+    }
+}
+
+/// Generates code for all architectures at once: each takes about as long as the others.
+fn generate_all(job: &Job<'_>, archs: &[Arch]) -> Result<Vec<Module>, Error> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            archs.iter().map(|&arch| scope.spawn(move || codegen::generate(job, arch))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Module, Error>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// The tools that the image depends on, and where a missing one would show up.
+fn watched_tools(
+    tools: &DeviceToolchain,
+    cuda: &CudaTools,
+    folders: &Folders,
+) -> Result<Vec<PathBuf>, Error> {
+    let mut watched = vec![tools.rustc.clone(), tools.llvm.tool("opt"), tools.llvm.tool("llc")];
+    watched.extend(cuda.ptxas.iter().map(|ptxas| ptxas.path.clone()));
+    watched.extend(cuda.libdevice.clone());
+    if cuda.ptxas.is_none() || cuda.libdevice.is_none() {
+        watched.extend(toolchain::installation_signs(&folders.target_dir)?);
+    }
+    Ok(watched)
+}
+
+/// Whether an environment variable is set to something other than nothing or `0`.
+fn is_set(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+fn remove_folder(folder: &Path) -> Result<(), Error> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("cannot remove", folder)(error))
+        }
+        _ => Ok(()),
+    }
+}

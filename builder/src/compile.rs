@@ -1,0 +1,312 @@
+//! Compiles the kernel crate and its whole graph for the GPU with the device toolchain's cargo.
+//!
+//! The inner cargo gets an environment of its own: what the outer build passes to its build scripts and
+//! compilers (flags, wrappers, target folders, toolchain choices) does not reach it. Flags go to every crate
+//! of the graph, `core` included; the profile is fixed here, whatever the manifest says.
+
+use std::collections::HashSet;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::toolchain::DeviceToolchain;
+
+/// The target that the inner cargo builds for.
+const TARGET: &str = "nvptx64-nvidia-cuda";
+
+/// Features of rustc that `#[kernel]` and inline assembly need in the kernel crate.
+const FEATURES: &str = "abi_ptx,asm_experimental_arch,stdarch_nvptx";
+
+/// What to compile, and how.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    /// The kernel crate's folder.
+    pub crate_dir: &'a Path,
+    /// The folder for the inner cargo's output; shared between builds, so that `core` is compiled once.
+    pub target_dir: &'a Path,
+    /// Cargo features of the kernel crate.
+    pub features: &'a [String],
+    /// Whether rustc's jump threading stays on (it duplicates barriers; for tests only).
+    pub jump_threading: bool,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The kernel crate's package name.
+    pub package: String,
+    /// The static libraries of the graph, dependencies first.
+    pub rlibs: Vec<PathBuf>,
+    /// Sources and manifests of the kernel crate and its path dependencies.
+    pub sources: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    #[serde(default)]
+    package_id: String,
+    #[serde(default)]
+    manifest_path: PathBuf,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
+}
+
+/// The name of the package in `crate_dir`.
+///
+/// Read from the manifest directly: it is needed where there is no toolchain, too.
+pub fn package_name(crate_dir: &Path) -> Result<String, Error> {
+    let manifest = manifest_of(crate_dir)?;
+    let text = std::fs::read_to_string(&manifest).map_err(Error::io("cannot read", &manifest))?;
+    name_in(&text).ok_or(Error::NoSuchCrate { path: crate_dir.to_path_buf() })
+}
+
+fn name_in(manifest: &str) -> Option<String> {
+    let package = manifest.lines().map(str::trim).skip_while(|line| *line != "[package]").skip(1);
+    let name = package.take_while(|line| !line.starts_with('[')).find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        (key.trim() == "name").then(|| value.trim())
+    })?;
+    let quote = name.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    name[1..].split(quote).next().map(str::to_owned)
+}
+
+fn manifest_of(crate_dir: &Path) -> Result<PathBuf, Error> {
+    let manifest = crate_dir.join("Cargo.toml");
+    if manifest.is_file() { Ok(manifest) } else { Err(Error::NoSuchCrate { path: crate_dir.to_path_buf() }) }
+}
+
+/// Compiles `request`.
+pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Compiled, Error> {
+    let manifest = manifest_of(request.crate_dir)?;
+    let package = package_name(request.crate_dir)?;
+    let mut command = cargo(toolchain);
+    command
+        .args(["rustc", "--quiet", "--color=never", "--lib", "--crate-type=lib", "--release"])
+        .args(["-Zbuild-std=core", "--target", TARGET, "--message-format=json-render-diagnostics"])
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(request.target_dir);
+    if !request.features.is_empty() {
+        command.arg("--features").arg(request.features.join(","));
+    }
+    command
+        .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
+        .arg(format!("-Zcrate-attr=feature({FEATURES})"))
+        .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
+    // Looked for before the build: one that the build itself writes would look changed to the next.
+    let workspace = workspace_files(&manifest);
+    let output = command.output().map_err(Error::io("cannot run", &toolchain.cargo))?;
+    if !output.status.success() {
+        let diagnostics = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(Error::KernelCrate { package, diagnostics });
+    }
+    let mut compiled = read_messages(&String::from_utf8_lossy(&output.stdout), package, &manifest)?;
+    workspace.into_iter().for_each(|file| push_once(&mut compiled.sources, file));
+    Ok(compiled)
+}
+
+/// The lock file of the workspace that `manifest` belongs to, and the manifest beside it.
+fn workspace_files(manifest: &Path) -> Vec<PathBuf> {
+    let root = manifest.ancestors().skip(1).find(|folder| folder.join("Cargo.lock").is_file());
+    root.map_or_else(Vec::new, |folder| vec![folder.join("Cargo.lock"), folder.join("Cargo.toml")])
+}
+
+/// Flags for every crate of the graph.
+fn rustflags(request: &Request<'_>) -> Vec<String> {
+    // Without MIR inlining the calls that the IR rewrite replaces are still there; LLVM inlines later.
+    let mut flags: Vec<String> =
+        ["-Ctarget-cpu=sm_80", "-Zinline-mir=no", "-Cno-prepopulate-passes", "-Csymbol-mangling-version=v0"]
+            .map(str::to_owned)
+            .into();
+    let switch = if request.jump_threading { "+" } else { "-" };
+    flags.push(format!("-Zmir-enable-passes={switch}JumpThreading"));
+    flags
+}
+
+/// A cargo with a clean environment.
+fn cargo(toolchain: &DeviceToolchain) -> Command {
+    let mut command = Command::new(&toolchain.cargo);
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(is_of_the_outer_build) {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("RUSTC", &toolchain.rustc)
+        .env("RUSTC_BOOTSTRAP", "1")
+        // Empty: also none that a configuration file names.
+        .env("RUSTC_WRAPPER", "")
+        .env("RUSTC_WORKSPACE_WRAPPER", "");
+    let profile = [
+        ("OPT_LEVEL", "3"),
+        ("DEBUG", "false"),
+        ("DEBUG_ASSERTIONS", "false"),
+        ("OVERFLOW_CHECKS", "false"),
+        ("PANIC", "abort"),
+        ("LTO", "off"),
+        ("CODEGEN_UNITS", "1"),
+        ("INCREMENTAL", "false"),
+        ("STRIP", "none"),
+    ];
+    for (name, value) in profile {
+        command.env(format!("CARGO_PROFILE_RELEASE_{name}"), value);
+    }
+    command
+}
+
+/// Whether an environment variable belongs to the outer build, and would change the inner one.
+fn is_of_the_outer_build(name: &str) -> bool {
+    const KEPT: [&str; 9] = [
+        "CARGO_HOME",
+        "CARGO_NET_",
+        "CARGO_HTTP_",
+        "CARGO_REGISTR",
+        "CARGO_SOURCE_",
+        "CARGO_CREDENTIAL",
+        "CARGO_MAKEFLAGS",
+        "CARGO_TERM_",
+        "CARGO_CACHE_",
+    ];
+    const EXACT: [&str; 12] = [
+        "RUSTFLAGS",
+        "RUSTDOCFLAGS",
+        "RUSTUP_TOOLCHAIN",
+        "RUSTDOC",
+        "TARGET",
+        "HOST",
+        "OPT_LEVEL",
+        "PROFILE",
+        "DEBUG",
+        "NUM_JOBS",
+        "OUT_DIR",
+        "LIBRARY_PATH",
+    ];
+    (name.starts_with("CARGO") && !KEPT.iter().any(|kept| name.starts_with(kept)))
+        || name.starts_with("RUSTC")
+        || name.starts_with("DEP_")
+        || EXACT.contains(&name)
+}
+
+fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compiled, Error> {
+    let (mut rlibs, mut sources) = (Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
+    let mut dep_info = None;
+    for line in stdout.lines().filter(|line| line.starts_with('{')) {
+        let message: Message = serde_json::from_str(line).map_err(|error| Error::Tool {
+            tool: "cargo".to_owned(),
+            input: manifest.display().to_string(),
+            message: format!("unexpected output: {error}: {line}"),
+        })?;
+        if message.reason != "compiler-artifact" {
+            continue;
+        }
+        let in_sysroot = message.manifest_path.to_string_lossy().contains("/lib/rustlib/src/");
+        if message.package_id.starts_with("path+") && !in_sysroot {
+            push_once(&mut sources, message.manifest_path.clone());
+        }
+        let for_gpu = |file: &PathBuf| file.components().any(|part| part.as_os_str() == TARGET);
+        let find = |extension: &str| {
+            let is = |file: &&PathBuf| file.extension().is_some_and(|e| e == extension) && for_gpu(file);
+            message.filenames.iter().find(is)
+        };
+        // A package's library may be listed under two paths: one is enough.
+        let Some(rlib) = find("rlib").filter(|_| seen.insert(message.package_id.clone())) else { continue };
+        dep_info = Some(rlib.with_extension("d"));
+        // The top crate's is listed where another build may replace it; the original has a hash in its name.
+        let original = find("rmeta").map(|rmeta| rmeta.with_extension("rlib")).filter(|path| path.is_file());
+        rlibs.push(original.unwrap_or_else(|| rlib.clone()));
+    }
+    if let Some(dep_info) = dep_info {
+        let text = std::fs::read_to_string(&dep_info).map_err(Error::io("cannot read", &dep_info))?;
+        dep_info_files(&text).into_iter().for_each(|file| push_once(&mut sources, file));
+    }
+    Ok(Compiled { package, rlibs, sources })
+}
+
+fn push_once(list: &mut Vec<PathBuf>, path: PathBuf) {
+    if !list.contains(&path) {
+        list.push(path);
+    }
+}
+
+/// The files after the colon of a make-style dependency file; a space in a path is written `\ `.
+fn dep_info_files(text: &str) -> Vec<PathBuf> {
+    let Some((_, files)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
+        return Vec::new();
+    };
+    let spaced = files.replace("\\ ", "\0");
+    spaced
+        .split(' ')
+        .filter(|file| !file.is_empty())
+        .map(|file| PathBuf::from(file.replace('\0', " ")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependency_files() {
+        assert_eq!(
+            dep_info_files("/t/libk.rlib: /a/lib.rs /a/with\\ space.rs\n\n/a/lib.rs:\n"),
+            [PathBuf::from("/a/lib.rs"), PathBuf::from("/a/with space.rs")]
+        );
+        assert!(dep_info_files("").is_empty());
+    }
+
+    #[test]
+    fn the_outer_builds_variables_are_known() {
+        for name in [
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTC",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTFLAGS",
+            "CARGO",
+            "CARGO_TARGET_DIR",
+            "CARGO_BUILD_TARGET",
+            "CARGO_PKG_NAME",
+            "RUSTUP_TOOLCHAIN",
+            "OUT_DIR",
+            "DEP_Z_ROOT",
+            "CARGO_TARGET_NVPTX64_NVIDIA_CUDA_LINKER",
+        ] {
+            assert!(is_of_the_outer_build(name), "{name}");
+        }
+        for name in ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_NET_OFFLINE", "HTTPS_PROXY"] {
+            assert!(!is_of_the_outer_build(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_name_is_that_of_the_package_table() {
+        let manifest = "[workspace]\nname = \"no\"\n[package]\nversion = \"1\"\nname = \"my-kernels\" # it\n[lib]\nname = \"x\"\n";
+        assert_eq!(name_in(manifest).as_deref(), Some("my-kernels"));
+        assert_eq!(name_in("[package]\nname='k'").as_deref(), Some("k"));
+        assert_eq!(name_in("[workspace]\nmembers = []\n[lib]\nname = \"x\""), None);
+    }
+
+    #[test]
+    fn libraries_are_taken_once_and_only_for_the_gpu() {
+        let folder = env::temp_dir().join(format!("warpsmith-messages-{}", std::process::id())).join(TARGET);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("libk.d"), "libk.rlib: /k/src/lib.rs\n").unwrap();
+        let at = folder.display();
+        let stdout = format!(
+            "{{\"reason\":\"compiler-artifact\",\"package_id\":\"registry+x#syn\",\"manifest_path\":\"/s/Cargo.toml\",\"filenames\":[\"/t/release/deps/libsyn.rlib\"]}}\n\
+             {{\"reason\":\"compiler-artifact\",\"package_id\":\"registry+x#half\",\"manifest_path\":\"/h/Cargo.toml\",\"filenames\":[\"{at}/libhalf.rlib\"]}}\n\
+             {{\"reason\":\"build-script-executed\",\"package_id\":\"path+file:///k#0.1.0\"}}\n\
+             {{\"reason\":\"compiler-artifact\",\"package_id\":\"path+file:///k#0.1.0\",\"manifest_path\":\"/k/Cargo.toml\",\"filenames\":[\"{at}/libk.rlib\",\"{at}/deps/libk-1.rlib\"]}}\n"
+        );
+        let compiled = read_messages(&stdout, "k".to_owned(), Path::new("/no/k/Cargo.toml")).unwrap();
+        std::fs::remove_dir_all(folder.parent().unwrap()).unwrap();
+        assert_eq!(compiled.rlibs, [folder.join("libhalf.rlib"), folder.join("libk.rlib")]);
+        assert_eq!(compiled.sources, [PathBuf::from("/k/Cargo.toml"), PathBuf::from("/k/src/lib.rs")]);
+    }
+}

@@ -1,0 +1,128 @@
+//! [`Error`]: what can go wrong in a build, said so that the reader knows what to do.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why a GPU image could not be built.
+///
+/// `Debug` prints the same text as `Display`, because that is what a build script whose `main` returns an
+/// error shows to its user.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// The builder is used outside a build script.
+    #[error("environment variable {0} is not set: call the builder from build.rs")]
+    NotInBuildScript(&'static str),
+
+    /// The path given to the builder is not a crate.
+    #[error(
+        "no kernel crate at {path}: there is no Cargo.toml (the path is relative to the package's folder)"
+    )]
+    NoSuchCrate {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+
+    /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` asks for an image.
+    #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
+    ImageRequired {
+        /// Why there is none, and what to do.
+        reason: String,
+    },
+
+    /// rustc or cargo refused the kernel crate; the text is theirs.
+    #[error("the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}")]
+    KernelCrate {
+        /// The crate.
+        package: String,
+        /// What cargo printed.
+        diagnostics: String,
+    },
+
+    /// The kernel crate compiled but defines no kernel.
+    #[error(
+        "the kernel crate `{package}` has no kernels: mark at least one public function with #[kernel] \
+         (and list its instances if it is generic)"
+    )]
+    NoKernels {
+        /// The crate.
+        package: String,
+    },
+
+    /// Two crates of the graph define the same symbol.
+    #[error(
+        "two crates define the symbol `{symbol}`: kernels (and #[no_mangle] functions) of the kernel crate \
+         and its dependencies share one name space; rename one of them"
+    )]
+    DuplicateSymbol {
+        /// The symbol.
+        symbol: String,
+    },
+
+    /// The kernel crate does something the GPU has no way to do.
+    #[error("{0}")]
+    Rewrite(#[from] crate::rewrite::RewriteError),
+
+    /// A function is called that nothing defines.
+    #[error("{} called on the GPU but not defined anywhere:{}", plural(unresolved.len()), list(unresolved))]
+    Unresolved {
+        /// One line each: the symbol, who calls it, and what mends it.
+        unresolved: Vec<String>,
+    },
+
+    /// libdevice is needed and missing.
+    #[error(
+        "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}"
+    )]
+    NoLibdevice {
+        /// A kernel that reaches the function.
+        kernel: String,
+        /// The `__nv_…` function.
+        function: String,
+        /// Where it was looked for and how to install it.
+        how: String,
+    },
+
+    /// A tool of the pipeline failed.
+    #[error("{tool} failed on {input}:\n{message}")]
+    Tool {
+        /// The tool, for example `opt`.
+        tool: String,
+        /// What it was working on.
+        input: String,
+        /// What it printed.
+        message: String,
+    },
+
+    /// A file could not be read or written, or a tool not started.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried, for example `cannot read`.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    /// For `map_err`: an [`Error::Io`] about `path`.
+    pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::Io { what, path, source }
+    }
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "a function is" } else { "functions are" }
+}
+
+fn list(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("\n  {line}")).collect()
+}

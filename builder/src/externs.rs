@@ -1,0 +1,73 @@
+//! Every function that the PTX calls must be defined: the driver reports a missing one only at load.
+
+use crate::callers::Callers;
+use crate::error::Error;
+use crate::link::{self, Linked};
+
+/// Functions that the GPU's driver, or its device runtime, provides.
+const PROVIDED: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
+
+/// Whether a function comes with the driver or with cudadevrt.
+fn is_provided(name: &str) -> bool {
+    PROVIDED.contains(&name) || name.starts_with("cuda") || name.starts_with("__cuda")
+}
+
+/// Checks the text `ptx` of a module made from `linked`.
+pub fn check(ptx: &str, linked: &Linked) -> Result<(), Error> {
+    let missing = missing(ptx);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let ir = link::read(&linked.reachable)?;
+    let callers = Callers::of(&ir);
+    let unresolved = missing
+        .into_iter()
+        .map(|name| {
+            let by = callers.kernel_reaching(name, &linked.kernels);
+            let by = by.map_or_else(String::new, |kernel| format!(", called by kernel `{kernel}`"));
+            format!("`{name}`{by}{}", mend(name))
+        })
+        .collect();
+    Err(Error::Unresolved { unresolved })
+}
+
+fn mend(name: &str) -> &'static str {
+    if name.starts_with("__warpsmith_panic") {
+        ": gpu-std defines it; add gpu-std to the kernel crate's dependencies and `use` it"
+    } else if name.starts_with("__nv_") {
+        ": libdevice does not have it"
+    } else {
+        ""
+    }
+}
+
+/// The names of the `.extern .func` lines that nobody provides, in order, each once.
+fn missing(ptx: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    for line in ptx.lines() {
+        let Some(rest) = line.strip_prefix(".extern .func ") else { continue };
+        // A return value stands in parentheses before the name.
+        let rest = rest.trim_start();
+        let rest =
+            if rest.starts_with('(') { rest.split_once(')').map_or(rest, |(_, rest)| rest) } else { rest };
+        let name =
+            rest.trim_start().split(|c: char| c == '(' || c.is_whitespace() || c == ';').next().unwrap_or("");
+        if !name.is_empty() && !is_provided(name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_has_is_no_error() {
+        let ptx = ".extern .func  (.param .b32 func_retval0) vprintf\n(\n.extern .func __assertfail\n(\n\
+                   .extern .func  (.param .b32 func_retval0) foo\n(\n.extern .func bar(\n.extern .func bar(\n\
+                   .extern .func (.param .b32 r) cudaDeviceSynchronize\n.visible .func baz\n";
+        assert_eq!(missing(ptx), ["foo", "bar"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! Whether the link step must run again: a hash of everything that goes into it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+/// Collects what the outputs depend on.
+pub struct Fingerprint {
+    // SipHash with fixed keys: the same in every run of one build of the builder.
+    hasher: DefaultHasher,
+}
+
+impl Fingerprint {
+    /// A fingerprint that depends on the builder's own version.
+    pub fn new() -> Fingerprint {
+        let mut fingerprint = Fingerprint { hasher: DefaultHasher::new() };
+        fingerprint.value(&env!("CARGO_PKG_VERSION"));
+        fingerprint
+    }
+
+    /// Depends on `value`.
+    pub fn value(&mut self, value: &impl Hash) {
+        value.hash(&mut self.hasher);
+    }
+
+    /// Depends on the contents of `path`.
+    pub fn contents(&mut self, path: &Path) -> Result<(), Error> {
+        let bytes = std::fs::read(path).map_err(Error::io("cannot read", path))?;
+        self.value(&bytes);
+        Ok(())
+    }
+
+    /// Depends on the path, length and modification time of a tool.
+    pub fn tool(&mut self, path: &Path) {
+        self.value(&path);
+        if let Ok(about) = std::fs::metadata(path) {
+            self.value(&about.len());
+            self.value(&about.modified().ok());
+        }
+    }
+
+    /// The fingerprint as text.
+    pub fn finish(self) -> String {
+        format!("{:016x}", self.hasher.finish())
+    }
+}
+
+/// The record of a finished link step: its fingerprint, the files it wrote, and the warnings it gave.
+#[derive(Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Record {
+    /// Of the inputs.
+    pub fingerprint: String,
+    /// The files that must still be there.
+    pub files: Vec<PathBuf>,
+    /// To be shown again.
+    pub warnings: Vec<String>,
+    /// The kernels, to be returned again.
+    pub kernels: Vec<crate::KernelReport>,
+}
+
+impl Record {
+    /// The record at `path`, if it is of `fingerprint` and its files are there.
+    pub fn reuse(path: &Path, fingerprint: &str) -> Option<Record> {
+        let record: Record = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
+        let fits = record.fingerprint == fingerprint && record.files.iter().all(|file| file.is_file());
+        fits.then_some(record)
+    }
+
+    /// Writes the record.
+    pub fn save(&self, path: &Path) -> Result<(), Error> {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        std::fs::write(path, text).map_err(Error::io("cannot write", path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_reused_only_when_it_fits() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-record-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (path, output) = (folder.join("record"), folder.join("out.ptx"));
+        std::fs::write(&output, "x").unwrap();
+        let record = Record { fingerprint: "a".to_owned(), files: vec![output.clone()], ..Record::default() };
+        record.save(&path).unwrap();
+        assert_eq!(Record::reuse(&path, "a").as_ref(), Some(&record));
+        assert_eq!(Record::reuse(&path, "b"), None);
+        std::fs::remove_file(&output).unwrap();
+        assert_eq!(Record::reuse(&path, "a"), None);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn contents_decide() {
+        let hash = |value: &str| {
+            let mut fingerprint = Fingerprint::new();
+            fingerprint.value(&value);
+            fingerprint.finish()
+        };
+        assert_eq!(hash("a"), hash("a"));
+        assert_ne!(hash("a"), hash("b"));
+    }
+}

@@ -1,0 +1,47 @@
+//! Compiles a crate of kernels written in Rust to PTX and cubin, from a host crate's build script.
+//!
+//! ```no_run
+//! // build.rs
+//! use warpsmith_builder::{Arch, Error, PtxBuilder};
+//!
+//! fn main() -> Result<(), Error> {
+//!     PtxBuilder::new("my-kernels").archs([Arch::SM_80, Arch::SM_90A]).build()?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! This compiles the crate in `my-kernels/` and writes `OUT_DIR/my_kernels_image.rs` with the binaries beside
+//! it; `warpsmith::include_image!("my_kernels")` embeds them. `docs/how-rust-becomes-gpu-code.md` explains
+//! the pipeline. In order:
+//!
+//! | module | does |
+//! | --- | --- |
+//! | [`toolchain`] | finds rustc, the LLVM tools, ptxas and libdevice |
+//! | `compile` | runs the inner cargo: the crate's graph as LLVM bitcode |
+//! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
+//! | `codegen` | for each architecture: `opt`, `llc`, the check for undefined functions (`externs`), ptxas |
+//! | `image` | the file that the host crate includes |
+//! | `fingerprint` | leaves all but `compile` out when nothing has changed |
+#![deny(missing_docs)]
+
+mod arch;
+mod builder;
+mod callers;
+mod codegen;
+mod compile;
+mod error;
+mod externs;
+mod fingerprint;
+mod image;
+mod link;
+mod ptxas;
+mod report;
+mod rewrite;
+pub mod toolchain;
+mod tools;
+
+pub use arch::Arch;
+pub use builder::{BuiltImage, Folders, PtxBuilder};
+pub use error::Error;
+pub use report::{ArchReport, KernelReport};
+pub use rewrite::RewriteError;

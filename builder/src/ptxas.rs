@@ -1,0 +1,94 @@
+//! ptxas: assembles PTX, and reports what each kernel needs of a multiprocessor.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::arch::Arch;
+use crate::error::Error;
+use crate::toolchain::Ptxas;
+use crate::tools;
+
+/// What a kernel needs on one architecture.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of static shared memory of a block.
+    pub shared_bytes: u32,
+    /// Bytes of stack of a thread.
+    pub stack_bytes: u32,
+    /// Bytes of registers that did not fit and are stored and loaded, added up.
+    pub spill_bytes: u32,
+}
+
+/// Assembles `ptx` into `cubin`.
+pub fn assemble(
+    ptxas: &Ptxas,
+    arch: Arch,
+    ptx: &Path,
+    cubin: &Path,
+) -> Result<Vec<(String, Resources)>, Error> {
+    let mut command = Command::new(&ptxas.path);
+    command.arg(format!("-arch={arch}")).arg("-v").arg(ptx).arg("-o").arg(cubin);
+    let outputs = tools::run(&mut command, &ptx.display().to_string())?;
+    Ok(parse(&format!("{}\n{}", outputs.stdout, outputs.stderr)))
+}
+
+/// Reads the report of `ptxas -v`.
+fn parse(report: &str) -> Vec<(String, Resources)> {
+    let mut kernels: Vec<(String, Resources)> = Vec::new();
+    // Properties of functions that are not kernels are reported too, under "Function properties for".
+    let mut in_kernel = false;
+    for line in report.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let name = rest.split('\'').next().unwrap_or_default();
+            kernels.push((name.to_owned(), Resources::default()));
+        } else if let Some((_, name)) = line.split_once("Function properties for ") {
+            in_kernel = kernels.last().is_some_and(|(kernel, _)| kernel == name.trim());
+        } else if let Some((_, resources)) = kernels.last_mut() {
+            if in_kernel && line.contains("bytes stack frame") {
+                resources.stack_bytes = number_before(line, " bytes stack frame");
+                resources.spill_bytes =
+                    number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
+            } else if line.contains("Used ") && line.contains(" registers") {
+                resources.registers = number_before(line, " registers");
+                resources.shared_bytes = number_before(line, " bytes smem");
+            }
+        }
+    }
+    kernels
+}
+
+/// The number that ends where `unit` begins; 0 when there is none.
+fn number_before(line: &str, unit: &str) -> u32 {
+    let Some(end) = line.find(unit) else { return 0 };
+    let start = line[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+    line[start..end].parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_is_read_kernel_by_kernel() {
+        let report = "\
+ptxas info    : 20 bytes gmem
+ptxas info    : Compiling entry function 'sum' for 'sm_90a'
+ptxas info    : Function properties for sum
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Function properties for helper
+    99 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 24 registers, used 1 barriers, 16 bytes cumulative stack size, 1024 bytes smem
+ptxas info    : Compile time = 3.1 ms
+ptxas info    : Compiling entry function 'copy' for 'sm_90a'
+ptxas info    : Function properties for copy
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers
+";
+        let sum = Resources { registers: 24, shared_bytes: 1024, stack_bytes: 16, spill_bytes: 20 };
+        let copy = Resources { registers: 8, ..Resources::default() };
+        assert_eq!(parse(report), [("sum".to_owned(), sum), ("copy".to_owned(), copy)]);
+        assert!(parse("").is_empty());
+    }
+}

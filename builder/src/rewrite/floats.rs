@@ -1,0 +1,84 @@
+//! `half`'s software conversions become the GPU's own.
+//!
+//! The crate converts with integer arithmetic where it knows no instruction, which is a page of code for
+//! each operator. Here each conversion becomes one LLVM cast; LLVM then also turns "widen, operate, narrow"
+//! into the operation on the narrow type where the result is the same. The one difference: the bits of a NaN
+//! are the hardware's.
+
+use super::mangled;
+
+/// The conversions: their path in `half`, and the types of argument, cast and result.
+const CONVERSIONS: [(&str, Conversion); 8] = [
+    ("8binary164arch19f16_to_f32_fallback", Conversion::widen("half", "float")),
+    ("8binary164arch19f16_to_f64_fallback", Conversion::widen("half", "double")),
+    ("8binary164arch19f32_to_f16_fallback", Conversion::narrow("float", "half")),
+    ("8binary164arch19f64_to_f16_fallback", Conversion::narrow("double", "half")),
+    ("6bfloat7convert11bf16_to_f32", Conversion::widen("bfloat", "float")),
+    ("6bfloat7convert11bf16_to_f64", Conversion::widen("bfloat", "double")),
+    ("6bfloat7convert11f32_to_bf16", Conversion::narrow("float", "bfloat")),
+    ("6bfloat7convert11f64_to_bf16", Conversion::narrow("double", "bfloat")),
+];
+
+struct Conversion {
+    from: &'static str,
+    to: &'static str,
+    widens: bool,
+}
+
+impl Conversion {
+    const fn widen(from: &'static str, to: &'static str) -> Conversion {
+        Conversion { from, to, widens: true }
+    }
+
+    const fn narrow(from: &'static str, to: &'static str) -> Conversion {
+        Conversion { from, to, widens: false }
+    }
+}
+
+/// The whole definition that replaces the function `symbol`, if that is a conversion of `half`.
+pub fn replacement(symbol: &str) -> Option<String> {
+    let path = mangled::path_in(symbol, "4half")?;
+    let (_, Conversion { from, to, widens }) =
+        CONVERSIONS.iter().find(|(function, _)| mangled::is(path, function))?;
+    Some(if *widens {
+        format!(
+            "define internal {to} @{symbol}(i16 %bits) alwaysinline nounwind {{\n  \
+             %narrow = bitcast i16 %bits to {from}\n  \
+             %wide = fpext {from} %narrow to {to}\n  \
+             ret {to} %wide\n}}"
+        )
+    } else {
+        format!(
+            "define internal i16 @{symbol}({from} %wide) alwaysinline nounwind {{\n  \
+             %narrow = fptrunc {from} %wide to {to}\n  \
+             %bits = bitcast {to} %narrow to i16\n  \
+             ret i16 %bits\n}}"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_directions() {
+        assert_eq!(
+            replacement("_RNvNtNtCs1_4half8binary164arch19f16_to_f32_fallback29").unwrap(),
+            "define internal float @_RNvNtNtCs1_4half8binary164arch19f16_to_f32_fallback29(i16 %bits) alwaysinline nounwind {
+  %narrow = bitcast i16 %bits to half
+  %wide = fpext half %narrow to float
+  ret float %wide
+}"
+        );
+        let narrow = replacement("_RNvNtNtCs1_4half6bfloat7convert11f64_to_bf16").unwrap();
+        assert!(narrow.contains("fptrunc double %wide to bfloat"), "{narrow}");
+    }
+
+    #[test]
+    fn other_functions_stay() {
+        assert_eq!(replacement("_RNvNtNtCs1_4half8binary164arch10f32_to_f16"), None);
+        assert_eq!(replacement("_RNvNtNtCs1_4core8binary164arch19f16_to_f32_fallback"), None);
+        assert_eq!(replacement("k"), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! Rewrites the linked LLVM IR of a kernel crate so that LLVM makes good GPU code of it.
+//!
+//! Text in, text out, one pass over the lines after one over the headers; it needs no toolchain, and its
+//! time is linear in the text. What it does not know it leaves as it is. Each file has one of the changes:
+//!
+//! | file | change |
+//! | --- | --- |
+//! | `kernels` | launch bounds become attributes; the kernels are listed |
+//! | `shared` | statics in shared memory move to address space 3 |
+//! | `calls` | inline assembly and calls through pointers become `convergent` |
+//! | `strings` | byte strings get a trailing NUL |
+//! | `panics` | core's panic entry points call gpu-std's reporters |
+//! | `floats` | `half`'s conversions become native |
+//! | `attributes` | the architecture is left to `opt` and `llc` |
+//!
+//! It depends on the text form of the LLVM version and on core's internals, so only tested versions are
+//! accepted (`crate::toolchain`).
+
+mod attributes;
+mod calls;
+mod floats;
+mod kernels;
+mod mangled;
+mod panics;
+mod shared;
+mod strings;
+pub(crate) mod text;
+
+use std::collections::{HashMap, HashSet};
+
+pub use kernels::Kernel;
+
+/// The rewritten module.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// The IR.
+    pub ir: String,
+    /// Its kernels, in the order of the text.
+    pub kernels: Vec<Kernel>,
+}
+
+/// Why a module cannot be rewritten.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RewriteError {
+    /// A section that `#[kernel]` does not write.
+    #[error(
+        "kernel `{symbol}` has a section that is not `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH`; is its \
+         gpu-std of the same version as the builder? ({line})"
+    )]
+    KernelSection {
+        /// The kernel.
+        symbol: String,
+        /// The line of IR.
+        line: String,
+    },
+    /// A shared static of an unknown form.
+    #[error("shared static `{symbol}` has a form that the builder does not know: {line}")]
+    SharedStatic {
+        /// The static.
+        symbol: String,
+        /// The line of IR.
+        line: String,
+    },
+    /// A shared static with an initial value.
+    #[error(
+        "shared static `{symbol}` has an initial value, but shared memory has none on the GPU: use \
+         shared_array!, or MaybeUninit::uninit(), and store before loading"
+    )]
+    SharedValue {
+        /// The static.
+        symbol: String,
+    },
+    /// A panic entry point of core with other parameters than expected.
+    #[error("core's `{symbol}` has other parameters than in the tested Rust versions: {line}")]
+    PanicEntry {
+        /// The function.
+        symbol: String,
+        /// The line of IR.
+        line: String,
+    },
+}
+
+/// What the first pass learns from the headers.
+#[derive(Default)]
+struct Headers<'a> {
+    /// Shared statics and what they become.
+    shared: HashMap<&'a str, String>,
+    /// Byte strings, as LLVM writes them.
+    strings: HashMap<&'a str, &'a str>,
+    /// Reporters that the module defines or declares.
+    reporters: HashSet<&'a str>,
+}
+
+/// Rewrites `ir`.
+pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
+    let headers = read_headers(ir)?;
+    let shared: HashSet<&str> = headers.shared.keys().copied().collect();
+    let mut out = Output {
+        ir: String::with_capacity(ir.len() + ir.len() / 16),
+        constants: panics::constants(),
+        messages: 0,
+    };
+    let mut kernels = Vec::new();
+    let mut templates: HashMap<&str, &str> = HashMap::new();
+    let mut skipping = false;
+    for line in ir.lines() {
+        if skipping {
+            skipping = line != "}";
+            continue;
+        }
+        match line.as_bytes().first() {
+            Some(b' ') => out.instruction(line, &shared, &headers, &mut templates),
+            Some(b'@') => out.global(line, &headers),
+            Some(b'd') if line.starts_with("define ") => {
+                templates.clear();
+                if let Some(replacement) = replace_function(line)? {
+                    out.line(&replacement);
+                    skipping = true;
+                } else if kernels::is_kernel(line) {
+                    let (line, kernel) = kernels::rewrite(line)?;
+                    out.line(&line);
+                    kernels.push(kernel);
+                } else {
+                    out.line(line);
+                }
+            }
+            Some(b'a') if line.starts_with("attributes ") => out.line(&attributes::strip_target(line)),
+            _ => out.line(line),
+        }
+    }
+    let Output { mut ir, constants, .. } = out;
+    ir.push_str(&constants);
+    for (name, declaration) in panics::REPORTERS {
+        if !headers.reporters.contains(name) {
+            ir.push_str(declaration);
+            ir.push('\n');
+        }
+    }
+    Ok(Rewritten { ir, kernels })
+}
+
+fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
+    let mut headers = Headers::default();
+    for line in ir.lines() {
+        match line.as_bytes().first() {
+            Some(b'@') => {
+                if let Some((name, definition)) = shared::rewrite_definition(line)? {
+                    headers.shared.insert(name, definition);
+                } else if let Some(string) = strings::parse(line) {
+                    headers.strings.insert(string.name, string.text);
+                }
+            }
+            Some(b'd') => {
+                if let Some((name, _)) = text::function(line)
+                    && panics::REPORTERS.iter().any(|(reporter, _)| *reporter == name)
+                {
+                    headers.reporters.insert(name);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(headers)
+}
+
+/// The definition that takes the place of the function whose `define` line this is.
+fn replace_function(line: &str) -> Result<Option<String>, RewriteError> {
+    let Some((symbol, rest)) = text::function(line) else { return Ok(None) };
+    if let Some(entry) = panics::entry(symbol) {
+        let types =
+            text::parenthesised(rest).map(|(inside, _)| text::parameter_types(inside)).unwrap_or_default();
+        let bad = || RewriteError::PanicEntry { symbol: symbol.to_owned(), line: line.to_owned() };
+        return entry.replacement(symbol, &types).map(Some).ok_or_else(bad);
+    }
+    Ok(floats::replacement(symbol))
+}
+
+struct Output {
+    ir: String,
+    constants: String,
+    messages: usize,
+}
+
+impl Output {
+    fn line(&mut self, line: &str) {
+        self.ir.push_str(line);
+        self.ir.push('\n');
+    }
+
+    fn global(&mut self, line: &str, headers: &Headers<'_>) {
+        let name = text::symbol(&line[1..]).map_or("", |(name, _)| name);
+        if let Some(definition) = headers.shared.get(name) {
+            return self.line(definition);
+        }
+        match strings::parse(line).as_ref().and_then(strings::terminate) {
+            Some(terminated) => self.line(&terminated),
+            None => self.line(line),
+        }
+    }
+
+    /// A line of a function's body. `templates` maps the locals of this function that hold a format string.
+    fn instruction<'a>(
+        &mut self,
+        line: &'a str,
+        shared: &HashSet<&str>,
+        headers: &Headers<'a>,
+        templates: &mut HashMap<&'a str, &'a str>,
+    ) {
+        let instruction = text::instruction(line);
+        let mut rewritten = None;
+        if text::is_call(instruction) {
+            rewritten = calls::mark_convergent(line, instruction);
+            if rewritten.is_none() {
+                rewritten = self.panic_call(line, instruction, headers, templates);
+            }
+        } else if !templates.is_empty()
+            && let Some(rest) = instruction.strip_prefix("extractvalue { ptr, ptr } ")
+            && let Some(source) = rest.strip_suffix(", 0")
+            && let (Some(local), Some(template)) = (text::defined_local(line), templates.get(source).copied())
+        {
+            templates.insert(local, template);
+        }
+        let current = rewritten.as_deref().unwrap_or(line);
+        match (!shared.is_empty()).then(|| shared::rewrite_uses(current, shared)).flatten() {
+            Some(cast) => self.line(&cast),
+            None => self.line(current),
+        }
+    }
+
+    /// Follows format strings into panics: notes `Arguments::new`, rewrites calls of inlined entry points.
+    fn panic_call<'a>(
+        &mut self,
+        line: &'a str,
+        instruction: &'a str,
+        headers: &Headers<'a>,
+        templates: &mut HashMap<&'a str, &'a str>,
+    ) -> Option<String> {
+        let (callee, rest) = text::function(instruction)?;
+        if !callee.starts_with("_R") {
+            return None;
+        }
+        if panics::is_arguments_new(callee) {
+            let (arguments, _) = text::parenthesised(rest)?;
+            let template = text::list(arguments).first()?.rsplit_once('@')?.1;
+            templates.insert(text::defined_local(line)?, template);
+            return None;
+        }
+        let entry = panics::entry(callee).filter(|entry| entry.is_inlined())?;
+        let message = (entry == panics::Entry::Formatted)
+            .then(|| {
+                let (arguments, _) = text::parenthesised(rest)?;
+                let local = text::list(arguments).first()?.rsplit(' ').next()?;
+                let template = headers.strings.get(templates.get(local)?)?;
+                panics::describe_template(&text::unescape(template))
+            })
+            .flatten();
+        let (call, constant) =
+            panics::rewrite_call(line, message.as_deref().map(|message| (message, self.messages)))?;
+        if let Some(constant) = constant {
+            self.constants.push_str(&constant);
+            self.messages += 1;
+        }
+        Some(call)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! NVIDIA's ptxas (assembler and resource report) and libdevice (accurate math).
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Rejected, Version};
+
+/// What was found of NVIDIA's tools; both are optional, and may come from different places.
+#[derive(Debug, Clone)]
+pub struct CudaTools {
+    /// The assembler.
+    pub ptxas: Option<Ptxas>,
+    /// `libdevice.10.bc`.
+    pub libdevice: Option<PathBuf>,
+    /// The places that were looked at and lack one of them.
+    pub rejected: Vec<Rejected>,
+}
+
+/// The PTX assembler.
+#[derive(Debug, Clone)]
+pub struct Ptxas {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its version, which is the CUDA toolkit's.
+    pub version: Version,
+}
+
+/// Looks for ptxas and libdevice in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, and
+/// the `cuda-tools` environment that `xtask setup` makes in `target_dir`; the first place that has each wins.
+///
+/// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc` and `nvidia-nvvm` wheels.
+pub fn find_cuda_tools(target_dir: Option<&Path>) -> CudaTools {
+    let mut places: Vec<(String, PathBuf)> = ["WARPSMITH_CUDA_TOOLS", "CUDA_HOME", "CUDA_PATH"]
+        .into_iter()
+        .filter_map(|name| {
+            let value = env::var_os(name).filter(|value| !value.is_empty())?;
+            Some((format!("{name}={}", value.to_string_lossy()), PathBuf::from(value)))
+        })
+        .collect();
+    places.push(("/usr/local/cuda".to_owned(), PathBuf::from("/usr/local/cuda")));
+    if let Some(target_dir) = target_dir {
+        let folder = super::cuda_tools_folder(target_dir);
+        places.push((folder.display().to_string(), folder));
+    }
+    search(&places)
+}
+
+fn search(places: &[(String, PathBuf)]) -> CudaTools {
+    let mut tools = CudaTools { ptxas: None, libdevice: None, rejected: Vec::new() };
+    for (name, place) in places {
+        let reject = |reason: String, rejected: &mut Vec<Rejected>| {
+            rejected.push(Rejected { candidate: name.clone(), reason });
+        };
+        if !place.is_dir() {
+            reject("no such folder".to_owned(), &mut tools.rejected);
+            continue;
+        }
+        let roots = roots_of(place);
+        if tools.ptxas.is_none() {
+            match roots.iter().map(|root| root.join("bin/ptxas")).find(|path| path.is_file()) {
+                Some(path) => match ptxas_version(&path) {
+                    Ok(version) => tools.ptxas = Some(Ptxas { path, version }),
+                    Err(reason) => reject(reason, &mut tools.rejected),
+                },
+                None => reject("no bin/ptxas".to_owned(), &mut tools.rejected),
+            }
+        }
+        if tools.libdevice.is_none() {
+            let file = "nvvm/libdevice/libdevice.10.bc";
+            match roots.iter().map(|root| root.join(file)).find(|path| path.is_file()) {
+                Some(path) => tools.libdevice = Some(path),
+                None => reject(format!("no {file}"), &mut tools.rejected),
+            }
+        }
+        if tools.ptxas.is_some() && tools.libdevice.is_some() {
+            break;
+        }
+    }
+    tools
+}
+
+/// The toolkit roots in a place: itself, and in a Python environment every `nvidia/*` of its packages.
+fn roots_of(place: &Path) -> Vec<PathBuf> {
+    let mut roots = vec![place.to_path_buf()];
+    for python in folders(&place.join("lib")) {
+        roots.extend(folders(&python.join("site-packages/nvidia")));
+    }
+    roots.extend(folders(&place.join("nvidia")));
+    roots
+}
+
+/// The folders in `folder`, sorted; empty when it cannot be read.
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+fn ptxas_version(path: &Path) -> Result<Version, String> {
+    let output = Command::new(path)
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("{} cannot be run: {error}", path.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines()
+        .find_map(|line| line.split_once("release ").and_then(|(_, rest)| Version::find_in(rest)))
+        .ok_or_else(|| format!("{} does not say its version", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_place_is_reported_and_skipped() {
+        let tools = search(&[("nowhere".to_owned(), PathBuf::from("/no/such/folder"))]);
+        assert!(tools.ptxas.is_none() && tools.libdevice.is_none());
+        assert_eq!(tools.rejected.len(), 1);
+        assert_eq!(tools.rejected[0].reason, "no such folder");
+    }
+
+    #[test]
+    fn libdevice_of_a_python_environment_is_found_without_ptxas() {
+        let root = env::temp_dir().join(format!("warpsmith-cuda-{}", std::process::id()));
+        let folder = root.join("lib/python3.11/site-packages/nvidia/cu13/nvvm/libdevice");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("libdevice.10.bc"), b"BC").unwrap();
+        let tools = search(&[("venv".to_owned(), root.clone())]);
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(tools.libdevice, Some(folder.join("libdevice.10.bc")));
+        assert!(tools.ptxas.is_none());
+        assert_eq!(
+            tools.rejected,
+            [Rejected { candidate: "venv".to_owned(), reason: "no bin/ptxas".to_owned() }]
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! A Rust compiler that can target the GPU: rustc, cargo, core's sources and the LLVM tools of the same LLVM.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Rejected, Search, TESTED_LLVM, TESTED_RUST, Version};
+
+/// A complete, tested device toolchain.
+#[derive(Debug, Clone)]
+pub struct DeviceToolchain {
+    /// The compiler.
+    pub rustc: PathBuf,
+    /// The cargo that belongs to it.
+    pub cargo: PathBuf,
+    /// Its version.
+    pub rust_version: Version,
+    /// The version line of `rustc -V`, to tell builds of the same version apart.
+    pub rust_description: String,
+    /// The LLVM tools.
+    pub llvm: LlvmTools,
+    /// How it was found.
+    pub origin: Origin,
+}
+
+/// The LLVM tools of the pipeline.
+#[derive(Debug, Clone)]
+pub struct LlvmTools {
+    /// Their folder.
+    pub folder: PathBuf,
+    /// Their version.
+    pub version: Version,
+}
+
+impl LlvmTools {
+    /// The path of `tool`, for example `opt`.
+    pub fn tool(&self, tool: &str) -> PathBuf {
+        self.folder.join(tool)
+    }
+}
+
+/// Where a device toolchain comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// `WARPSMITH_DEVICE_RUSTC` names it.
+    Environment,
+    /// A rustup toolchain.
+    Rustup,
+    /// Installed by the system's package manager.
+    System,
+}
+
+/// The tools that a folder of LLVM tools must have.
+const TOOLS: [&str; 4] = ["llvm-ar", "llvm-link", "opt", "llc"];
+
+/// Looks for a device toolchain: `WARPSMITH_DEVICE_RUSTC` (with `WARPSMITH_LLVM_BIN` for the LLVM tools; when
+/// it is set nothing else is tried), then rustup's toolchains, then rustc on the `PATH` and in `/usr/bin`.
+pub fn find_device_toolchain() -> Search<DeviceToolchain> {
+    let mut rejected = Vec::new();
+    for (rustc, origin) in candidates(&mut rejected) {
+        match examine(&rustc, origin) {
+            Ok(toolchain) => return Search { found: Some(toolchain), rejected },
+            Err(reason) => rejected.push(Rejected { candidate: rustc.display().to_string(), reason }),
+        }
+    }
+    Search { found: None, rejected }
+}
+
+fn candidates(rejected: &mut Vec<Rejected>) -> Vec<(PathBuf, Origin)> {
+    if let Some(rustc) = env::var_os("WARPSMITH_DEVICE_RUSTC").filter(|value| !value.is_empty()) {
+        return vec![(PathBuf::from(rustc), Origin::Environment)];
+    }
+    let mut found = Vec::new();
+    match rustup_home() {
+        Some(home) => {
+            let mut toolchains: Vec<PathBuf> = std::fs::read_dir(home.join("toolchains"))
+                .map(|entries| entries.filter_map(Result::ok).map(|entry| entry.path()).collect())
+                .unwrap_or_default();
+            toolchains.sort();
+            // The exact version first: its folder name starts with the version.
+            toolchains.sort_by_key(|path| {
+                !path
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with(super::RUST_TO_INSTALL))
+            });
+            found.extend(toolchains.into_iter().map(|path| (path.join("bin/rustc"), Origin::Rustup)));
+        }
+        None => rejected.push(Rejected {
+            candidate: "rustup".to_owned(),
+            reason: "neither RUSTUP_HOME nor HOME is set".to_owned(),
+        }),
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let system = env::split_paths(&path).chain([PathBuf::from("/usr/bin"), PathBuf::from("/usr/local/bin")]);
+    for folder in system {
+        let rustc = folder.join("rustc");
+        // rustup's proxies live in cargo's folder; the toolchains behind them are already in the list.
+        if rustc.is_file() && !is_rustup_proxy(&rustc) && !found.iter().any(|(other, _)| *other == rustc) {
+            found.push((rustc, Origin::System));
+        }
+    }
+    found
+}
+
+pub(crate) fn rustup_home() -> Option<PathBuf> {
+    match env::var_os("RUSTUP_HOME").filter(|value| !value.is_empty()) {
+        Some(home) => Some(PathBuf::from(home)),
+        None => Some(PathBuf::from(env::var_os("HOME")?).join(".rustup")),
+    }
+}
+
+fn is_rustup_proxy(rustc: &Path) -> bool {
+    let real = std::fs::canonicalize(rustc).unwrap_or_else(|_| rustc.to_path_buf());
+    real.file_name().is_some_and(|name| name == "rustup") || rustc.with_file_name("rustup").exists()
+}
+
+fn examine(rustc: &Path, origin: Origin) -> Result<DeviceToolchain, String> {
+    if !rustc.is_file() {
+        return Err("no such file".to_owned());
+    }
+    let about = run(rustc, &["-vV"])?;
+    let field = |name: &str| about.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let rust_version = field("release:").and_then(Version::find_in).ok_or("it does not say its version")?;
+    if rust_version.major != 1 || !TESTED_RUST.contains(&rust_version.minor) {
+        return Err(format!(
+            "it is Rust {rust_version}, but kernels are compiled only with the versions that were tested: {}",
+            tested_rust()
+        ));
+    }
+    let rust_llvm =
+        field("LLVM version:").and_then(Version::find_in).ok_or("it does not say its LLVM version")?;
+    if rust_llvm.major != TESTED_LLVM {
+        return Err(format!("it uses LLVM {rust_llvm}, but only LLVM {TESTED_LLVM} was tested"));
+    }
+    let host = field("host:").ok_or("it does not say its host")?;
+    let sysroot = PathBuf::from(run(rustc, &["--print", "sysroot"])?.trim());
+    let library = sysroot.join("lib/rustlib/src/rust/library/core/src/lib.rs");
+    if !library.is_file() {
+        return Err(format!("core's sources are missing ({}): install rust-src", library.display()));
+    }
+    let cargo = rustc.with_file_name("cargo");
+    if !cargo.is_file() {
+        return Err(format!("there is no cargo beside it ({})", cargo.display()));
+    }
+    let llvm = llvm_tools(&sysroot, host)?;
+    let rust_description = about.lines().next().unwrap_or_default().to_owned();
+    Ok(DeviceToolchain { rustc: rustc.to_path_buf(), cargo, rust_version, rust_description, llvm, origin })
+}
+
+/// The LLVM tools for a compiler: those of `WARPSMITH_LLVM_BIN` if set, else of its own sysroot, else of the
+/// system, of the tested major version.
+fn llvm_tools(sysroot: &Path, host: &str) -> Result<LlvmTools, String> {
+    if let Some(folder) = env::var_os("WARPSMITH_LLVM_BIN").filter(|value| !value.is_empty()) {
+        return examine_llvm(Path::new(&folder))
+            .map_err(|reason| format!("the LLVM tools of WARPSMITH_LLVM_BIN do not do: {reason}"));
+    }
+    let mut folders = vec![
+        sysroot.join("lib/rustlib").join(host).join("bin"),
+        PathBuf::from(format!("/usr/lib/llvm-{TESTED_LLVM}/bin")),
+        PathBuf::from(format!("/usr/lib64/llvm{TESTED_LLVM}/bin")),
+        PathBuf::from(format!("/usr/lib/llvm/{TESTED_LLVM}/bin")),
+    ];
+    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    let mut reasons = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.join("opt").is_file()) {
+        match examine_llvm(folder) {
+            Ok(tools) => return Ok(tools),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    let looked = if reasons.is_empty() { "none found".to_owned() } else { reasons.join("; ") };
+    Err(format!(
+        "the LLVM {TESTED_LLVM} tools ({}) are missing ({looked}): install llvm-{TESTED_LLVM}, or rustup's llvm-tools",
+        TOOLS.join(", ")
+    ))
+}
+
+fn examine_llvm(folder: &Path) -> Result<LlvmTools, String> {
+    for tool in TOOLS {
+        if !folder.join(tool).is_file() {
+            return Err(format!("{} has no {tool}", folder.display()));
+        }
+    }
+    let text = run(&folder.join("opt"), &["--version"])?;
+    let version = text
+        .lines()
+        .find_map(|line| line.split_once("LLVM version ").and_then(|(_, rest)| Version::find_in(rest)))
+        .ok_or_else(|| format!("{}/opt does not say its version", folder.display()))?;
+    if version.major != TESTED_LLVM {
+        return Err(format!("{} has LLVM {version}, not {TESTED_LLVM}", folder.display()));
+    }
+    Ok(LlvmTools { folder: folder.to_path_buf(), version })
+}
+
+fn tested_rust() -> String {
+    let versions: Vec<String> = TESTED_RUST.iter().map(|minor| format!("1.{minor}")).collect();
+    versions.join(", ")
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{} fails: {}", program.display(), message.lines().next().unwrap_or_default()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_compiler_is_refused_with_a_reason() {
+        let error = examine(Path::new("/no/such/rustc"), Origin::Environment).unwrap_err();
+        assert_eq!(error, "no such file");
+    }
+
+    #[test]
+    fn a_program_that_is_no_compiler_is_refused() {
+        let error = examine(Path::new("/bin/true"), Origin::Environment).unwrap_err();
+        assert_eq!(error, "it does not say its version");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_untested_version_is_refused_by_name() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = env::temp_dir().join(format!("warpsmith-old-rustc-{}", std::process::id()));
+        std::fs::write(
+            &path,
+            "#!/bin/sh\nprintf 'rustc 1.63.0\\nrelease: 1.63.0\\nLLVM version: 14.0.6\\n'\n",
+        )
+        .unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error = examine(&path, Origin::Environment).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            error,
+            "it is Rust 1.63.0, but kernels are compiled only with the versions that were tested: 1.96"
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Without a device toolchain the host build goes on, unless the image is required. In a process of its own,
+//! because it changes the environment.
+
+use std::path::Path;
+
+use warpsmith_builder::{Folders, PtxBuilder};
+
+#[test]
+fn the_image_is_empty_and_says_what_to_install() {
+    let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folders = Folders {
+        manifest_dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures"),
+        out_dir: tmp.join("builder/no-toolchain"),
+        target_dir: tmp.to_path_buf(),
+    };
+    std::fs::create_dir_all(&folders.out_dir).unwrap();
+    // SAFETY: the only test of this process; nothing else reads the environment.
+    unsafe { std::env::set_var("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc") };
+    let built = PtxBuilder::new("kernels").build_in(&folders).unwrap();
+    let reason = built.reason.unwrap();
+    assert!(reason.contains("cargo xtask setup"), "{reason}");
+    assert_eq!(built.warnings.len(), 1);
+    assert!(
+        built.warnings[0].starts_with("fixture-kernels is built without a GPU image"),
+        "{:?}",
+        built.warnings
+    );
+    assert!(built.modules.is_empty() && built.kernels.is_empty());
+    let text = std::fs::read_to_string(&built.file).unwrap();
+    assert!(text.contains(&format!("{reason:?}")), "{text}");
+    assert!(built.watched.iter().all(|path| path.exists()), "{:?}", built.watched);
+
+    // SAFETY: as above.
+    unsafe { std::env::set_var("WARPSMITH_REQUIRE_GPU_IMAGE", "1") };
+    let error = PtxBuilder::new("kernels").build_in(&folders).unwrap_err().to_string();
+    assert!(
+        error.contains("WARPSMITH_REQUIRE_GPU_IMAGE") && error.contains("/no/such/rustc: no such file"),
+        "{error}"
+    );
+    assert!(error.contains("cargo xtask setup"), "{error}");
+
+    // SAFETY: as above.
+    unsafe { std::env::set_var("DOCS_RS", "1") };
+    let documented = PtxBuilder::new("kernels").build_in(&folders).unwrap();
+    assert!(documented.warnings.is_empty() && documented.reason.is_some());
+}

@@ -1,0 +1,76 @@
+//! A host package with a build script, built by cargo: the image is embedded, and nothing is built twice.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{folders, scratch_crate};
+
+const HOST: &str = "\
+static IMAGE: (&str, &[(u32, &str, bool, &[u8])], &[(&str, &[(u32, u32, u32, u32, u32)])], &str) =
+    include!(concat!(env!(\"OUT_DIR\"), \"/scratch_build_script_image.rs\"));
+fn main() {
+    println!(\"{} {}\", IMAGE.1.len(), IMAGE.2[0].0);
+}
+";
+
+const BUILD: &str = "\
+fn main() -> Result<(), warpsmith_builder::Error> {
+    warpsmith_builder::PtxBuilder::new(\"../crate\").build()?;
+    Ok(())
+}
+";
+
+fn kernels(name: &str) -> String {
+    format!(
+        "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! {{ loop {{}} }}\n\
+         #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn {name}() {{}}\n"
+    )
+}
+
+fn host_package() -> PathBuf {
+    let folder = folders("build-script").out_dir.join("host");
+    std::fs::create_dir_all(folder.join("src")).unwrap();
+    let builder = env!("CARGO_MANIFEST_DIR");
+    let manifest = format!(
+        "[package]\nname = \"scratch-host\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [build-dependencies]\nwarpsmith-builder = {{ path = {builder:?} }}\n[workspace]\n"
+    );
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    std::fs::write(folder.join("build.rs"), BUILD).unwrap();
+    std::fs::write(folder.join("src/main.rs"), HOST).unwrap();
+    // The versions of this workspace, which are there already.
+    let lock = Path::new(builder).parent().unwrap().join("Cargo.lock");
+    if lock.is_file() {
+        std::fs::copy(lock, folder.join("Cargo.lock")).unwrap();
+    }
+    folder
+}
+
+/// Builds and runs the host package: what it prints, and whether cargo had nothing to do.
+fn run(host: &Path) -> (String, bool) {
+    let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let output = Command::new(cargo)
+        .args(["run", "-v", "--color=never"])
+        .current_dir(host)
+        .env("CARGO_TARGET_DIR", folders("build-script").target_dir)
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    (String::from_utf8_lossy(&output.stdout).trim().to_owned(), log.contains("Fresh scratch-host"))
+}
+
+#[test]
+fn cargo_rebuilds_exactly_when_something_changed() {
+    let crate_dir = scratch_crate("build-script", &kernels("one"));
+    let host = host_package();
+    assert_eq!(run(&host).0, "3 one");
+    assert_eq!(run(&host), ("3 one".to_owned(), true), "a second build had something to do");
+
+    std::fs::write(crate_dir.join("README.md"), "not a source").unwrap();
+    assert!(run(&host).1, "a file that is no source caused a build");
+
+    scratch_crate("build-script", &kernels("another"));
+    assert_eq!(run(&host), ("3 another".to_owned(), false));
+    assert!(run(&host).1);
+}

@@ -1,0 +1,172 @@
+//! What must be true of the PTX that comes out of the pipeline.
+
+use std::sync::OnceLock;
+
+use crate::common::{build, function, ptx, texts};
+use warpsmith_builder::{BuiltImage, PtxBuilder};
+
+/// The fixture, built once for all tests of this file.
+fn image() -> &'static BuiltImage {
+    static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
+    IMAGE.get_or_init(|| build("facts", &PtxBuilder::new("kernels")).unwrap())
+}
+
+fn barriers(ptx: &str, kernel: &str) -> usize {
+    function(ptx, kernel).matches("bar.sync").count()
+}
+
+#[test]
+fn versions_suit_old_drivers() {
+    assert!(ptx(image(), "sm_80").contains(".version 7.4\n.target sm_80\n"));
+    assert!(ptx(image(), "sm_90a").contains(".version 8.0\n.target sm_90a\n"));
+}
+
+#[test]
+fn bounds_checks_and_panics_bring_no_formatting() {
+    for arch in ["sm_80", "sm_90a"] {
+        let ptx = ptx(image(), arch);
+        for name in ["4core3fmt", "rust_begin_unwind", "assert_failed_inner", ".local"] {
+            assert!(!ptx.contains(name), "{arch}: {name}");
+        }
+        assert!(function(&ptx, "checked__f32").contains("panic_bounds_check"));
+    }
+}
+
+#[test]
+fn panic_texts_arrive() {
+    let texts = texts(&ptx(image(), "sm_80"));
+    for text in [
+        "a plain message\0",
+        "panic with a formatted message: n is {}, not {}\0",
+        "an expectation\0",
+        "called `Option::unwrap()` on a `None` value\0",
+        "called `Result::unwrap()` on an `Err` value\0",
+        "assertion `left == right` failed\0",
+        "an own message\0",
+        "attempt to divide by zero\0",
+        "n must be more than three\0",
+    ] {
+        assert!(texts.iter().any(|t| t == text), "{text:?} is not in {texts:#?}");
+    }
+}
+
+#[test]
+fn launch_bounds_are_kept() {
+    let ptx = ptx(image(), "sm_80");
+    let checked = function(&ptx, "checked__f32");
+    assert!(checked.contains(".maxntid 256") && checked.contains(".minnctapersm 2"), "{checked}");
+    assert!(!function(&ptx, "halves").contains(".maxntid"));
+}
+
+#[test]
+fn shared_memory_is_accessed_as_such() {
+    let ptx = ptx(image(), "sm_80");
+    assert!(ptx.contains(".extern .shared .align 16 .b8 __warpsmith_dynamic_shared[];"));
+    for kernel in ["shared", "threaded"] {
+        let shared = function(&ptx, kernel);
+        assert!(
+            shared.contains("TILE[1024]")
+                && shared.contains("ld.shared.b32")
+                && shared.contains("st.shared.b32")
+        );
+        for generic in ["\tld.b32", "\tst.b32"] {
+            assert!(!shared.contains(generic), "{kernel}: {shared}");
+        }
+    }
+}
+
+#[test]
+fn barriers_are_as_many_as_in_the_source() {
+    for arch in ["sm_80", "sm_90a"] {
+        let ptx = ptx(image(), arch);
+        assert_eq!(barriers(&ptx, "shared"), 3, "{arch}");
+        assert_eq!(barriers(&ptx, "threaded"), 2, "{arch}");
+    }
+}
+
+/// Why the builder turns rustc's jump threading off. When this fails, rustc has learnt what a barrier is.
+#[test]
+fn jump_threading_would_duplicate_barriers() {
+    let image = build("threading", &PtxBuilder::new("kernels").jump_threading(true)).unwrap();
+    assert!(barriers(&ptx(&image, "sm_80"), "threaded") > 2);
+}
+
+#[test]
+fn half_precision_is_native() {
+    let ptx = ptx(image(), "sm_80");
+    let halves = function(&ptx, "halves");
+    for instruction in ["fma.rn.f16", "fma.rn.bf16", "cvt.f32.f16", "cvt.rn.bf16.f32"] {
+        assert!(halves.contains(instruction), "{instruction}: {halves}");
+    }
+    for software in ["shr", "setp", "bra", "call"] {
+        assert!(!halves.contains(software), "{software}: {halves}");
+    }
+}
+
+#[test]
+fn libdevice_is_inlined_and_the_architecture_is_a_constant() {
+    for (arch, constant, other) in
+        [("sm_80", "0f42A00000", "0f42B40000"), ("sm_90a", "0f42B40000", "0f42A00000")]
+    {
+        let ptx = ptx(image(), arch);
+        let math = function(&ptx, "math");
+        assert!(math.contains("ex2.approx") && !math.contains("call"), "{math}");
+        assert!(math.contains(constant) && !math.contains(other), "{math}");
+        assert!(!ptx.contains("__nv_") && !ptx.contains("__nvvm_reflect"), "{arch}");
+    }
+}
+
+#[test]
+fn a_kernel_is_left_out_of_architectures_below_its_own() {
+    assert!(!ptx(image(), "sm_80").contains("hopper"));
+    assert!(ptx(image(), "sm_90a").contains(".visible .entry hopper("));
+    let hopper = image().kernels.iter().find(|kernel| kernel.symbol == "hopper").unwrap();
+    assert!(hopper.resources.iter().all(|resources| resources.arch == "sm_90a"));
+}
+
+#[test]
+fn only_kernels_and_the_mailbox_are_visible() {
+    let ptx = ptx(image(), "sm_90a");
+    let mut visible: Vec<&str> = ptx
+        .lines()
+        .filter_map(|line| line.strip_prefix(".visible "))
+        .map(|line| line.trim_end_matches(['(', ')', ';']).rsplit(' ').next().unwrap())
+        .collect();
+    visible.sort_unstable();
+    assert_eq!(
+        visible,
+        [
+            "__warpsmith_mailbox[8]",
+            "checked__f32",
+            "halves",
+            "hopper",
+            "math",
+            "panics",
+            "shared",
+            "threaded"
+        ]
+    );
+}
+
+#[test]
+fn contraction_is_an_option() {
+    assert!(function(&ptx(image(), "sm_80"), "checked__f32").contains("fma.rn.f32"));
+    let image = build("no-fma", &PtxBuilder::new("kernels").fma(false)).unwrap();
+    let ptx = ptx(&image, "sm_80");
+    let checked = function(&ptx, "checked__f32");
+    assert!(!checked.contains("fma") && checked.contains("add.rn.f32"), "{checked}");
+}
+
+#[test]
+fn ptxas_reports_every_kernel() {
+    for kernel in &image().kernels {
+        assert!(!kernel.resources.is_empty(), "{} has no report: is ptxas installed?", kernel.symbol);
+        for needs in &kernel.resources {
+            assert!(needs.registers > 0, "{kernel:?}");
+            assert_eq!((needs.stack_bytes, needs.spill_bytes), (0, 0), "{kernel:?}");
+            let shared = if ["shared", "threaded"].contains(&&*kernel.symbol) { 1024 } else { 0 };
+            assert_eq!(needs.shared_bytes, shared, "{kernel:?}");
+        }
+    }
+    assert!(image().warnings.is_empty(), "{:?}", image().warnings);
+}
