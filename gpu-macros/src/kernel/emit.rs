@@ -1,0 +1,348 @@
+//! What `#[kernel]` writes beside the function.
+//!
+//! - For the GPU, one `extern "ptx-kernel"` entry per instance, with its limits in the name of its section,
+//!   where the builder reads them.
+//! - For the host, a type with the kernel's name, `Kernel` implemented for each instance, an entry for the
+//!   emulated device, and a registered `KernelSpec`.
+//!
+//! Parameter types may depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are
+//! not substituted as text: a helper trait, implemented once for all arguments, has them as associated types.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Attribute, GenericParam, Generics, Ident, WherePredicate};
+
+use super::Kernel;
+use super::instances::{Argument, Instance};
+use super::params::{Kind, Param, text};
+
+/// The function and everything that goes with it.
+pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
+    let mut function = kernel.function.clone();
+    if !function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")) {
+        function.attrs.push(syn::parse_quote!(#[inline(always)]));
+    }
+    let marker = marker(kernel);
+    let types = types(kernel);
+    let checks = kernel.instances.iter().map(|instance| checks(kernel, instance));
+    let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
+    let on_host = kernel.instances.iter().map(|instance| host_entry(kernel, instance));
+    quote! {
+        #function
+        #marker
+        #[doc(hidden)]
+        const _: () = {
+            #types
+            #(#checks)*
+            #(#on_gpu)*
+            #(#on_host)*
+        };
+    }
+}
+
+/// The generic parameters without lifetimes, bounds or defaults: as declared, and as used.
+fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ident>) {
+    let mut declared = Vec::new();
+    let mut used = Vec::new();
+    for parameter in &generics.params {
+        match parameter {
+            GenericParam::Lifetime(_) => {}
+            GenericParam::Type(ty) => {
+                let ident = &ty.ident;
+                declared.push(quote!(#ident));
+                used.push(ident);
+            }
+            GenericParam::Const(constant) => {
+                let (ident, ty) = (&constant.ident, &constant.ty);
+                declared.push(quote!(const #ident: #ty));
+                used.push(ident);
+            }
+        }
+    }
+    (declared, used)
+}
+
+/// The type that stands for the kernel in a launch.
+fn marker(kernel: &Kernel) -> TokenStream {
+    let function = &kernel.function;
+    let (vis, name) = (&function.vis, &function.sig.ident);
+    let docs: Vec<&Attribute> =
+        function.attrs.iter().filter(|attribute| attribute.path().is_ident("doc")).collect();
+    let summary = format!("The kernel [`{name}()`] as a type, to launch it by.");
+    let gap = (!docs.is_empty()).then(|| quote!(#[doc = ""]));
+    let (declared, _) = plain_generics(&function.sig.generics);
+    let types = function.sig.generics.type_params().map(|parameter| &parameter.ident);
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[doc = #summary]
+        #gap
+        #(#docs)*
+        #[allow(non_camel_case_types, dead_code)]
+        #vis struct #name<#(#declared),*> {
+            _types: ::core::marker::PhantomData<(#(#types,)*)>,
+        }
+    }
+}
+
+/// The parameter types of all instances.
+fn types(kernel: &Kernel) -> TokenStream {
+    let generics = &kernel.function.sig.generics;
+    let (declared, used) = plain_generics(generics);
+    let bounded = generics.params.iter().filter_map(|parameter| match parameter {
+        GenericParam::Lifetime(_) => None,
+        GenericParam::Type(ty) => {
+            let (ident, colon, bounds) = (&ty.ident, &ty.colon_token, &ty.bounds);
+            Some(quote!(#ident #colon #bounds))
+        }
+        GenericParam::Const(constant) => {
+            let (ident, ty) = (&constant.ident, &constant.ty);
+            Some(quote!(const #ident: #ty))
+        }
+    });
+    let predicates = generics
+        .where_clause
+        .iter()
+        .flat_map(|clause| &clause.predicates)
+        .filter(|predicate| !matches!(predicate, WherePredicate::Lifetime(_)));
+    let parameters = generics.type_params().map(|parameter| &parameter.ident);
+    let names: Vec<Ident> = (0..kernel.params.len()).map(element_name).collect();
+    let elements = kernel.params.iter().map(|param| &param.element);
+    let mapping_names: Vec<Ident> = (0..kernel.params.len()).map(mapping_name).collect();
+    let mappings = kernel.params.iter().map(|param| match &param.kind {
+        Kind::SliceMut(Some(mapping)) => quote!(#mapping),
+        _ => quote!(::gpu_std::disjoint::Elements),
+    });
+    quote! {
+        pub struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
+        pub trait __ParamTypes { #(type #names; type #mapping_names;)* }
+        impl<#(#bounded),*> __ParamTypes for __Types<#(#used),*> where #(#predicates,)* {
+            #(type #names = #elements; type #mapping_names = #mappings;)*
+        }
+    }
+}
+
+fn element_name(index: usize) -> Ident {
+    format_ident!("P{index}")
+}
+
+fn mapping_name(index: usize) -> Ident {
+    format_ident!("M{index}")
+}
+
+/// `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
+fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
+    let arguments = instance.0.iter().map(Argument::tokens);
+    quote_spanned!(param.element.span()=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
+}
+
+/// What the parameter types must be, asked once for each, where the type is written.
+fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let checks = kernel.params.iter().enumerate().filter_map(|(index, param)| {
+        let element = projection(instance, param, &element_name(index));
+        let at = param.element.span();
+        match param.kind {
+            Kind::Value | Kind::SliceMut(_) => {
+                Some(quote_spanned!(at=> ::gpu_std::__private::check_value::<#element>();))
+            }
+            Kind::Slice => Some(quote_spanned!(at=> ::gpu_std::__private::check_element::<#element>();)),
+            Kind::Pointer | Kind::PointerMut => None,
+        }
+    });
+    quote!(const _: () = { #(#checks)* };)
+}
+
+/// `name` or `name::<f32, 4>`.
+fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let name = &kernel.function.sig.ident;
+    let arguments: Vec<TokenStream> = instance.0.iter().map(Argument::tokens).collect();
+    if arguments.is_empty() { quote!(#name) } else { quote!(#name::<#(#arguments),*>) }
+}
+
+/// The entry in the GPU image.
+fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let symbol = instance.symbol(&kernel.function.sig.ident.to_string());
+    let (max_threads, min_blocks) = kernel.options.launch_bounds;
+    let section = format!(".warpsmith,{max_threads},{min_blocks},{}", kernel.options.arch);
+    let mut machine = Vec::new();
+    let mut arguments = Vec::new();
+    for (index, param) in kernel.params.iter().enumerate() {
+        let element = projection(instance, param, &element_name(index));
+        let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
+        match &param.kind {
+            Kind::Value => {
+                machine.push(quote!(#data: #element));
+                arguments.push(quote!(#data));
+            }
+            Kind::Slice => {
+                machine.push(quote!(#data: *const #element, #len: usize));
+                arguments.push(quote!(::gpu_std::__private::slice(#data, #len)));
+            }
+            Kind::SliceMut(_) => {
+                let mapping = projection(instance, param, &mapping_name(index));
+                machine.push(quote!(#data: *mut #element, #len: usize));
+                arguments.push(quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)));
+            }
+            Kind::Pointer => {
+                machine.push(quote!(#data: *const #element));
+                arguments.push(quote!(#data));
+            }
+            Kind::PointerMut => {
+                machine.push(quote!(#data: *mut #element));
+                arguments.push(quote!(#data));
+            }
+        }
+    }
+    let callee = callee(kernel, instance);
+    quote! {
+        #[cfg(target_arch = "nvptx64")]
+        const _: () = {
+            // SAFETY: the symbol is named after the kernel and its arguments; the section says to the builder,
+            // which takes it away again, what limits the entry has.
+            #[unsafe(export_name = #symbol)]
+            #[unsafe(link_section = #section)]
+            #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
+            pub unsafe extern "ptx-kernel" fn __entry(#(#machine),*) {
+                // SAFETY: the launch passes what the parameters say; an unsafe kernel's own contract is the
+                // launcher's.
+                #[allow(unused_unsafe)]
+                unsafe { #callee(#(#arguments),*) }
+            }
+        };
+    }
+}
+
+/// The entry on the emulated device, and the instance as type and data.
+fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let name = &kernel.function.sig.ident;
+    let label = name.to_string();
+    let symbol = instance.symbol(&label);
+    let generic_arguments: Vec<TokenStream> = instance.0.iter().map(Argument::tokens).collect();
+    let callee = callee(kernel, instance);
+
+    let mut arguments = Vec::new();
+    let mut markers = Vec::new();
+    let mut params = Vec::new();
+    let mut slot = 0usize;
+    for (index, param) in kernel.params.iter().enumerate() {
+        let element = projection(instance, param, &element_name(index));
+        let position = Literal::usize_unsuffixed(slot);
+        let (kind, marker, argument, slots) = match &param.kind {
+            Kind::Value => (
+                quote!(Value),
+                quote!(::gpu_std::param::Value<#element>),
+                quote!(::gpu_std::__private::read_value::<#element>(args, #position)),
+                1,
+            ),
+            Kind::Slice => (
+                quote!(Slice),
+                quote!(<#element as ::gpu_std::SliceElement>::Param),
+                quote!(::gpu_std::__private::read_slice::<#element>(args, #position)),
+                2,
+            ),
+            Kind::SliceMut(_) => {
+                let mapping = projection(instance, param, &mapping_name(index));
+                (
+                    quote!(SliceMut),
+                    quote!(::gpu_std::param::SliceMut<#element>),
+                    quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)),
+                    2,
+                )
+            }
+            Kind::Pointer => (
+                quote!(Pointer),
+                quote!(::gpu_std::param::Pointer<#element>),
+                quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)),
+                1,
+            ),
+            Kind::PointerMut => (
+                quote!(PointerMut),
+                quote!(::gpu_std::param::PointerMut<#element>),
+                quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)),
+                1,
+            ),
+        };
+        slot += slots;
+        let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
+        arguments.push(argument);
+        markers.push(marker);
+        params.push(quote! {
+            ::gpu_std::ParamSpec {
+                name: #param_name,
+                kind: ::gpu_std::ParamKind::#kind,
+                type_name: #type_name,
+                size: ::core::mem::size_of::<#element>(),
+                align: ::core::mem::align_of::<#element>(),
+            }
+        });
+    }
+
+    let mut types = Vec::new();
+    let mut consts = Vec::new();
+    for argument in &instance.0 {
+        match argument {
+            Argument::Type { parameter, name, .. } => {
+                let parameter = parameter.to_string();
+                types.push(quote!(::gpu_std::TypeArgument { parameter: #parameter, name: #name }));
+            }
+            Argument::Const { parameter, value } => {
+                let (parameter, value) = (parameter.to_string(), value.value);
+                consts.push(quote!(::gpu_std::ConstArgument { parameter: #parameter, value: #value }));
+            }
+        }
+    }
+
+    let bounds = match kernel.options.launch_bounds {
+        (0, _) => quote!(::core::option::Option::None),
+        (max_threads, min_blocks) => quote!(::core::option::Option::Some(::gpu_std::LaunchBounds {
+            max_threads: #max_threads,
+            min_blocks: #min_blocks,
+        })),
+    };
+    let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
+    let safe_kernel = is_safe.then(|| {
+        quote! {
+            // SAFETY: the kernel is a safe function.
+            unsafe impl ::gpu_std::SafeKernel for #name<#(#generic_arguments),*> {}
+        }
+    });
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        const _: () = {
+            static __SPEC: ::gpu_std::KernelSpec = ::gpu_std::KernelSpec {
+                name: #label,
+                symbol: #symbol,
+                package: ::core::env!("CARGO_PKG_NAME"),
+                types: &[#(#types),*],
+                consts: &[#(#consts),*],
+                params: &[#(#params),*],
+                launch_bounds: #bounds,
+                min_arch: #min_arch,
+                is_safe: #is_safe,
+                entry: __entry,
+            };
+
+            #[::gpu_std::__private::linkme::distributed_slice(::gpu_std::registry::KERNELS)]
+            #[linkme(crate = ::gpu_std::__private::linkme)]
+            static __REGISTERED: &::gpu_std::KernelSpec = &__SPEC;
+
+            #[allow(unused_variables)]
+            unsafe fn __entry(args: *const *const ::core::ffi::c_void) {
+                // SAFETY: the caller passes one pointer per machine parameter, as `__SPEC` lists them; an
+                // unsafe kernel's own contract is the launcher's.
+                #[allow(unused_unsafe)]
+                unsafe { #callee(#(#arguments),*) }
+            }
+
+            // SAFETY: `Params` and `__SPEC` are written from the same parameters as `__entry`.
+            unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
+                type Params = (#(#markers,)*);
+
+                fn spec() -> &'static ::gpu_std::KernelSpec {
+                    &__SPEC
+                }
+            }
+            #safe_kernel
+        };
+    }
+}

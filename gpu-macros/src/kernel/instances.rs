@@ -1,0 +1,168 @@
+//! The instances of a generic kernel: the cross product of its lists.
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::{GenericParam, Generics, Ident, Type};
+
+use super::Errors;
+use super::options::{Const, List, Options};
+
+/// What one generic parameter stands for in an instance.
+#[derive(Clone)]
+pub(crate) enum Argument {
+    /// A type, and its name in the symbol and the spec.
+    Type { parameter: Ident, ty: Box<Type>, name: String },
+    /// A constant.
+    Const { parameter: Ident, value: Const },
+}
+
+impl Argument {
+    /// The argument as written between `<` and `>`.
+    pub fn tokens(&self) -> TokenStream {
+        match self {
+            Argument::Type { ty, .. } => ty.to_token_stream(),
+            Argument::Const { value, .. } => {
+                let expr = &value.expr;
+                quote::quote!({ #expr })
+            }
+        }
+    }
+
+    /// The argument in a symbol.
+    fn label(&self) -> String {
+        match self {
+            Argument::Type { name, .. } => symbol_part(name),
+            Argument::Const { value, .. } if value.value < 0 => format!("m{}", value.value.unsigned_abs()),
+            Argument::Const { value, .. } => value.value.to_string(),
+        }
+    }
+}
+
+/// The arguments of one instance, in the order of the generic parameters.
+#[derive(Clone, Default)]
+pub(crate) struct Instance(pub Vec<Argument>);
+
+impl Instance {
+    /// The symbol of the instance of kernel `kernel`.
+    pub fn symbol(&self, kernel: &str) -> String {
+        if self.0.is_empty() {
+            return kernel.to_owned();
+        }
+        let labels: Vec<String> = self.0.iter().map(Argument::label).collect();
+        format!("{kernel}__{}", labels.join("_"))
+    }
+}
+
+/// All instances that `options` list for `generics`.
+pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors) -> Vec<Instance> {
+    check_names(generics, options, errors);
+    let mut instances = vec![Instance::default()];
+    for parameter in &generics.params {
+        let choices: Vec<Argument> = match parameter {
+            GenericParam::Lifetime(_) => continue,
+            GenericParam::Type(ty) => match find(&options.types, &ty.ident) {
+                Some(list) => list
+                    .values
+                    .iter()
+                    .map(|value| Argument::Type {
+                        parameter: ty.ident.clone(),
+                        ty: Box::new(value.clone()),
+                        name: type_name(value),
+                    })
+                    .collect(),
+                None => {
+                    let name = &ty.ident;
+                    errors.push(
+                        name,
+                        format!(
+                            "no instances are listed for `{name}`: a kernel is compiled for the types that \
+                             it names, write #[kernel(types({name} = f32, f64))]"
+                        ),
+                    );
+                    continue;
+                }
+            },
+            GenericParam::Const(constant) => match find(&options.consts, &constant.ident) {
+                Some(list) => list
+                    .values
+                    .iter()
+                    .map(|value| Argument::Const { parameter: constant.ident.clone(), value: value.clone() })
+                    .collect(),
+                None => {
+                    let name = &constant.ident;
+                    errors.push(
+                        name,
+                        format!(
+                            "no instances are listed for `{name}`: a kernel is compiled for the constants \
+                             that it names, write #[kernel(consts({name} = 1, 2, 4))]"
+                        ),
+                    );
+                    continue;
+                }
+            },
+        };
+        instances = instances
+            .iter()
+            .flat_map(|instance| {
+                choices.iter().map(|choice| {
+                    let mut next = instance.clone();
+                    next.0.push(choice.clone());
+                    next
+                })
+            })
+            .collect();
+    }
+    let mut symbols: Vec<String> = instances.iter().map(|instance| instance.symbol("")).collect();
+    symbols.sort();
+    if let Some(pair) = symbols.windows(2).find(|pair| pair[0] == pair[1]) {
+        errors.push(
+            generics,
+            format!(
+                "two instances would have the same name `{}`: remove one",
+                pair[0].trim_start_matches('_')
+            ),
+        );
+    }
+    instances
+}
+
+/// Every list must be for a parameter of its kind.
+fn check_names(generics: &Generics, options: &Options, errors: &mut Errors) {
+    let is_type = |name: &Ident| generics.type_params().any(|parameter| parameter.ident == *name);
+    let is_const = |name: &Ident| generics.const_params().any(|parameter| parameter.ident == *name);
+    for List { parameter, .. } in &options.types {
+        if is_const(parameter) {
+            errors.push(parameter, format!("`{parameter}` is a constant: list it under `consts(…)`"));
+        } else if !is_type(parameter) {
+            errors.push(parameter, format!("the kernel has no type parameter `{parameter}`"));
+        }
+    }
+    for List { parameter, .. } in &options.consts {
+        if is_type(parameter) {
+            errors.push(parameter, format!("`{parameter}` is a type: list it under `types(…)`"));
+        } else if !is_const(parameter) {
+            errors.push(parameter, format!("the kernel has no const parameter `{parameter}`"));
+        }
+    }
+}
+
+fn find<'a, V>(lists: &'a [List<V>], name: &Ident) -> Option<&'a List<V>> {
+    lists.iter().find(|list| list.parameter == *name)
+}
+
+/// The last segment of a path with its arguments, or the whole type, without spaces.
+fn type_name(ty: &Type) -> String {
+    let tokens = match ty {
+        Type::Path(path) => path.path.segments.last().map(ToTokens::to_token_stream).unwrap_or_default(),
+        other => other.to_token_stream(),
+    };
+    tokens.to_string().replace(' ', "")
+}
+
+/// `Vector<f32,4>` as `Vector_f32_4`.
+fn symbol_part(name: &str) -> String {
+    name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("_")
+}

@@ -1,0 +1,105 @@
+//! `#[kernel]`: from a function to entries on the GPU, entries on the emulated device, and a type to launch by.
+//!
+//! Everything that can be wrong with the function is found before anything is written, and every error points
+//! at the token to change.
+
+mod emit;
+mod instances;
+mod options;
+mod params;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::{Error, ItemFn, Result, ReturnType, Safety, Type};
+
+use options::Options;
+use params::Param;
+
+/// A kernel that can be written out.
+pub(crate) struct Kernel {
+    /// The function, unchanged.
+    pub function: ItemFn,
+    /// What the attribute asks for.
+    pub options: Options,
+    /// The parameters, in order.
+    pub params: Vec<Param>,
+    /// One list of arguments per instance.
+    pub instances: Vec<instances::Instance>,
+    /// Whether the function is not `unsafe`.
+    pub is_safe: bool,
+}
+
+/// Collects errors, so that all are shown at once.
+#[derive(Default)]
+pub(crate) struct Errors(Option<Error>);
+
+impl Errors {
+    /// Adds an error at `tokens`.
+    pub fn push(&mut self, tokens: impl ToTokens, message: impl std::fmt::Display) {
+        self.merge(Error::new_spanned(tokens, message));
+    }
+
+    /// Adds an error that was already made.
+    pub fn merge(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    /// Fails if there was any.
+    pub fn finish(self) -> Result<()> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
+/// The whole of `#[kernel(options)] item`.
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
+        let is_function = item.into_iter().any(|token| token.to_string() == "fn");
+        if is_function { error } else { Error::new(error.span(), "#[kernel] goes on a function") }
+    })?;
+    let options: Options = syn::parse2(options)?;
+    let is_safe = !matches!(function.sig.safety, Safety::Unsafe(_));
+
+    let mut errors = Errors::default();
+    check_signature(&function, &mut errors);
+    let params = params::read(&function.sig, is_safe, &mut errors);
+    let instances = instances::expand(&function.sig.generics, &options, &mut errors);
+    errors.finish()?;
+    Ok(emit::kernel(&Kernel { function, options, params, instances, is_safe }))
+}
+
+/// What a kernel's signature must not have, apart from its parameters and generics.
+fn check_signature(function: &ItemFn, errors: &mut Errors) {
+    let sig = &function.sig;
+    if let Some(token) = &sig.constness {
+        errors.push(token, "a kernel runs on a device only: remove `const`");
+    }
+    if let Some(token) = &sig.asyncness {
+        errors.push(
+            token,
+            "a kernel cannot be async: remove `async`; a launch is asynchronous by itself, wait for its stream",
+        );
+    }
+    if let Some(abi) = &sig.abi {
+        errors.push(abi, "#[kernel] chooses the ABI of the entry itself: remove this `extern`");
+    }
+    if let Some(variadic) = &sig.variadic {
+        errors.push(variadic, "a kernel takes a fixed list of parameters: pass a slice `&[T]`");
+    }
+    if let ReturnType::Type(_, ty) = &sig.output {
+        let is_unit = matches!(&**ty, Type::Tuple(tuple) if tuple.elems.is_empty());
+        if !is_unit {
+            errors.push(
+                ty,
+                "a kernel returns nothing: remove this, and write results through a parameter `DisjointMut<T>`",
+            );
+        }
+    }
+    for attribute in &function.attrs {
+        if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {
+            errors.push(attribute, "put this attribute above `#[kernel]`");
+        }
+    }
+}

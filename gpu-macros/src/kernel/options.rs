@@ -1,0 +1,173 @@
+//! The options of `#[kernel(...)]`.
+
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, Ident, Lit, LitInt, Result, Token, Type, UnOp, parenthesized};
+
+/// `T = f32, f64` or `ITEMS = 1, 2`.
+pub(crate) struct List<V> {
+    /// The generic parameter.
+    pub parameter: Ident,
+    /// What to instantiate it with.
+    pub values: Vec<V>,
+}
+
+/// A const argument.
+#[derive(Clone)]
+pub(crate) struct Const {
+    /// As written.
+    pub expr: Expr,
+    /// Its value; booleans are 0 and 1.
+    pub value: i64,
+}
+
+/// Everything `#[kernel(...)]` can say.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// `types(T = f32, f64; U = i32)`.
+    pub types: Vec<List<Type>>,
+    /// `consts(ITEMS = 1, 2; VECTOR = 4)`.
+    pub consts: Vec<List<Const>>,
+    /// `launch_bounds(256, 2)`: at most 256 threads, at least 2 blocks; 0 when not given.
+    pub launch_bounds: (u32, u32),
+    /// `arch = 90`; 0 when not given.
+    pub arch: u32,
+}
+
+impl Parse for Options {
+    fn parse(input: ParseStream) -> Result<Self> {
+        let mut options = Options::default();
+        let mut seen: Vec<Ident> = Vec::new();
+        while !input.is_empty() {
+            let name: Ident = input.parse()?;
+            if seen.contains(&name) {
+                return Err(Error::new(
+                    name.span(),
+                    format!("`{name}` is given twice: separate its lists by `;`"),
+                ));
+            }
+            match name.to_string().as_str() {
+                "types" => options.types = lists(input, &name, |input| input.parse())?,
+                "consts" => options.consts = lists(input, &name, constant)?,
+                "launch_bounds" => options.launch_bounds = launch_bounds(input)?,
+                "arch" => options.arch = arch(input)?,
+                _ => {
+                    return Err(Error::new(
+                        name.span(),
+                        format!(
+                            "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
+                             launch_bounds(max_threads, min_blocks) and arch = 90"
+                        ),
+                    ));
+                }
+            }
+            seen.push(name);
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// `(A = v, v; B = v)`.
+fn lists<V>(input: ParseStream, option: &Ident, value: fn(ParseStream) -> Result<V>) -> Result<Vec<List<V>>> {
+    let content;
+    parenthesized!(content in input);
+    if content.is_empty() {
+        return Err(Error::new(option.span(), format!("`{option}` is empty: list values or remove it")));
+    }
+    let mut lists: Vec<List<V>> = Vec::new();
+    while !content.is_empty() {
+        let parameter: Ident = content.parse()?;
+        if lists.iter().any(|list| list.parameter == parameter) {
+            return Err(Error::new(parameter.span(), format!("`{parameter}` is listed twice")));
+        }
+        content.parse::<Token![=]>()?;
+        let mut values = vec![value(&content)?];
+        while content.peek(Token![,]) {
+            content.parse::<Token![,]>()?;
+            if content.is_empty() || content.peek(Token![;]) {
+                break;
+            }
+            if content.peek(Ident) && content.peek2(Token![=]) {
+                let next: Ident = content.parse()?;
+                return Err(Error::new(
+                    next.span(),
+                    format!("separate the lists by `;`: `{option}({parameter} = …; {next} = …)`"),
+                ));
+            }
+            values.push(value(&content)?);
+        }
+        lists.push(List { parameter, values });
+        if !content.is_empty() {
+            content.parse::<Token![;]>()?;
+        }
+    }
+    Ok(lists)
+}
+
+/// An integer, possibly negative, or a boolean.
+fn constant(input: ParseStream) -> Result<Const> {
+    let expr: Expr = input.parse()?;
+    let (negative, literal) = match &expr {
+        Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => (true, &*unary.expr),
+        other => (false, other),
+    };
+    let value = match literal {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(int) => Some(int.base10_parse::<i64>()?),
+            Lit::Bool(bool) if !negative => Some(bool.value.into()),
+            _ => None,
+        },
+        _ => None,
+    };
+    match value {
+        Some(value) => Ok(Const { expr, value: if negative { -value } else { value } }),
+        None => Err(Error::new_spanned(
+            &expr,
+            "an instance is named after its constants: write an integer, `true` or `false`",
+        )),
+    }
+}
+
+/// `(max_threads)` or `(max_threads, min_blocks)`.
+fn launch_bounds(input: ParseStream) -> Result<(u32, u32)> {
+    let content;
+    let parens = parenthesized!(content in input);
+    let numbers = Punctuated::<LitInt, Token![,]>::parse_terminated(&content)?;
+    let numbers: Vec<&LitInt> = numbers.iter().collect();
+    let (threads, blocks) = match numbers.as_slice() {
+        [threads] => (threads, None),
+        [threads, blocks] => (threads, Some(blocks)),
+        _ => {
+            return Err(Error::new(
+                parens.span.join(),
+                "write launch_bounds(max_threads) or launch_bounds(max_threads, min_blocks)",
+            ));
+        }
+    };
+    let max_threads: u32 = threads.base10_parse()?;
+    if !(1..=1024).contains(&max_threads) {
+        return Err(Error::new(threads.span(), "a block has 1 to 1024 threads"));
+    }
+    let min_blocks = blocks.map_or(Ok(0), |blocks| blocks.base10_parse())?;
+    if min_blocks > 32 {
+        return Err(Error::new_spanned(blocks, "a multiprocessor holds at most 32 blocks"));
+    }
+    Ok((max_threads, min_blocks))
+}
+
+/// `= 90`.
+fn arch(input: ParseStream) -> Result<u32> {
+    input.parse::<Token![=]>()?;
+    let literal: LitInt = input.parse()?;
+    let arch: u32 = literal.base10_parse()?;
+    if !(50..1000).contains(&arch) {
+        return Err(Error::new(
+            literal.span(),
+            "write the compute capability as 10 * major + minor: 80 for 8.0, 90 for 9.0",
+        ));
+    }
+    Ok(arch)
+}

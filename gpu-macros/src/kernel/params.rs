@@ -1,0 +1,201 @@
+//! The parameters of a kernel, and what is wrong with them.
+
+use quote::ToTokens;
+use syn::{
+    FnArg, GenericArgument, Ident, Lifetime, Pat, PatType, PathArguments, PointerMutability, Signature, Type,
+    TypePath,
+};
+
+use super::Errors;
+
+/// How a parameter is passed; as `gpu_spec::ParamKind`.
+pub(crate) enum Kind {
+    /// `T`.
+    Value,
+    /// `&[T]`.
+    Slice,
+    /// `DisjointMut<T, M>`, with `M` if it is written.
+    SliceMut(Option<Box<Type>>),
+    /// `*const T`.
+    Pointer,
+    /// `*mut T`.
+    PointerMut,
+}
+
+/// One parameter.
+pub(crate) struct Param {
+    /// Its name.
+    pub name: Ident,
+    /// Its type as written.
+    pub ty: Type,
+    /// The value's type, or that of an element.
+    pub element: Type,
+    /// How it is passed.
+    pub kind: Kind,
+}
+
+/// Reads all parameters; those with errors are left out.
+pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<Param> {
+    let mut params = Vec::new();
+    for input in &sig.inputs {
+        match input {
+            FnArg::Receiver(receiver) => {
+                errors.push(receiver, "a kernel is a free function: move it out of the `impl`");
+            }
+            FnArg::Typed(typed) => params.extend(read_one(typed, is_safe, errors)),
+        }
+    }
+    params
+}
+
+fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param> {
+    let name = match &*typed.pat {
+        Pat::Ident(ident) if ident.by_ref.is_none() && ident.subpat.is_none() => Some(ident.ident.clone()),
+        pattern => {
+            errors.push(pattern, "give the parameter a name, and take it apart in the body");
+            None
+        }
+    };
+    match classify(&typed.ty, is_safe) {
+        Ok((kind, element)) => Some(Param { name: name?, ty: (*typed.ty).clone(), element, kind }),
+        Err((at, message)) => {
+            errors.push(at, message);
+            None
+        }
+    }
+}
+
+type Wrong<'a> = (&'a dyn ToTokens, String);
+
+fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
+    if let Some(lifetime) = static_lifetime(ty) {
+        return Err((lifetime, "the data lives only as long as the launch: remove `'static`".to_owned()));
+    }
+    match ty {
+        Type::Reference(reference) => match (&*reference.elem, reference.mutability) {
+            (Type::Slice(slice), None) => Ok((Kind::Slice, (*slice.elem).clone())),
+            (Type::Slice(slice), Some(_)) => Err((
+                ty,
+                format!(
+                    "every thread would have the same mutable slice: take `DisjointMut<{}>`, which gives each \
+                     thread its own elements",
+                    text(&slice.elem)
+                ),
+            )),
+            (element, Some(_)) => Err((
+                ty,
+                format!(
+                    "every thread would have the same mutable reference: take `DisjointMut<{}>` of one element",
+                    text(element)
+                ),
+            )),
+            (element, None) => Err((
+                ty,
+                format!(
+                    "a kernel cannot take a reference to one value: take `{0}` by value, or a slice `&[{0}]`",
+                    text(element)
+                ),
+            )),
+        },
+        Type::Ptr(pointer) => {
+            if !is_safe {
+                let kind = match pointer.mutability {
+                    PointerMutability::Const(_) => Kind::Pointer,
+                    PointerMutability::Mut(_) => Kind::PointerMut,
+                };
+                return Ok((kind, (*pointer.elem).clone()));
+            }
+            let (view, element) = (
+                match pointer.mutability {
+                    PointerMutability::Const(_) => "&[T]",
+                    PointerMutability::Mut(_) => "DisjointMut<T>",
+                },
+                text(&pointer.elem),
+            );
+            Err((
+                ty,
+                format!(
+                    "a safe kernel cannot take a pointer: take `{}`, or make the kernel `unsafe fn`",
+                    view.replace('T', &element)
+                ),
+            ))
+        }
+        Type::Path(path) => match disjoint_mut(path) {
+            Some(arguments) => arguments,
+            None => Ok((Kind::Value, ty.clone())),
+        },
+        Type::Array(_) | Type::Tuple(_) => Ok((Kind::Value, ty.clone())),
+        Type::Paren(paren) => classify(&paren.elem, is_safe),
+        Type::Group(group) => classify(&group.elem, is_safe),
+        Type::ImplTrait(_) => Err((
+            ty,
+            "write a type parameter and list its instances: `fn kernel<T: …>(…)` with #[kernel(types(T = …))]"
+                .to_owned(),
+        )),
+        Type::Slice(slice) => Err((ty, format!("take the slice by reference: `&[{}]`", text(&slice.elem)))),
+        _ => Err((
+            ty,
+            "a kernel takes plain values, `&[T]`, `DisjointMut<T>` and, when it is `unsafe fn`, raw pointers"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The `'static` of a slice or view, with which a kernel could keep the data for longer than the launch does.
+fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
+    let lifetime = match ty {
+        Type::Reference(reference) => reference.lifetime.as_ref(),
+        Type::Path(path) => match &path.path.segments.last()?.arguments {
+            PathArguments::AngleBracketed(arguments) => {
+                arguments.args.iter().find_map(|argument| match argument {
+                    GenericArgument::Lifetime(lifetime) => Some(lifetime),
+                    _ => None,
+                })
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    lifetime.filter(|lifetime| lifetime.ident == "static")
+}
+
+/// The arguments of `DisjointMut<'a, T, M>`, if `path` is one.
+fn disjoint_mut(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
+    let last = path.path.segments.last().filter(|segment| segment.ident == "DisjointMut")?;
+    let mut types = match &last.arguments {
+        PathArguments::AngleBracketed(arguments) => arguments
+            .args
+            .iter()
+            .filter_map(|argument| match argument {
+                GenericArgument::Type(ty) => Some(ty.clone()),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+            .into_iter(),
+        _ => Vec::new().into_iter(),
+    };
+    let Some(element) = types.next() else {
+        return Some(Err((path, "name the element type: `DisjointMut<T>`".to_owned())));
+    };
+    Some(Ok((Kind::SliceMut(types.next().map(Box::new)), element)))
+}
+
+/// A type as a user would write it.
+pub(crate) fn text(ty: &Type) -> String {
+    let mut text = ty.to_token_stream().to_string();
+    for (spaced, tight) in [
+        (" :: ", "::"),
+        (" < ", "<"),
+        (" >", ">"),
+        (" ,", ","),
+        (" ;", ";"),
+        ("& ", "&"),
+        ("* ", "*"),
+        ("[ ", "["),
+        (" ]", "]"),
+        ("' ", "'"),
+    ] {
+        text = text.replace(spaced, tight);
+    }
+    text
+}

@@ -1,0 +1,34 @@
+//! The macros of the device library: `#[kernel]`, `#[address_space(shared)]` and `printf!`.
+//!
+//! Use them through `gpu_std`, which re-exports them: what they expand to names that crate.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `kernel` | reads a kernel function and its options, says what is wrong with it, writes its entries |
+//! | `address_space` | turns a static into shared memory |
+//! | `printf` | checks a C format against its arguments |
+#![deny(missing_docs)]
+
+use proc_macro::TokenStream;
+
+mod address_space;
+mod kernel;
+mod printf;
+
+/// Makes a function a GPU kernel: see `gpu_std::kernel`, under which name it is used and documented.
+#[proc_macro_attribute]
+pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
+    kernel::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Places a static in the shared memory of a block: see `gpu_std::address_space`.
+#[proc_macro_attribute]
+pub fn address_space(space: TokenStream, item: TokenStream) -> TokenStream {
+    address_space::expand(space.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Prints from a kernel: see `gpu_std::printf`.
+#[proc_macro]
+pub fn printf(input: TokenStream) -> TokenStream {
+    printf::expand(input.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}

@@ -1,0 +1,256 @@
+//! Atomic operations on the GPU: PTX's instructions with their ordering and scope.
+//!
+//! They are written as assembly because LLVM, asked through `core::sync::atomic`, forgets the ordering and
+//! knows no scope.
+
+use core::arch::asm;
+use core::sync::atomic::Ordering;
+
+use super::scope::{Level, Scope};
+use crate::scalar::Scalar;
+
+/// The operations that all types have.
+///
+/// # Safety
+///
+/// Of every function: `p` is aligned and valid, and all access that may be simultaneous is atomic.
+pub trait Raw: Copy {
+    unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
+    unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
+    unsafe fn swap<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn add<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn compare_exchange<S: Scope>(
+        p: *mut Self,
+        current: Self,
+        new: Self,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self, Self>;
+}
+
+/// The operations that integers have besides.
+///
+/// # Safety
+///
+/// As [`Raw`].
+pub trait RawInteger: Raw {
+    unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn xor<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+}
+
+#[inline(always)]
+pub fn fence<S: Scope>(order: Ordering) {
+    // SAFETY: a fence has no operands. The default options tell LLVM that memory may change.
+    unsafe {
+        match (order, S::LEVEL) {
+            (Ordering::SeqCst, Level::Block) => asm!("fence.sc.cta;", options(nostack)),
+            (Ordering::SeqCst, Level::Device) => asm!("fence.sc.gpu;", options(nostack)),
+            (Ordering::SeqCst, Level::System) => asm!("fence.sc.sys;", options(nostack)),
+            (_, Level::Block) => asm!("fence.acq_rel.cta;", options(nostack)),
+            (_, Level::Device) => asm!("fence.acq_rel.gpu;", options(nostack)),
+            (_, Level::System) => asm!("fence.acq_rel.sys;", options(nostack)),
+        }
+    }
+}
+
+#[inline(always)]
+fn fence_if_sequential<S: Scope>(order: Ordering) {
+    if matches!(order, Ordering::SeqCst) {
+        fence::<S>(order);
+    }
+}
+
+/// Calls a macro with the name of the scope.
+macro_rules! with_scope {
+    ($emit:ident!($sem:literal, $($rest:tt)*)) => {
+        match S::LEVEL {
+            Level::Block => $emit!($sem, "cta", $($rest)*),
+            Level::Device => $emit!($sem, "gpu", $($rest)*),
+            Level::System => $emit!($sem, "sys", $($rest)*),
+        }
+    };
+}
+
+/// Calls a macro with the names of ordering and scope of a read-modify-write operation.
+macro_rules! with_order {
+    ($order:expr, $emit:ident!($($rest:tt)*)) => {
+        match $order {
+            Ordering::Relaxed => with_scope!($emit!("relaxed", $($rest)*)),
+            Ordering::Acquire => with_scope!($emit!("acquire", $($rest)*)),
+            Ordering::Release => with_scope!($emit!("release", $($rest)*)),
+            _ => with_scope!($emit!("acq_rel", $($rest)*)),
+        }
+    };
+}
+
+macro_rules! emit_atom {
+    ($sem:literal, $scope:literal, $class:ident, $op:literal, $p:ident, $value:ident, $old:ident) => {
+        asm!(
+            concat!("atom.", $sem, ".", $scope, ".", $op, " {0}, [{1}], {2};"),
+            out($class) $old, in(reg64) $p, in($class) $value, options(nostack)
+        )
+    };
+}
+
+macro_rules! emit_cas {
+    ($sem:literal, $scope:literal, $class:ident, $op:literal, $p:ident, $current:ident, $new:ident, $old:ident) => {
+        asm!(
+            concat!("atom.", $sem, ".", $scope, ".", $op, " {0}, [{1}], {2}, {3};"),
+            out($class) $old, in(reg64) $p, in($class) $current, in($class) $new, options(nostack)
+        )
+    };
+}
+
+macro_rules! emit_ld {
+    ($sem:literal, $scope:literal, $class:ident, $ty:literal, $p:ident, $value:ident) => {
+        asm!(
+            concat!("ld.", $sem, ".", $scope, ".", $ty, " {0}, [{1}];"),
+            out($class) $value, in(reg64) $p, options(nostack)
+        )
+    };
+}
+
+macro_rules! emit_st {
+    ($sem:literal, $scope:literal, $class:ident, $ty:literal, $p:ident, $value:ident) => {
+        asm!(
+            concat!("st.", $sem, ".", $scope, ".", $ty, " [{0}], {1};"),
+            in(reg64) $p, in($class) $value, options(nostack)
+        )
+    };
+}
+
+/// Functions `name(p, value, order)` that are one `atom` instruction.
+macro_rules! atoms {
+    ($class:ident: $($name:ident = $op:literal),*) => { $(
+        #[inline(always)]
+        unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
+            fence_if_sequential::<S>(order);
+            let old: Self;
+            // SAFETY: the caller's promise.
+            unsafe { with_order!(order, emit_atom!($class, $op, p, value, old)) };
+            old
+        }
+    )* };
+}
+
+/// Functions that every type has in the same form.
+macro_rules! common {
+    ($class:ident, $bits_ty:literal, $exch:literal, $cas:literal, $bits:ty, $to:expr, $from:expr) => {
+        #[inline(always)]
+        unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
+            fence_if_sequential::<S>(order);
+            let value: Self;
+            // SAFETY: the caller's promise.
+            unsafe {
+                match order {
+                    Ordering::Relaxed => with_scope!(emit_ld!("relaxed", $class, $bits_ty, p, value)),
+                    _ => with_scope!(emit_ld!("acquire", $class, $bits_ty, p, value)),
+                }
+            }
+            value
+        }
+        #[inline(always)]
+        unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering) {
+            fence_if_sequential::<S>(order);
+            // SAFETY: the caller's promise.
+            unsafe {
+                match order {
+                    Ordering::Release => with_scope!(emit_st!("release", $class, $bits_ty, p, value)),
+                    _ => with_scope!(emit_st!("relaxed", $class, $bits_ty, p, value)),
+                }
+            }
+        }
+        atoms!($class: swap = $exch);
+        #[inline(always)]
+        unsafe fn compare_exchange<S: Scope>(
+            p: *mut Self,
+            current: Self,
+            new: Self,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<Self, Self> {
+            let order = stronger(success, failure);
+            fence_if_sequential::<S>(order);
+            let (to, from): (fn(Self) -> $bits, fn($bits) -> Self) = ($to, $from);
+            let (current, new) = (to(current), to(new));
+            let old: $bits;
+            // SAFETY: the caller's promise.
+            unsafe { with_order!(order, emit_cas!($class, $cas, p, current, new, old)) };
+            if old == current { Ok(from(old)) } else { Err(from(old)) }
+        }
+    };
+}
+
+/// The weakest ordering that is at least as strong as both.
+#[inline(always)]
+fn stronger(success: Ordering, failure: Ordering) -> Ordering {
+    match (success, failure) {
+        (Ordering::SeqCst, _) | (_, Ordering::SeqCst) => Ordering::SeqCst,
+        (Ordering::Relaxed, Ordering::Acquire) => Ordering::Acquire,
+        (Ordering::Release, Ordering::Acquire) => Ordering::AcqRel,
+        (success, _) => success,
+    }
+}
+
+macro_rules! integers {
+    ($($t:ty: $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
+        $add:literal $min:literal $max:literal;)*) => { $(
+        impl Raw for $t {
+            common!($class, $b, $exch, $cas, $t, |value| value, |bits| bits);
+            atoms!($class: add = $add, min = $min, max = $max);
+        }
+        impl RawInteger for $t {
+            atoms!($class: and = $and, or = $or, xor = $xor);
+        }
+    )* };
+}
+integers! {
+    i32: reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.s32" "min.s32" "max.s32";
+    u32: reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.u32" "min.u32" "max.u32";
+    i64: reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.s64" "max.s64";
+    u64: reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.u64" "max.u64";
+}
+
+macro_rules! floats {
+    ($($t:ty, $bits:ty: $class:ident $b:literal $exch:literal $cas:literal $add:literal;)*) => { $(
+        impl Raw for $t {
+            common!($class, $b, $exch, $cas, $bits, <$t>::to_bits, <$t>::from_bits);
+            atoms!($class: add = $add);
+            #[inline(always)]
+            unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
+                // SAFETY: the caller's promise.
+                unsafe { update::<Self, S>(p, order, |old| old.min_propagate(value)) }
+            }
+            #[inline(always)]
+            unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
+                // SAFETY: the caller's promise.
+                unsafe { update::<Self, S>(p, order, |old| old.max_propagate(value)) }
+            }
+        }
+    )* };
+}
+floats! {
+    f32, u32: reg32 "b32" "exch.b32" "cas.b32" "add.f32";
+    f64, u64: reg64 "b64" "exch.b64" "cas.b64" "add.f64";
+}
+
+/// Changes a number by trying until nobody else did; there is no minimum or maximum of floats in PTX.
+///
+/// # Safety
+///
+/// As [`Raw`].
+#[inline(always)]
+unsafe fn update<T: Raw, S: Scope>(p: *mut T, order: Ordering, f: impl Fn(T) -> T) -> T {
+    // SAFETY: the caller's promise.
+    let mut old = unsafe { T::load::<S>(p, Ordering::Relaxed) };
+    loop {
+        // SAFETY: as above.
+        match unsafe { T::compare_exchange::<S>(p, old, f(old), order, Ordering::Relaxed) } {
+            Ok(old) => return old,
+            Err(seen) => old = seen,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Atomic operations: each has an [`Ordering`] and a scope, the set of threads that it is atomic for.
+//!
+//! Orderings mean what they mean in [`core::sync::atomic`]. On the GPU they become the `.relaxed`, `.acquire`,
+//! `.release` and `.acq_rel` forms of PTX's instructions; `SeqCst` is a `fence.sc` before the `.acq_rel` form
+//! (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model maps it. A wider scope costs more;
+//! [`scope::Device`] is the default. On the emulated device every scope is that of the process.
+//!
+//! A `&[Atomic<T>]` is a parameter of a safe kernel; a launch takes a buffer of `T` for it, borrowed mutably.
+//! An operation whose result is not used becomes a reduction (`red`), which does not wait for the memory.
+//!
+//! ```
+//! use gpu_std::atomic::{Atomic, Ordering};
+//! use gpu_std::prelude::*;
+//!
+//! #[kernel]
+//! fn histogram(data: &[u8], counts: &[Atomic<u32>]) {
+//!     for i in thread::grid_stride(data.len()) {
+//!         counts[data[i.get()] as usize].fetch_add(1, Ordering::Relaxed);
+//!     }
+//! }
+//! ```
+
+#[cfg(target_arch = "nvptx64")]
+#[path = "gpu.rs"]
+mod backend;
+#[cfg(not(target_arch = "nvptx64"))]
+#[path = "host.rs"]
+mod backend;
+pub mod scope;
+
+use core::cell::UnsafeCell;
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::element::SliceElement;
+use crate::scalar::Scalar;
+use backend::Raw;
+use scope::{Device, Scope};
+
+pub use core::sync::atomic::Ordering;
+
+/// A number that threads of scope `S` can change together.
+///
+/// It has the size and alignment of `T`.
+#[repr(transparent)]
+pub struct Atomic<T, S = Device> {
+    value: UnsafeCell<T>,
+    _scope: PhantomData<fn() -> S>,
+}
+
+// SAFETY: all access through a shared reference is atomic.
+unsafe impl<T: AtomicValue, S> Sync for Atomic<T, S> {}
+
+impl<T: AtomicValue, S: Scope> SliceElement for Atomic<T, S> {
+    type Param = gpu_spec::param::AtomicSlice<T>;
+}
+
+/// The types that have atomic operations: `i32`, `u32`, `i64`, `u64`, `f32`, `f64`.
+#[diagnostic::on_unimplemented(
+    message = "there are no atomic operations on `{Self}`",
+    note = "there are on i32, u32, i64, u64, f32 and f64"
+)]
+pub trait AtomicValue: Raw + Scalar {}
+
+/// The integers that have atomic operations.
+#[diagnostic::on_unimplemented(
+    message = "there are no atomic bit operations on `{Self}`",
+    note = "there are on i32, u32, i64 and u64"
+)]
+pub trait AtomicInteger: AtomicValue + backend::RawInteger {}
+
+impl AtomicValue for i32 {}
+impl AtomicValue for u32 {}
+impl AtomicValue for i64 {}
+impl AtomicValue for u64 {}
+impl AtomicValue for f32 {}
+impl AtomicValue for f64 {}
+impl AtomicInteger for i32 {}
+impl AtomicInteger for u32 {}
+impl AtomicInteger for i64 {}
+impl AtomicInteger for u64 {}
+
+impl<T, S> Atomic<T, S> {
+    /// With this value.
+    pub const fn new(value: T) -> Self {
+        Self { value: UnsafeCell::new(value), _scope: PhantomData }
+    }
+
+    /// The number at `ptr`, for memory that has no `Atomic` of its own, such as shared memory.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `ptr` is aligned and valid for reads and writes, and every access that may happen at the same
+    /// time as another is atomic, in a scope that contains both threads.
+    #[inline(always)]
+    pub const unsafe fn from_ptr<'a>(ptr: *mut T) -> &'a Self {
+        // SAFETY: the type has the layout of `T`; the rest is the caller's promise.
+        unsafe { &*ptr.cast::<Self>() }
+    }
+
+    /// The number's address.
+    #[inline(always)]
+    pub const fn as_ptr(&self) -> *mut T {
+        self.value.get()
+    }
+}
+
+/// One method per read-modify-write operation.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident => $raw:ident;)*) => { $(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name(&self, value: T, order: Ordering) -> T {
+            // SAFETY: a reference is aligned and valid, and all access is atomic.
+            unsafe { T::$raw::<S>(self.as_ptr(), value, order) }
+        }
+    )* };
+}
+
+impl<T: AtomicValue, S: Scope> Atomic<T, S> {
+    /// The value. Lets other emulated threads run, so that waiting for one in a loop ends.
+    ///
+    /// # Panics
+    ///
+    /// If `order` is `Release` or `AcqRel`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn load(&self, order: Ordering) -> T {
+        assert!(
+            !matches!(order, Ordering::Release | Ordering::AcqRel),
+            "an atomic load is Relaxed, Acquire or SeqCst"
+        );
+        // SAFETY: a reference is aligned and valid, and all access is atomic.
+        unsafe { T::load::<S>(self.as_ptr(), order) }
+    }
+
+    /// Sets the value.
+    ///
+    /// # Panics
+    ///
+    /// If `order` is `Acquire` or `AcqRel`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn store(&self, value: T, order: Ordering) {
+        assert!(
+            !matches!(order, Ordering::Acquire | Ordering::AcqRel),
+            "an atomic store is Relaxed, Release or SeqCst"
+        );
+        // SAFETY: a reference is aligned and valid, and all access is atomic.
+        unsafe { T::store::<S>(self.as_ptr(), value, order) }
+    }
+
+    operations! {
+        /// Sets the value and gives the one before.
+        swap => swap;
+        /// Adds, and gives the value before. Integers wrap.
+        fetch_add => add;
+        /// Sets the lesser of the value and `value`, and gives the value before. NaN is less than every number,
+        /// −0 less than +0.
+        fetch_min => min;
+        /// Sets the greater of the value and `value`, and gives the value before. NaN is greater than every
+        /// number, +0 greater than −0.
+        fetch_max => max;
+    }
+
+    /// Sets `new` if the value is `current`, bit for bit. Gives the value before: `Ok` if it was set.
+    ///
+    /// Unlike the other operations it lets other emulated threads run when it fails, so that trying in a loop
+    /// ends.
+    ///
+    /// # Panics
+    ///
+    /// If `failure` is `Release` or `AcqRel`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
+        assert!(
+            !matches!(failure, Ordering::Release | Ordering::AcqRel),
+            "a failed compare_exchange is Relaxed, Acquire or SeqCst"
+        );
+        // SAFETY: a reference is aligned and valid, and all access is atomic.
+        unsafe { T::compare_exchange::<S>(self.as_ptr(), current, new, success, failure) }
+    }
+}
+
+impl<T: AtomicInteger, S: Scope> Atomic<T, S> {
+    operations! {
+        /// Keeps the bits that are also set in `value`, and gives the value before.
+        fetch_and => and;
+        /// Sets the bits of `value`, and gives the value before.
+        fetch_or => or;
+        /// Flips the bits of `value`, and gives the value before.
+        fetch_xor => xor;
+    }
+}
+
+impl<T: AtomicValue + fmt::Debug, S: Scope> fmt::Debug for Atomic<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.load(Ordering::Relaxed).fmt(f)
+    }
+}
+
+/// Orders the calling thread's memory accesses as the threads of scope `S` see them.
+///
+/// # Panics
+///
+/// If `order` is `Relaxed`.
+///
+/// ```no_run
+/// use gpu_std::atomic::{Ordering, fence, scope};
+/// fence::<scope::Device>(Ordering::Release);
+/// ```
+#[inline(always)]
+#[track_caller]
+pub fn fence<S: Scope>(order: Ordering) {
+    assert!(!matches!(order, Ordering::Relaxed), "there is no such thing as a relaxed fence");
+    backend::fence::<S>(order);
+}

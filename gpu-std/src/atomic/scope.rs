@@ -1,0 +1,46 @@
+//! The sets of threads that an atomic operation can be atomic for.
+
+/// [`Block`], [`Device`] or [`System`].
+pub trait Scope: sealed::Sealed + 'static {
+    #[doc(hidden)]
+    const LEVEL: Level;
+}
+
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub enum Level {
+    Block,
+    Device,
+    System,
+}
+
+/// The threads of the block.
+#[derive(Debug, Clone, Copy)]
+pub enum Block {}
+
+/// All threads on the device.
+#[derive(Debug, Clone, Copy)]
+pub enum Device {}
+
+/// All threads of all devices, and of the host.
+#[derive(Debug, Clone, Copy)]
+pub enum System {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Block {}
+    impl Sealed for super::Device {}
+    impl Sealed for super::System {}
+}
+
+impl Scope for Block {
+    const LEVEL: Level = Level::Block;
+}
+
+impl Scope for Device {
+    const LEVEL: Level = Level::Device;
+}
+
+impl Scope for System {
+    const LEVEL: Level = Level::System;
+}

@@ -1,0 +1,243 @@
+//! Mutable views of which every thread gets its own elements.
+//!
+//! [`DisjointMut`] is how a safe kernel writes. All threads of a launch have a view of the same memory, but a
+//! thread can only reach the elements that belong to an index which only that thread can have.
+//!
+//! # Why this is sound
+//!
+//! 1. *Indices are divided among threads.* In a launch of S threads, index i belongs to the thread whose linear
+//!    index is i mod S. [`unique_index`] gives thread t the index t, and [`grid_stride`] gives it t, t + S,
+//!    t + 2S, …: both only indices that belong to the calling thread. S and t cannot change while a kernel runs.
+//! 2. *An index does not leave its thread.* [`UniqueIndex`] has no public constructor, cannot be made from
+//!    bytes, and is neither `Send` nor `Sync`, so no safe memory that threads share can hold one. It may be
+//!    copied: the copies belong to the same thread. (On the host, a `thread_local!` could carry one from an
+//!    emulated thread to the next that runs on the same thread of the operating system, or into another
+//!    launch; therefore the host's `get_mut` checks that the index belongs to the caller.)
+//! 3. *All threads divide the memory alike.* Which elements belong to index i depends on i, the length and the
+//!    mapping `M` only. `M` is part of the parameter's type, and no safe function changes it, takes a part of a
+//!    view, or makes a view from something else, so two threads cannot disagree. For any one `M`, the element
+//!    sets of different indices do not overlap.
+//! 4. *Within a thread the borrow checker rules.* A view is neither `Clone` nor `Copy`, and `get_mut` borrows it
+//!    mutably for as long as the reference lives, so that a thread cannot hold two references to an element.
+//! 5. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows
+//!    mutably, and lets nothing read or write the buffer until the launch ends. Two parameters of one launch
+//!    therefore never overlap.
+
+use core::iter::FusedIterator;
+use core::marker::PhantomData;
+
+use crate::thread;
+
+/// An index that no other thread of the launch has: a thread's claim to its elements of a [`DisjointMut`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UniqueIndex {
+    index: usize,
+    /// Neither `Send` nor `Sync`.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl UniqueIndex {
+    /// The index belongs to this thread: index modulo the launch size is the thread's linear index.
+    #[inline(always)]
+    fn new(index: usize) -> Self {
+        Self { index, _of_this_thread: PhantomData }
+    }
+
+    /// The index.
+    #[inline(always)]
+    pub fn get(self) -> usize {
+        self.index
+    }
+
+    /// Whether the index belongs to the calling thread, see point 2 of the module documentation.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
+    fn is_own(self) -> bool {
+        let own = linear_in_launch();
+        self.index == own || self.index % thread::launch_size() == own
+    }
+}
+
+/// The calling thread's linear index in the launch.
+#[inline(always)]
+fn linear_in_launch() -> usize {
+    crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
+}
+
+/// The calling thread's linear index in the launch, in one to three dimensions: 0, 1, … up to
+/// [`launch_size`](crate::thread::launch_size). In a one-dimensional launch it is what
+/// [`index_1d`](crate::thread::index_1d) gives.
+#[inline(always)]
+pub fn unique_index() -> UniqueIndex {
+    UniqueIndex::new(linear_in_launch())
+}
+
+/// Divides `0..len` among all threads of the launch, however many there are: thread t gets t, t + S, t + 2S, …
+/// for S threads.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[kernel]
+/// fn double(mut data: DisjointMut<u32>) {
+///     for i in thread::grid_stride(data.len()) {
+///         if let Some(x) = data.get_mut(i) {
+///             *x *= 2;
+///         }
+///     }
+/// }
+/// ```
+#[inline(always)]
+pub fn grid_stride(len: usize) -> GridStride {
+    GridStride { next: linear_in_launch(), step: thread::launch_size(), len, _of_this_thread: PhantomData }
+}
+
+/// The indices that [`grid_stride`] gives to a thread.
+#[derive(Debug)]
+pub struct GridStride {
+    next: usize,
+    step: usize,
+    len: usize,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Iterator for GridStride {
+    type Item = UniqueIndex;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<UniqueIndex> {
+        if self.next >= self.len {
+            return None;
+        }
+        let index = self.next;
+        // Near the end of the address space the sum may not fit: then nothing is left.
+        self.next = index.saturating_add(self.step);
+        Some(UniqueIndex::new(index))
+    }
+}
+
+impl FusedIterator for GridStride {}
+
+/// The mapping of a [`DisjointMut`] in which index i has element i.
+pub enum Elements {}
+
+/// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, cut at the length.
+pub enum Chunks<const N: usize> {}
+
+/// A mutable slice of which every thread of the launch gets its own elements.
+///
+/// `M` says which: [`Elements`] (one each) or [`Chunks`] (`N` each). The module documentation says why two
+/// threads can never reach the same element.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[kernel]
+/// fn iota(mut out: DisjointMut<u32>) {
+///     if let Some(element) = out.get_mut(thread::unique_index()) {
+///         *element = thread::index_1d();
+///     }
+/// }
+///
+/// #[kernel]
+/// fn fill_rows(value: f32, mut rows: DisjointMut<f32, Chunks<4>>) {
+///     if let Some(row) = rows.get_mut(thread::unique_index()) {
+///         row.fill(value);
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct DisjointMut<'a, T, M = Elements> {
+    data: *mut T,
+    len: usize,
+    _borrow: PhantomData<(&'a mut [T], fn() -> M)>,
+}
+
+impl<'a, T, M> DisjointMut<'a, T, M> {
+    /// A view of `len` elements at `data`; every thread of the launch makes the same one.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `data` is aligned and valid for reads and writes of `len` elements; all threads of the launch
+    /// make the view with the same arguments and mapping, at most once; and nothing but these views uses the
+    /// memory.
+    #[inline(always)]
+    pub unsafe fn from_raw_parts(data: *mut T, len: usize) -> Self {
+        Self { data, len, _borrow: PhantomData }
+    }
+
+    /// Elements in the whole view, over all threads.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the view has no elements.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first element, for kernels that divide the work in their own way. The pointer is valid for `len`
+    /// elements; that no two threads touch one at the same time is up to the caller.
+    #[inline(always)]
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.data
+    }
+
+    /// The same view for a shorter time, to pass to a function and keep.
+    #[inline(always)]
+    pub fn reborrow(&mut self) -> DisjointMut<'_, T, M> {
+        DisjointMut { data: self.data, len: self.len, _borrow: PhantomData }
+    }
+
+    /// Panics on the host if `index` belongs to another thread.
+    #[inline(always)]
+    #[track_caller]
+    fn check(index: UniqueIndex) {
+        #[cfg(not(target_arch = "nvptx64"))]
+        assert!(
+            index.is_own(),
+            "the index {} belongs to another thread of this or another launch",
+            index.get()
+        );
+        #[cfg(target_arch = "nvptx64")]
+        let _ = index;
+    }
+}
+
+impl<T> DisjointMut<'_, T, Elements> {
+    /// Element `index`, or `None` past the end.
+    #[inline(always)]
+    #[track_caller]
+    pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut T> {
+        Self::check(index);
+        if index.get() < self.len {
+            // SAFETY: the index is in range; that nobody else has the element is argued above.
+            Some(unsafe { &mut *self.data.add(index.get()) })
+        } else {
+            None
+        }
+    }
+}
+
+impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
+    /// Chunk `index`: `N` elements, fewer if the view ends there; `None` past the end.
+    #[inline(always)]
+    #[track_caller]
+    pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut [T]> {
+        const { assert!(N > 0, "a chunk has at least one element") };
+        Self::check(index);
+        let start = index.get().checked_mul(N).filter(|&start| start < self.len)?;
+        let rest = self.len - start;
+        let len = if rest < N { rest } else { N };
+        // SAFETY: `start + len` is at most the length; that nobody else has these elements is argued above.
+        Some(unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) })
+    }
+
+    /// Chunks in the whole view; the last may have fewer than `N` elements.
+    #[inline(always)]
+    pub fn chunks(&self) -> usize {
+        self.len.div_ceil(N)
+    }
+}

@@ -1,0 +1,215 @@
+//! Functions of real numbers: accurate here, approximate in [`fast`].
+//!
+//! On the GPU they are CUDA's own (libdevice), within 1 to 2 units in the last place; on the emulated device
+//! the standard library's and `libm`'s. The two may differ in the last bits. For 16-bit floats, compute in
+//! [`Scalar::Accumulator`](crate::scalar::Scalar::Accumulator).
+//!
+//! ```
+//! use gpu_std::math::{self, Math};
+//! assert_eq!(math::sqrt(9.0_f32), 3.0);
+//! assert_eq!(1.0_f64.exp(), core::f64::consts::E);
+//! ```
+
+pub mod fast;
+
+use core::f64::consts::FRAC_1_SQRT_2;
+use core::ops::{Add, Div, Mul, Neg, Sub};
+
+use crate::scalar::Scalar;
+
+#[cfg(target_arch = "nvptx64")]
+mod libdevice {
+    macro_rules! declare {
+        ($($f32_name:ident, $f64_name:ident($($argument:ident),*);)*) => {
+            unsafe extern "C" {
+                $(
+                    pub safe fn $f32_name($($argument: f32),*) -> f32;
+                    pub safe fn $f64_name($($argument: f64),*) -> f64;
+                )*
+            }
+        };
+    }
+    declare! {
+        __nv_expf, __nv_exp(x); __nv_exp2f, __nv_exp2(x); __nv_exp10f, __nv_exp10(x);
+        __nv_expm1f, __nv_expm1(x); __nv_logf, __nv_log(x); __nv_log2f, __nv_log2(x);
+        __nv_log10f, __nv_log10(x); __nv_log1pf, __nv_log1p(x); __nv_sinf, __nv_sin(x);
+        __nv_cosf, __nv_cos(x); __nv_tanf, __nv_tan(x); __nv_asinf, __nv_asin(x);
+        __nv_acosf, __nv_acos(x); __nv_atanf, __nv_atan(x); __nv_sinhf, __nv_sinh(x);
+        __nv_coshf, __nv_cosh(x); __nv_tanhf, __nv_tanh(x); __nv_asinhf, __nv_asinh(x);
+        __nv_acoshf, __nv_acosh(x); __nv_atanhf, __nv_atanh(x); __nv_erff, __nv_erf(x);
+        __nv_erfcf, __nv_erfc(x); __nv_tgammaf, __nv_tgamma(x); __nv_lgammaf, __nv_lgamma(x);
+        __nv_rsqrtf, __nv_rsqrt(x); __nv_cbrtf, __nv_cbrt(x); __nv_fabsf, __nv_fabs(x);
+        __nv_floorf, __nv_floor(x); __nv_ceilf, __nv_ceil(x); __nv_truncf, __nv_trunc(x);
+        __nv_roundf, __nv_round(x); __nv_rintf, __nv_rint(x); __nv_atan2f, __nv_atan2(y, x);
+        __nv_hypotf, __nv_hypot(x, y); __nv_powf, __nv_pow(x, y); __nv_fmodf, __nv_fmod(x, y);
+        __nv_copysignf, __nv_copysign(x, sign); __nv_fmaf, __nv_fma(x, y, z);
+        __nv_sqrtf, __nv_sqrt(x);
+    }
+}
+
+/// Declares the trait, its two implementations and the free functions.
+macro_rules! functions {
+    (@ $t:ident $x:ident) => { $t };
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($this:ident $(, $argument:ident)*) =
+            $gpu32:ident, $gpu64:ident, |$($x:ident),+| $host32:expr, $host64:expr;
+    )*) => {
+        /// Functions of `f32` and `f64`. All are also free functions of this module.
+        pub trait Math:
+            Scalar<Accumulator = Self>
+            + Add<Output = Self>
+            + Sub<Output = Self>
+            + Mul<Output = Self>
+            + Div<Output = Self>
+            + Neg<Output = Self>
+        {
+            $(
+                $(#[$doc])*
+                fn $name(self $(, $argument: Self)*) -> Self;
+            )*
+
+            /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; accurate for negative x too.
+            fn gelu(self) -> Self;
+        }
+
+        impl Math for f32 {
+            $(
+                #[inline(always)]
+                fn $name(self $(, $argument: Self)*) -> Self {
+                    #[cfg(target_arch = "nvptx64")]
+                    {
+                        libdevice::$gpu32(self $(, $argument)*)
+                    }
+                    #[cfg(not(target_arch = "nvptx64"))]
+                    {
+                        let call: fn($(functions!(@ f32 $x)),+) -> f32 = |$($x),+| $host32;
+                        call(self $(, $argument)*)
+                    }
+                }
+            )*
+
+            #[inline(always)]
+            fn gelu(self) -> Self {
+                0.5 * self * erfc(-self * FRAC_1_SQRT_2 as f32)
+            }
+        }
+
+        impl Math for f64 {
+            $(
+                #[inline(always)]
+                fn $name(self $(, $argument: Self)*) -> Self {
+                    #[cfg(target_arch = "nvptx64")]
+                    {
+                        libdevice::$gpu64(self $(, $argument)*)
+                    }
+                    #[cfg(not(target_arch = "nvptx64"))]
+                    {
+                        let call: fn($(functions!(@ f64 $x)),+) -> f64 = |$($x),+| $host64;
+                        call(self $(, $argument)*)
+                    }
+                }
+            )*
+
+            #[inline(always)]
+            fn gelu(self) -> Self {
+                0.5 * self * erfc(-self * FRAC_1_SQRT_2)
+            }
+        }
+
+        $(
+            $(#[$doc])*
+            #[inline(always)]
+            pub fn $name<T: Math>($this: T $(, $argument: T)*) -> T {
+                Math::$name($this $(, $argument)*)
+            }
+        )*
+
+        /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; accurate for negative x too.
+        #[inline(always)]
+        pub fn gelu<T: Math>(x: T) -> T {
+            x.gelu()
+        }
+    };
+}
+
+functions! {
+    /// eˣ.
+    exp(x) = __nv_expf, __nv_exp, |x| f32::exp(x), f64::exp(x);
+    /// 2ˣ.
+    exp2(x) = __nv_exp2f, __nv_exp2, |x| f32::exp2(x), f64::exp2(x);
+    /// 10ˣ.
+    exp10(x) = __nv_exp10f, __nv_exp10, |x| libm::exp10f(x), libm::exp10(x);
+    /// eˣ − 1, accurate near 0.
+    exp_m1(x) = __nv_expm1f, __nv_expm1, |x| f32::exp_m1(x), f64::exp_m1(x);
+    /// The natural logarithm.
+    ln(x) = __nv_logf, __nv_log, |x| f32::ln(x), f64::ln(x);
+    /// The logarithm to base 2.
+    log2(x) = __nv_log2f, __nv_log2, |x| f32::log2(x), f64::log2(x);
+    /// The logarithm to base 10.
+    log10(x) = __nv_log10f, __nv_log10, |x| f32::log10(x), f64::log10(x);
+    /// ln(1 + x), accurate near 0.
+    ln_1p(x) = __nv_log1pf, __nv_log1p, |x| f32::ln_1p(x), f64::ln_1p(x);
+    /// The sine of x in radians.
+    sin(x) = __nv_sinf, __nv_sin, |x| f32::sin(x), f64::sin(x);
+    /// The cosine of x in radians.
+    cos(x) = __nv_cosf, __nv_cos, |x| f32::cos(x), f64::cos(x);
+    /// The tangent of x in radians.
+    tan(x) = __nv_tanf, __nv_tan, |x| f32::tan(x), f64::tan(x);
+    /// The arc sine, in radians.
+    asin(x) = __nv_asinf, __nv_asin, |x| f32::asin(x), f64::asin(x);
+    /// The arc cosine, in radians.
+    acos(x) = __nv_acosf, __nv_acos, |x| f32::acos(x), f64::acos(x);
+    /// The arc tangent, in radians.
+    atan(x) = __nv_atanf, __nv_atan, |x| f32::atan(x), f64::atan(x);
+    /// The angle of the point (x, y), in radians; `y.atan2(x)`.
+    atan2(y, x) = __nv_atan2f, __nv_atan2, |y, x| f32::atan2(y, x), f64::atan2(y, x);
+    /// The hyperbolic sine.
+    sinh(x) = __nv_sinhf, __nv_sinh, |x| f32::sinh(x), f64::sinh(x);
+    /// The hyperbolic cosine.
+    cosh(x) = __nv_coshf, __nv_cosh, |x| f32::cosh(x), f64::cosh(x);
+    /// The hyperbolic tangent.
+    tanh(x) = __nv_tanhf, __nv_tanh, |x| f32::tanh(x), f64::tanh(x);
+    /// The inverse hyperbolic sine.
+    asinh(x) = __nv_asinhf, __nv_asinh, |x| f32::asinh(x), f64::asinh(x);
+    /// The inverse hyperbolic cosine.
+    acosh(x) = __nv_acoshf, __nv_acosh, |x| f32::acosh(x), f64::acosh(x);
+    /// The inverse hyperbolic tangent.
+    atanh(x) = __nv_atanhf, __nv_atanh, |x| f32::atanh(x), f64::atanh(x);
+    /// The error function.
+    erf(x) = __nv_erff, __nv_erf, |x| libm::erff(x), libm::erf(x);
+    /// 1 − erf(x), accurate for large x.
+    erfc(x) = __nv_erfcf, __nv_erfc, |x| libm::erfcf(x), libm::erfc(x);
+    /// The gamma function.
+    gamma(x) = __nv_tgammaf, __nv_tgamma, |x| libm::tgammaf(x), libm::tgamma(x);
+    /// The logarithm of the absolute value of the gamma function.
+    ln_gamma(x) = __nv_lgammaf, __nv_lgamma, |x| libm::lgammaf(x), libm::lgamma(x);
+    /// The square root, correctly rounded.
+    sqrt(x) = __nv_sqrtf, __nv_sqrt, |x| f32::sqrt(x), f64::sqrt(x);
+    /// 1 / √x.
+    rsqrt(x) = __nv_rsqrtf, __nv_rsqrt, |x| 1.0 / f32::sqrt(x), 1.0 / f64::sqrt(x);
+    /// The cube root.
+    cbrt(x) = __nv_cbrtf, __nv_cbrt, |x| f32::cbrt(x), f64::cbrt(x);
+    /// √(x² + y²) without overflow on the way.
+    hypot(x, y) = __nv_hypotf, __nv_hypot, |x, y| f32::hypot(x, y), f64::hypot(x, y);
+    /// x to the power y.
+    pow(x, y) = __nv_powf, __nv_pow, |x, y| f32::powf(x, y), f64::powf(x, y);
+    /// The remainder of x / y, with the sign of x.
+    fmod(x, y) = __nv_fmodf, __nv_fmod, |x, y| x % y, x % y;
+    /// The absolute value.
+    abs(x) = __nv_fabsf, __nv_fabs, |x| f32::abs(x), f64::abs(x);
+    /// x with the sign of the argument.
+    copysign(x, sign) = __nv_copysignf, __nv_copysign, |x, s| f32::copysign(x, s), f64::copysign(x, s);
+    /// The greatest integer not above x.
+    floor(x) = __nv_floorf, __nv_floor, |x| f32::floor(x), f64::floor(x);
+    /// The least integer not below x.
+    ceil(x) = __nv_ceilf, __nv_ceil, |x| f32::ceil(x), f64::ceil(x);
+    /// x without its fraction.
+    trunc(x) = __nv_truncf, __nv_trunc, |x| f32::trunc(x), f64::trunc(x);
+    /// The nearest integer; halves away from 0.
+    round(x) = __nv_roundf, __nv_round, |x| f32::round(x), f64::round(x);
+    /// The nearest integer; halves to the even one.
+    round_ties_even(x) = __nv_rintf, __nv_rint, |x| f32::round_ties_even(x), f64::round_ties_even(x);
+    /// x · y + z, rounded once.
+    mul_add(x, y, z) = __nv_fmaf, __nv_fma, |x, y, z| f32::mul_add(x, y, z), f64::mul_add(x, y, z);
+}

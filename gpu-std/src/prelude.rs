@@ -1,0 +1,6 @@
+//! What most kernels use: `use gpu_std::prelude::*;`.
+
+pub use crate::disjoint::{Chunks, DisjointMut};
+pub use crate::scalar::{Float, Scalar};
+pub use crate::warp::WarpValue;
+pub use crate::{Vector, address_space, bf16, block, f16, grid, kernel, printf, shared_array, thread, warp};

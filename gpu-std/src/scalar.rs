@@ -1,0 +1,322 @@
+//! Numbers as kernels need them: one trait for twelve types, so that a kernel is written once.
+//!
+//! [`Scalar`] is every plain number; [`Float`] the four that have a fraction. 16-bit floats are computed in
+//! `f32`: their [`Scalar::Accumulator`].
+
+use core::fmt::Debug;
+use core::ops::{Add, Div, Mul, Neg, Sub};
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+
+use crate::math::Math;
+use crate::warp::WarpValue;
+
+/// A plain number: `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64`.
+///
+/// ```
+/// use gpu_std::scalar::Scalar;
+/// fn add<T: Scalar>(a: T, b: T) -> T {
+///     T::from_acc(a.to_acc().wrapping_add(b.to_acc()))
+/// }
+/// assert_eq!(add(250_u8, 10), 4);
+/// assert_eq!(3.9_f32.cast::<u8>(), 3);
+/// ```
+pub trait Scalar: Pod + PartialEq + PartialOrd + Debug + Send + Sync + From64 {
+    /// The type's name, for example `"f32"`.
+    const NAME: &'static str;
+    /// Its bytes.
+    const SIZE: usize = size_of::<Self>();
+    /// 0.
+    const ZERO: Self;
+    /// 1.
+    const ONE: Self;
+    /// The start of a minimum: +∞, or the greatest integer.
+    const MIN_IDENTITY: Self;
+    /// The start of a maximum: −∞, or the least integer.
+    const MAX_IDENTITY: Self;
+
+    /// What sums of this type are computed in: `f32` for `f16` and `bf16`, the type itself for all others.
+    type Accumulator: Scalar<Accumulator = Self::Accumulator> + WarpValue;
+
+    /// The same number in the accumulator's type.
+    fn to_acc(self) -> Self::Accumulator;
+    /// The nearest number to `value`.
+    fn from_acc(value: Self::Accumulator) -> Self;
+
+    /// The sum; integers wrap.
+    fn wrapping_add(self, other: Self) -> Self;
+    /// The product; integers wrap.
+    fn wrapping_mul(self, other: Self) -> Self;
+
+    /// The lesser; NaN if either is. −0 is less than +0.
+    fn min_propagate(self, other: Self) -> Self;
+    /// The greater; NaN if either is. +0 is greater than −0.
+    fn max_propagate(self, other: Self) -> Self;
+
+    /// Converts as `as` does: integers wrap; floats round to nearest even; a float becomes an integer by
+    /// truncation, the nearest end of its range when it is out of it, and 0 when it is NaN.
+    fn cast<U: Scalar>(self) -> U;
+}
+
+/// Conversion from the widest types, by which any number becomes any other.
+#[doc(hidden)]
+pub trait From64: Sized {
+    fn from_i64(value: i64) -> Self;
+    fn from_u64(value: u64) -> Self;
+    fn from_f32(value: f32) -> Self;
+    fn from_f64(value: f64) -> Self;
+}
+
+/// A number with a fraction: `f32 f64 f16 bf16`.
+///
+/// ```
+/// use gpu_std::math::Math;
+/// use gpu_std::scalar::Float;
+/// fn sigmoid<T: Float>(x: T) -> T {
+///     let x = x.to_acc();
+///     T::from_acc(T::Accumulator::from_f32(1.0) / (T::Accumulator::from_f32(1.0) + (-x).exp()))
+/// }
+/// # use gpu_std::scalar::From64;
+/// assert_eq!(sigmoid(0.0_f32), 0.5);
+/// ```
+pub trait Float:
+    Scalar<Accumulator: Math>
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+}
+
+impl Float for f32 {}
+impl Float for f64 {}
+impl Float for f16 {}
+impl Float for bf16 {}
+
+macro_rules! integers {
+    ($($t:ident: $wide:ident $from_wide:ident;)*) => { $(
+        impl Scalar for $t {
+            const NAME: &'static str = stringify!($t);
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const MIN_IDENTITY: Self = $t::MAX;
+            const MAX_IDENTITY: Self = $t::MIN;
+            type Accumulator = Self;
+
+            #[inline(always)]
+            fn to_acc(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn from_acc(value: Self) -> Self {
+                value
+            }
+            #[inline(always)]
+            fn wrapping_add(self, other: Self) -> Self {
+                $t::wrapping_add(self, other)
+            }
+            #[inline(always)]
+            fn wrapping_mul(self, other: Self) -> Self {
+                $t::wrapping_mul(self, other)
+            }
+            #[inline(always)]
+            fn min_propagate(self, other: Self) -> Self {
+                if other < self { other } else { self }
+            }
+            #[inline(always)]
+            fn max_propagate(self, other: Self) -> Self {
+                if other > self { other } else { self }
+            }
+            #[inline(always)]
+            fn cast<U: Scalar>(self) -> U {
+                U::$from_wide(self as $wide)
+            }
+        }
+
+        impl From64 for $t {
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_u64(value: u64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+        }
+    )* };
+}
+integers! {
+    i8: i64 from_i64; u8: u64 from_u64; i16: i64 from_i64; u16: u64 from_u64;
+    i32: i64 from_i64; u32: u64 from_u64; i64: i64 from_i64; u64: u64 from_u64;
+}
+
+/// The IEEE 754 minimum and maximum as stable Rust can say them.
+macro_rules! extremes {
+    ($($name:ident: $t:ident, $op:tt, $first_of_equals:ident;)*) => { $(
+        #[inline(always)]
+        fn $name(a: $t, b: $t) -> $t {
+            if a.is_nan() {
+                a
+            } else if b.is_nan() {
+                b
+            } else if a == b {
+                if a.$first_of_equals() { a } else { b }
+            } else if a $op b {
+                a
+            } else {
+                b
+            }
+        }
+    )* };
+}
+extremes! { min_f64: f64, <, is_sign_negative; max_f64: f64, >, is_sign_positive; }
+#[cfg(not(target_arch = "nvptx64"))]
+extremes! { min_f32: f32, <, is_sign_negative; max_f32: f32, >, is_sign_positive; }
+#[cfg(target_arch = "nvptx64")]
+use crate::nvvm::{maximum_f32 as max_f32, minimum_f32 as min_f32};
+
+macro_rules! wide_floats {
+    ($($t:ident: $from:ident, $min:ident, $max:ident;)*) => { $(
+        impl Scalar for $t {
+            const NAME: &'static str = stringify!($t);
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            const MIN_IDENTITY: Self = $t::INFINITY;
+            const MAX_IDENTITY: Self = $t::NEG_INFINITY;
+            type Accumulator = Self;
+
+            #[inline(always)]
+            fn to_acc(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn from_acc(value: Self) -> Self {
+                value
+            }
+            #[inline(always)]
+            fn wrapping_add(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn wrapping_mul(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn min_propagate(self, other: Self) -> Self {
+                $min(self, other)
+            }
+            #[inline(always)]
+            fn max_propagate(self, other: Self) -> Self {
+                $max(self, other)
+            }
+            #[inline(always)]
+            fn cast<U: Scalar>(self) -> U {
+                U::$from(self)
+            }
+        }
+
+        impl From64 for $t {
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_u64(value: u64) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self {
+                value as $t
+            }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+        }
+    )* };
+}
+wide_floats! {
+    f32: from_f32, min_f32, max_f32;
+    f64: from_f64, min_f64, max_f64;
+}
+
+macro_rules! narrow_floats {
+    ($($t:ident;)*) => { $(
+        impl Scalar for $t {
+            const NAME: &'static str = stringify!($t);
+            const ZERO: Self = $t::ZERO;
+            const ONE: Self = $t::ONE;
+            const MIN_IDENTITY: Self = $t::INFINITY;
+            const MAX_IDENTITY: Self = $t::NEG_INFINITY;
+            type Accumulator = f32;
+
+            #[inline(always)]
+            fn to_acc(self) -> f32 {
+                self.to_f32()
+            }
+            #[inline(always)]
+            fn from_acc(value: f32) -> Self {
+                $t::from_f32(value)
+            }
+            #[inline(always)]
+            fn wrapping_add(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn wrapping_mul(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn min_propagate(self, other: Self) -> Self {
+                $t::from_f32(min_f32(self.to_f32(), other.to_f32()))
+            }
+            #[inline(always)]
+            fn max_propagate(self, other: Self) -> Self {
+                $t::from_f32(max_f32(self.to_f32(), other.to_f32()))
+            }
+            #[inline(always)]
+            fn cast<U: Scalar>(self) -> U {
+                U::from_f32(self.to_f32())
+            }
+        }
+
+        impl From64 for $t {
+            #[inline(always)]
+            fn from_i64(value: i64) -> Self {
+                let magnitude = Self::from_u64(value.unsigned_abs());
+                if value < 0 { -magnitude } else { magnitude }
+            }
+            #[inline(always)]
+            fn from_u64(value: u64) -> Self {
+                $t::from_f64(exact_in_f64(value) as f64)
+            }
+            #[inline(always)]
+            fn from_f32(value: f32) -> Self {
+                $t::from_f32(value)
+            }
+            #[inline(always)]
+            fn from_f64(value: f64) -> Self {
+                $t::from_f64(value)
+            }
+        }
+    )* };
+}
+narrow_floats! { f16; bf16; }
+
+/// A number that `f64` holds exactly and that rounds to the same 16-bit float as `value`: the bits that do not
+/// fit are replaced by one that says whether any of them was set.
+#[inline(always)]
+fn exact_in_f64(value: u64) -> u64 {
+    const SPARE: u64 = (1 << 12) - 1;
+    if value >> 53 == 0 { value } else { value & !SPARE | ((value & SPARE != 0) as u64) << 12 }
+}

@@ -1,0 +1,190 @@
+//! Who a thread is, barriers of its block, and memory fences.
+//!
+//! A launch is a grid of blocks of threads, each in up to three dimensions. Indices are as in CUDA; linear
+//! indices count x fastest, then y, then z.
+
+#[cfg(target_arch = "nvptx64")]
+use crate::nvvm;
+#[cfg(not(target_arch = "nvptx64"))]
+use warpsmith_emulator::{collective, thread as emulated};
+
+pub use crate::disjoint::{GridStride, UniqueIndex, grid_stride, unique_index};
+
+macro_rules! coordinates {
+    ($($(#[$doc:meta])* $name:ident = $intrinsic:ident, $emulated:ident[$axis:literal];)*) => { $(
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name() -> u32 {
+            #[cfg(target_arch = "nvptx64")]
+            {
+                nvvm::$intrinsic()
+            }
+            #[cfg(not(target_arch = "nvptx64"))]
+            {
+                emulated::$emulated()[$axis]
+            }
+        }
+    )* };
+}
+
+coordinates! {
+    /// The thread's x index in its block.
+    thread_idx_x = tid_x, thread_index[0];
+    /// The thread's y index in its block.
+    thread_idx_y = tid_y, thread_index[1];
+    /// The thread's z index in its block.
+    thread_idx_z = tid_z, thread_index[2];
+    /// The block's x index in the grid.
+    block_idx_x = ctaid_x, block_index[0];
+    /// The block's y index in the grid.
+    block_idx_y = ctaid_y, block_index[1];
+    /// The block's z index in the grid.
+    block_idx_z = ctaid_z, block_index[2];
+    /// Threads of a block along x.
+    block_dim_x = ntid_x, block_dim[0];
+    /// Threads of a block along y.
+    block_dim_y = ntid_y, block_dim[1];
+    /// Threads of a block along z.
+    block_dim_z = ntid_z, block_dim[2];
+    /// Blocks of the grid along x.
+    grid_dim_x = nctaid_x, grid_dim[0];
+    /// Blocks of the grid along y.
+    grid_dim_y = nctaid_y, grid_dim[1];
+    /// Blocks of the grid along z.
+    grid_dim_z = nctaid_z, grid_dim[2];
+}
+
+/// The thread's index in its block: x, y, z.
+#[inline(always)]
+pub fn thread_idx() -> [u32; 3] {
+    [thread_idx_x(), thread_idx_y(), thread_idx_z()]
+}
+
+/// The block's index in the grid: x, y, z.
+#[inline(always)]
+pub fn block_idx() -> [u32; 3] {
+    [block_idx_x(), block_idx_y(), block_idx_z()]
+}
+
+/// The threads of a block along x, y, z.
+#[inline(always)]
+pub fn block_dim() -> [u32; 3] {
+    [block_dim_x(), block_dim_y(), block_dim_z()]
+}
+
+/// The blocks of the grid along x, y, z.
+#[inline(always)]
+pub fn grid_dim() -> [u32; 3] {
+    [grid_dim_x(), grid_dim_y(), grid_dim_z()]
+}
+
+/// The thread's index in a one-dimensional launch: `block_idx_x * block_dim_x + thread_idx_x`.
+///
+/// Wraps at 2³²; [`unique_index`] does not.
+#[inline(always)]
+pub fn index_1d() -> u32 {
+    block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
+}
+
+/// The thread's x and y index in a two-dimensional launch.
+#[inline(always)]
+pub fn index_2d() -> [u32; 2] {
+    [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
+}
+
+/// The thread's x, y and z index in a three-dimensional launch.
+#[inline(always)]
+pub fn index_3d() -> [u32; 3] {
+    let [x, y] = index_2d();
+    [x, y, block_idx_z().wrapping_mul(block_dim_z()).wrapping_add(thread_idx_z())]
+}
+
+/// The thread's linear index in its block.
+#[inline(always)]
+pub fn linear_in_block() -> u32 {
+    thread_idx_x() + block_dim_x() * (thread_idx_y() + block_dim_y() * thread_idx_z())
+}
+
+/// All threads of the launch.
+#[inline(always)]
+pub fn launch_size() -> usize {
+    crate::grid::blocks() * crate::block::threads() as usize
+}
+
+/// Waits until every thread of the block is here. What any of them wrote to shared or global memory before, all
+/// can read after.
+///
+/// Every thread of the block that has not returned must come to the same barrier; on the emulated device a
+/// thread that does not is reported as a deadlock.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads() {
+    #[cfg(target_arch = "nvptx64")]
+    nvvm::barrier(0);
+    #[cfg(not(target_arch = "nvptx64"))]
+    collective::barrier(false);
+}
+
+/// [`sync_threads`], and in how many threads `predicate` was true.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads_count(predicate: bool) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        nvvm::barrier_count(0, predicate)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        collective::barrier(predicate).count
+    }
+}
+
+/// [`sync_threads`], and whether `predicate` was true in all threads.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads_and(predicate: bool) -> bool {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        nvvm::barrier_and(0, predicate)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        collective::barrier(predicate).and
+    }
+}
+
+/// [`sync_threads`], and whether `predicate` was true in any thread.
+#[inline(always)]
+#[track_caller]
+pub fn sync_threads_or(predicate: bool) -> bool {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        nvvm::barrier_or(0, predicate)
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        collective::barrier(predicate).or
+    }
+}
+
+/// Orders this thread's earlier memory accesses before its later ones, as other threads of the block see them:
+/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in block scope.
+#[inline(always)]
+pub fn block_fence() {
+    crate::atomic::fence::<crate::atomic::scope::Block>(core::sync::atomic::Ordering::AcqRel);
+}
+
+/// Orders this thread's earlier memory accesses before its later ones, as all threads of the device see them:
+/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in device scope. A store to an atomic after it
+/// publishes what was written before it.
+#[inline(always)]
+pub fn device_fence() {
+    crate::atomic::fence::<crate::atomic::scope::Device>(core::sync::atomic::Ordering::AcqRel);
+}
+
+/// Orders this thread's earlier memory accesses before its later ones, as the host and other devices see them:
+/// [`atomic::fence`](crate::atomic::fence) with `AcqRel` in system scope.
+#[inline(always)]
+pub fn system_fence() {
+    crate::atomic::fence::<crate::atomic::scope::System>(core::sync::atomic::Ordering::AcqRel);
+}

@@ -1,0 +1,203 @@
+//! [`Vector`]: several elements in one memory access.
+
+use core::ops::{Index, IndexMut};
+
+/// `N` elements that are loaded and stored at once: `Vector<f32, 4>` is one 16-byte access on the GPU.
+///
+/// Vectors of 1, 2, 4, 8 and 16 bytes take one access, multiples of 16 several of 16; those of any other size
+/// are moved by elements. The alignment of the type itself is that of `T`: only [`Vector::load`] and
+/// [`Vector::store`] ask for more.
+///
+/// ```
+/// use gpu_std::Vector;
+/// #[repr(align(16))]
+/// struct Aligned([f32; 4]);
+/// let mut data = Aligned([1.0, 2.0, 3.0, 4.0]);
+/// // SAFETY: valid for four elements, and aligned to 16 bytes.
+/// let mut v: Vector<f32, 4> = unsafe { Vector::load(data.0.as_ptr()) };
+/// v[0] = -1.0;
+/// // SAFETY: as above.
+/// unsafe { v.store(data.0.as_mut_ptr()) };
+/// assert_eq!(data.0, [-1.0, 2.0, 3.0, 4.0]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Vector<T, const N: usize>([T; N]);
+
+impl<T: Copy, const N: usize> Vector<T, N> {
+    /// Bytes of one vector.
+    pub const BYTES: usize = N * size_of::<T>();
+
+    /// The alignment that [`load`](Self::load) and [`store`](Self::store) need: that of one access.
+    pub const ALIGN: usize = match Self::BYTES {
+        1 | 2 | 4 | 8 => Self::BYTES,
+        bytes if bytes > 0 && bytes % 16 == 0 => 16,
+        _ => align_of::<T>(),
+    };
+
+    /// The vector of these elements.
+    #[inline(always)]
+    pub const fn from_array(array: [T; N]) -> Self {
+        Self(array)
+    }
+
+    /// `value` in every element.
+    #[inline(always)]
+    pub const fn splat(value: T) -> Self {
+        Self([value; N])
+    }
+
+    /// The elements.
+    #[inline(always)]
+    pub const fn to_array(self) -> [T; N] {
+        self.0
+    }
+
+    /// `f` of every element.
+    #[inline(always)]
+    pub fn map<U: Copy>(self, f: impl FnMut(T) -> U) -> Vector<U, N> {
+        Vector(self.0.map(f))
+    }
+
+    /// Reads `N` elements at once.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is valid for reads of `N` elements, all initialised, and aligned to [`ALIGN`](Self::ALIGN) bytes.
+    ///
+    /// # Panics
+    ///
+    /// On the emulated device, if `ptr` is not aligned so.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn load(ptr: *const T) -> Self {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: the caller's promise; the accesses cover exactly the vector's bytes.
+        unsafe {
+            use core::simd::Simd;
+            match Self::BYTES {
+                2 => Self::load_as::<u16>(ptr),
+                4 => Self::load_as::<u32>(ptr),
+                8 => Self::load_as::<Simd<u32, 2>>(ptr),
+                bytes if bytes > 0 && bytes % 16 == 0 => Self::load_as::<Simd<u32, 4>>(ptr),
+                _ => ptr.cast::<Self>().read(),
+            }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            check(ptr, Self::ALIGN);
+            // SAFETY: the caller's promise.
+            unsafe { ptr.cast::<Self>().read() }
+        }
+    }
+
+    /// Writes `N` elements at once.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is valid for writes of `N` elements and aligned to [`ALIGN`](Self::ALIGN) bytes.
+    ///
+    /// # Panics
+    ///
+    /// On the emulated device, if `ptr` is not aligned so.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store(self, ptr: *mut T) {
+        #[cfg(target_arch = "nvptx64")]
+        // SAFETY: the caller's promise; the accesses cover exactly the vector's bytes.
+        unsafe {
+            use core::simd::Simd;
+            match Self::BYTES {
+                2 => self.store_as::<u16>(ptr),
+                4 => self.store_as::<u32>(ptr),
+                8 => self.store_as::<Simd<u32, 2>>(ptr),
+                bytes if bytes > 0 && bytes % 16 == 0 => self.store_as::<Simd<u32, 4>>(ptr),
+                _ => ptr.cast::<Self>().write(self),
+            }
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            check(ptr, Self::ALIGN);
+            // SAFETY: the caller's promise.
+            unsafe { ptr.cast::<Self>().write(self) }
+        }
+    }
+}
+
+#[cfg(target_arch = "nvptx64")]
+impl<T: Copy, const N: usize> Vector<T, N> {
+    /// Reads the vector in accesses of an `A`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Vector::load`]; every bit pattern is an `A`, and a whole number of them is the vector's size.
+    #[inline(always)]
+    unsafe fn load_as<A>(ptr: *const T) -> Self {
+        let mut vector = core::mem::MaybeUninit::<Self>::uninit();
+        let mut access = 0;
+        while access < Self::BYTES / size_of::<A>() {
+            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`.
+            unsafe {
+                let part = ptr.cast::<A>().add(access).read();
+                vector.as_mut_ptr().cast::<A>().add(access).write_unaligned(part);
+            }
+            access += 1;
+        }
+        // SAFETY: all bytes are written, with those of `N` elements.
+        unsafe { vector.assume_init() }
+    }
+
+    /// Writes the vector in accesses of an `A`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Vector::store`]; every bit pattern is an `A`, and a whole number of them is the vector's size.
+    #[inline(always)]
+    unsafe fn store_as<A>(self, ptr: *mut T) {
+        let mut access = 0;
+        while access < Self::BYTES / size_of::<A>() {
+            // SAFETY: the caller's promise; the local variable may be aligned to less than an `A`.
+            unsafe {
+                let part = (&raw const self).cast::<A>().add(access).read_unaligned();
+                ptr.cast::<A>().add(access).write(part);
+            }
+            access += 1;
+        }
+    }
+}
+
+/// A GPU stops with a misaligned-address error; so does the emulated device.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+#[track_caller]
+fn check<T>(ptr: *const T, align: usize) {
+    assert!(ptr.addr() % align == 0, "a vector access of {align} bytes at a misaligned address");
+}
+
+impl<T, const N: usize> Index<usize> for Vector<T, N> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, index: usize) -> &T {
+        &self.0[index]
+    }
+}
+
+impl<T, const N: usize> IndexMut<usize> for Vector<T, N> {
+    #[inline(always)]
+    #[track_caller]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        &mut self.0[index]
+    }
+}
+
+impl<T, const N: usize> IntoIterator for Vector<T, N> {
+    type Item = T;
+    type IntoIter = core::array::IntoIter<T, N>;
+
+    #[inline(always)]
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

@@ -1,0 +1,80 @@
+//! Launching kernels on the emulator, and random numbers.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::ffi::c_void;
+use std::hash::{BuildHasher, RandomState};
+
+use gpu_std::Kernel;
+use warpsmith_emulator::{Fault, Launch, Order};
+
+/// Pointers to arguments, kept alive with them.
+#[derive(Default)]
+pub struct Args(Vec<Box<dyn std::any::Any>>, Vec<*const c_void>);
+
+impl Args {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// By value.
+    pub fn value<T: 'static>(mut self, value: T) -> Self {
+        let boxed = Box::new(value);
+        self.1.push((&raw const *boxed).cast());
+        self.0.push(boxed);
+        self
+    }
+
+    /// A slice: pointer and length.
+    pub fn slice<T: 'static>(self, slice: &[T]) -> Self {
+        self.value(slice.as_ptr()).value(slice.len())
+    }
+
+    /// A mutable view: pointer and length.
+    pub fn view<T: 'static>(self, slice: &mut [T]) -> Self {
+        self.value(slice.as_mut_ptr()).value(slice.len())
+    }
+}
+
+/// Runs `K` with threads of a block in sequential and in a random order; the arguments are made anew for each.
+pub fn launch_shared<K: Kernel>(
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    args: &Args,
+) -> Result<(), Fault> {
+    let order = if random() % 2 == 0 { Order::Sequential } else { Order::Seeded(random()) };
+    let launch = Launch { kernel: K::spec(), grid, block, shared_bytes, args: &args.1, order };
+    // SAFETY: the tests pass what the kernel's parameters say.
+    unsafe { warpsmith_emulator::run(&launch) }
+}
+
+/// As [`launch_shared`], without dynamic shared memory, and it must succeed.
+pub fn launch<K: Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args) {
+    if let Err(fault) = launch_shared::<K>(grid, block, 0, args) {
+        panic!("{fault}");
+    }
+}
+
+/// A number that nobody can foresee.
+pub fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+/// `n` numbers that nobody can foresee.
+pub fn randoms(n: usize) -> Vec<u64> {
+    let mut state = random();
+    (0..n)
+        .map(|_| {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = state;
+            z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            z ^ z >> 31
+        })
+        .collect()
+}
+
+/// `n` floats between -8 and 8.
+pub fn floats(n: usize) -> Vec<f32> {
+    randoms(n).into_iter().map(|bits| (bits >> 40) as f32 / (1 << 20) as f32 - 8.0).collect()
+}

@@ -1,0 +1,6 @@
+use gpu_std::prelude::*;
+
+#[kernel]
+struct Wrong;
+
+fn main() {}

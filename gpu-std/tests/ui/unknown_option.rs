@@ -1,0 +1,6 @@
+use gpu_std::prelude::*;
+
+#[kernel(block = 256)]
+fn wrong() {}
+
+fn main() {}
