@@ -1,0 +1,301 @@
+//! Devices: finding them, opening them, what they are.
+//!
+//! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` gives the same device every time it is
+//! called. A fault in a kernel loses the device: the call that finds out reports the fault, every later call
+//! reports [`Error::DeviceLost`] with that fault as the cause, and dropping things still works. When the last
+//! handle, stream, buffer and module of a lost device is dropped, opening it again gives a fresh context.
+
+mod guard;
+mod health;
+mod id;
+mod registry;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use self::guard::DeviceGuard;
+pub use self::id::DeviceId;
+use crate::driver::cuda::CudaDriver;
+use crate::driver::{Context, DeviceProperties, Driver};
+use crate::error::{Error, Result};
+use crate::memory::MemoryInfo;
+use crate::module::{GpuImage, Module, ModuleInner};
+use crate::stream::{Stream, StreamCore};
+
+use self::health::Health;
+
+/// A GPU, real or emulated. Cheap to clone; usable from any thread.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::open("cpu")?;
+/// println!("{}: {}", device.id(), device.name());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Device(pub(crate) Arc<DeviceInner>);
+
+/// A device with its retained context. Streams, buffers and modules hold it alive.
+pub(crate) struct DeviceInner {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) id: DeviceId,
+    pub(crate) context: Context,
+    properties: DeviceProperties,
+    pub(crate) health: Health,
+    /// Whether every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
+    pub(crate) launch_blocking: bool,
+    pub(crate) default_stream: StreamCore,
+    /// Loaded images, by the address of their static.
+    modules: Mutex<HashMap<usize, Arc<ModuleInner>>>,
+}
+
+/// A device that could be opened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceInfo {
+    /// Its name for [`Device::open`].
+    pub id: DeviceId,
+    /// What it is.
+    pub properties: DeviceProperties,
+}
+
+impl Device {
+    /// The CUDA device with the most multiprocessors if a CUDA device can be used, else the emulated `cpu:0`.
+    ///
+    /// [`Device::cuda`] says why there is no CUDA device.
+    ///
+    /// # Errors
+    /// When neither can be opened.
+    pub fn best() -> Result<Self> {
+        let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
+        let best = cuda.max_by_key(|info| (info.properties.multiprocessors, std::cmp::Reverse(info.id)));
+        match best.map(|info| registry::open(info.id)) {
+            Some(Ok(device)) => Ok(device),
+            _ => Self::emulated(0),
+        }
+    }
+
+    /// The CUDA device `ordinal`, as `CUDA_VISIBLE_DEVICES` numbers them.
+    ///
+    /// # Errors
+    /// [`Error::NoDriverLibrary`] without a driver, [`Error::NoSuchDevice`] beyond the last device.
+    pub fn cuda(ordinal: u32) -> Result<Self> {
+        registry::open(DeviceId::Cuda(ordinal))
+    }
+
+    /// The emulated device `ordinal`. There are as many as `WARPSMITH_EMULATED_DEVICES` says, 1 by default.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`] beyond the last device.
+    pub fn emulated(ordinal: u32) -> Result<Self> {
+        registry::open(DeviceId::Emulated(ordinal))
+    }
+
+    /// Opens a device by its text: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`] for another text; as [`Device::cuda`] and [`Device::emulated`].
+    pub fn open(text: &str) -> Result<Self> {
+        registry::open(text.parse()?)
+    }
+
+    /// Opens the device with this identity.
+    ///
+    /// # Errors
+    /// As [`Device::cuda`] and [`Device::emulated`].
+    pub fn from_id(id: DeviceId) -> Result<Self> {
+        registry::open(id)
+    }
+
+    /// Every device there is, CUDA devices first. Opens none. Devices whose driver does not work are left out;
+    /// [`Device::cuda_count`] says why.
+    pub fn list() -> Vec<DeviceInfo> {
+        let mut devices = Vec::new();
+        for kind in [DeviceId::Cuda(0), DeviceId::Emulated(0)] {
+            let Ok(driver) = registry::driver(kind) else { continue };
+            for ordinal in 0..driver.device_count().unwrap_or(0) {
+                if let Ok(properties) = driver.device_properties(ordinal) {
+                    devices.push(DeviceInfo { id: kind.with_ordinal(ordinal), properties });
+                }
+            }
+        }
+        devices
+    }
+
+    /// The number of CUDA devices.
+    ///
+    /// # Errors
+    /// Why CUDA cannot be used: no driver library, a driver that does not start.
+    pub fn cuda_count() -> Result<u32> {
+        CudaDriver::get()?.device_count()
+    }
+
+    /// A device of a driver of one's own, for tests. It is not shared: each call retains the context again.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchDevice`] beyond the last device; whatever the driver reports.
+    pub fn with_driver(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
+        let id = match driver.name() {
+            "cuda" => DeviceId::Cuda(ordinal),
+            _ => DeviceId::Emulated(ordinal),
+        };
+        let count = driver.device_count()?;
+        if ordinal >= count {
+            return Err(Error::NoSuchDevice { device: id, count });
+        }
+        let properties = driver.device_properties(ordinal)?;
+        let context = driver.context_retain(ordinal)?;
+        let default_stream = match StreamCore::create(&*driver, context) {
+            Ok(core) => core,
+            Err(error) => {
+                driver.context_release(ordinal);
+                return Err(error);
+            }
+        };
+        Ok(Self(Arc::new(DeviceInner {
+            driver,
+            id,
+            context,
+            properties,
+            health: Health::default(),
+            launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
+            default_stream,
+            modules: Mutex::default(),
+        })))
+    }
+
+    /// Which device it is.
+    pub fn id(&self) -> DeviceId {
+        self.0.id
+    }
+
+    /// The product's name.
+    pub fn name(&self) -> &str {
+        &self.0.properties.name
+    }
+
+    /// What it is and how much it has.
+    pub fn properties(&self) -> &DeviceProperties {
+        &self.0.properties
+    }
+
+    /// Whether it is emulated on the CPU.
+    pub fn is_emulated(&self) -> bool {
+        self.0.id.is_emulated()
+    }
+
+    /// Free and total memory.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let (free, total) = self.call(|driver, context| driver.memory_info(context))?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// Waits for everything enqueued on the device.
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn synchronize(&self) -> Result<()> {
+        self.call(|driver, context| driver.context_synchronize(context))?;
+        self.0.health.all_finished();
+        Ok(())
+    }
+
+    /// The stream for work that needs no other. Every call gives the same one.
+    pub fn default_stream(&self) -> Stream {
+        Stream::of_default(self.clone())
+    }
+
+    /// Loads an image, or finds it loaded: the best form of it that the device takes.
+    ///
+    /// # Errors
+    /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
+    /// [`Error::DriverTooOld`], [`Error::ImageRejected`]. On the emulated device none of them: it needs no code.
+    pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
+        let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = std::ptr::from_ref(image).addr();
+        if let Some(loaded) = modules.get(&key) {
+            return Ok(Module::new(self.clone(), Arc::clone(loaded)));
+        }
+        let loaded = Arc::new(ModuleInner::load(self, image)?);
+        modules.insert(key, Arc::clone(&loaded));
+        Ok(Module::new(self.clone(), loaded))
+    }
+
+    /// Whether a fault stopped the device. See the [module's documentation](self).
+    pub fn is_lost(&self) -> bool {
+        self.0.health.is_lost()
+    }
+
+    /// The first error since the last call that a drop could not report, if there was one.
+    pub fn take_drop_error(&self) -> Option<Error> {
+        self.0.health.take_drop_error()
+    }
+
+    /// The driver and the device's context in it, for work that this crate does not cover.
+    pub fn driver(&self) -> (&Arc<dyn Driver>, Context) {
+        (&self.0.driver, self.0.context)
+    }
+
+    /// Calls the driver, unless the device is lost; a fault is told from other errors and kept.
+    pub(crate) fn call<R>(&self, call: impl FnOnce(&dyn Driver, Context) -> Result<R>) -> Result<R> {
+        self.0.health.check(self.0.id)?;
+        self.call_lost(call)
+    }
+
+    /// Calls the driver even if the device is lost.
+    pub(crate) fn call_lost<R>(&self, call: impl FnOnce(&dyn Driver, Context) -> Result<R>) -> Result<R> {
+        let inner = &*self.0;
+        call(&*inner.driver, inner.context).map_err(|error| {
+            if error.stops_context() {
+                inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context))
+            } else {
+                error
+            }
+        })
+    }
+
+    pub(crate) fn ptr_eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Drop for DeviceInner {
+    fn drop(&mut self) {
+        // Kernels without buffers may still run. A lost context reports its fault again, to nobody.
+        let _ = self.driver.context_synchronize(self.context);
+        let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for module in std::mem::take(modules).into_values() {
+            // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
+            unsafe { self.driver.module_unload(self.context, module.handle()) };
+        }
+        self.default_stream.destroy(&*self.driver, self.context);
+        self.driver.context_release(self.id.ordinal());
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({}, {})", self.id(), self.name())
+    }
+}
+
+impl fmt::Debug for DeviceInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceInner({})", self.id)
+    }
+}
+
+impl PartialEq for Device {
+    /// Whether both are handles of one opened device.
+    fn eq(&self, other: &Self) -> bool {
+        self.ptr_eq(other)
+    }
+}
+
+impl Eq for Device {}

@@ -1,0 +1,147 @@
+//! Loading the driver library and turning its status codes into errors.
+//!
+//! `cudarc` panics when the library or a symbol is missing, so both are asked for before the first call.
+
+use std::ffi::{CStr, c_char};
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+use crate::error::{Error, Result, code};
+
+/// Every function that this crate calls, as the library exports it.
+const SYMBOLS: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetUuid_v2",
+    "cuDeviceTotalMem_v2",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxSynchronize",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemHostGetDevicePointer_v2",
+    "cuMemFreeHost",
+    "cuStreamCreateWithPriority",
+    "cuStreamDestroy_v2",
+    "cuStreamQuery",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuMemcpyHtoD_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuModuleLoadDataEx",
+    "cuModuleUnload",
+    "cuModuleGetFunction",
+    "cuModuleGetGlobal_v2",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cuLaunchKernel",
+];
+
+type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// Elapsed time in its newer form, which drivers before CUDA 12.8 lack, or the older. The bindings know only
+/// the newer.
+fn elapsed_time() -> Result<ElapsedTime> {
+    static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
+    let find = |symbol: &str| {
+        // SAFETY: the library is loaded, and its functions of these names have this signature.
+        unsafe { sys::culib().get::<ElapsedTime>(symbol.as_bytes()).ok().map(|function| *function) }
+    };
+    let found = FUNCTION.get_or_init(|| find("cuEventElapsedTime_v2").or_else(|| find("cuEventElapsedTime")));
+    found.ok_or(Error::DriverLacksFunction { symbol: "cuEventElapsedTime" })
+}
+
+/// Loads the driver library, unless it is.
+pub(super) fn load_library() -> Result<()> {
+    // SAFETY: loading the library runs its initialisers, which is what it is for. `culib` panics without one,
+    // and is only called with one. Functions
+    // are only looked for, not called.
+    unsafe {
+        if !sys::is_culib_present() {
+            return Err(Error::NoDriverLibrary);
+        }
+        for symbol in SYMBOLS {
+            if sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_err() {
+                return Err(Error::DriverLacksFunction { symbol });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An error for a status that is not success, with the driver's name and text for it.
+pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
+    if result == sys::CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    // SAFETY: the functions are those of their type, and give a static string for codes that they know.
+    let (name, text) =
+        unsafe { (describe(sys::cuGetErrorName, result), describe(sys::cuGetErrorString, result)) };
+    Err(Error::Driver { call, code: result as u32, name, text })
+}
+
+/// # Safety
+/// `function` is one of the driver's two that describe a code.
+unsafe fn describe(
+    function: unsafe fn(sys::CUresult, *mut *const c_char) -> sys::CUresult,
+    result: sys::CUresult,
+) -> String {
+    let mut text = std::ptr::null();
+    // SAFETY: the pointer is to a local variable; a text that the driver gives is a static C string.
+    unsafe {
+        match function(result, &mut text) {
+            sys::CUresult::CUDA_SUCCESS if !text.is_null() => {
+                CStr::from_ptr(text).to_string_lossy().into_owned()
+            }
+            _ => "unknown error".to_owned(),
+        }
+    }
+}
+
+/// The driver's handle of a device.
+pub(super) fn device(ordinal: u32) -> Result<sys::CUdevice> {
+    let mut device = 0;
+    let ordinal = integer("cuDeviceGet", ordinal)?;
+    // SAFETY: the pointer is to a local variable; an unknown ordinal is an error of the call.
+    unsafe { check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal)) }?;
+    Ok(device)
+}
+
+/// A number as the driver's signatures take it.
+pub(super) fn integer(what: &'static str, number: u32) -> Result<i32> {
+    i32::try_from(number).map_err(|_| invalid(what, format!("{number} is too large")))
+}
+
+/// Microseconds between two events.
+pub(super) fn elapsed_us(start: sys::CUevent, end: sys::CUevent) -> Result<f64> {
+    let function = elapsed_time()?;
+    let mut milliseconds = 0f32;
+    // SAFETY: both events are alive, by the trait's contract; the pointer is to a local variable.
+    check("cuEventElapsedTime", unsafe { function(&mut milliseconds, start, end) })?;
+    Ok(f64::from(milliseconds) * 1e3)
+}
+
+/// An error that this crate found itself, in the driver's form.
+pub(super) fn invalid(call: &'static str, text: String) -> Error {
+    Error::Driver { call, code: code::INVALID_VALUE, name: "CUDA_ERROR_INVALID_VALUE".to_owned(), text }
+}

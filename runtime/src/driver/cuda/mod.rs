@@ -1,0 +1,415 @@
+//! The CUDA driver, through its driver API, loaded when it is first asked for.
+//!
+//! Primary contexts are used, so that CUDA libraries and other code of the process share them. Every call makes
+//! its context the thread's current one if another is; what other code had made current is not restored.
+//! Streams do not order themselves with the legacy default stream. A panicking kernel leaves its text in a
+//! mailbox in pinned host memory, one a context, which outlives the kernel.
+
+mod call;
+mod mailbox;
+mod module;
+mod properties;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::sys;
+use gpu_spec::KernelSpec;
+
+use self::call::check;
+use self::mailbox::PinnedMailbox;
+use super::{
+    Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
+    LaunchConfig, ModuleHandle, ModuleSource, StreamHandle,
+};
+use crate::error::{Result, code};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub struct CudaDriver {
+    /// `1000 * major + 10 * minor`, as CUDA gives it.
+    version: i32,
+    devices: u32,
+    contexts: Mutex<HashMap<u64, ContextState>>,
+}
+
+/// What this driver keeps for a retained context.
+#[derive(Debug)]
+struct ContextState {
+    ordinal: u32,
+    retained: u32,
+    mailbox: PinnedMailbox,
+}
+
+impl CudaDriver {
+    /// The driver of the process.
+    ///
+    /// # Errors
+    /// [`NoDriverLibrary`](crate::Error::NoDriverLibrary),
+    /// [`DriverLacksFunction`](crate::Error::DriverLacksFunction), or what `cuInit` reports. No device is no
+    /// error: the count is 0 then.
+    pub fn get() -> Result<Arc<Self>> {
+        static DRIVER: OnceLock<Result<Arc<CudaDriver>>> = OnceLock::new();
+        DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
+    }
+
+    fn load() -> Result<Self> {
+        call::load_library()?;
+        // SAFETY: the library is loaded and has these functions; the pointers are to local variables.
+        unsafe {
+            let mut version = 0;
+            let mut devices = 0;
+            match check("cuInit", sys::cuInit(0)) {
+                Ok(()) => check("cuDeviceGetCount", sys::cuDeviceGetCount(&mut devices))?,
+                Err(error) if error.driver_code() == Some(code::NO_DEVICE) => {}
+                Err(error) => return Err(error),
+            }
+            check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
+            Ok(Self { version, devices: devices.max(0) as u32, contexts: Mutex::default() })
+        }
+    }
+
+    fn contexts(&self) -> std::sync::MutexGuard<'_, HashMap<u64, ContextState>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn version_text(&self) -> String {
+        format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
+    }
+}
+
+/// Makes a context the thread's current one.
+fn bind(context: Context) -> Result<()> {
+    let wanted = context.0 as sys::CUcontext;
+    let mut current = std::ptr::null_mut();
+    // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Asking first
+    // is cheaper than setting, and right whatever other code has made current on this thread.
+    unsafe {
+        check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
+        if current != wanted {
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(wanted))?;
+        }
+    }
+    Ok(())
+}
+
+fn stream_of(stream: StreamHandle) -> sys::CUstream {
+    stream.0 as sys::CUstream
+}
+
+fn event_of(event: EventHandle) -> sys::CUevent {
+    event.0 as sys::CUevent
+}
+
+/// True for success, false for "not ready".
+fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
+    match result {
+        sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        result => check(call, result).map(|()| true),
+    }
+}
+
+impl Driver for CudaDriver {
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn device_count(&self) -> Result<u32> {
+        Ok(self.devices)
+    }
+
+    fn device_properties(&self, ordinal: u32) -> Result<DeviceProperties> {
+        properties::read(ordinal, self.version_text())
+    }
+
+    fn context_retain(&self, ordinal: u32) -> Result<Context> {
+        let mut contexts = self.contexts();
+        let mut raw = std::ptr::null_mut();
+        let device = call::device(ordinal)?;
+        // SAFETY: the pointer is to a local variable.
+        unsafe { check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
+        let context = Context(raw as u64);
+        if let Some(state) = contexts.get_mut(&context.0) {
+            state.retained += 1;
+            return Ok(context);
+        }
+        match bind(context).and_then(|()| PinnedMailbox::allocate()) {
+            Ok(mailbox) => {
+                contexts.insert(context.0, ContextState { ordinal, retained: 1, mailbox });
+                Ok(context)
+            }
+            Err(error) => {
+                // SAFETY: retained above. The first error is the one to report.
+                let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+                Err(error)
+            }
+        }
+    }
+
+    fn context_release(&self, ordinal: u32) {
+        let mut contexts = self.contexts();
+        let Ok(device) = call::device(ordinal) else { return };
+        let entry = contexts.iter_mut().find(|(_, state)| state.ordinal == ordinal);
+        let Some((&context, state)) = entry else { return };
+        state.retained -= 1;
+        if state.retained == 0
+            && let Some(state) = contexts.remove(&context)
+        {
+            // A lost context does not free; the memory goes with it below.
+            let _ = bind(Context(context)).and_then(|()| state.mailbox.free());
+        }
+        // SAFETY: the caller retained it. There is nobody to report an error to.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+    }
+
+    fn context_synchronize(&self, context: Context) -> Result<()> {
+        bind(context)?;
+        // SAFETY: a context is current.
+        unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
+    }
+
+    fn take_fault(&self, context: Context) -> Option<Fault> {
+        self.contexts().get(&context.0)?.mailbox.take()
+    }
+
+    fn memory_info(&self, context: Context) -> Result<(u64, u64)> {
+        bind(context)?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the pointers are to local variables.
+        unsafe { check("cuMemGetInfo", sys::cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
+        bind(context)?;
+        let mut ptr = 0;
+        // SAFETY: the pointer is to a local variable.
+        unsafe { check("cuMemAlloc", sys::cuMemAlloc_v2(&mut ptr, bytes)) }?;
+        Ok(DevicePtr(ptr))
+    }
+
+    unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemFree", sys::cuMemFree_v2(ptr.0)) }
+    }
+
+    fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void> {
+        bind(context)?;
+        mailbox::allocate_mapped(bytes)
+    }
+
+    unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(ptr)) }
+    }
+
+    fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
+        bind(context)?;
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the pointer is to a local variable.
+        unsafe {
+            check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, priority))
+        }?;
+        Ok(StreamHandle(stream as u64))
+    }
+
+    unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle) {
+        // SAFETY: passed on from the caller. There is nobody to report an error to.
+        let _ = unsafe { bind(context).map(|()| sys::cuStreamDestroy_v2(stream_of(stream))) };
+    }
+
+    fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
+        bind(context)?;
+        // SAFETY: the stream is alive, by the trait's contract.
+        unsafe { ready("cuStreamQuery", sys::cuStreamQuery(stream_of(stream))) }
+    }
+
+    fn stream_synchronize(&self, context: Context, stream: StreamHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: the stream is alive, by the trait's contract.
+        unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(stream_of(stream))) }
+    }
+
+    fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: both are alive, by the trait's contract.
+        unsafe { check("cuStreamWaitEvent", sys::cuStreamWaitEvent(stream_of(stream), event_of(event), 0)) }
+    }
+
+    fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle> {
+        bind(context)?;
+        let flags = if timing {
+            sys::CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING
+        };
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable.
+        unsafe { check("cuEventCreate", sys::cuEventCreate(&mut event, flags as u32)) }?;
+        Ok(EventHandle(event as u64))
+    }
+
+    unsafe fn event_destroy(&self, context: Context, event: EventHandle) {
+        // SAFETY: passed on from the caller. There is nobody to report an error to.
+        let _ = unsafe { bind(context).map(|()| sys::cuEventDestroy_v2(event_of(event))) };
+    }
+
+    fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: both are alive, by the trait's contract.
+        unsafe { check("cuEventRecord", sys::cuEventRecord(event_of(event), stream_of(stream))) }
+    }
+
+    fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
+        bind(context)?;
+        // SAFETY: the event is alive, by the trait's contract.
+        unsafe { ready("cuEventQuery", sys::cuEventQuery(event_of(event))) }
+    }
+
+    fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: the event is alive, by the trait's contract.
+        unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(event_of(event))) }
+    }
+
+    fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {
+        bind(context)?;
+        call::elapsed_us(event_of(start), event_of(end))
+    }
+
+    unsafe fn copy_to_device(
+        &self,
+        context: Context,
+        dst: DevicePtr,
+        src: *const c_void,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(dst.0, src, bytes, stream_of(stream))) }
+    }
+
+    unsafe fn copy_to_host(
+        &self,
+        context: Context,
+        dst: *mut c_void,
+        src: DevicePtr,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemcpyDtoHAsync", sys::cuMemcpyDtoHAsync_v2(dst, src.0, bytes, stream_of(stream))) }
+    }
+
+    unsafe fn copy_device(
+        &self,
+        context: Context,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe {
+            check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(dst.0, src.0, bytes, stream_of(stream)))
+        }
+    }
+
+    unsafe fn set_bytes(
+        &self,
+        context: Context,
+        dst: DevicePtr,
+        value: u8,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { check("cuMemsetD8Async", sys::cuMemsetD8Async(dst.0, value, bytes, stream_of(stream))) }
+    }
+
+    fn max_ptx_version(&self) -> Option<u32> {
+        Some(module::max_ptx_version(self.version))
+    }
+
+    fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle> {
+        bind(context)?;
+        let mailbox = self.contexts().get(&context.0).map(|state| state.mailbox.device_address());
+        module::load(source, mailbox)
+    }
+
+    unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
+        // SAFETY: passed on from the caller. There is nobody to report an error to.
+        let _ = unsafe { bind(context).map(|()| sys::cuModuleUnload(module.0 as sys::CUmodule)) };
+    }
+
+    fn module_function(
+        &self,
+        context: Context,
+        module: ModuleHandle,
+        spec: &'static KernelSpec,
+    ) -> Result<FunctionHandle> {
+        bind(context)?;
+        module::function(module, spec)
+    }
+
+    fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {
+        bind(context)?;
+        module::attributes(function)
+    }
+
+    fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()> {
+        bind(context)?;
+        module::allow_shared(function, bytes)
+    }
+
+    fn function_occupancy(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        block_threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32> {
+        bind(context)?;
+        module::occupancy(function, block_threads, shared_bytes)
+    }
+
+    unsafe fn launch(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+        args: &[*const c_void],
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes } = config;
+        // The driver reads the values; the mutable pointers are only its signature.
+        let params = args.as_ptr() as *mut *mut c_void;
+        let function = function.0 as sys::CUfunction;
+        // SAFETY: passed on from the caller.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                shared_bytes,
+                stream_of(stream),
+                params,
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", result)
+    }
+}

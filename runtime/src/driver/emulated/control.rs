@@ -1,0 +1,168 @@
+//! Counts of driver calls and faults to order, for tests of everything above the driver.
+//!
+//! Every method of [`Driver`](crate::driver::Driver) that a program can observe is a [`Call`]: it is counted,
+//! and can be told to fail. Nothing here changes what a driver without orders does.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::error::{Error, Result, code};
+
+macro_rules! calls {
+    ($($name:ident = $text:literal,)*) => {
+        /// A method of the driver, by which calls are counted and made to fail.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "each is the method of the same name")]
+        pub enum Call { $($name,)* }
+
+        impl Call {
+            /// Every call.
+            pub const ALL: &'static [Call] = &[$(Call::$name,)*];
+
+            /// The method's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Call::$name => $text,)* }
+            }
+        }
+    };
+}
+
+calls! {
+    ContextRetain = "context_retain",
+    ContextRelease = "context_release",
+    ContextSynchronize = "context_synchronize",
+    MemoryInfo = "memory_info",
+    MemoryAllocate = "memory_allocate",
+    MemoryFree = "memory_free",
+    PinnedAllocate = "pinned_allocate",
+    PinnedFree = "pinned_free",
+    StreamCreate = "stream_create",
+    StreamDestroy = "stream_destroy",
+    StreamQuery = "stream_query",
+    StreamSynchronize = "stream_synchronize",
+    StreamWaitEvent = "stream_wait_event",
+    EventCreate = "event_create",
+    EventDestroy = "event_destroy",
+    EventRecord = "event_record",
+    EventQuery = "event_query",
+    EventSynchronize = "event_synchronize",
+    EventElapsed = "event_elapsed",
+    CopyToDevice = "copy_to_device",
+    CopyToHost = "copy_to_host",
+    CopyDevice = "copy_device",
+    SetBytes = "set_bytes",
+    ModuleLoad = "module_load",
+    ModuleUnload = "module_unload",
+    ModuleFunction = "module_function",
+    FunctionAttributes = "function_attributes",
+    FunctionAllowShared = "function_allow_shared",
+    FunctionOccupancy = "function_occupancy",
+    Launch = "launch",
+}
+
+/// A call that is to fail.
+#[derive(Debug)]
+struct Order {
+    call: Call,
+    /// How many more calls succeed first.
+    after: u64,
+    code: u32,
+}
+
+/// The counts and orders of one driver.
+#[derive(Debug)]
+pub(super) struct Control {
+    counts: Vec<AtomicU64>,
+    orders: Mutex<Vec<Order>>,
+    /// Microseconds that every task of every stream waits before it starts.
+    delay_us: AtomicU64,
+    /// How many holds keep streams from starting tasks.
+    holds: Mutex<usize>,
+    released: Condvar,
+}
+
+impl Control {
+    pub(super) fn new() -> Self {
+        Self {
+            counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            orders: Mutex::new(Vec::new()),
+            delay_us: AtomicU64::new(0),
+            holds: Mutex::new(0),
+            released: Condvar::new(),
+        }
+    }
+
+    /// Counts a call, and fails it if that was ordered.
+    pub(super) fn enter(&self, call: Call) -> Result<()> {
+        self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut due = None;
+        for (index, order) in orders.iter_mut().enumerate().filter(|(_, order)| order.call == call) {
+            match order.after.checked_sub(1) {
+                Some(after) => order.after = after,
+                None => due = due.or(Some(index)),
+            }
+        }
+        match due {
+            Some(index) => {
+                let order = orders.remove(index);
+                Err(driver_error(call.name(), order.code, "this failure was ordered by the test"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn count(&self, call: Call) -> u64 {
+        self.counts[call as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn reset_counts(&self) {
+        self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+
+    pub(super) fn fail(&self, call: Call, after: u64, code: u32) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(Order { call, after, code });
+    }
+
+    pub(super) fn set_delay(&self, delay: Duration) {
+        self.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn hold(&self) {
+        *self.holds.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    pub(super) fn release(&self) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        *holds = holds.saturating_sub(1);
+        self.released.notify_all();
+    }
+
+    /// What a stream does before each task: waits out holds and delays.
+    pub(super) fn before_task(&self, stream_delay: Duration) {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        while *holds > 0 {
+            holds = self.released.wait(holds).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(holds);
+        let delay = stream_delay + Duration::from_micros(self.delay_us.load(Ordering::Relaxed));
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+    }
+}
+
+/// An error in the form that CUDA's come in.
+pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String>) -> Error {
+    let name = match code {
+        code::INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",
+        code::OUT_OF_MEMORY => "CUDA_ERROR_OUT_OF_MEMORY",
+        code::NOT_FOUND => "CUDA_ERROR_NOT_FOUND",
+        code::NOT_READY => "CUDA_ERROR_NOT_READY",
+        code::ASSERT => "CUDA_ERROR_ASSERT",
+        code::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
+        _ => "CUDA_ERROR_UNKNOWN",
+    };
+    Error::Driver { call, code, name: name.to_owned(), text: text.into() }
+}

@@ -1,0 +1,260 @@
+//! The emulated driver: any number of devices on the CPU, asynchronous as a GPU is.
+//!
+//! Work goes to streams and comes back later: each stream has a worker thread that runs its tasks in order, and
+//! kernels run through `warpsmith_emulator`. A kernel that panics or deadlocks stops its context exactly as on
+//! a GPU: later calls fail, [`Driver::take_fault`](super::Driver::take_fault) tells what happened, and retaining the primary context again
+//! after the last release gives a fresh one.
+//!
+//! For tests, a driver can be told to fail ([`EmulatedDriver::fail_call`]), to be slow
+//! ([`EmulatedDriver::set_delay`]), to stand still ([`EmulatedDriver::hold`]) or to lose a context
+//! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
+//! that enqueued work still names, and to copy to or from memory that is not allocated.
+
+mod calls;
+mod context;
+mod control;
+mod heap;
+mod kernel;
+mod stream;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use warpsmith_emulator::Order;
+
+use self::context::EmulatedContext;
+pub use self::control::Call;
+use self::control::{Control, driver_error};
+use self::heap::Heap;
+use self::stream::{EventState, Queue, Touched, Work};
+use super::{Context, Fault, StreamHandle};
+use crate::error::{Result, code};
+
+const DEFAULT_MEMORY: u64 = 8 << 30;
+
+/// How an [`EmulatedDriver`] is to be.
+#[derive(Debug, Clone)]
+pub struct EmulatedDriverBuilder {
+    devices: u32,
+    memory: u64,
+    order: Order,
+}
+
+impl EmulatedDriverBuilder {
+    /// The number of devices; 1 unless said.
+    pub fn devices(mut self, devices: u32) -> Self {
+        self.devices = devices;
+        self
+    }
+
+    /// Memory of each device in bytes; 8 GiB unless said. An allocation beyond it fails.
+    pub fn memory(mut self, bytes: u64) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    /// Runs GPU threads in an order drawn from `seed`, instead of one after the other.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.order = Order::Seeded(seed);
+        self
+    }
+
+    /// Makes the driver.
+    pub fn build(self) -> Arc<EmulatedDriver> {
+        Arc::new(EmulatedDriver {
+            devices: (0..self.devices).map(|_| Mutex::default()).collect(),
+            memory: self.memory,
+            order: self.order,
+            control: Arc::new(Control::new()),
+            contexts: Table::new(),
+            streams: Table::new(),
+            events: Table::new(),
+            pinned: Heap::new(u64::MAX),
+        })
+    }
+}
+
+/// Handles of one kind and what they stand for.
+#[derive(Debug)]
+struct Table<T> {
+    next: AtomicU64,
+    entries: RwLock<HashMap<u64, Arc<T>>>,
+}
+
+impl<T> Table<T> {
+    fn new() -> Self {
+        Self { next: AtomicU64::new(1), entries: RwLock::default() }
+    }
+
+    fn insert(&self, entry: Arc<T>) -> u64 {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).insert(handle, entry);
+        handle
+    }
+
+    fn get(&self, call: Call, handle: u64) -> Result<Arc<T>> {
+        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let text = || format!("handle {handle} is unknown or was destroyed");
+        entries.get(&handle).cloned().ok_or_else(|| driver_error(call.name(), code::INVALID_VALUE, text()))
+    }
+
+    fn remove(&self, handle: u64) -> Option<Arc<T>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+    }
+}
+
+/// The primary context of a device while somebody retains it.
+#[derive(Debug, Default)]
+struct Primary {
+    retained: u32,
+    context: Option<Context>,
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub struct EmulatedDriver {
+    devices: Vec<Mutex<Primary>>,
+    memory: u64,
+    order: Order,
+    control: Arc<Control>,
+    contexts: Table<EmulatedContext>,
+    streams: Table<Queue>,
+    events: Table<EventState>,
+    pinned: Heap,
+}
+
+impl EmulatedDriver {
+    /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
+    pub fn builder() -> EmulatedDriverBuilder {
+        let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
+        EmulatedDriverBuilder { devices: 1, memory, order: Order::Sequential }
+    }
+
+    /// The driver that the environment asks for: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
+    /// unless said), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU threads. Values that are not numbers
+    /// count as not set.
+    pub fn from_environment() -> Arc<Self> {
+        let number = |name| std::env::var(name).ok()?.trim().parse::<u64>().ok();
+        let mut builder = Self::builder();
+        if let Some(devices) = number("WARPSMITH_EMULATED_DEVICES") {
+            builder = builder.devices(devices.min(1024) as u32);
+        }
+        if let Some(seed) = number("WARPSMITH_EMULATOR_SEED") {
+            builder = builder.seed(seed);
+        }
+        builder.build()
+    }
+
+    /// How often `call` was made since the driver was built or [`Self::reset_calls`].
+    pub fn calls(&self, call: Call) -> u64 {
+        self.control.count(call)
+    }
+
+    /// Sets every count to zero.
+    pub fn reset_calls(&self) {
+        self.control.reset_counts();
+    }
+
+    /// Lets `after` more calls of `call` succeed and makes the next one fail with `CUDA_ERROR_UNKNOWN`
+    /// (allocations with `CUDA_ERROR_OUT_OF_MEMORY`). Calls that wait do so before they fail.
+    pub fn fail_call(&self, call: Call, after: u64) {
+        let code = match call {
+            Call::MemoryAllocate | Call::PinnedAllocate => code::OUT_OF_MEMORY,
+            _ => code::UNKNOWN,
+        };
+        self.fail_call_with(call, after, code);
+    }
+
+    /// As [`Self::fail_call`], with a code of CUDA's.
+    pub fn fail_call_with(&self, call: Call, after: u64, code: u32) {
+        self.control.fail(call, after, code);
+    }
+
+    /// Makes every task of every stream wait this long before it starts.
+    pub fn set_delay(&self, delay: Duration) {
+        self.control.set_delay(delay);
+    }
+
+    /// Makes every task of one stream wait this long before it starts.
+    pub fn set_stream_delay(&self, stream: StreamHandle, delay: Duration) {
+        if let Ok(queue) = self.streams.get(Call::StreamQuery, stream.0) {
+            queue.set_delay(delay);
+        }
+    }
+
+    /// Keeps all streams from starting tasks until the result is dropped.
+    pub fn hold(&self) -> Hold {
+        self.control.hold();
+        Hold { control: Arc::clone(&self.control) }
+    }
+
+    /// Stops the primary context of a device as if a kernel had left `fault`. Nothing if it is not retained.
+    pub fn poison(&self, ordinal: u32, fault: Fault) {
+        let Some(primary) = self.devices.get(ordinal as usize) else { return };
+        let context = primary.lock().unwrap_or_else(PoisonError::into_inner).context;
+        if let Some(Ok(context)) = context.map(|context| self.contexts.get(Call::ContextRetain, context.0)) {
+            context.poison(fault);
+        }
+    }
+
+    /// The number of device allocations of a device that are not freed.
+    pub fn live_allocations(&self, ordinal: u32) -> usize {
+        let context = self
+            .devices
+            .get(ordinal as usize)
+            .and_then(|primary| primary.lock().unwrap_or_else(PoisonError::into_inner).context);
+        context
+            .and_then(|context| self.contexts.get(Call::ContextRetain, context.0).ok())
+            .map_or(0, |context| context.heap.live())
+    }
+
+    fn primary(&self, ordinal: u32) -> Result<&Mutex<Primary>> {
+        let unknown = || driver_error("context_retain", code::INVALID_VALUE, format!("no device {ordinal}"));
+        self.devices.get(ordinal as usize).ok_or_else(unknown)
+    }
+
+    /// Counts a call and finds its context, which must not have been stopped.
+    fn enter(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
+        self.control.enter(call)?;
+        let context = self.contexts.get(call, context.0)?;
+        context.check(call.name())?;
+        Ok(context)
+    }
+
+    /// Enqueues work on a stream.
+    fn push(&self, call: Call, stream: StreamHandle, work: Work, touched: Touched) -> Result<()> {
+        let queue = self.streams.get(call, stream.0)?;
+        let no_thread = |error| {
+            driver_error(call.name(), code::UNKNOWN, format!("cannot start a stream's thread: {error}"))
+        };
+        queue.push(work, touched).map_err(no_thread)
+    }
+}
+
+/// Keeps an emulated driver's streams from starting tasks until it is dropped.
+#[derive(Debug)]
+pub struct Hold {
+    control: Arc<Control>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.control.release();
+    }
+}
+
+/// The machine's memory in bytes, where the system tells.
+fn machine_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+impl Drop for EmulatedDriver {
+    fn drop(&mut self) {
+        let streams = std::mem::take(self.streams.entries.get_mut().unwrap_or_else(PoisonError::into_inner));
+        streams.into_values().for_each(|stream| stream.close());
+    }
+}

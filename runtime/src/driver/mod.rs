@@ -1,0 +1,335 @@
+//! The [`Driver`] trait: everything the runtime asks of a machine, and nothing it decides.
+//!
+//! A driver is one way of reaching devices: [`cuda`] through the CUDA driver library, [`emulated`] on the CPU.
+//! Each call does one thing and holds no policy: no caching, no choice of stream, no retry. Everything above
+//! this module is written once and runs on either.
+//!
+//! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver trusts them: the layers above own
+//! them, keep them alive while they are in use and give each one back once.
+//!
+//! Ordering: work enqueued on one stream runs in order; nothing orders two streams but an event recorded on
+//! one and waited for on the other. Errors of earlier asynchronous work may surface in any later call on the
+//! same context, after which the context is lost ([`Driver::take_fault`] says what the kernel left behind).
+
+pub mod cuda;
+pub mod emulated;
+
+use std::ffi::c_void;
+use std::fmt::Debug;
+
+use gpu_spec::KernelSpec;
+
+use crate::error::Result;
+
+macro_rules! handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u64);
+    };
+}
+
+handle!(
+    /// A device's primary context.
+    Context
+);
+handle!(
+    /// A queue of work on a device.
+    StreamHandle
+);
+handle!(
+    /// A mark in a stream.
+    EventHandle
+);
+handle!(
+    /// A loaded image of kernels.
+    ModuleHandle
+);
+handle!(
+    /// A kernel in a loaded module.
+    FunctionHandle
+);
+handle!(
+    /// An address in device memory. On the emulated device it is an address of the process.
+    DevicePtr
+);
+
+impl DevicePtr {
+    /// The null address; what a buffer of no bytes has.
+    pub const NULL: DevicePtr = DevicePtr(0);
+
+    /// The address `bytes` further on.
+    pub fn offset(self, bytes: usize) -> DevicePtr {
+        DevicePtr(self.0 + bytes as u64)
+    }
+}
+
+/// What a device is and how much it has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeviceProperties {
+    /// The product's name.
+    pub name: String,
+    /// The device's identity, stable across processes.
+    pub uuid: [u8; 16],
+    /// Compute capability as (major, minor).
+    pub capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Device memory in bytes.
+    pub total_memory: u64,
+    /// L2 cache in bytes.
+    pub l2_cache: u64,
+    /// Highest memory bandwidth in bytes a second by the data sheet's rule (clock × bus width), 0 if unknown.
+    pub memory_bandwidth: u64,
+    /// Largest number of threads in a block.
+    pub max_threads_per_block: u32,
+    /// Largest block in x, y and z.
+    pub max_block: [u32; 3],
+    /// Largest grid in x, y and z.
+    pub max_grid: [u32; 3],
+    /// Threads that can be resident on a multiprocessor.
+    pub max_threads_per_multiprocessor: u32,
+    /// Blocks that can be resident on a multiprocessor.
+    pub max_blocks_per_multiprocessor: u32,
+    /// Registers (of 32 bits) of a multiprocessor.
+    pub registers_per_multiprocessor: u32,
+    /// Shared memory in bytes a block gets without asking for more.
+    pub shared_memory_per_block: u32,
+    /// Shared memory in bytes a block can ask for.
+    pub shared_memory_per_block_optin: u32,
+    /// Shared memory in bytes of a multiprocessor.
+    pub shared_memory_per_multiprocessor: u32,
+    /// Threads in a warp.
+    pub warp_size: u32,
+    /// Version of the driver, for example `13.0`.
+    pub driver_version: String,
+}
+
+/// What a kernel needs, read from the loaded image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FunctionAttributes {
+    /// Most threads a block of this kernel may have on this device.
+    pub max_threads_per_block: u32,
+    /// Registers (of 32 bits) a thread.
+    pub registers: u32,
+    /// Static shared memory in bytes a block.
+    pub static_shared: u32,
+    /// Local memory (stack and spills) in bytes a thread.
+    pub local_memory: u32,
+    /// `10 * major + minor` of the machine code in use; 0 on the emulated device.
+    pub binary_arch: u32,
+}
+
+/// A grid of blocks of threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LaunchConfig {
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y and z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+}
+
+/// One form of a GPU image.
+#[derive(Debug, Clone, Copy)]
+pub enum ModuleSource<'a> {
+    /// PTX text for the driver to compile, without the terminating zero.
+    Ptx(&'a [u8]),
+    /// Machine code of one architecture.
+    Cubin(&'a [u8]),
+    /// No code: the kernels' host entries run instead. The only form the emulated driver takes.
+    HostEntries,
+}
+
+/// What kind of fault stopped a context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A panic: a failed assertion, an index out of bounds.
+    Panic,
+    /// Threads that wait for each other forever.
+    Deadlock,
+    /// Anything else, for example a misuse of a collective.
+    Other,
+}
+
+/// What a kernel left behind when it stopped a context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of fault it was.
+    pub kind: FaultKind,
+    /// What happened, in a line: a panic's text, a deadlock's description.
+    pub message: String,
+    /// Where in the source, `file:line:column`, when known.
+    pub location: Option<String>,
+    /// The kernel's name, when the driver knows it.
+    pub kernel: Option<String>,
+    /// The block, when known.
+    pub block: Option<[u32; 3]>,
+    /// The thread in its block, when known.
+    pub thread: Option<[u32; 3]>,
+}
+
+/// The machine behind the runtime. See the module's documentation for the rules.
+///
+/// # Safety of the unsafe methods
+///
+/// Those that take raw memory, handles in use by running work or kernel arguments are `unsafe`: the caller
+/// promises that handles are alive and of this driver, and that memory stays valid until the work is done.
+pub trait Driver: Send + Sync + Debug {
+    /// `"cuda"` or `"emulated"`.
+    fn name(&self) -> &'static str;
+
+    /// The number of devices.
+    fn device_count(&self) -> Result<u32>;
+    /// What device `ordinal` is.
+    fn device_properties(&self, ordinal: u32) -> Result<DeviceProperties>;
+
+    /// Retains the primary context of a device.
+    fn context_retain(&self, ordinal: u32) -> Result<Context>;
+    /// Gives it back; the last one destroys it.
+    fn context_release(&self, ordinal: u32);
+    /// Waits for everything enqueued on the context.
+    fn context_synchronize(&self, context: Context) -> Result<()>;
+    /// What a kernel that stopped this context left behind, if it left anything.
+    fn take_fault(&self, context: Context) -> Option<Fault>;
+
+    /// Free and total bytes of device memory.
+    fn memory_info(&self, context: Context) -> Result<(u64, u64)>;
+    /// Allocates device memory, aligned to at least 256 bytes. `bytes` is not zero.
+    fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
+    /// Frees it.
+    ///
+    /// # Safety
+    /// `ptr` came from [`Driver::memory_allocate`], and no enqueued work uses it.
+    unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()>;
+    /// Allocates page-locked host memory that the device can read and write.
+    fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void>;
+    /// Frees it.
+    ///
+    /// # Safety
+    /// `ptr` came from [`Driver::pinned_allocate`], and no enqueued work uses it.
+    unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()>;
+
+    /// Creates a stream that does not order itself with the legacy default stream. Lower numbers are more urgent.
+    fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;
+    /// Destroys a stream; work already enqueued still runs.
+    ///
+    /// # Safety
+    /// The handle is not used again.
+    unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle);
+    /// Whether everything enqueued so far has run.
+    fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool>;
+    /// Waits until it has.
+    fn stream_synchronize(&self, context: Context, stream: StreamHandle) -> Result<()>;
+    /// Makes later work on `stream` wait for `event`.
+    fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
+
+    /// Creates an event.
+    fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle>;
+    /// Destroys it.
+    ///
+    /// # Safety
+    /// The handle is not used again.
+    unsafe fn event_destroy(&self, context: Context, event: EventHandle);
+    /// Records it after everything enqueued on `stream` so far.
+    fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()>;
+    /// Whether the work before its last record has run; an event never recorded counts as complete.
+    fn event_query(&self, context: Context, event: EventHandle) -> Result<bool>;
+    /// Waits until it has.
+    fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()>;
+    /// Microseconds between two recorded, completed events with timing.
+    fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64>;
+
+    /// Enqueues a copy from host to device.
+    ///
+    /// # Safety
+    /// Both ranges are valid for `bytes` until the copy has run.
+    unsafe fn copy_to_device(
+        &self,
+        context: Context,
+        dst: DevicePtr,
+        src: *const c_void,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()>;
+    /// Enqueues a copy from device to host.
+    ///
+    /// # Safety
+    /// Both ranges are valid for `bytes` until the copy has run.
+    unsafe fn copy_to_host(
+        &self,
+        context: Context,
+        dst: *mut c_void,
+        src: DevicePtr,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()>;
+    /// Enqueues a copy within a device. The ranges do not overlap.
+    ///
+    /// # Safety
+    /// Both ranges are valid for `bytes` until the copy has run.
+    unsafe fn copy_device(
+        &self,
+        context: Context,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()>;
+    /// Enqueues setting every byte to `value`.
+    ///
+    /// # Safety
+    /// The range is valid for `bytes` until the work has run.
+    unsafe fn set_bytes(
+        &self,
+        context: Context,
+        dst: DevicePtr,
+        value: u8,
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()>;
+
+    /// The newest PTX version the driver compiles, as `10 * major + minor`; `None` where it does not matter.
+    fn max_ptx_version(&self) -> Option<u32>;
+    /// Loads an image, and points its panic mailbox at the context's.
+    fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle>;
+    /// Unloads it.
+    ///
+    /// # Safety
+    /// No work that uses the module is enqueued, and no function of it is used again.
+    unsafe fn module_unload(&self, context: Context, module: ModuleHandle);
+    /// Finds a kernel.
+    fn module_function(
+        &self,
+        context: Context,
+        module: ModuleHandle,
+        spec: &'static KernelSpec,
+    ) -> Result<FunctionHandle>;
+    /// What the kernel needs.
+    fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
+    /// Lets blocks of the kernel use up to `bytes` of dynamic shared memory.
+    fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()>;
+    /// How many blocks of `block_threads` fit on a multiprocessor at once.
+    fn function_occupancy(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        block_threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32>;
+    /// Enqueues a launch.
+    ///
+    /// # Safety
+    /// `args` has one pointer per machine parameter of the kernel, each to a value of the parameter's size
+    /// (they are copied before the call returns); what those values point to is valid until the kernel is done;
+    /// the configuration is within the limits of device and kernel.
+    unsafe fn launch(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+        args: &[*const c_void],
+        stream: StreamHandle,
+    ) -> Result<()>;
+}

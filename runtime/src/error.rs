@@ -1,0 +1,449 @@
+//! The crate's one [`Error`]: every variant says what was wrong, with the figures, and what to do about it.
+//!
+//! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
+
+use std::sync::Arc;
+
+use crate::device::DeviceId;
+
+/// The result of every fallible call of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong, and what to do about it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The CUDA driver library could not be loaded.
+    #[error(
+        "no CUDA driver: libcuda.so.1 (nvcuda.dll) was not found; install the NVIDIA driver, \
+         or use the emulated device `cpu`, which needs none"
+    )]
+    NoDriverLibrary,
+
+    /// The driver library is there but lacks a function this crate calls.
+    #[error(
+        "the CUDA driver has no function `{symbol}`; install driver 525 or newer (CUDA 12.0), or use the emulated device `cpu`"
+    )]
+    DriverLacksFunction {
+        /// The function's name.
+        symbol: &'static str,
+    },
+
+    /// Every fitting form of the image is newer than the driver.
+    #[error(
+        "the NVIDIA driver is too old for the GPU image `{image}`: it needs PTX {}, the driver (CUDA {driver_version}) \
+         compiles up to PTX {}; update the driver, or build the image for an older one",
+        ptx_version(*needs), ptx_version(*has)
+    )]
+    DriverTooOld {
+        /// The image's name.
+        image: String,
+        /// The least PTX version among the fitting forms, as `10 * major + minor`.
+        needs: u32,
+        /// The newest PTX version the driver compiles, as `10 * major + minor`.
+        has: u32,
+        /// The driver's version.
+        driver_version: String,
+    },
+
+    /// The program was built without GPU code.
+    #[error(
+        "this program has no GPU code for `{image}`: {reason}; run `cargo xtask setup` and build again, \
+         or use the emulated device `cpu`"
+    )]
+    NoImage {
+        /// The image's name.
+        image: String,
+        /// Why the builder made none.
+        reason: String,
+    },
+
+    /// The image has code, but none for this device.
+    #[error(
+        "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
+         add the architecture to the builder's `archs`",
+        capability.0, capability.1
+    )]
+    NoImageForDevice {
+        /// The image's name.
+        image: String,
+        /// The device.
+        device: DeviceId,
+        /// Its compute capability.
+        capability: (u32, u32),
+        /// The image's forms, as a list.
+        has: String,
+    },
+
+    /// The driver refused the image.
+    #[error("the driver refused the GPU image: {source_error}{}", log_suffix(log))]
+    ImageRejected {
+        /// The driver's error.
+        source_error: Arc<Error>,
+        /// What its compiler said; empty if nothing.
+        log: String,
+    },
+
+    /// A text that names no device.
+    #[error("unknown device `{0}`; use `cuda`, `cuda:N`, `cpu` or `cpu:N`")]
+    UnknownDevice(String),
+
+    /// A device index beyond those there are.
+    #[error("there is no device {device}: {}", device_count(*device, *count))]
+    NoSuchDevice {
+        /// The device asked for.
+        device: DeviceId,
+        /// How many devices of its kind there are.
+        count: u32,
+    },
+
+    /// The image lacks the kernel.
+    #[error(
+        "kernel `{kernel}` is not in the GPU image loaded on {device}{}; {}",
+        arch_note(*min_arch, *capability), arch_advice(*min_arch, *capability)
+    )]
+    KernelNotInImage {
+        /// The instance's symbol.
+        kernel: String,
+        /// The device.
+        device: DeviceId,
+        /// The least architecture the kernel asks for, as `10 * major + minor`; 0 for any.
+        min_arch: u32,
+        /// The device's compute capability.
+        capability: (u32, u32),
+    },
+
+    /// A block has more threads than it may.
+    #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
+    BlockTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Threads of the block asked for.
+        threads: u64,
+        /// The most there may be.
+        limit: u32,
+        /// Whose limit it is.
+        by: BlockLimit,
+    },
+
+    /// A block is longer in one dimension than the device allows.
+    #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
+    BlockShape {
+        /// The instance's symbol.
+        kernel: String,
+        /// The block asked for.
+        block: [u32; 3],
+        /// The largest block in x, y and z.
+        limit: [u32; 3],
+    },
+
+    /// A block or a grid with a zero in it.
+    #[error("kernel `{kernel}`: {what} {dimensions:?} has a zero; every dimension must be at least 1")]
+    EmptyLaunch {
+        /// The instance's symbol.
+        kernel: String,
+        /// `"grid"` or `"block"`.
+        what: &'static str,
+        /// What was asked for.
+        dimensions: [u32; 3],
+    },
+
+    /// A grid longer in one dimension than the device allows.
+    #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
+    GridTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// The grid asked for.
+        grid: [u64; 3],
+        /// The largest grid in x, y and z.
+        limit: [u32; 3],
+    },
+
+    /// More shared memory than a block can have.
+    #[error(
+        "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
+         block are over the device's limit of {limit} bytes"
+    )]
+    SharedMemoryTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Dynamic shared memory asked for, in bytes.
+        dynamic_bytes: u32,
+        /// The kernel's static shared memory, in bytes.
+        static_bytes: u32,
+        /// The most a block can have, in bytes.
+        limit: u32,
+    },
+
+    /// A raw launch with too many or too few arguments.
+    #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]
+    ArgumentCount {
+        /// The instance's symbol.
+        kernel: String,
+        /// What it takes: a slice or view counts twice.
+        expected: usize,
+        /// What was passed.
+        got: usize,
+    },
+
+    /// Two lengths that should be equal are not.
+    #[error("{operation}: {left} elements and {right} elements; the lengths must be equal")]
+    LengthMismatch {
+        /// What was to be done.
+        operation: &'static str,
+        /// Elements on the left (the destination).
+        left: usize,
+        /// Elements on the right (the source).
+        right: usize,
+    },
+
+    /// Something of one device was used with another.
+    #[error("{operation}: {what} is on {found}, the stream is on {expected}; copy it there first")]
+    DifferentDevices {
+        /// What was to be done.
+        operation: String,
+        /// What is on the wrong device, for example `argument 2`.
+        what: String,
+        /// Where it is.
+        found: DeviceId,
+        /// Where it should be.
+        expected: DeviceId,
+    },
+
+    /// A number of elements whose bytes do not fit an address.
+    #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
+    TooManyElements {
+        /// Elements asked for.
+        elements: usize,
+        /// Bytes of one.
+        element_bytes: usize,
+    },
+
+    /// The device has not enough memory.
+    #[error(
+        "out of memory on {device}: asked for {} ({asked} bytes), {} of {} are free",
+        Bytes(*asked), Bytes(*free), Bytes(*total)
+    )]
+    OutOfMemory {
+        /// The device.
+        device: DeviceId,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes free when it failed.
+        free: u64,
+        /// Bytes the device has.
+        total: u64,
+    },
+
+    /// A kernel panicked, which stopped the device's context.
+    #[error("{} panicked{}{}: {message}", kernel_name(kernel), at(location), by_thread(block, thread))]
+    KernelPanic {
+        /// The device.
+        device: DeviceId,
+        /// The panic's text.
+        message: String,
+        /// The kernels it can have been: one when known, several when more were in flight.
+        kernel: Vec<String>,
+        /// `file:line:column`.
+        location: Option<String>,
+        /// The block.
+        block: Option<[u32; 3]>,
+        /// The thread in its block.
+        thread: Option<[u32; 3]>,
+    },
+
+    /// The threads of a block wait for each other forever.
+    #[error("{} deadlocked{}: {message}", kernel_name(kernel), at(location))]
+    Deadlock {
+        /// The device.
+        device: DeviceId,
+        /// Which threads wait where.
+        message: String,
+        /// The kernels it can have been.
+        kernel: Vec<String>,
+        /// Where in the source, when known.
+        location: Option<String>,
+    },
+
+    /// A kernel did something the device stops for: a bad address, an illegal instruction.
+    #[error("{} stopped{}: {message}", kernel_name(kernel), at(location))]
+    KernelFault {
+        /// The device.
+        device: DeviceId,
+        /// What the driver said.
+        message: String,
+        /// The kernels it can have been.
+        kernel: Vec<String>,
+        /// Where in the source, when known.
+        location: Option<String>,
+    },
+
+    /// An earlier fault stopped the device's context; nothing works on it any more.
+    #[error(
+        "{device} is lost since an earlier fault ({cause}); drop every buffer, stream and handle of it, then open it again"
+    )]
+    DeviceLost {
+        /// The device.
+        device: DeviceId,
+        /// The fault.
+        cause: Arc<Error>,
+    },
+
+    /// Work was not done in time.
+    #[error(
+        "work on {device} was not done after {waited_ms} ms; {}",
+        if kernels.is_empty() { "no kernel was launched on the stream".to_owned() } else { format!("launched last: {}", kernels.join(", ")) }
+    )]
+    Timeout {
+        /// The device.
+        device: DeviceId,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
+        /// The kernels still running or waiting, oldest first (the last few).
+        kernels: Vec<String>,
+    },
+
+    /// Elapsed time asked of events that cannot give it.
+    #[error("no elapsed time: {0}")]
+    NoElapsedTime(&'static str),
+
+    /// A driver call failed.
+    #[error("{call} failed with error {code} ({name}): {text}")]
+    Driver {
+        /// The driver's function.
+        call: &'static str,
+        /// Its error code, as in CUDA's `CUresult`.
+        code: u32,
+        /// The code's name.
+        name: String,
+        /// The driver's explanation.
+        text: String,
+    },
+}
+
+/// Whose limit a block is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BlockLimit {
+    /// The device's largest block.
+    #[error("the device's largest block")]
+    Device,
+    /// The kernel's `launch_bounds`.
+    #[error("the kernel's launch bounds")]
+    LaunchBounds,
+    /// The registers and other resources that the kernel uses.
+    #[error("the kernel's registers allow no more")]
+    Registers,
+}
+
+/// Error codes of CUDA that this crate acts on; the emulated driver reports with the same.
+pub(crate) mod code {
+    pub const INVALID_VALUE: u32 = 1;
+    pub const OUT_OF_MEMORY: u32 = 2;
+    pub const NO_DEVICE: u32 = 100;
+    pub const NOT_FOUND: u32 = 500;
+    pub const NOT_READY: u32 = 600;
+    pub const ASSERT: u32 = 710;
+    pub const LAUNCH_FAILED: u32 = 719;
+    pub const UNKNOWN: u32 = 999;
+}
+
+impl Error {
+    /// The driver's code, when a driver call failed.
+    pub fn driver_code(&self) -> Option<u32> {
+        match self {
+            Error::Driver { code, .. } => Some(*code),
+            Error::ImageRejected { source_error, .. } => source_error.driver_code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the device is lost: this error, or what it reports, stopped the context.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(
+            self,
+            Error::KernelPanic { .. }
+                | Error::Deadlock { .. }
+                | Error::KernelFault { .. }
+                | Error::DeviceLost { .. }
+        ) || self.stops_context()
+    }
+
+    /// Whether a driver call failed with a code after which the context does nothing more.
+    pub(crate) fn stops_context(&self) -> bool {
+        matches!(self.driver_code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
+    }
+}
+
+/// A number of bytes in the largest unit that keeps it above one.
+struct Bytes(u64);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut value = self.0 as f64;
+        for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] {
+            if value < 1024.0 {
+                let digits = if unit == "B" { 0 } else { 2 };
+                return write!(f, "{value:.digits$} {unit}");
+            }
+            value /= 1024.0;
+        }
+        write!(f, "{value:.2} EiB")
+    }
+}
+
+fn ptx_version(version: u32) -> String {
+    format!("{}.{}", version / 10, version % 10)
+}
+
+fn log_suffix(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
+}
+
+fn device_count(device: DeviceId, count: u32) -> String {
+    let kind = device.kind_name();
+    match count {
+        0 => format!("there are no {kind} devices"),
+        1 => format!("there is one {kind} device, {}", device.with_ordinal(0)),
+        n => format!(
+            "there are {n} {kind} devices, {} to {}",
+            device.with_ordinal(0),
+            device.with_ordinal(n - 1)
+        ),
+    }
+}
+
+fn arch_note(min_arch: u32, capability: (u32, u32)) -> String {
+    if min_arch > 10 * capability.0 + capability.1 {
+        format!(" (compute capability {}.{})", capability.0, capability.1)
+    } else {
+        String::new()
+    }
+}
+
+fn arch_advice(min_arch: u32, capability: (u32, u32)) -> String {
+    if min_arch > 10 * capability.0 + capability.1 {
+        format!("it needs compute capability {}.{} or higher", min_arch / 10, min_arch % 10)
+    } else {
+        "load the image of the package that defines it, and list this instance in its `#[kernel]`".to_owned()
+    }
+}
+
+fn kernel_name(kernels: &[String]) -> String {
+    match kernels {
+        [] => "a kernel".to_owned(),
+        [one] => format!("kernel `{one}`"),
+        several => format!("one of the kernels `{}`", several.join("`, `")),
+    }
+}
+
+fn at(location: &Option<String>) -> String {
+    location.as_ref().map(|l| format!(" at {l}")).unwrap_or_default()
+}
+
+fn by_thread(block: &Option<[u32; 3]>, thread: &Option<[u32; 3]>) -> String {
+    match (block, thread) {
+        (Some(block), Some(thread)) => format!(" (block {block:?}, thread {thread:?})"),
+        (Some(block), None) => format!(" (block {block:?})"),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,238 @@
+//! What can be passed for which parameter of a kernel.
+//!
+//! | parameter | marker | argument |
+//! | --- | --- | --- |
+//! | `value: T` | [`Value<T>`](Value) | `T` |
+//! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
+//! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
+//! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
+//! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
+//!
+//! Arguments are passed as one tuple. They borrow their buffers until the launch is enqueued; after that the
+//! buffers know the stream.
+
+use std::ffi::c_void;
+
+use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
+
+use crate::driver::DevicePtr;
+use crate::error::Result;
+use crate::memory::storage::Storage;
+use crate::memory::usage::Begun;
+use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+
+/// The most arguments a launch can have.
+const MAX_ARGUMENTS: usize = 16;
+/// Each is at most a pointer and a length.
+const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
+
+/// The machine parameters of a launch and the buffers behind them, gathered without a heap allocation.
+pub struct ArgumentList<'a> {
+    params: [Param; MAX_PARAMS],
+    param_count: usize,
+    buffers: [Option<Buffer<'a>>; MAX_ARGUMENTS],
+    /// Arguments so far.
+    count: usize,
+}
+
+/// A machine parameter: a value that lies elsewhere, or a word that lies here.
+#[derive(Clone, Copy)]
+enum Param {
+    Word(u64),
+    Value(*const c_void),
+}
+
+#[derive(Clone, Copy)]
+struct Buffer<'a> {
+    storage: &'a Storage,
+    /// The argument's number, from 1.
+    argument: usize,
+    begun: Option<Begun>,
+}
+
+impl<'a> ArgumentList<'a> {
+    pub(super) fn new() -> Self {
+        Self {
+            params: [Param::Word(0); MAX_PARAMS],
+            param_count: 0,
+            buffers: [None; MAX_ARGUMENTS],
+            count: 0,
+        }
+    }
+
+    fn push(&mut self, param: Param) {
+        self.params[self.param_count] = param;
+        self.param_count += 1;
+    }
+
+    fn buffer(&mut self, storage: &'a Storage) {
+        self.buffers[self.count] = Some(Buffer { storage, argument: self.count + 1, begun: None });
+    }
+
+    fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>) {
+        self.buffer(slice.storage());
+        let address = match slice.as_device_ptr() {
+            // The kernel makes a slice of it, and no slice is null.
+            DevicePtr::NULL => align_of::<T>() as u64,
+            DevicePtr(address) => address,
+        };
+        self.push(Param::Word(address));
+        self.push(Param::Word(slice.len() as u64));
+    }
+
+    fn pointer<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>) {
+        self.buffer(slice.storage());
+        self.push(Param::Word(slice.as_device_ptr().0));
+    }
+
+    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
+    pub(super) fn check_devices(&self, stream: &Stream, kernel: &'static str) -> Result<()> {
+        self.buffers.iter().flatten().try_for_each(|buffer| {
+            stream.check_device(buffer.storage.device(), || {
+                (format!("launching kernel `{kernel}`"), format!("argument {}", buffer.argument))
+            })
+        })
+    }
+
+    /// Makes the stream wait for other uses of the buffers, launches, and notes the use.
+    pub(super) fn launch_with(
+        &mut self,
+        stream: &Stream,
+        launch: impl FnOnce(&[*const c_void]) -> Result<()>,
+    ) -> Result<()> {
+        for buffer in self.buffers.iter_mut().flatten() {
+            buffer.begun = Some(buffer.storage.usage().begin(stream)?);
+        }
+        let mut pointers = [std::ptr::null::<c_void>(); MAX_PARAMS];
+        for (pointer, param) in pointers.iter_mut().zip(&self.params[..self.param_count]) {
+            *pointer = match param {
+                Param::Word(word) => std::ptr::from_ref(word).cast(),
+                Param::Value(value) => *value,
+            };
+        }
+        launch(&pointers[..self.param_count])?;
+        for Buffer { storage, begun, .. } in self.buffers.iter().flatten() {
+            if let Some(begun) = begun {
+                storage.usage().end(stream, *begun);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something that can be passed for a parameter with marker `M`.
+///
+/// # Safety
+///
+/// `add` adds the machine parameters that `M` stands for, and the buffer whose memory they name, if any.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
+    label = "not an argument for `{M}`",
+    note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
+    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`"
+)]
+pub unsafe trait Argument<M> {
+    /// Adds it to the list.
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
+}
+
+// SAFETY: a value is one machine parameter, its bytes.
+unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        list.push(Param::Value(std::ptr::from_ref(self).cast()));
+    }
+}
+
+/// Implements [`Argument`] for something that gives a slice: pointer and length for the first markers, the
+/// pointer alone for the last.
+macro_rules! buffer_argument {
+    ($argument:ty, $self:ident => $slice:expr, [$($view:ident),*], $pointer:ident) => {
+        $(
+            // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
+            unsafe impl<T: DeviceCopy> Argument<$view<T>> for $argument {
+                fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
+                    list.slice($slice);
+                }
+            }
+        )*
+        // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
+        unsafe impl<T: DeviceCopy> Argument<$pointer<T>> for $argument {
+            fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
+                list.pointer($slice);
+            }
+        }
+    };
+}
+
+buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), [Slice], Pointer);
+buffer_argument!(DeviceSlice<'_, T>, self => *self, [Slice], Pointer);
+buffer_argument!(&DeviceSlice<'_, T>, self => **self, [Slice], Pointer);
+// Threads write through a slice of atomics, so it takes its elements as exclusively as a view does.
+buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), [SliceMut, AtomicSlice], PointerMut);
+
+// SAFETY: a raw pointer is one machine parameter; whose memory it names is the caller's to know.
+unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        list.push(Param::Word(self.0));
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        list.push(Param::Word(self.0));
+    }
+}
+
+/// A tuple of arguments for a tuple of parameters: what a kernel with these parameters can be launched with.
+///
+/// # Safety
+///
+/// As for [`Argument`], in order.
+#[diagnostic::on_unimplemented(
+    message = "these are not the arguments of a kernel with the parameters `{P}`",
+    label = "expected a tuple with one argument for each parameter",
+    note = "a kernel with one parameter takes a tuple of one: `(&x,)`"
+)]
+pub unsafe trait Arguments<P> {
+    /// Adds all of them to the list.
+    fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>);
+}
+
+macro_rules! arguments {
+    ($($argument:ident $marker:ident $index:tt),*) => {
+        // SAFETY: each argument is added once, in order.
+        unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
+            #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
+            fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>) {
+                $(
+                    self.$index.add(list);
+                    list.count += 1;
+                )*
+            }
+        }
+    };
+}
+
+arguments!();
+arguments!(A0 P0 0);
+arguments!(A0 P0 0, A1 P1 1);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9);
+arguments!(
+    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10
+);
+arguments!(
+    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10,
+    A11 P11 11
+);

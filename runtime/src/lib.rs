@@ -1,0 +1,48 @@
+//! Devices, memory, streams, events, modules and launches: the host side of GPU kernels written in Rust.
+//!
+//! The same program runs on a GPU through the CUDA driver, which is found when the program runs, and on an
+//! emulated GPU on any machine. Safe code cannot free or overwrite memory that a stream still uses, nor launch a
+//! kernel with arguments or a shape that it does not take.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator; the only place that names CUDA |
+//! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
+//! | [`stream`], [`event`] | queues of work and marks in them |
+//! | [`memory`] | buffers, and the ordering of their uses |
+//! | [`module`] | GPU images and the kernels in them |
+//! | [`launch`] | shapes, arguments, launches |
+//! | [`error`] | the one error |
+//!
+//! ```
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let device = Device::best()?;
+//! let stream = device.default_stream();
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+//! let mut y = DeviceBuffer::zeros(&stream, 3)?;
+//! y.copy_from(&x)?;
+//! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0]);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs)]
+
+pub mod device;
+pub mod driver;
+pub mod error;
+pub mod event;
+pub mod launch;
+pub mod memory;
+pub mod module;
+pub mod stream;
+
+pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo};
+pub use self::driver::{DeviceProperties, DevicePtr};
+pub use self::error::{Error, Result};
+pub use self::event::Event;
+pub use self::launch::{Argument, Arguments, Dim, Function, Launch, LaunchConfig, TypedKernel};
+pub use self::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, MemoryInfo};
+pub use self::module::{GpuImage, KernelResources, Module};
+pub use self::stream::Stream;

@@ -1,0 +1,172 @@
+//! [`DeviceBuffer`]: elements in device memory.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use super::storage::Storage;
+use super::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// `len` elements in the memory of a device, aligned to at least 256 bytes.
+///
+/// A buffer is made on a stream, on which its copies run. It can be used on any stream of the same device: when
+/// that is another one than before, the wait is inserted by itself. Dropping it waits for work that still uses
+/// it.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+/// buffer.slice_mut(1..).copy_from_host(&[5.0, 6.0])?;
+/// assert_eq!(buffer.to_host()?, [1.0, 5.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct DeviceBuffer<T: DeviceCopy> {
+    storage: Storage,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// Memory for `len` elements with any content. Nothing is enqueued.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory),
+    /// [`Error::TooManyElements`](crate::Error::TooManyElements).
+    pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
+        let storage = Storage::allocate(stream, len, size_of::<T>())?;
+        Ok(Self { storage, len, elements: PhantomData })
+    }
+
+    /// Memory for `len` elements, which work enqueued on the stream sets to zero bytes.
+    ///
+    /// # Errors
+    /// As [`Self::uninit`]; whatever the driver reports.
+    pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
+        let mut buffer = Self::uninit(stream, len)?;
+        buffer.as_mut_slice().set_zero()?;
+        Ok(buffer)
+    }
+
+    /// A copy of a host slice, done when this returns.
+    ///
+    /// # Errors
+    /// As [`Self::uninit`]; a fault of a kernel that was running on the stream.
+    pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
+        let mut buffer = Self::uninit(stream, host.len())?;
+        buffer.copy_from_host(host)?;
+        Ok(buffer)
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device that has the memory.
+    pub fn device(&self) -> &Device {
+        self.storage.device()
+    }
+
+    /// The stream on which copies of this buffer run.
+    pub fn stream(&self) -> &Stream {
+        self.storage.stream()
+    }
+
+    /// The address of the first element; null if there is none.
+    ///
+    /// Work that is enqueued with the bare address is not known to the buffer: order it, and keep the buffer,
+    /// until it has run.
+    pub fn as_device_ptr(&self) -> DevicePtr {
+        self.storage.ptr()
+    }
+
+    /// All elements, to read.
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice::whole(&self.storage, self.len)
+    }
+
+    /// All elements, to write.
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut::whole(&mut self.storage, self.len)
+    }
+
+    /// A range of the elements, to read.
+    ///
+    /// # Panics
+    /// When it is not within the buffer, as slices do; [`DeviceSlice::get`] does not.
+    #[track_caller]
+    pub fn slice(&self, bounds: impl RangeBounds<usize>) -> DeviceSlice<'_, T> {
+        self.as_slice().slice(bounds)
+    }
+
+    /// A range of the elements, to write.
+    ///
+    /// # Panics
+    /// When it is not within the buffer, as slices do; [`DeviceSliceMut::get_mut`] does not.
+    #[track_caller]
+    pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
+        self.as_mut_slice().into_slice(bounds)
+    }
+
+    /// The elements before and from `middle`, each to be written apart from the other.
+    ///
+    /// # Panics
+    /// When `middle` is beyond the end, as slices do.
+    #[track_caller]
+    pub fn split_at_mut(&mut self, middle: usize) -> (DeviceSliceMut<'_, T>, DeviceSliceMut<'_, T>) {
+        self.as_mut_slice().split_at_mut(middle)
+    }
+
+    /// Copies the elements to the host. See [`DeviceSlice::to_host`].
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn to_host(&self) -> Result<Vec<T>> {
+        self.as_slice().to_host()
+    }
+
+    /// Copies the elements to the host. See [`DeviceSlice::copy_to_host`].
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); a fault of a kernel that was running.
+    pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
+        self.as_slice().copy_to_host(host)
+    }
+
+    /// Copies from the host. See [`DeviceSliceMut::copy_from_host`].
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); a fault of a kernel that was running.
+    pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
+        self.as_mut_slice().copy_from_host(host)
+    }
+
+    /// Enqueues a copy from another buffer. See [`DeviceSliceMut::copy_from`].
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
+    pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
+        self.as_mut_slice().copy_from(source)
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for DeviceBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ptr, len) = (self.as_device_ptr().0, self.len);
+        write!(f, "DeviceBuffer<{}>({len} at {ptr:#x} on {})", std::any::type_name::<T>(), self.device().id())
+    }
+}

@@ -1,0 +1,39 @@
+//! Device memory: buffers, slices of them, and their ordering between streams.
+//!
+//! What safe code can rely on: a buffer's memory is not freed while work that uses it runs; work on a buffer is
+//! ordered after all earlier work on it, on whatever streams and from whatever threads; a copy that borrows host
+//! memory is done when the call returns. A buffer of no elements has the null address and needs no driver call.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`buffer`] | [`DeviceBuffer`], which owns memory |
+//! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
+//! | `storage` | the memory without its type, and work enqueued on it |
+//! | `usage` | which streams may still use a buffer |
+//! | `allocator` | where memory comes from |
+
+mod allocator;
+pub mod buffer;
+pub mod slice;
+pub(crate) mod storage;
+pub(crate) mod usage;
+
+pub use self::buffer::DeviceBuffer;
+pub use self::slice::{DeviceSlice, DeviceSliceMut};
+
+/// Types whose values can lie in device memory: plain bits, any of which are a value.
+///
+/// Implemented by itself for what `bytemuck` calls any bit pattern: numbers, `f16` and `bf16` of `half`, vectors
+/// of `glam`, arrays of those, structs that derive `bytemuck::AnyBitPattern`.
+pub trait DeviceCopy: bytemuck::AnyBitPattern + Send + Sync {}
+
+impl<T: bytemuck::AnyBitPattern + Send + Sync> DeviceCopy for T {}
+
+/// Memory of a device, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// What no process uses.
+    pub free: u64,
+    /// What the device has.
+    pub total: u64,
+}

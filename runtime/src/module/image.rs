@@ -1,0 +1,218 @@
+//! [`GpuImage`]: GPU code as the builder leaves it, and which form of it a device takes.
+
+use crate::device::DeviceId;
+use crate::error::{Error, Result};
+
+/// One form of the code as the builder writes it: architecture (`10 * major + minor`), `"ptx"` or `"cubin"`,
+/// whether it is for that architecture only (`sm_90a`), bytes.
+pub type BinaryTuple = (u32, &'static str, bool, &'static [u8]);
+/// A kernel as the builder writes it: symbol, and for each architecture the figures of [`KernelResources`].
+pub type KernelTuple = (&'static str, &'static [(u32, u32, u32, u32, u32)]);
+/// An image as the builder writes it: name, forms, kernels, and why there is no code (empty if there is).
+pub type ImageTuple = (&'static str, &'static [BinaryTuple], &'static [KernelTuple], &'static str);
+
+/// The kernels of a package, compiled for some architectures. It lies in a static, written by the facade's
+/// `include_image!` from what the builder made.
+///
+/// ```
+/// use warpsmith_runtime::GpuImage;
+///
+/// static IMAGE: GpuImage = GpuImage::new(("my-kernels", &[], &[], "no device toolchain was found"));
+/// assert!(IMAGE.missing().is_some());
+/// ```
+#[derive(Debug)]
+pub struct GpuImage {
+    name: &'static str,
+    binaries: &'static [BinaryTuple],
+    kernels: &'static [KernelTuple],
+    reason: &'static str,
+}
+
+/// One form of an image's code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binary {
+    /// The architecture, as `10 * major + minor`.
+    pub arch: u32,
+    /// Machine code if true, else PTX.
+    pub is_cubin: bool,
+    /// Whether it is for that architecture only (`sm_90a`).
+    pub is_arch_specific: bool,
+    /// The code.
+    pub code: &'static [u8],
+}
+
+/// What `ptxas` reported of a kernel for an architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelResources {
+    /// The architecture, as `10 * major + minor`.
+    pub arch: u32,
+    /// Registers (of 32 bits) a thread.
+    pub registers: u32,
+    /// Static shared memory in bytes a block.
+    pub static_shared: u32,
+    /// Stack in bytes a thread.
+    pub stack: u32,
+    /// Bytes of registers spilled to memory, a thread.
+    pub spills: u32,
+}
+
+impl GpuImage {
+    /// An image from what the builder wrote.
+    pub const fn new((name, binaries, kernels, reason): ImageTuple) -> Self {
+        Self { name, binaries, kernels, reason }
+    }
+
+    /// The package the kernels are of.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Why there is no GPU code; `None` when there is.
+    pub fn missing(&self) -> Option<&'static str> {
+        match (self.binaries.is_empty(), self.reason) {
+            (false, _) => None,
+            (true, "") => Some("the builder made none"),
+            (true, reason) => Some(reason),
+        }
+    }
+
+    /// Every form of the code.
+    pub fn binaries(&self) -> impl Iterator<Item = Binary> {
+        self.binaries.iter().map(|&(arch, kind, is_arch_specific, code)| Binary {
+            arch,
+            is_cubin: kind == "cubin",
+            is_arch_specific,
+            code,
+        })
+    }
+
+    /// The symbol of every kernel that some form of the code has, with its resources on each architecture.
+    pub fn kernels(&self) -> impl Iterator<Item = (&'static str, Vec<KernelResources>)> {
+        self.kernels.iter().map(|(symbol, figures)| {
+            let resources = figures.iter().map(|&(arch, registers, static_shared, stack, spills)| {
+                KernelResources { arch, registers, static_shared, stack, spills }
+            });
+            (*symbol, resources.collect())
+        })
+    }
+
+    /// The forms that a device of this capability takes, the best first: machine code for exactly this
+    /// architecture, then PTX from the newest architecture down, of versions that the driver compiles.
+    ///
+    /// Errors with [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] when there is none.
+    pub(crate) fn candidates(
+        &self,
+        device: DeviceId,
+        capability: (u32, u32),
+        max_ptx: Option<u32>,
+        driver_version: &str,
+    ) -> Result<Vec<Binary>> {
+        let image = || self.name.to_owned();
+        if let Some(reason) = self.missing() {
+            return Err(Error::NoImage { image: image(), reason: reason.to_owned() });
+        }
+        let arch = 10 * capability.0 + capability.1;
+        let mut fitting: Vec<Binary> = self
+            .binaries()
+            .filter(|binary| {
+                if binary.is_cubin || binary.is_arch_specific {
+                    binary.arch == arch
+                } else {
+                    binary.arch <= arch
+                }
+            })
+            .collect();
+        if fitting.is_empty() {
+            return Err(Error::NoImageForDevice { image: image(), device, capability, has: self.list() });
+        }
+        fitting
+            .sort_by_key(|binary| std::cmp::Reverse((binary.is_cubin, binary.arch, binary.is_arch_specific)));
+        let too_new = |binary: &Binary| match (binary.ptx_version(), max_ptx) {
+            (Some(needs), Some(has)) if needs > has => Some((needs, has)),
+            _ => None,
+        };
+        let least = fitting.iter().filter_map(too_new).min();
+        fitting.retain(|binary| too_new(binary).is_none());
+        match least {
+            Some((needs, has)) if fitting.is_empty() => Err(Error::DriverTooOld {
+                image: image(),
+                needs,
+                has,
+                driver_version: driver_version.to_owned(),
+            }),
+            _ => Ok(fitting),
+        }
+    }
+
+    /// `sm_80 PTX, sm_90a cubin`.
+    fn list(&self) -> String {
+        let form = |binary: Binary| {
+            let suffix = if binary.is_arch_specific { "a" } else { "" };
+            format!("sm_{}{suffix} {}", binary.arch, if binary.is_cubin { "cubin" } else { "PTX" })
+        };
+        self.binaries().map(form).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Binary {
+    /// The version that PTX says it is of, as `10 * major + minor`; `None` for machine code.
+    pub fn ptx_version(&self) -> Option<u32> {
+        if self.is_cubin {
+            return None;
+        }
+        let text = &self.code[..self.code.len().min(4096)];
+        let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b".version"))?;
+        let (major, minor) = std::str::from_utf8(line).ok()?.trim().split_once('.')?;
+        Some(10 * major.parse::<u32>().ok()? + minor.parse::<u32>().ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &[u8] = b"//\n// Generated\n//\n.version 7.0\n.target sm_80\n";
+    const NEW: &[u8] = b".version 8.7\n.target sm_90a\n";
+    static IMAGE: GpuImage = GpuImage::new((
+        "kernels",
+        &[(80, "ptx", false, OLD), (90, "ptx", true, NEW), (90, "cubin", true, b"\x7fELF")],
+        &[("axpy", &[(80, 24, 0, 0, 0)])],
+        "",
+    ));
+
+    fn archs(capability: (u32, u32), max_ptx: u32) -> Vec<(u32, bool)> {
+        let found = IMAGE.candidates(DeviceId::Cuda(0), capability, Some(max_ptx), "13.0").unwrap();
+        found.iter().map(|binary| (binary.arch, binary.is_cubin)).collect()
+    }
+
+    #[test]
+    fn best_form_comes_first() {
+        assert_eq!(archs((9, 0), 90), [(90, true), (90, false), (80, false)]);
+        assert_eq!(archs((9, 0), 86), [(90, true), (80, false)]);
+        assert_eq!(archs((8, 0), 90), [(80, false)]);
+        assert_eq!(archs((8, 9), 70), [(80, false)]);
+        assert_eq!(archs((10, 0), 90), [(80, false)], "sm_90a runs on 9.0 only");
+    }
+
+    #[test]
+    fn ptx_version_is_read() {
+        assert_eq!(IMAGE.binaries().map(|b| b.ptx_version()).collect::<Vec<_>>(), [Some(70), Some(87), None]);
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let error = |image: &GpuImage, capability, max_ptx| {
+            image.candidates(DeviceId::Cuda(0), capability, max_ptx, "11.0").unwrap_err().to_string()
+        };
+        let text = error(&IMAGE, (8, 0), Some(65));
+        assert!(
+            text.contains("needs PTX 7.0") && text.contains("CUDA 11.0") && text.contains("PTX 6.5"),
+            "{text}"
+        );
+        let text = error(&IMAGE, (7, 5), Some(90));
+        assert!(text.contains("7.5") && text.contains("sm_80 PTX, sm_90a PTX, sm_90a cubin"), "{text}");
+        let none = GpuImage::new(("kernels", &[], &[], "no toolchain"));
+        let text = error(&none, (9, 0), Some(90));
+        assert!(text.contains("no toolchain") && text.contains("cargo xtask setup"), "{text}");
+    }
+}

@@ -1,0 +1,217 @@
+//! Kernels written by hand, as `#[kernel]` writes them.
+//!
+//! Safety, for all of them: an entry reads the machine parameters that its spec lists, and `Params` lists the
+//! same; a thread writes only elements whose index is its own.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
+
+use std::ffi::c_void;
+
+use gpu_spec::param::{Pointer, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::{Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
+use warpsmith_emulator::{collective, thread};
+
+/// This GPU thread's index in one dimension, and the number of all threads.
+fn index() -> (usize, usize) {
+    let [block, ..] = thread::block_index();
+    let [dim, ..] = thread::block_dim();
+    let [grid, ..] = thread::grid_dim();
+    let [x, ..] = thread::thread_index();
+    (block as usize * dim as usize + x as usize, grid as usize * dim as usize)
+}
+
+unsafe fn value<T: Copy>(args: *const *const c_void, index: usize) -> T {
+    unsafe { (*args.add(index)).cast::<T>().read() }
+}
+
+unsafe fn slice<'a, T>(args: *const *const c_void, index: usize) -> &'a [T] {
+    unsafe { std::slice::from_raw_parts(value(args, index), value(args, index + 1)) }
+}
+
+unsafe fn view<T>(args: *const *const c_void, index: usize) -> (*mut T, usize) {
+    unsafe { (value(args, index), value(args, index + 1)) }
+}
+
+const fn param<T>(name: &'static str, kind: ParamKind) -> ParamSpec {
+    ParamSpec { name, kind, type_name: "", size: size_of::<T>(), align: align_of::<T>() }
+}
+
+macro_rules! kernel {
+    ($(#[$doc:meta])* $name:ident, $symbol:literal, $params:ty, [$($param:expr),*], $entry:expr
+     $(, bounds $bounds:literal)? $(, arch $arch:literal)?) => {
+        $(#[$doc])*
+        pub struct $name;
+        unsafe impl Kernel for $name {
+            type Params = $params;
+            fn spec() -> &'static KernelSpec {
+                const PARAMS: &[ParamSpec] = &[$($param),*];
+                #[allow(unused_mut, unused_assignments)]
+                const fn build() -> KernelSpec {
+                    let mut bounds = None;
+                    let mut arch = 0;
+                    $(bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
+                    $(arch = $arch;)?
+                    KernelSpec {
+                        name: $symbol,
+                        symbol: $symbol,
+                        package: "test-kernels",
+                        types: &[],
+                        consts: &[],
+                        params: PARAMS,
+                        launch_bounds: bounds,
+                        min_arch: arch,
+                        is_safe: true,
+                        entry: $entry,
+                    }
+                }
+                static SPEC: KernelSpec = build();
+                &SPEC
+            }
+        }
+    };
+}
+
+kernel!(
+    /// `y = a * x + y`, one element a thread, grid stride.
+    Axpy, "axpy__f32", (Value<f32>, Slice<f32>, SliceMut<f32>),
+    [
+        param::<f32>("a", ParamKind::Value),
+        param::<f32>("x", ParamKind::Slice),
+        param::<f32>("y", ParamKind::SliceMut)
+    ],
+    axpy
+);
+unsafe impl SafeKernel for Axpy {}
+
+unsafe fn axpy(args: *const *const c_void) {
+    let (a, x, (y, len)) = unsafe { (value::<f32>(args, 0), slice::<f32>(args, 1), view::<f32>(args, 3)) };
+    let (mut i, step) = index();
+    while i < len.min(x.len()) {
+        unsafe { *y.add(i) = a * x[i] + *y.add(i) };
+        i += step;
+    }
+}
+
+kernel!(
+    /// Writes every element's index, without a loop.
+    Iota, "iota__u32", (SliceMut<u32>,), [param::<u32>("out", ParamKind::SliceMut)], iota
+);
+unsafe impl SafeKernel for Iota {}
+
+unsafe fn iota(args: *const *const c_void) {
+    let (out, len) = unsafe { view::<u32>(args, 0) };
+    let (i, _) = index();
+    if i < len {
+        unsafe { *out.add(i) = i as u32 };
+    }
+}
+
+/// A value whose size and alignment are odd.
+#[derive(Debug, Clone, Copy, PartialEq, bytemuck::AnyBitPattern)]
+#[repr(C, align(32))]
+pub struct Wide {
+    pub bytes: [u8; 40],
+}
+
+kernel!(
+    /// Writes the bytes of a value between a small one and another.
+    Values, "values", (Value<u8>, Value<Wide>, Value<u16>, SliceMut<u8>),
+    [
+        param::<u8>("a", ParamKind::Value),
+        param::<Wide>("wide", ParamKind::Value),
+        param::<u16>("b", ParamKind::Value),
+        param::<u8>("out", ParamKind::SliceMut)
+    ],
+    values
+);
+unsafe impl SafeKernel for Values {}
+
+unsafe fn values(args: *const *const c_void) {
+    unsafe {
+        let (a, wide, b) = (value::<u8>(args, 0), value::<Wide>(args, 1), value::<u16>(args, 2));
+        let (out, len) = view::<u8>(args, 3);
+        assert_eq!(len, 43);
+        assert!((*args.add(1)).addr().is_multiple_of(align_of::<Wide>()));
+        *out = a;
+        out.add(1).copy_from_nonoverlapping(wide.bytes.as_ptr(), 40);
+        out.add(41).copy_from_nonoverlapping(b.to_ne_bytes().as_ptr(), 2);
+    }
+}
+
+kernel!(
+    /// Copies through raw pointers.
+    CopyRaw, "copy_raw", (Pointer<u32>, PointerMut<u32>, Value<u64>),
+    [
+        param::<u32>("from", ParamKind::Pointer),
+        param::<u32>("to", ParamKind::PointerMut),
+        param::<u64>("len", ParamKind::Value)
+    ],
+    copy_raw
+);
+
+unsafe fn copy_raw(args: *const *const c_void) {
+    unsafe {
+        let (from, to): (*const u32, *mut u32) = (value(args, 0), value(args, 1));
+        let (i, _) = index();
+        if i < value::<u64>(args, 2) as usize {
+            *to.add(i) = *from.add(i);
+        }
+    }
+}
+
+kernel!(
+    /// Panics in the thread whose index is the argument.
+    PanicAt, "panic_at", (Value<u32>,), [param::<u32>("thread", ParamKind::Value)], panic_at
+);
+unsafe impl SafeKernel for PanicAt {}
+
+unsafe fn panic_at(args: *const *const c_void) {
+    let wanted = unsafe { value::<u32>(args, 0) } as usize;
+    let (i, _) = index();
+    assert!(i != wanted, "thread {i} was told to panic");
+}
+
+kernel!(
+    /// Half of the first warp waits at a barrier, the other half for the whole warp.
+    Deadlock, "deadlock", (), [], deadlock
+);
+unsafe impl SafeKernel for Deadlock {}
+
+unsafe fn deadlock(_args: *const *const c_void) {
+    if thread::lane() < 16 {
+        collective::barrier(true);
+    } else {
+        collective::warp_exchange(u32::MAX, "shuffle", 0);
+    }
+}
+
+kernel!(
+    /// Sums a block's thread indices through dynamic shared memory.
+    SharedSum, "shared_sum", (SliceMut<u32>,), [param::<u32>("out", ParamKind::SliceMut)], shared_sum
+);
+unsafe impl SafeKernel for SharedSum {}
+
+unsafe fn shared_sum(args: *const *const c_void) {
+    let (out, len) = unsafe { view::<u32>(args, 0) };
+    let shared: *mut u32 = warpsmith_emulator::shared::dynamic_memory().cast();
+    let ([x, ..], [dim, ..], [block, ..]) =
+        (thread::thread_index(), thread::block_dim(), thread::block_index());
+    unsafe { *shared.add(x as usize) = x };
+    collective::barrier(true);
+    if x == 0 && (block as usize) < len {
+        unsafe { *out.add(block as usize) = (0..dim as usize).map(|i| *shared.add(i)).sum() };
+    }
+}
+
+kernel!(
+    /// Promises blocks of at most 100 threads and asks for compute capability 9.0.
+    Bounded, "bounded", (SliceMut<u32>,), [param::<u32>("out", ParamKind::SliceMut)], block_size, bounds 100, arch 90
+);
+unsafe impl SafeKernel for Bounded {}
+
+unsafe fn block_size(args: *const *const c_void) {
+    let (out, len) = unsafe { view::<u32>(args, 0) };
+    let (i, _) = index();
+    if i < len {
+        unsafe { *out.add(i) = thread::block_dim()[0] };
+    }
+}

@@ -1,0 +1,142 @@
+//! Buffers, slices and copies on the emulated device.
+
+mod common;
+
+use common::*;
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Stream};
+
+#[test]
+fn what_goes_in_comes_out() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut random = Random::new();
+    for n in ODD_SIZES {
+        let data = random.floats(n);
+        let mut buffer = DeviceBuffer::from_host(&stream, &data).unwrap();
+        assert_eq!((buffer.len(), buffer.is_empty()), (n, n == 0));
+        assert_eq!(buffer.as_device_ptr().0 % 256, 0);
+        assert_eq!(buffer.to_host().unwrap(), data);
+
+        let (start, end) = (random.below(n + 1), random.below(n + 1));
+        let range = start.min(end)..start.max(end);
+        let patch = random.floats(range.len());
+        buffer.slice_mut(range.clone()).copy_from_host(&patch).unwrap();
+        let mut expected = data;
+        expected[range.clone()].copy_from_slice(&patch);
+        assert_eq!(buffer.to_host().unwrap(), expected);
+        let mut part = vec![0.0; range.len()];
+        buffer.slice(range).copy_to_host(&mut part).unwrap();
+        assert_eq!(part, patch);
+
+        let mut other = DeviceBuffer::zeros(&stream, n).unwrap();
+        assert_eq!(other.to_host().unwrap(), vec![0.0; n]);
+        other.copy_from(&buffer).unwrap();
+        drop(buffer);
+        assert_eq!(other.to_host().unwrap(), expected);
+        other.as_mut_slice().set_zero().unwrap();
+        assert_eq!(other.to_host().unwrap(), vec![0.0; n]);
+    }
+    assert_eq!(driver.live_allocations(0), 0);
+    assert!(device.take_drop_error().is_none());
+}
+
+#[test]
+fn slices_are_as_in_std() {
+    let (_, device) = device();
+    let stream = device.default_stream();
+    let data: Vec<u16> = (0..100).collect();
+    let mut buffer = DeviceBuffer::from_host(&stream, &data).unwrap();
+    assert_eq!(buffer.slice(..).to_host().unwrap(), data);
+    assert_eq!(buffer.slice(10..=20).slice(5..).to_host().unwrap(), &data[15..=20]);
+    assert_eq!(buffer.slice(100..).len(), 0);
+    assert!(buffer.as_slice().get(50..101).is_none());
+    assert!(buffer.as_slice().get(..=usize::MAX).is_none());
+    #[allow(clippy::reversed_empty_ranges, reason = "that is the point")]
+    let reversed = 7..3;
+    assert!(buffer.as_mut_slice().get_mut(reversed).is_none());
+    let (before, after) = buffer.as_slice().split_at(33);
+    assert_eq!(
+        (before.to_host().unwrap(), after.to_host().unwrap()),
+        (data[..33].to_vec(), data[33..].to_vec())
+    );
+    let address = buffer.as_device_ptr().0;
+    let (mut before, mut after) = buffer.split_at_mut(1);
+    assert_eq!(after.as_device_ptr().0, address + 2);
+    after.reborrow().slice_mut(..2).copy_from(before.as_slice().slice(..0)).unwrap_err();
+    after.slice_mut(..1).copy_from(before.as_slice()).unwrap();
+    before.copy_from_host(&[9]).unwrap();
+    assert_eq!(buffer.slice(..3).to_host().unwrap(), [9, 0, 2]);
+}
+
+#[test]
+#[should_panic(expected = "not within 100 elements")]
+fn a_slice_out_of_range_panics_as_in_std() {
+    let (_, device) = device();
+    let buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 100).unwrap();
+    let _ = buffer.slice(99..101);
+}
+
+#[test]
+fn lengths_that_differ_are_refused() {
+    let (driver, device) = device();
+    let stream = device.default_stream();
+    let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
+    let other = DeviceBuffer::<u8>::zeros(&stream, 11).unwrap();
+    driver.reset_calls();
+    let errors = [
+        buffer.copy_from_host(&[0; 9]).unwrap_err(),
+        buffer.copy_to_host(&mut [0; 11]).unwrap_err(),
+        buffer.copy_from(&other).unwrap_err(),
+        buffer.slice_mut(..0).copy_from(&other).unwrap_err(),
+    ];
+    let lengths = errors.map(|error| match error {
+        Error::LengthMismatch { left, right, .. } => (left, right),
+        error => panic!("{error}"),
+    });
+    assert_eq!(lengths, [(10, 9), (11, 10), (10, 11), (0, 11)]);
+    assert!(Call::ALL.iter().all(|call| driver.calls(*call) == 0), "nothing reached the driver");
+}
+
+#[test]
+fn out_of_memory_says_the_figures_and_the_program_goes_on() {
+    let driver = EmulatedDriver::builder().memory(1 << 20).build();
+    let device = Device::with_driver(driver.clone(), 0).unwrap();
+    let stream = device.default_stream();
+    let held = DeviceBuffer::<u8>::zeros(&stream, 300 << 10).unwrap();
+    let error = DeviceBuffer::<u64>::uninit(&stream, 100 << 10).unwrap_err();
+    let Error::OutOfMemory { asked, free, total, .. } = error else { panic!("{error}") };
+    assert_eq!((asked, free, total), (800 << 10, 724 << 10, 1 << 20));
+    let text = error.to_string();
+    assert!(
+        ["cpu:0", "800.00 KiB", "724.00 KiB", "1.00 MiB"].iter().all(|part| text.contains(part)),
+        "{text}"
+    );
+    assert_eq!(device.memory_info().unwrap().free, 724 << 10);
+    drop(held);
+    assert_eq!(
+        DeviceBuffer::<u64>::zeros(&stream, 100 << 10).unwrap().to_host().unwrap(),
+        vec![0; 100 << 10]
+    );
+
+    let error = DeviceBuffer::<u64>::uninit(&stream, usize::MAX / 4).unwrap_err();
+    assert!(matches!(error, Error::TooManyElements { element_bytes: 8, .. }), "{error}");
+    let error = DeviceBuffer::<u8>::uninit(&stream, isize::MAX as usize).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+}
+
+#[test]
+fn elements_without_bytes_are_fine() {
+    let (_, device) = device();
+    let stream = device.default_stream();
+    let mut buffer = DeviceBuffer::from_host(&stream, &[[0u8; 0]; 5]).unwrap();
+    buffer.slice_mut(1..2).copy_from_host(&[[]]).unwrap();
+    assert_eq!(buffer.to_host().unwrap().len(), 5);
+}
+
+#[test]
+fn memory_starts_poisoned() {
+    let (_, device) = device();
+    let buffer = DeviceBuffer::<f32>::uninit(&device.default_stream(), 33).unwrap();
+    assert!(buffer.to_host().unwrap().iter().all(|value| value.is_nan()));
+}
