@@ -1,0 +1,30 @@
+//! `cast`: from one number type to another.
+
+use gpu_std::prelude::*;
+
+use crate::map::map1;
+use crate::tile::{lanes, with_lanes};
+
+/// `dst[i] = src[i] as U`, for as many elements as the shorter of the two has.
+///
+/// Converts as Rust's `as` does: floats round to nearest even; a float becomes an integer by truncation, the
+/// nearest end of the range when it is out of it, 0 when it is NaN; integers wrap. `VECTOR` is the size of an
+/// access on the side of the larger type.
+#[kernel(
+    types(T = f32, f64, f16, bf16, i32, u32, i64, u64; U = f32, f64, f16, bf16, i32, u32, i64, u64),
+    consts(ITEMS = 2; VECTOR = 16),
+    launch_bounds(512)
+)]
+pub fn cast<T: Scalar, U: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    src: &[T],
+    mut dst: DisjointMut<U>,
+) {
+    let len = src.len().min(dst.len());
+    let (src, dst) = (src.as_ptr(), dst.as_mut_ptr());
+    with_lanes!(
+        if lanes::<T>(VECTOR) < lanes::<U>(VECTOR) { lanes::<T>(VECTOR) } else { lanes::<U>(VECTOR) },
+        // SAFETY: both are valid for `len` elements; a disjoint view overlaps nothing; each element is written
+        // by one thread.
+        N => unsafe { map1::<T, U, ITEMS, N>(src, dst, len, |value| value.cast::<U>()) }
+    )
+}

@@ -1,0 +1,18 @@
+//! `fill`: one value in every element.
+
+use gpu_std::prelude::*;
+
+use crate::map::map0;
+use crate::tile::{lanes, with_lanes};
+
+/// Sets every element of `dst` to `value`.
+///
+/// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be filled
+/// through them, by passing the value's bits.
+#[kernel(types(T = u8, u16, u32, u64), consts(ITEMS = 1, 4; VECTOR = 16), launch_bounds(512))]
+pub fn fill<T: Scalar, const ITEMS: usize, const VECTOR: usize>(value: T, mut dst: DisjointMut<T>) {
+    let len = dst.len();
+    let dst = dst.as_mut_ptr();
+    // SAFETY: valid for `len` elements; a disjoint view overlaps nothing; each element is written by one thread.
+    with_lanes!(lanes::<T>(VECTOR), N => unsafe { map0::<T, ITEMS, N>(dst, len, value) })
+}

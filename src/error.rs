@@ -1,0 +1,64 @@
+//! The facade's one [`Error`].
+
+/// The result of an operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong in an operation, and what to do about it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The runtime, the driver or a kernel failed.
+    #[error(transparent)]
+    Runtime(#[from] warpsmith_runtime::Error),
+
+    /// Arrays of one operation differ in length.
+    #[error("{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of one length")]
+    LengthMismatch {
+        /// The operation.
+        operation: &'static str,
+        /// Which array.
+        first_name: &'static str,
+        /// Its length in elements.
+        first: usize,
+        /// Which other array.
+        second_name: &'static str,
+        /// Its length in elements.
+        second: usize,
+    },
+
+    /// A minimum, maximum or the place of one was asked of no elements.
+    #[error("{operation} of zero elements does not exist; pass at least one element")]
+    Empty {
+        /// The operation.
+        operation: &'static str,
+    },
+
+    /// The configuration names an instance that was not compiled.
+    #[error(
+        "{kernel} for {dtype} is not compiled with items={items}, vector={vector}; there are items/vector {}",
+        list(available)
+    )]
+    NoSuchVariant {
+        /// The kernel.
+        kernel: &'static str,
+        /// The element type or types.
+        dtype: String,
+        /// The items asked for.
+        items: u32,
+        /// The vector bytes asked for.
+        vector: u32,
+        /// Items and vector bytes of the instances there are.
+        available: Vec<(u32, u32)>,
+    },
+
+    /// A text that is no grid rule.
+    #[error("`{0}` is no grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
+    GridRule(String),
+}
+
+fn list(variants: &[(u32, u32)]) -> String {
+    if variants.is_empty() {
+        return "none for this type".to_owned();
+    }
+    variants.iter().map(|(items, vector)| format!("{items}/{vector}")).collect::<Vec<_>>().join(", ")
+}

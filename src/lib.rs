@@ -1,0 +1,42 @@
+//! GPU kernels in Rust, launched from Rust, on a GPU or on an emulated one.
+//!
+//! ```
+//! use warpsmith::prelude::*;
+//! use warpsmith::ops;
+//!
+//! let device = Device::open("cpu")?; // or Device::best(), or Device::cuda(0)
+//! let stream = Stream::new(&device)?;
+//!
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+//! let mut y = DeviceBuffer::from_host(&stream, &[10.0f32, 20.0, 30.0])?;
+//! ops::axpy(&stream, 2.0, &x, &mut y)?;
+//!
+//! assert_eq!(y.to_host()?, [12.0, 24.0, 36.0]);
+//! assert_eq!(ops::sum(&stream, &y)?, 72.0);
+//! assert_eq!(ops::argmax(&stream, &y)?, 2);
+//! # Ok::<(), warpsmith::Error>(())
+//! ```
+//!
+//! | where | what |
+//! | --- | --- |
+//! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
+//! | [`runtime`] | devices, memory, streams, events, modules, launches; its main types are re-exported here |
+//! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
+//! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
+//! | [`IMAGE`], [`include_image!`] | their code for the GPU; the code of one's own kernels |
+//!
+//! A program built on a machine without the device toolchain runs on the emulated device only, and says so when
+//! a CUDA device is asked for.
+#![deny(missing_docs)]
+
+pub mod error;
+pub mod image;
+pub mod ops;
+pub mod prelude;
+
+pub use error::{Error, Result};
+pub use gpu_kernels as kernels;
+pub use gpu_std;
+pub use image::IMAGE;
+pub use warpsmith_runtime as runtime;
+pub use warpsmith_runtime::*;

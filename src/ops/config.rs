@@ -1,0 +1,285 @@
+//! How an operation is launched: [`Config`], the instances there are to choose from, and the default choice.
+//!
+//! Every configuration of an operation gives the same result, up to the order in which a reduction adds. A
+//! block works on tiles of `block × items` accesses of `vector` bytes; a grid smaller than the number of tiles
+//! walks over them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+
+use gpu_spec::KernelSpec;
+use serde::{Deserialize, Serialize};
+use warpsmith_runtime::{Device, DeviceProperties};
+
+use crate::error::{Error, Result};
+
+/// How many blocks a launch has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum GridRule {
+    /// One block a tile; for reductions, no more than fit on the device at once.
+    Auto,
+    /// So many times the blocks that fit on the device at once, but no more than there are tiles.
+    Waves(u32),
+    /// Exactly so many.
+    Blocks(u32),
+}
+
+impl fmt::Display for GridRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GridRule::Auto => f.write_str("auto"),
+            GridRule::Waves(n) => write!(f, "waves:{n}"),
+            GridRule::Blocks(n) => write!(f, "blocks:{n}"),
+        }
+    }
+}
+
+impl FromStr for GridRule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let count = |digits: &str| digits.parse::<u32>().ok().filter(|&n| n > 0);
+        let rule = match text.trim().split_once(':') {
+            None if text.trim() == "auto" => Some(GridRule::Auto),
+            Some(("waves", n)) => count(n).map(GridRule::Waves),
+            Some(("blocks", n)) => count(n).map(GridRule::Blocks),
+            _ => None,
+        };
+        rule.ok_or_else(|| Error::GridRule(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for GridRule {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+impl From<GridRule> for String {
+    fn from(rule: GridRule) -> String {
+        rule.to_string()
+    }
+}
+
+/// A launch configuration of an operation.
+///
+/// ```
+/// use warpsmith::ops::{Config, GridRule};
+///
+/// let config = Config { block: 256, grid: "waves:4".parse()?, items: 4, vector: 16 };
+/// assert_eq!(config.grid, GridRule::Waves(4));
+/// assert_eq!(config.to_string(), "block=256 grid=waves:4 items=4 vector=16");
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Config {
+    /// Threads of a block.
+    pub block: u32,
+    /// How many blocks.
+    pub grid: GridRule,
+    /// Accesses that a thread has in flight at once.
+    pub items: u32,
+    /// Bytes of one access, where arrays are aligned to it.
+    pub vector: u32,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Config { block, grid, items, vector } = self;
+        write!(f, "block={block} grid={grid} items={items} vector={vector}")
+    }
+}
+
+/// The part of a configuration that is fixed at compile time: one instance in the GPU image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Variant {
+    /// Accesses that a thread has in flight at once.
+    pub items: u32,
+    /// Bytes of one access.
+    pub vector: u32,
+    /// Most threads a block of this instance may have.
+    pub max_block: u32,
+}
+
+/// The instances of `kernel` (its source name, for example `reduce_sum`) for `dtype` (for example `f32`), sorted;
+/// empty when there is none. `copy` and `fill` know types by their size only.
+///
+/// ```
+/// let variants = warpsmith::ops::variants("axpy", "f32");
+/// assert!(variants.iter().any(|v| v.items == 4 && v.vector == 16));
+/// assert!(warpsmith::ops::variants("axpy", "u32").is_empty());
+/// ```
+pub fn variants(kernel: &str, dtype: &str) -> Vec<Variant> {
+    let mut found: Vec<Variant> = instances(kernel, dtype)
+        .into_iter()
+        .flatten()
+        .map(|(&(items, vector), spec)| Variant {
+            items,
+            vector,
+            max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// The instance of `kernel` for `dtype` that `config` names.
+pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
+    let all = instances(kernel, dtype);
+    all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| Error::NoSuchVariant {
+        kernel,
+        dtype: dtype.to_owned(),
+        items: config.items,
+        vector: config.vector,
+        available: all
+            .into_iter()
+            .flatten()
+            .map(|(&(items, vector), _)| (items, vector))
+            .collect(),
+    })
+}
+
+type ByVariant = BTreeMap<(u32, u32), &'static KernelSpec>;
+
+/// The registry's instances of this workspace's own kernels, by kernel, type arguments and variant.
+fn instances(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
+    static TABLE: OnceLock<HashMap<&'static str, HashMap<String, ByVariant>>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let mut table: HashMap<&'static str, HashMap<String, ByVariant>> = HashMap::new();
+        for spec in gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels") {
+            let number = |name| spec.const_argument(name).and_then(|value| u32::try_from(value).ok());
+            if let (Some(items), Some(vector)) = (number("ITEMS"), number("VECTOR")) {
+                let types: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
+                let by_type = table.entry(spec.name).or_default();
+                by_type.entry(types.join(",")).or_default().insert((items, vector), spec);
+            }
+        }
+        table
+    });
+    let by_type = table.get(kernel)?;
+    by_type.get(dtype).or_else(|| by_type.get(same_size(dtype)?))
+}
+
+/// The unsigned integer as large as `dtype`.
+fn same_size(dtype: &str) -> Option<&'static str> {
+    match dtype {
+        "i8" | "u8" => Some("u8"),
+        "f16" | "bf16" | "i16" | "u16" => Some("u16"),
+        "f32" | "i32" | "u32" => Some("u32"),
+        "f64" | "i64" | "u64" => Some("u64"),
+        _ => None,
+    }
+}
+
+/// The configuration that an operation takes when none is given: for `kernel` over `n` elements of
+/// `element_bytes` on `device`.
+///
+/// Elementwise kernels get one access a thread and one tile a block: on recent GPUs enough bytes are in flight
+/// then, and the hardware's block scheduler balances the load. Reductions get several accesses a thread, so that
+/// few blocks keep the memory busy and few partials remain. Small inputs get smaller blocks, so that the work
+/// spreads over the device.
+pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Device) -> Config {
+    let properties = device.properties();
+    let reduction = kernel.starts_with("reduce_");
+    let vector = 16;
+    let preferred = match (kernel, device.is_emulated(), reduction) {
+        // An emulated thread costs tens of nanoseconds before its first element.
+        (_, true, _) => 8,
+        (_, false, true) => 4,
+        (_, false, false) => 1,
+    };
+    let items = nearest_items(kernel, preferred);
+    let accesses = n / (vector as usize / element_bytes.max(1)).max(1);
+    let threads_for_all = properties.multiprocessors as usize * 4 * items as usize;
+    let (largest, smallest) = match (device.is_emulated(), reduction) {
+        (true, true) => (64, 32),
+        (true, false) => (256, 32),
+        (false, true) => (512, 128),
+        (false, false) => (128, 32),
+    };
+    let spread = (accesses / threads_for_all.max(1)).min(1024).next_power_of_two() as u32;
+    Config { block: spread.clamp(smallest, largest), grid: GridRule::Auto, items, vector }
+}
+
+/// The most items that an instance has up to `preferred`, or the least there are; all types of a kernel have the
+/// same.
+fn nearest_items(kernel: &str, preferred: u32) -> u32 {
+    let dtype = if matches!(kernel, "copy" | "fill") { "u32" } else if kernel == "cast" { "f32,f64" } else { "f32" };
+    let all = || instances(kernel, dtype).into_iter().flatten().map(|(&(items, _), _)| items);
+    all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
+}
+
+/// Elements of a tile.
+pub(crate) fn tile(config: &Config, element_bytes: usize) -> usize {
+    config.block as usize * config.items as usize * (config.vector as usize / element_bytes).max(1)
+}
+
+/// The number of blocks for `n` elements, at least 1. `resident` says how many blocks fit on the device at once.
+pub(crate) fn blocks(
+    config: &Config,
+    reduction: bool,
+    element_bytes: usize,
+    n: usize,
+    properties: &DeviceProperties,
+    resident: impl FnOnce() -> Result<u32>,
+) -> Result<u32> {
+    let most = properties.max_grid[0];
+    let tiles = n.div_ceil(tile(config, element_bytes).max(1)).clamp(1, most as usize) as u32;
+    Ok(match config.grid {
+        GridRule::Auto if reduction => {
+            let a_multiprocessor = properties.max_threads_per_multiprocessor / config.block.max(1);
+            tiles.min(properties.multiprocessors.saturating_mul(a_multiprocessor.max(1)))
+        }
+        GridRule::Auto => tiles,
+        GridRule::Waves(waves) => tiles.min(resident()?.saturating_mul(waves)).max(1),
+        GridRule::Blocks(blocks) => blocks,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grid_rules_round_trip() {
+        for rule in [GridRule::Auto, GridRule::Waves(1), GridRule::Waves(4), GridRule::Blocks(528)] {
+            assert_eq!(rule.to_string().parse::<GridRule>().unwrap(), rule);
+        }
+        for bad in ["", "wave:1", "waves:", "waves:0", "waves:-1", "blocks:99999999999", "4"] {
+            let message = bad.parse::<GridRule>().unwrap_err().to_string();
+            assert!(message.contains("waves:N") && message.contains(bad), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_benchmarked_kernel_has_all_its_variants() {
+        for kernel in ["copy", "axpy", "reduce_sum"] {
+            let found = variants(kernel, "f32");
+            assert_eq!(found.len(), 8, "{kernel}: {found:?}");
+            assert!(found.iter().all(|variant| variant.max_block == 512));
+        }
+        assert_eq!(variants("copy", "bf16").len(), 8);
+        assert!(variants("no_such_kernel", "f32").is_empty());
+    }
+
+    #[test]
+    fn items_are_the_nearest_there_are() {
+        assert_eq!(nearest_items("axpy", 8), 8);
+        assert_eq!(nearest_items("axpy", 3), 2);
+        assert_eq!(nearest_items("gelu", 8), 4);
+        assert_eq!(nearest_items("gelu", 1), 1);
+        assert_eq!(nearest_items("reduce_prod", 1), 4);
+    }
+
+    #[test]
+    fn a_missing_variant_names_those_there_are() {
+        let config = Config { block: 256, grid: GridRule::Auto, items: 3, vector: 16 };
+        let message = instance("axpy", "f32", &config).unwrap_err().to_string();
+        assert!(message.contains("items=3") && message.contains("8/16"), "{message}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Moving data: copy, fill, cast.
+
+use gpu_spec::param::{Slice, SliceMut, Value};
+use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
+
+use super::config::Config;
+use super::launch::{Operation, same_length};
+use super::number::Number;
+use crate::error::Result;
+
+/// `dst[i] = src[i]`, every bit of it.
+///
+/// # Errors
+/// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let src = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4])?;
+/// let mut dst = DeviceBuffer::zeros(&stream, 4)?;
+/// ops::copy(&stream, src.slice(1..3), dst.slice_mut(2..))?;
+/// assert_eq!(dst.to_host()?, [0, 0, 2, 3]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn copy<'s, 'd, T: Number>(
+    stream: &Stream,
+    src: impl Into<DeviceSlice<'s, T>>,
+    dst: impl Into<DeviceSliceMut<'d, T>>,
+) -> Result<()> {
+    copy_with(stream, None, src, dst)
+}
+
+/// [`copy()`] in a configuration.
+///
+/// # Errors
+/// As [`copy()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+pub fn copy_with<'s, 'd, T: Number>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    src: impl Into<DeviceSlice<'s, T>>,
+    dst: impl Into<DeviceSliceMut<'d, T>>,
+) -> Result<()> {
+    let (src, dst) = (src.into(), dst.into());
+    same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
+    let operation = Operation::new::<T>(stream, "copy", dst.len(), config.into());
+    // SAFETY: these are the parameters of the kernel, with `T` for the unsigned integer of its size, of which
+    // every bit pattern is a value as it is of `T`.
+    unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((src, dst)) }
+}
+
+/// `dst[i] = value`.
+///
+/// # Errors
+/// Whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let mut buffer = DeviceBuffer::<f64>::uninit(&stream, 3)?;
+/// ops::fill(&stream, &mut buffer, 2.5)?;
+/// assert_eq!(buffer.to_host()?, [2.5, 2.5, 2.5]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn fill<'d, T: Number>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>>, value: T) -> Result<()> {
+    fill_with(stream, None, dst, value)
+}
+
+/// [`fill()`] in a configuration.
+///
+/// # Errors
+/// As [`fill()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+pub fn fill_with<'d, T: Number>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    dst: impl Into<DeviceSliceMut<'d, T>>,
+    value: T,
+) -> Result<()> {
+    let dst = dst.into();
+    let operation = Operation::new::<T>(stream, "fill", dst.len(), config.into());
+    // SAFETY: these are the parameters of the kernel, with `T` for the unsigned integer of its size.
+    unsafe { operation.launch::<(Value<T>, SliceMut<T>), _>((value, dst)) }
+}
+
+/// `dst[i] = src[i] as U`, as Rust converts: to nearest even, floats to integers by truncation with the ends of
+/// the range for what is out of it and 0 for NaN.
+///
+/// # Errors
+/// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let src = DeviceBuffer::from_host(&stream, &[1.9f32, -1.9, f32::NAN, 1e20])?;
+/// let mut dst = DeviceBuffer::<i32>::uninit(&stream, 4)?;
+/// ops::cast(&stream, &src, &mut dst)?;
+/// assert_eq!(dst.to_host()?, [1, -1, 0, i32::MAX]);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn cast<'s, 'd, T: Number, U: Number>(
+    stream: &Stream,
+    src: impl Into<DeviceSlice<'s, T>>,
+    dst: impl Into<DeviceSliceMut<'d, U>>,
+) -> Result<()> {
+    cast_with(stream, None, src, dst)
+}
+
+/// [`cast()`] in a configuration.
+///
+/// # Errors
+/// As [`cast()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+pub fn cast_with<'s, 'd, T: Number, U: Number>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    src: impl Into<DeviceSlice<'s, T>>,
+    dst: impl Into<DeviceSliceMut<'d, U>>,
+) -> Result<()> {
+    let (src, dst) = (src.into(), dst.into());
+    same_length("cast", ("src", src.len()), ("dst", dst.len()))?;
+    let operation = Operation::between::<T, U>(stream, "cast", dst.len(), config.into());
+    // SAFETY: these are the parameters of the kernel.
+    unsafe { operation.launch::<(Slice<T>, SliceMut<U>), _>((src, dst)) }
+}

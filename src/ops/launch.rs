@@ -1,0 +1,139 @@
+//! [`Operation`]: from a kernel's name, element type, length and configuration to a checked launch.
+//!
+//! Instances are found by name in the registry, so that a configuration read from a file or swept by a tuner
+//! needs no code of its own.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+use gpu_spec::{Kernel, KernelSpec};
+use warpsmith_runtime::{Arguments, Launch, Module, Stream};
+
+use super::config::{self, Config};
+use super::number::Number;
+use crate::IMAGE;
+use crate::error::{Error, Result};
+
+/// Fails when two arrays of an operation differ in length.
+pub(super) fn same_length(
+    operation: &'static str,
+    (first_name, first): (&'static str, usize),
+    (second_name, second): (&'static str, usize),
+) -> Result<()> {
+    if first == second {
+        return Ok(());
+    }
+    Err(Error::LengthMismatch { operation, first_name, first, second_name, second })
+}
+
+/// A kernel to be launched over `n` elements.
+pub(super) struct Operation<'a> {
+    stream: &'a Stream,
+    kernel: &'static str,
+    /// The kernel's type arguments, joined with commas.
+    dtype: Cow<'static, str>,
+    element_bytes: usize,
+    n: usize,
+    config: Option<Config>,
+}
+
+impl<'a> Operation<'a> {
+    /// Of a kernel with one element type.
+    pub fn new<T: Number>(stream: &'a Stream, kernel: &'static str, n: usize, config: Option<Config>) -> Self {
+        Self { stream, kernel, dtype: Cow::Borrowed(T::NAME), element_bytes: size_of::<T>(), n, config }
+    }
+
+    /// Of a kernel from one element type to another.
+    pub fn between<T: Number, U: Number>(
+        stream: &'a Stream,
+        kernel: &'static str,
+        n: usize,
+        config: Option<Config>,
+    ) -> Self {
+        let dtype = Cow::Owned(format!("{},{}", T::NAME, U::NAME));
+        let element_bytes = size_of::<T>().max(size_of::<U>());
+        Self { stream, kernel, dtype, element_bytes, n, config }
+    }
+
+    /// Finds the instance and the number of blocks.
+    pub fn plan(&self) -> Result<Plan<'a>> {
+        let device = self.stream.device();
+        let config =
+            self.config.unwrap_or_else(|| config::default_config(self.kernel, self.element_bytes, self.n, device));
+        let spec = config::instance(self.kernel, &self.dtype, &config)?;
+        let module = device.load(&IMAGE)?;
+        let resident = || {
+            let of_one = module.function(spec)?.occupancy(config.block, 0)?;
+            Ok(of_one.max(1).saturating_mul(device.properties().multiprocessors))
+        };
+        let blocks = config::blocks(
+            &config,
+            self.kernel.starts_with("reduce_"),
+            self.element_bytes,
+            self.n,
+            device.properties(),
+            resident,
+        )?;
+        Ok(Plan { stream: self.stream, module, spec, blocks, block: config.block })
+    }
+
+    /// Enqueues the launch; nothing when there are no elements.
+    ///
+    /// # Safety
+    /// As for [`Plan::launch`].
+    pub unsafe fn launch<P: 'static, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
+        if self.n == 0 {
+            return Ok(());
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { self.plan()?.launch::<P, A>(arguments) }
+    }
+}
+
+/// An operation with its instance and its grid.
+pub(super) struct Plan<'a> {
+    stream: &'a Stream,
+    module: Module,
+    spec: &'static KernelSpec,
+    blocks: u32,
+    block: u32,
+}
+
+impl Plan<'_> {
+    /// The grid's number of blocks.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Enqueues the launch.
+    ///
+    /// # Safety
+    /// `P` are the kernel's parameters; if the kernel is unsafe, its conditions hold for a one-dimensional launch
+    /// of [`Self::blocks`] blocks with these arguments.
+    pub unsafe fn launch<P: 'static, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
+        CHOSEN.set(Some(self.spec));
+        let kernel = self.module.kernel::<Chosen<P>>()?;
+        // SAFETY: passed on from the caller.
+        unsafe { kernel.launch_unsafe(self.stream, Launch::grid_block(self.blocks, self.block), arguments)? };
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// The instance that [`Chosen`] stands for while a launch looks it up.
+    static CHOSEN: Cell<Option<&'static KernelSpec>> = const { Cell::new(None) };
+}
+
+/// An instance chosen when the program runs, with parameters known when it is compiled: what lets a typed launch,
+/// which keeps track of its buffers, be used for it.
+struct Chosen<P>(PhantomData<P>);
+
+// SAFETY: only `Plan::launch` uses it, whose caller promises that `P` are the parameters of the instance.
+unsafe impl<P: 'static> Kernel for Chosen<P> {
+    type Params = P;
+
+    fn spec() -> &'static KernelSpec {
+        CHOSEN.get().expect("`Plan::launch` sets it before it looks the kernel up")
+    }
+}

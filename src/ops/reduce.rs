@@ -1,0 +1,206 @@
+//! Full reductions. Each is one launch; the same configuration on the same data, at the same alignment, gives the
+//! same bits every time.
+//!
+//! The forms that return a value wait for it. The `_into` forms are asynchronous: they leave the value on the
+//! device in the type it was accumulated in, f32 for f16 and bf16.
+
+use gpu_spec::param::{PointerMut, Slice};
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+
+use super::config::Config;
+use super::launch::{Operation, same_length};
+use super::number::{Number, Real};
+use super::workspace;
+use crate::error::{Error, Result};
+
+/// Launches `kernel` over `x` and waits for its value; of no elements it is `of_nothing`.
+fn to_host<T: Number, D: DeviceCopy>(
+    stream: &Stream,
+    kernel: &'static str,
+    x: DeviceSlice<'_, T>,
+    of_nothing: D,
+) -> Result<D> {
+    if x.is_empty() {
+        return Ok(of_nothing);
+    }
+    let plan = Operation::new::<T>(stream, kernel, x.len(), None).plan()?;
+    workspace::with(stream, plan.blocks(), |workspace| {
+        let arguments = (x, workspace.partials(), workspace.result());
+        // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
+        // stream's, large enough for the plan's blocks, and locked until the value has been read.
+        unsafe { plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments)? };
+        workspace.read(stream)
+    })
+}
+
+/// Launches `kernel` over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
+fn to_element<T: Number, D: DeviceCopy>(
+    stream: &Stream,
+    kernel: &'static str,
+    config: Option<Config>,
+    x: DeviceSlice<'_, T>,
+    mut out: DeviceSliceMut<'_, D>,
+    of_nothing: D,
+) -> Result<()> {
+    same_length(kernel, ("the output", out.len()), ("a single value", 1))?;
+    if x.is_empty() {
+        return Ok(out.copy_from_host(&[of_nothing])?);
+    }
+    let plan = Operation::new::<T>(stream, kernel, x.len(), config).plan()?;
+    workspace::with(stream, plan.blocks(), |workspace| {
+        let arguments = (x, workspace.partials(), out);
+        // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
+        // stream's, large enough for the plan's blocks, and locked until the launch is enqueued; `out` is one
+        // element.
+        unsafe { plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments) }
+    })
+}
+
+/// Fails when there is nothing to choose from.
+fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Result<()> {
+    if x.is_empty() { Err(Error::Empty { operation }) } else { Ok(()) }
+}
+
+/// The sum: of floats in the type itself (accumulated in f32 for f16 and bf16), of integers in 64 bits, where it
+/// wraps. The sum of no elements is 0.
+///
+/// # Errors
+/// Whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1i32, 2, i32::MAX])?;
+/// assert_eq!(ops::sum(&stream, &x)?, 3 + i64::from(i32::MAX));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<<T as Number>::Sum> {
+    to_host(stream, "reduce_sum", x.into(), T::DeviceSum::ZERO).map(T::sum_from_device)
+}
+
+/// The product, in the types of [`sum()`]. The product of no elements is 1.
+///
+/// # Errors
+/// Whatever the runtime reports.
+pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<<T as Number>::Sum> {
+    to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
+}
+
+/// The mean, rounded once from the sum as it was accumulated. The mean of no elements is NaN.
+///
+/// # Errors
+/// Whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f64, 2.0, 6.0])?;
+/// assert_eq!(ops::mean(&stream, &x)?, 3.0);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let x = x.into();
+    Ok(T::mean_from_device(to_host(stream, "reduce_sum", x, T::DeviceSum::ZERO)?, x.len()))
+}
+
+/// The least element; NaN if there is one.
+///
+/// # Errors
+/// [`Error::Empty`]; whatever the runtime reports.
+pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let x = x.into();
+    not_empty("min", &x)?;
+    to_host(stream, "reduce_min", x, T::DeviceExtreme::MIN_IDENTITY).map(T::extreme_from_device)
+}
+
+/// The greatest element; NaN if there is one.
+///
+/// # Errors
+/// [`Error::Empty`]; whatever the runtime reports.
+pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
+    let x = x.into();
+    not_empty("max", &x)?;
+    to_host(stream, "reduce_max", x, T::DeviceExtreme::MAX_IDENTITY).map(T::extreme_from_device)
+}
+
+/// The index of the least element: of the first of equal ones, of the first NaN if there is one.
+///
+/// # Errors
+/// [`Error::Empty`]; whatever the runtime reports.
+pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
+    let x = x.into();
+    not_empty("argmin", &x)?;
+    to_host(stream, "reduce_argmin", x, 0)
+}
+
+/// The index of the greatest element: of the first of equal ones, of the first NaN if there is one.
+///
+/// # Errors
+/// [`Error::Empty`]; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 7.0, 7.0])?;
+/// assert_eq!(ops::argmax(&stream, &x)?, 1);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn argmax<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
+    let x = x.into();
+    not_empty("argmax", &x)?;
+    to_host(stream, "reduce_argmax", x, 0)
+}
+
+/// Writes the two forms of a reduction that leave their value on the device.
+macro_rules! into {
+    ($name:ident, $kernel:literal, $device:ty, $of_nothing:expr, $nothing_doc:literal, $into:ident, $into_with:ident) => {
+        #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
+        ///
+        /// # Errors
+        /// [`Error::LengthMismatch`] when `out` is not one element; whatever the runtime reports.
+        pub fn $into<'x, 'o, T: Number>(
+            stream: &Stream,
+            x: impl Into<DeviceSlice<'x, T>>,
+            out: impl Into<DeviceSliceMut<'o, $device>>,
+        ) -> Result<()> {
+            $into_with(stream, None, x, out)
+        }
+
+        #[doc = concat!("[`", stringify!($into), "()`] in a configuration.")]
+        ///
+        /// # Errors
+        /// As without; [`Error::NoSuchVariant`].
+        pub fn $into_with<'x, 'o, T: Number>(
+            stream: &Stream,
+            config: impl Into<Option<Config>>,
+            x: impl Into<DeviceSlice<'x, T>>,
+            out: impl Into<DeviceSliceMut<'o, $device>>,
+        ) -> Result<()> {
+            to_element(stream, $kernel, config.into(), x.into(), out.into(), $of_nothing)
+        }
+    };
+}
+
+into!(sum, "reduce_sum", T::DeviceSum, T::DeviceSum::ZERO, "Of no elements: 0.", sum_into, sum_into_with);
+into!(prod, "reduce_prod", T::DeviceSum, T::DeviceSum::ONE, "Of no elements: 1.", prod_into, prod_into_with);
+into!(
+    min,
+    "reduce_min",
+    T::DeviceExtreme,
+    T::DeviceExtreme::MIN_IDENTITY,
+    "Of no elements: the type's greatest value.",
+    min_into,
+    min_into_with
+);
+into!(
+    max,
+    "reduce_max",
+    T::DeviceExtreme,
+    T::DeviceExtreme::MAX_IDENTITY,
+    "Of no elements: the type's least value.",
+    max_into,
+    max_into_with
+);
+into!(argmin, "reduce_argmin", u64, 0, "Of no elements: 0.", argmin_into, argmin_into_with);
+into!(argmax, "reduce_argmax", u64, 0, "Of no elements: 0.", argmax_into, argmax_into_with);

@@ -1,0 +1,65 @@
+//! Kernels launched by their type, as a program with kernels of its own does it.
+
+mod common;
+
+use common::{Random, device, stream};
+use glam::Vec3;
+use warpsmith::IMAGE;
+use warpsmith::kernels::diagnostic::diagnose_glam;
+use warpsmith::kernels::elementwise::axpy;
+use warpsmith::prelude::*;
+
+#[test]
+fn a_safe_kernel_is_right_in_any_shape() {
+    let stream = stream();
+    let kernel = device().load(&IMAGE).unwrap().kernel::<axpy<f32, 2, 16>>().unwrap();
+    let mut random = Random::new();
+    let n = 5003;
+    let (x, y): (Vec<f32>, Vec<f32>) = (random.values(n, 10.0), random.values(n, 10.0));
+    let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 2.0f32.mul_add(*x, *y)).collect();
+    let x = DeviceBuffer::from_host(&stream, &x).unwrap();
+    for launch in [
+        Launch::auto(n),
+        Launch::linear(n, 32),
+        Launch::linear(1, 1),
+        Launch::grid_block(3, 100),
+        // Threads outside the first row have nothing to do, and must not do it twice.
+        Launch::grid_block((2, 3, 2), (8, 4, 2)),
+    ] {
+        let mut out = DeviceBuffer::from_host(&stream, &y).unwrap();
+        kernel.launch(&stream, launch, (2.0f32, &x, &mut out)).unwrap();
+        assert_eq!(out.to_host().unwrap(), expected, "{launch:?}, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn glam_types_go_through_arrays_and_values() {
+    let stream = stream();
+    let kernel = device().load(&IMAGE).unwrap().kernel::<diagnose_glam>().unwrap();
+    let mut random = Random::new();
+    for n in [1, 31, 33, 1000] {
+        let mut point = || Vec3::new(random.unit() as f32, random.unit() as f32, random.unit() as f32);
+        let axis = point();
+        let points: Vec<Vec3> = (0..n).map(|_| point()).collect();
+        let on_device = DeviceBuffer::from_host(&stream, &points).unwrap();
+        let mut out = DeviceBuffer::from_host(&stream, &vec![Vec3::NAN; n]).unwrap();
+        kernel.launch(&stream, Launch::linear(n, 64), (axis, &on_device, &mut out)).unwrap();
+        for (found, point) in out.to_host().unwrap().into_iter().zip(points) {
+            let expected = point.cross(axis);
+            assert!(found.distance(expected) <= 1e-6, "{found} is not {expected}, seed {}", random.seed);
+        }
+    }
+}
+
+#[test]
+fn work_on_two_streams_is_ordered_through_its_buffers() {
+    let device = device();
+    let (first, second) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+    let ones = DeviceBuffer::from_host(&first, &vec![1.0f32; 100_001]).unwrap();
+    let mut sum = DeviceBuffer::zeros(&first, 100_001).unwrap();
+    for round in 0..50 {
+        let stream = if round % 2 == 0 { &first } else { &second };
+        warpsmith::ops::axpy(stream, 1.0, &ones, &mut sum).unwrap();
+    }
+    assert!(sum.to_host().unwrap().into_iter().all(|value| value == 50.0));
+}

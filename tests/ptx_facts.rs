@@ -1,0 +1,148 @@
+//! What the PTX in the embedded image must look like, for speed and for right barriers.
+//!
+//! With no image (a build without the device toolchain) there is nothing to look at; such a build is refused
+//! where `WARPSMITH_REQUIRE_GPU_IMAGE` is set when building.
+
+use std::collections::HashMap;
+
+use warpsmith::IMAGE;
+
+/// The kernels of each PTX form in the image: architecture, and body by symbol.
+fn ptx() -> Vec<(u32, HashMap<String, String>)> {
+    IMAGE
+        .binaries()
+        .filter(|binary| !binary.is_cubin)
+        .map(|binary| {
+            let text = std::str::from_utf8(binary.code).expect("PTX is text");
+            (binary.arch, entries(text))
+        })
+        .collect()
+}
+
+/// The entries of a PTX module.
+fn entries(text: &str) -> HashMap<String, String> {
+    text.split(".visible .entry ")
+        .skip(1)
+        .map(|entry| {
+            let symbol = entry.split('(').next().expect("an entry has a name").trim();
+            let end = entry.find("\n}").expect("an entry ends");
+            (symbol.to_owned(), entry[..end].to_owned())
+        })
+        .collect()
+}
+
+/// Runs `check` on each instance of a kernel in each PTX form, and sees that there were as many as there should.
+fn for_each(prefix: &str, instances: usize, check: impl Fn(&str, &str)) {
+    for (arch, entries) in ptx() {
+        let mut found = 0;
+        for (symbol, body) in &entries {
+            if symbol.strip_prefix(prefix).is_some_and(|rest| rest.starts_with("__")) {
+                found += 1;
+                check(&format!("{symbol} for sm_{arch}"), body);
+            }
+        }
+        assert_eq!(found, instances, "instances of {prefix} for sm_{arch}");
+    }
+}
+
+/// Whether some line is such an instruction on 16 bytes.
+fn moves_16_bytes(body: &str, instruction: &str) -> bool {
+    body.lines().map(str::trim).any(|line| {
+        line.starts_with(instruction)
+            && [".v4.b32", ".v4.u32", ".v4.f32", ".v2.b64", ".v2.u64", ".v2.f64", ".b128"]
+                .iter()
+                .any(|width| line.contains(width))
+    })
+}
+
+fn count(body: &str, instruction: &str) -> usize {
+    body.lines().filter(|line| line.trim().starts_with(instruction)).count()
+}
+
+#[test]
+fn bulk_accesses_are_16_bytes_wide() {
+    for (kernel, instances, stores) in [("copy", 32, true), ("axpy", 32, true), ("reduce_sum", 64, false)] {
+        for_each(kernel, instances, |name, body| {
+            if !name.split(' ').next().is_some_and(|symbol| symbol.ends_with("_16")) {
+                return;
+            }
+            assert!(moves_16_bytes(body, "ld.global"), "{name} loads no vectors of 16 bytes:\n{body}");
+            assert!(!stores || moves_16_bytes(body, "st.global"), "{name} stores no vectors of 16 bytes:\n{body}");
+        });
+    }
+}
+
+#[test]
+fn items_are_loaded_before_they_are_used() {
+    // axpy<f32, 4, 16> must have 8 vector loads in a row somewhere: 4 of x and 4 of y, with no store between.
+    for (arch, entries) in ptx() {
+        let body = &entries["axpy__f32_4_16"];
+        let mut most = 0;
+        let mut in_flight = 0;
+        for line in body.lines().map(str::trim) {
+            if line.starts_with("st.global") {
+                in_flight = 0;
+            } else if moves_16_bytes(line, "ld.global") {
+                in_flight += 1;
+                most = most.max(in_flight);
+            }
+        }
+        assert!(most >= 8, "axpy__f32_4_16 for sm_{arch} has {most} loads in flight:\n{body}");
+    }
+}
+
+#[test]
+fn reductions_use_shared_memory_and_keep_their_barriers() {
+    for (kernel, instances) in
+        [("reduce_sum", 64), ("reduce_prod", 8), ("reduce_min", 8), ("reduce_max", 8), ("reduce_argmin", 8), ("reduce_argmax", 8)]
+    {
+        for_each(kernel, instances, |name, body| {
+            assert!(count(body, "ld.shared") > 0 && count(body, "st.shared") > 0, "{name}:\n{body}");
+            // One in each of the two block-wide combinations, and the vote on which block is last.
+            let barriers = body.lines().filter(|line| {
+                let line = line.trim().trim_start_matches(|c: char| c == '@' || c == '!' || c == '%');
+                line.contains("bar.sync") || line.contains("barrier.sync") || line.contains("bar.red") || line.contains("barrier.cta") || line.contains("barrier.red")
+            });
+            assert_eq!(barriers.count(), 3, "{name}:\n{body}");
+        });
+    }
+}
+
+#[test]
+fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
+    for (arch, entries) in ptx() {
+        for (symbol, body) in &entries {
+            let is_diagnostic = symbol.starts_with("diagnose_");
+            assert!(is_diagnostic || !body.contains(".local"), "{symbol} for sm_{arch} uses local memory:\n{body}");
+            let elementwise = ["copy", "fill", "cast", "axpy", "add", "mul", "fma", "relu", "gelu", "sigmoid", "exp"];
+            if elementwise.iter().any(|kernel| symbol.starts_with(&format!("{kernel}__"))) {
+                assert!(!body.contains("bar.") && !body.contains("barrier."), "{symbol} has a barrier:\n{body}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_kernel_spills() {
+    for (symbol, resources) in IMAGE.kernels() {
+        for of in resources {
+            assert_eq!(of.spills, 0, "{symbol} for sm_{} spills", of.arch);
+            let is_diagnostic = symbol.starts_with("diagnose_");
+            assert!(is_diagnostic || of.stack == 0, "{symbol} for sm_{} has {} bytes of stack", of.arch, of.stack);
+        }
+    }
+}
+
+#[test]
+fn every_registered_kernel_is_in_the_image() {
+    if IMAGE.missing().is_some() {
+        return;
+    }
+    let embedded: Vec<&str> = IMAGE.kernels().map(|(symbol, _)| symbol).collect();
+    let mut count = 0;
+    for spec in warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels") {
+        assert!(embedded.contains(&spec.symbol), "{} is not in the image", spec.symbol);
+        count += 1;
+    }
+    assert_eq!(count, embedded.len(), "the image has kernels that the registry does not know");
+}

@@ -1,0 +1,271 @@
+//! Every reduction and type against a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
+//! NaN, infinities, ties, and the same bits in every run.
+
+mod common;
+
+use common::{Element, LENGTHS, Padded, Random, assert_close, stream};
+use half::{bf16, f16};
+use warpsmith::ops::{self, Config, GridRule, Real};
+use warpsmith::prelude::*;
+
+/// Blocks, grids and so on that a reduction must survive.
+const SHAPES: [(u32, GridRule); 6] = [
+    (1, GridRule::Blocks(1)),
+    (31, GridRule::Blocks(3)),
+    (32, GridRule::Auto),
+    (100, GridRule::Waves(1)),
+    (256, GridRule::Blocks(40)),
+    (512, GridRule::Blocks(2)),
+];
+
+fn floats_sum_up<T: Element + Real>()
+where
+    T::Sum: Element,
+{
+    let stream = stream();
+    let mut random = Random::new();
+    for n in LENGTHS {
+        for offset in [0, 1, 3] {
+            let values: Vec<T> = random.values(n, 1.0);
+            let exact: f64 = values.iter().map(|v| v.to_f64()).sum();
+            // Partial sums are at most the sum of magnitudes; a tree of depth d errs by d roundings of it.
+            let magnitude: f64 = values.iter().map(|v| v.to_f64().abs()).sum();
+            let rounding = if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 };
+            let x = Padded::new(&stream, offset, &values);
+            let sum = ops::sum(&stream, x.get()).unwrap();
+            let what = ("sum", n, offset, "seed", random.seed);
+            assert_close(sum, exact, 1.0, 40.0 * rounding * magnitude, &what);
+            let mean = ops::mean(&stream, x.get()).unwrap();
+            let expected = if n == 0 { f64::NAN } else { exact / n as f64 };
+            assert_close(mean, expected, 1.0, 40.0 * rounding * magnitude / n.max(1) as f64, &what);
+        }
+    }
+}
+
+#[test]
+fn sum_and_mean_of_floats_are_close() {
+    floats_sum_up::<f32>();
+    floats_sum_up::<f64>();
+    floats_sum_up::<f16>();
+    floats_sum_up::<bf16>();
+}
+
+#[test]
+fn sums_that_need_a_wide_accumulator_are_right() {
+    let stream = stream();
+    // In f16 the running sum would stop growing at 2048, and its mean would overflow.
+    let ones = DeviceBuffer::from_host(&stream, &vec![f16::ONE; 50_000]).unwrap();
+    assert_eq!(ops::sum(&stream, &ones).unwrap(), f16::from_f32(50_000.0));
+    let large = DeviceBuffer::from_host(&stream, &vec![f16::from_f32(60_000.0); 1000]).unwrap();
+    assert_eq!(ops::sum(&stream, &large).unwrap(), f16::INFINITY);
+    assert_eq!(ops::mean(&stream, &large).unwrap(), f16::from_f32(60_000.0));
+    let tiny = DeviceBuffer::from_host(&stream, &vec![bf16::ONE; 40_000]).unwrap();
+    assert_eq!(ops::sum(&stream, &tiny).unwrap(), bf16::from_f32(40_000.0));
+    // 32-bit integers sum up in 64 bits.
+    let high = DeviceBuffer::from_host(&stream, &vec![i32::MIN; 5000]).unwrap();
+    assert_eq!(ops::sum(&stream, &high).unwrap(), 5000 * i64::from(i32::MIN));
+    let high = DeviceBuffer::from_host(&stream, &vec![u32::MAX; 5000]).unwrap();
+    assert_eq!(ops::sum(&stream, &high).unwrap(), 5000 * u64::from(u32::MAX));
+}
+
+#[test]
+fn sum_and_product_of_integers_wrap_at_64_bits() {
+    macro_rules! of {
+        ($($t:ty => $sum:ty),*) => { $(
+            let stream = stream();
+            let mut random = Random::new();
+            for n in LENGTHS {
+                let values: Vec<$t> = random.values(n, 1.0);
+                let x = Padded::new(&stream, n % 4, &values);
+                let what = (stringify!($t), n, "seed", random.seed);
+                let sum = values.iter().fold(0, |sum: $sum, v| sum.wrapping_add(<$sum>::from(*v)));
+                assert_eq!(ops::sum(&stream, x.get()).unwrap(), sum, "{what:?}");
+                // Odd factors: a product with 64 even ones is 0 whatever else is wrong.
+                let odd: Vec<$t> = values.iter().map(|v| v | 1).collect();
+                let product = odd.iter().fold(1, |product: $sum, v| product.wrapping_mul(<$sum>::from(*v)));
+                let x = Padded::new(&stream, n % 4, &odd);
+                assert_eq!(ops::prod(&stream, x.get()).unwrap(), product, "{what:?}");
+            }
+        )* };
+    }
+    of!(i32 => i64, u32 => u64, i64 => i64, u64 => u64);
+}
+
+#[test]
+fn product_of_floats_is_close() {
+    fn of<T: Element + Real>()
+    where
+        T::Sum: Element,
+    {
+        let stream = stream();
+        let mut random = Random::new();
+        for n in LENGTHS {
+            // Powers of two, so that no rounding hides a factor left out or taken twice.
+            let values: Vec<T> = (0..n)
+                .map(|i| [2.0, 0.5, -1.0, 1.0][if i % 64 < 2 { i % 2 } else { 2 + random.below(2) }])
+                .map(T::nearest)
+                .collect();
+            let expected: f64 = values.iter().map(|v| v.to_f64()).product();
+            let x = Padded::new(&stream, n % 3, &values);
+            let product = ops::prod(&stream, x.get()).unwrap();
+            assert_eq!(product.to_f64(), expected, "{n}, seed {}", random.seed);
+        }
+    }
+    of::<f32>();
+    of::<f64>();
+    of::<f16>();
+    of::<bf16>();
+}
+
+fn extremes_of<T: Element>() {
+    let stream = stream();
+    let mut random = Random::new();
+    for n in LENGTHS.into_iter().filter(|&n| n > 0) {
+        for round in 0..4 {
+            let mut values: Vec<T> = random.values(n, if round == 1 { 2.0 } else { 1e4 });
+            if round == 2 {
+                // All equal, and equal to where the search begins: the first index is the answer.
+                values.fill(T::nearest(f64::NEG_INFINITY));
+            }
+            if round == 3 {
+                // A tie between two places.
+                let (i, j) = (random.below(n), random.below(n));
+                values[i] = T::nearest(2e9);
+                values[j] = values[i];
+            }
+            let x = Padded::new(&stream, round, &values);
+            let what = (n, round, "seed", random.seed);
+            let place = |better: fn(T, T) -> bool| {
+                (1..n).fold(0, |best, i| if better(values[i], values[best]) { i } else { best })
+            };
+            let (least, greatest) = (place(|a, b| a < b), place(|a, b| a > b));
+            assert_eq!(ops::min(&stream, x.get()).unwrap(), values[least], "min {what:?}");
+            assert_eq!(ops::max(&stream, x.get()).unwrap(), values[greatest], "max {what:?}");
+            assert_eq!(ops::argmin(&stream, x.get()).unwrap(), least as u64, "argmin {what:?}");
+            assert_eq!(ops::argmax(&stream, x.get()).unwrap(), greatest as u64, "argmax {what:?}");
+        }
+    }
+}
+
+#[test]
+fn extremes_and_their_places_are_exact() {
+    extremes_of::<f32>();
+    extremes_of::<f64>();
+    extremes_of::<f16>();
+    extremes_of::<bf16>();
+    extremes_of::<i32>();
+    extremes_of::<u32>();
+    extremes_of::<i64>();
+    extremes_of::<u64>();
+}
+
+#[test]
+fn nan_wins_wherever_it_is() {
+    fn of<T: Element + Real>()
+    where
+        T::Sum: Element,
+    {
+        let stream = stream();
+        let mut random = Random::new();
+        for n in [1, 2, 31, 33, 1025, 30_001] {
+            let mut values: Vec<T> = random.values(n, 10.0);
+            values[random.below(n)] = T::nearest(f64::INFINITY);
+            let nans = [random.below(n), random.below(n)];
+            for at in nans {
+                values[at] = T::nearest(f64::NAN);
+            }
+            let first = nans[0].min(nans[1]) as u64;
+            let x = Padded::new(&stream, n % 5, &values);
+            let what = (n, nans, "seed", random.seed);
+            assert!(ops::min(&stream, x.get()).unwrap().to_f64().is_nan(), "min {what:?}");
+            assert!(ops::max(&stream, x.get()).unwrap().to_f64().is_nan(), "max {what:?}");
+            assert!(ops::sum(&stream, x.get()).unwrap().to_f64().is_nan(), "sum {what:?}");
+            assert_eq!(ops::argmin(&stream, x.get()).unwrap(), first, "argmin {what:?}");
+            assert_eq!(ops::argmax(&stream, x.get()).unwrap(), first, "argmax {what:?}");
+        }
+    }
+    of::<f32>();
+    of::<f64>();
+    of::<f16>();
+    of::<bf16>();
+}
+
+#[test]
+fn infinities_add_up_as_ieee_says() {
+    let stream = stream();
+    let mut values = vec![1.0f32; 5000];
+    values[77] = f32::INFINITY;
+    let x = DeviceBuffer::from_host(&stream, &values).unwrap();
+    assert_eq!(ops::sum(&stream, &x).unwrap(), f32::INFINITY);
+    values[4999] = f32::NEG_INFINITY;
+    let x = DeviceBuffer::from_host(&stream, &values).unwrap();
+    assert!(ops::sum(&stream, &x).unwrap().is_nan());
+}
+
+#[test]
+fn zero_elements_have_a_sum_but_no_extreme() {
+    let stream = stream();
+    let none = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
+    assert_eq!(ops::sum(&stream, &none).unwrap(), 0.0);
+    assert_eq!(ops::prod(&stream, &none).unwrap(), 1.0);
+    assert!(ops::mean(&stream, &none).unwrap().is_nan());
+    for error in [
+        ops::min(&stream, &none).unwrap_err(),
+        ops::max(&stream, &none).unwrap_err(),
+        ops::argmin(&stream, &none).map(|_| ()).unwrap_err(),
+        ops::argmax(&stream, &none).map(|_| ()).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("zero elements"), "{error}");
+    }
+}
+
+#[test]
+fn every_configuration_sums_up_right_and_repeats_its_bits() {
+    let stream = stream();
+    let mut random = Random::new();
+    for n in [1, 33, 1025, 50_021] {
+        let values: Vec<f32> = random.values(n, 1.0);
+        let exact: f64 = values.iter().map(|&v| f64::from(v)).sum();
+        let x = DeviceBuffer::from_host(&stream, &values).unwrap();
+        let mut out = DeviceBuffer::from_host(&stream, &[f32::NAN]).unwrap();
+        for variant in ops::variants("reduce_sum", "f32") {
+            for (block, grid) in SHAPES {
+                let config = Config { block, grid, items: variant.items, vector: variant.vector };
+                let mut bits = Vec::new();
+                for _ in 0..3 {
+                    ops::sum_into_with(&stream, config, &x, &mut out).unwrap();
+                    let found = out.to_host().unwrap()[0];
+                    bits.push(found.to_bits());
+                    let what = (config, n, "seed", random.seed);
+                    assert_close(found, exact, 4.0, n as f64 * f64::from(f32::EPSILON), &what);
+                }
+                assert!(bits.iter().all(|&b| b == bits[0]), "{config}: {bits:?}, seed {}", random.seed);
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_on_two_streams_at_once_do_not_disturb_each_other() {
+    let device = common::device();
+    let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
+    let inputs: Vec<DeviceBuffer<u32>> = streams
+        .iter()
+        .enumerate()
+        .map(|(i, stream)| DeviceBuffer::from_host(stream, &vec![1 + i as u32; 70_001]).unwrap())
+        .collect();
+    let mut outputs: Vec<Vec<DeviceBuffer<u64>>> = streams
+        .iter()
+        .map(|stream| (0..20).map(|_| DeviceBuffer::zeros(stream, 1).unwrap()).collect())
+        .collect();
+    for round in 0..20 {
+        for (i, stream) in streams.iter().enumerate() {
+            ops::sum_into(stream, &inputs[i], &mut outputs[i][round]).unwrap();
+        }
+    }
+    for (i, outputs) in outputs.iter().enumerate() {
+        for output in outputs {
+            assert_eq!(output.to_host().unwrap(), [70_001 * (1 + i as u64)]);
+        }
+    }
+}
