@@ -1,0 +1,74 @@
+//! `warpsmith devices`: every device there is.
+
+use serde_json::json;
+use warpsmith::{Device, DeviceInfo};
+use warpsmith_tuner::size::format_bytes;
+
+use crate::args::JsonArg;
+use crate::failure::Failure;
+use crate::output::{plain, print, table};
+
+/// Prints the devices, and why there is no CUDA device if there is none.
+pub fn run(args: &JsonArg) -> Result<(), Failure> {
+    let devices = Device::list();
+    let cuda_problem = match Device::cuda_count() {
+        Ok(0) => Some("the CUDA driver works, but there is no CUDA device".to_string()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    let text = if args.json {
+        let list: Vec<_> = devices.iter().map(as_json).collect();
+        let document = json!({"schema": 1, "devices": list, "no_cuda_because": cuda_problem});
+        serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
+    } else {
+        let rows = devices.iter().map(|info| {
+            let p = &info.properties;
+            let of_a_gpu = |text: String| if info.id.is_emulated() { "-".to_string() } else { text };
+            let bandwidth = match p.memory_bandwidth {
+                0 => "unknown".to_string(),
+                bandwidth => format!("{:.0} GB/s", bandwidth as f64 / 1e9),
+            };
+            let values = [
+                info.id.to_string(),
+                p.name.clone(),
+                of_a_gpu(format!("{}.{}", p.capability.0, p.capability.1)),
+                p.multiprocessors.to_string(),
+                format_bytes(p.total_memory),
+                of_a_gpu(format_bytes(p.l2_cache)),
+                of_a_gpu(bandwidth),
+                p.driver_version.clone(),
+            ];
+            values.into_iter().map(plain).collect()
+        });
+        let header = ["device", "name", "capability", "SMs", "memory", "L2", "bandwidth", "driver"];
+        let mut text = table(&header, &[2, 3, 4, 5, 6], rows.collect());
+        if let Some(problem) = cuda_problem {
+            text.push_str(&format!("\nNo CUDA device: {problem}\n"));
+        }
+        text
+    };
+    Ok(print(&text)?)
+}
+
+fn as_json(info: &DeviceInfo) -> serde_json::Value {
+    let p = &info.properties;
+    let uuid: String = p.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({
+        "id": info.id.to_string(),
+        "name": p.name,
+        "emulated": info.id.is_emulated(),
+        "uuid": uuid,
+        "capability": format!("{}.{}", p.capability.0, p.capability.1),
+        "multiprocessors": p.multiprocessors,
+        "memory": p.total_memory,
+        "l2_cache": p.l2_cache,
+        "memory_gbps": (!info.id.is_emulated() && p.memory_bandwidth > 0).then(|| p.memory_bandwidth as f64 / 1e9),
+        "max_threads_per_block": p.max_threads_per_block,
+        "max_threads_per_multiprocessor": p.max_threads_per_multiprocessor,
+        "registers_per_multiprocessor": p.registers_per_multiprocessor,
+        "shared_memory_per_block": p.shared_memory_per_block,
+        "shared_memory_per_block_optin": p.shared_memory_per_block_optin,
+        "shared_memory_per_multiprocessor": p.shared_memory_per_multiprocessor,
+        "driver": p.driver_version,
+    })
+}

@@ -1,0 +1,180 @@
+//! `warpsmith doctor`: what works here, what is missing, and the command that mends it.
+//!
+//! A thing that is missing but not needed on this machine (a GPU, or the device toolchain of a program that
+//! was built with GPU code) is a note; only what should work and does not makes the exit code 1.
+
+use std::path::Path;
+
+use comfy_table::Cell;
+use serde::Serialize;
+use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
+use warpsmith_builder::toolchain;
+
+use crate::args::JsonArg;
+use crate::failure::Failure;
+use crate::image;
+use crate::output::{bad, good, note, plain, print, table};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    Note,
+    Broken,
+}
+
+#[derive(Debug, Serialize)]
+struct Check {
+    what: String,
+    status: Status,
+    detail: String,
+    /// What to do; empty when there is nothing to do.
+    mend: Vec<String>,
+}
+
+impl Check {
+    fn new(what: impl Into<String>, status: Status, detail: impl Into<String>, mend: &[String]) -> Self {
+        Self { what: what.into(), status, detail: detail.into(), mend: mend.to_vec() }
+    }
+
+    fn ok(what: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(what, Status::Ok, detail, &[])
+    }
+}
+
+/// Checks everything and prints it.
+pub fn run(args: &JsonArg) -> Result<(), Failure> {
+    let mut checks = vec![driver()];
+    checks.extend(Device::list().into_iter().map(|info| device(&info)));
+    checks.push(gpu_image());
+    checks.extend(build_tools());
+    let healthy = checks.iter().all(|check| check.status != Status::Broken);
+    let text = if args.json {
+        let document = serde_json::json!({"schema": 1, "ok": healthy, "checks": checks});
+        serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
+    } else {
+        as_text(&checks)
+    };
+    print(&text)?;
+    if healthy { Ok(()) } else { Err(Failure::Shown) }
+}
+
+fn driver() -> Check {
+    match Device::cuda_count() {
+        Ok(0) => Check::new("CUDA driver", Status::Note, "it works, but there is no CUDA device", &[]),
+        Ok(1) => Check::ok("CUDA driver", "it works; there is one device"),
+        Ok(count) => Check::ok("CUDA driver", format!("it works; there are {count} devices")),
+        Err(error @ warpsmith::runtime::Error::NoDriverLibrary) => {
+            Check::new("CUDA driver", Status::Note, error.to_string(), &[])
+        }
+        Err(error) => {
+            let mend = ["update or reinstall the NVIDIA driver, and see that `nvidia-smi` works".to_string()];
+            Check::new("CUDA driver", Status::Broken, error.to_string(), &mend)
+        }
+    }
+}
+
+/// Runs two kernels on a device and compares their results.
+fn device(info: &warpsmith::DeviceInfo) -> Check {
+    let what = format!("device {}", info.id);
+    let name = &info.properties.name;
+    match try_kernels(&info.id.to_string()) {
+        Ok(true) => Check::ok(what, format!("{name}: kernels run and give the right results")),
+        Ok(false) => {
+            let mend = ["report this with the output of `warpsmith doctor --json`".to_string()];
+            Check::new(
+                what,
+                Status::Broken,
+                format!("{name}: kernels run, but their results are wrong"),
+                &mend,
+            )
+        }
+        Err(error) => Check::new(what, Status::Broken, format!("{name}: {error}"), &[]),
+    }
+}
+
+fn try_kernels(device: &str) -> Result<bool, warpsmith::Error> {
+    let stream = Stream::new(&Device::open(device)?)?;
+    let x: Vec<f32> = (0..1001).map(|i| i as f32).collect();
+    let expected: Vec<f32> = x.iter().map(|x| 2.0 * x + 1.0).collect();
+    let x = DeviceBuffer::from_host(&stream, &x)?;
+    let mut y = DeviceBuffer::from_host(&stream, &[1.0f32; 1001])?;
+    ops::axpy(&stream, 2.0, &x, &mut y)?;
+    let sum = ops::sum(&stream, &y)?;
+    Ok(y.to_host()? == expected && sum == expected.iter().sum::<f32>())
+}
+
+fn gpu_image() -> Check {
+    match IMAGE.missing() {
+        None => Check::ok("GPU image", image::describe()),
+        Some(reason) => {
+            let mend = match setup_command() {
+                Some(command) => vec![command, "cargo build --release -p warpsmith-cli".to_string()],
+                None => lines(toolchain::INSTALL_COMMANDS),
+            };
+            Check::new("GPU image", Status::Broken, format!("there is none: {reason}"), &mend)
+        }
+    }
+}
+
+/// What building kernels takes. Running those that are embedded takes none of it.
+fn build_tools() -> Vec<Check> {
+    let only_to_build =
+        |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
+    let search = toolchain::find_device_toolchain();
+    let compiler = match &search.found {
+        Some(found) => Check::ok(
+            "device toolchain",
+            format!("rustc {} ({}), LLVM {}", found.rust_version, found.rustc.display(), found.llvm.version),
+        ),
+        None => {
+            let mend =
+                setup_command().map_or_else(|| lines(toolchain::INSTALL_COMMANDS), |command| vec![command]);
+            Check::new("device toolchain", Status::Note, only_to_build("not found".to_string()), &mend)
+        }
+    };
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
+    let tools = toolchain::find_cuda_tools(Some(&target));
+    let mend =
+        setup_command().map_or_else(|| lines(toolchain::CUDA_INSTALL_COMMANDS), |command| vec![command]);
+    let ptxas = match &tools.ptxas {
+        Some(ptxas) => Check::ok("ptxas", format!("{} ({})", ptxas.version, ptxas.path.display())),
+        None => {
+            let detail =
+                only_to_build("not found: no machine code and no register counts in images".to_string());
+            Check::new("ptxas", Status::Note, detail, &mend)
+        }
+    };
+    let libdevice = match &tools.libdevice {
+        Some(path) => Check::ok("libdevice", path.display().to_string()),
+        None => {
+            let detail = only_to_build("not found: no exp, sin, erf and their kin in kernels".to_string());
+            Check::new("libdevice", Status::Note, detail, &mend)
+        }
+    };
+    vec![compiler, ptxas, libdevice]
+}
+
+fn setup_command() -> Option<String> {
+    let here = std::env::current_dir().ok()?;
+    toolchain::setup_command(Path::new(&here)).map(str::to_string)
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(|line| line.trim().to_string()).collect()
+}
+
+fn as_text(checks: &[Check]) -> String {
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for check in checks {
+        let status = match check.status {
+            Status::Ok => good("ok"),
+            Status::Note => note("note"),
+            Status::Broken => bad("BROKEN"),
+        };
+        rows.push(vec![status, plain(&check.what), plain(&check.detail)]);
+        rows.extend(check.mend.iter().map(|line| vec![plain(""), plain(""), plain(format!("-> {line}"))]));
+    }
+    table(&["", "what", "found"], &[], rows)
+}

@@ -1,0 +1,233 @@
+//! `warpsmith kernels`: the kernels in this program and what each instance needs.
+//!
+//! One line for each kernel and type by default; the lines join the instances that differ in items, vector and
+//! further type parameters. Instances with a stack frame or spilled registers are always listed one by one:
+//! there should be none, and what remains is an exception to know about.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+
+use comfy_table::Cell;
+use serde_json::json;
+use warpsmith::gpu_std::registry;
+use warpsmith::{IMAGE, KernelResources};
+use warpsmith_tuner::kernel::nearest;
+
+use crate::args::KernelsArgs;
+use crate::failure::Failure;
+use crate::image;
+use crate::occupancy::occupancy;
+use crate::output::{note, plain, print, table};
+
+/// One instance.
+struct Instance {
+    kernel: &'static str,
+    package: &'static str,
+    symbol: &'static str,
+    /// The first type argument, which the lines are grouped by; empty without any.
+    dtype: &'static str,
+    /// Further type arguments, joined.
+    more_types: String,
+    consts: Vec<(&'static str, i64)>,
+    max_block: u32,
+    min_arch: u32,
+    resources: Option<KernelResources>,
+}
+
+/// Prints the kernels.
+pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
+    if args.block == 0 || args.block > 1024 {
+        return Err(Failure::Use(format!("block {}: use 1 to 1024 threads", args.block)));
+    }
+    let arch = chosen_arch(args.arch.as_deref())?;
+    let resources = arch.map(image::resources).unwrap_or_default();
+    let mut instances = instances(&resources);
+    for name in &args.names {
+        if !instances.iter().any(|i| i.kernel == name || i.symbol == name) {
+            let names: BTreeSet<&str> = instances.iter().map(|i| i.kernel).collect();
+            let hint = nearest(name, names.into_iter());
+            return Err(Failure::Use(format!("unknown kernel {name:?}: {hint}")));
+        }
+    }
+    if !args.names.is_empty() {
+        instances.retain(|i| args.names.iter().any(|name| i.kernel == name || i.symbol == name));
+    }
+    let text = match args.json {
+        true => as_json(&instances, arch, args.block),
+        false => as_text(&instances, arch, args),
+    };
+    Ok(print(&text)?)
+}
+
+/// The architecture to show: the one asked for, else the newest there are figures for.
+fn chosen_arch(text: Option<&str>) -> Result<Option<u32>, Failure> {
+    let archs = image::archs();
+    let Some(text) = text else { return Ok(archs.last().copied()) };
+    let digits = text.trim_start_matches("sm_").trim_end_matches('a');
+    match digits.parse().ok().filter(|arch| archs.contains(arch)) {
+        Some(arch) => Ok(Some(arch)),
+        None => {
+            let known: Vec<String> = archs.iter().map(|arch| format!("sm_{arch}")).collect();
+            let known = if known.is_empty() { "none".to_string() } else { known.join(", ") };
+            Err(Failure::Use(format!("architecture {text:?}: the GPU image has figures for {known}")))
+        }
+    }
+}
+
+fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance> {
+    let mut all: Vec<Instance> = registry::kernels()
+        .map(|spec| Instance {
+            kernel: spec.name,
+            package: spec.package,
+            symbol: spec.symbol,
+            dtype: spec.types.first().map_or("", |t| t.name),
+            more_types: spec.types.iter().skip(1).map(|t| t.name).collect::<Vec<_>>().join(","),
+            consts: spec.consts.iter().map(|c| (c.parameter, c.value)).collect(),
+            max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
+            min_arch: spec.min_arch,
+            resources: resources.get(spec.symbol).copied(),
+        })
+        .collect();
+    all.sort_by(|a, b| {
+        let key = |i: &Instance| (i.package, i.kernel, i.dtype);
+        key(a).cmp(&key(b)).then_with(|| (&a.more_types, &a.consts).cmp(&(&b.more_types, &b.consts)))
+    });
+    all
+}
+
+fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> String {
+    let mut text = match arch {
+        Some(arch) => format!(
+            "{}; figures for sm_{arch}, occupancy at {} threads a block\n\n",
+            image::describe(),
+            args.block
+        ),
+        None => match IMAGE.missing() {
+            Some(reason) => {
+                format!("No GPU image ({reason}): instances for the emulated device, without figures\n\n")
+            }
+            None => format!("{}; no figures: ptxas was not there when it was built\n\n", image::describe()),
+        },
+    };
+    let mut rows = Vec::new();
+    if args.all {
+        rows.extend(instances.iter().map(|i| row(std::slice::from_ref(i), i.symbol, arch, args.block)));
+    } else {
+        let same =
+            |a: &Instance, b: &Instance| (a.package, a.kernel, a.dtype) == (b.package, b.kernel, b.dtype);
+        for group in instances.chunk_by(same) {
+            rows.push(row(group, group[0].kernel, arch, args.block));
+        }
+    }
+    let first = if args.all { "symbol" } else { "kernel" };
+    let header = [
+        first,
+        "type",
+        "instances",
+        "parameters",
+        "max block",
+        "registers",
+        "shared",
+        "stack",
+        "spills",
+        "occupancy",
+    ];
+    text.push_str(&table(&header, &[2, 4, 5, 6, 7, 8, 9], rows));
+    let exceptions: Vec<&Instance> =
+        instances.iter().filter(|i| i.resources.is_some_and(|r| r.stack > 0 || r.spills > 0)).collect();
+    if !exceptions.is_empty() {
+        text.push_str("\nWith a stack frame or spills (bytes a thread):\n");
+        for i in exceptions {
+            if let Some(r) = i.resources {
+                text.push_str(&format!("  {}: stack {}, spills {}\n", i.symbol, r.stack, r.spills));
+            }
+        }
+    }
+    text
+}
+
+/// A line for instances of one kernel and type: ranges where they differ.
+fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cell> {
+    let first = &group[0];
+    let more: BTreeSet<&str> =
+        group.iter().map(|i| i.more_types.as_str()).filter(|t| !t.is_empty()).collect();
+    let dtype = match more.len() {
+        0 => first.dtype.to_string(),
+        1 => format!("{},{}", first.dtype, more.first().copied().unwrap_or_default()),
+        n => format!("{} to {n} types", first.dtype),
+    };
+    let mut parameters = Vec::new();
+    for (index, (parameter, _)) in first.consts.iter().enumerate() {
+        let values: BTreeSet<i64> = group.iter().filter_map(|i| i.consts.get(index)).map(|c| c.1).collect();
+        let values: Vec<String> = values.iter().map(i64::to_string).collect();
+        parameters.push(format!("{}={}", parameter.to_lowercase(), values.join("|")));
+    }
+    if first.min_arch > 0 {
+        parameters.push(format!("sm_{} and up", first.min_arch));
+    }
+    let known: Vec<KernelResources> = group.iter().filter_map(|i| i.resources).collect();
+    let figure = |of: fn(&KernelResources) -> u32, worth_a_look: bool| match range(known.iter().map(of)) {
+        None => plain("-"),
+        Some(range) if worth_a_look && *range.end() > 0 => note(span(&range)),
+        Some(range) => plain(span(&range)),
+    };
+    let occupancies = known.iter().filter_map(|r| occupancy(arch?, block, r.registers, r.static_shared));
+    let occupancies = range(occupancies.map(|share| (share * 100.0).round() as u32));
+    vec![
+        plain(name),
+        plain(dtype),
+        plain(group.len()),
+        plain(parameters.join(" ")),
+        plain(first.max_block),
+        figure(|r| r.registers, false),
+        figure(|r| r.static_shared, false),
+        figure(|r| r.stack, true),
+        figure(|r| r.spills, true),
+        plain(occupancies.map_or("-".to_string(), |range| format!("{} %", span(&range)))),
+    ]
+}
+
+fn range(values: impl Iterator<Item = u32> + Clone) -> Option<RangeInclusive<u32>> {
+    Some(values.clone().min()?..=values.max()?)
+}
+
+fn span(range: &RangeInclusive<u32>) -> String {
+    if range.start() == range.end() {
+        range.start().to_string()
+    } else {
+        format!("{}-{}", range.start(), range.end())
+    }
+}
+
+fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
+    let kernels: Vec<_> = instances
+        .iter()
+        .map(|i| {
+            let consts: serde_json::Map<_, _> =
+                i.consts.iter().map(|&(name, value)| (name.to_string(), json!(value))).collect();
+            let r = i.resources;
+            json!({
+                "kernel": i.kernel,
+                "symbol": i.symbol,
+                "package": i.package,
+                "types": std::iter::once(i.dtype).chain(i.more_types.split(',')).filter(|t| !t.is_empty()).collect::<Vec<_>>(),
+                "consts": consts,
+                "max_block": i.max_block,
+                "min_arch": i.min_arch,
+                "registers": r.map(|r| r.registers),
+                "static_shared": r.map(|r| r.static_shared),
+                "stack": r.map(|r| r.stack),
+                "spills": r.map(|r| r.spills),
+                "occupancy": r.and_then(|r| occupancy(arch?, block, r.registers, r.static_shared)),
+            })
+        })
+        .collect();
+    let document = json!({
+        "schema": 1,
+        "arch": arch.map(|arch| format!("sm_{arch}")),
+        "no_image_because": IMAGE.missing(),
+        "occupancy_block": block,
+        "kernels": kernels,
+    });
+    serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
+}

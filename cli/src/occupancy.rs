@@ -1,0 +1,65 @@
+//! Theoretical occupancy: how many of a multiprocessor's threads can be resident, from a kernel's needs alone.
+//!
+//! The limits are those of CUDA's programming guide ("Technical Specifications per Compute Capability"). A
+//! driver's own calculator, which the runtime asks on a device, has the last word.
+
+/// What a multiprocessor of an architecture has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limits {
+    warps: u32,
+    blocks: u32,
+    registers: u32,
+    shared: u32,
+}
+
+/// Bytes of shared memory that the system takes of every block's.
+const SYSTEM_SHARED: u32 = 1024;
+
+fn limits(arch: u32) -> Option<Limits> {
+    let (warps, blocks, shared_kib) = match arch {
+        80 => (64, 32, 164),
+        86 => (48, 16, 100),
+        87 => (48, 16, 164),
+        89 => (48, 24, 100),
+        90 | 100 | 103 => (64, 32, 228),
+        120 | 121 => (48, 24, 100),
+        _ => return None,
+    };
+    Some(Limits { warps, blocks, registers: 65536, shared: shared_kib << 10 })
+}
+
+/// The share (0 to 1) of a multiprocessor's threads that are resident with blocks of `block` threads, of a
+/// kernel that uses `registers` a thread and `shared` bytes a block; `None` for an unknown architecture.
+pub fn occupancy(arch: u32, block: u32, registers: u32, shared: u32) -> Option<f64> {
+    let limits = limits(arch)?;
+    let warps = block.div_ceil(32).max(1);
+    // Registers are given out in units of 256 a warp, and warps to four partitions.
+    let of_a_warp = (registers.max(1) * 32).next_multiple_of(256);
+    let by_registers = (limits.registers / of_a_warp) / 4 * 4 / warps;
+    let by_shared = limits.shared / (shared + SYSTEM_SHARED).next_multiple_of(128);
+    let blocks = limits.blocks.min(limits.warps / warps).min(by_registers).min(by_shared);
+    Some(f64::from(blocks * warps) / f64::from(limits.warps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::occupancy;
+
+    #[test]
+    fn known_values() {
+        // From CUDA's occupancy calculator.
+        assert_eq!(occupancy(90, 256, 32, 0), Some(1.0));
+        assert_eq!(occupancy(90, 256, 33, 0), Some(0.75));
+        assert_eq!(occupancy(90, 256, 64, 0), Some(0.5));
+        assert_eq!(occupancy(90, 1024, 64, 0), Some(0.5));
+        assert_eq!(occupancy(90, 1024, 65, 0), Some(0.0));
+        assert_eq!(occupancy(80, 128, 255, 0), Some(0.125));
+        assert_eq!(occupancy(86, 1024, 32, 0), Some(32.0 / 48.0));
+        // 32 blocks of one warp each are all that fit.
+        assert_eq!(occupancy(90, 32, 16, 0), Some(0.5));
+        // 48 KiB and 1 KiB of the system's: four blocks in 228 KiB, three in 164.
+        assert_eq!(occupancy(90, 256, 32, 48 << 10), Some(0.5));
+        assert_eq!(occupancy(80, 256, 32, 48 << 10), Some(0.375));
+        assert_eq!(occupancy(52, 256, 32, 0), None);
+    }
+}

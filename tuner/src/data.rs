@@ -1,0 +1,204 @@
+//! Element types and the values that kernels are measured and checked on.
+//!
+//! Guarantees: values depend only on the seed and the index, so they can be made in parallel; every value is
+//! exactly representable in its type. Data for sums and products is chosen so that every order of evaluation
+//! gives the same exact result: a single element that a kernel forgets or takes twice then shows, which no
+//! error bound for rounding could promise. Data for minima and maxima has its extreme values planted at two
+//! places, the first of which an index search must find.
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+/// Elements that one task makes or checks at a time.
+pub const CHUNK: usize = 1 << 16;
+
+/// A plain number that kernels work on, and its way to and from `f64`.
+pub trait Element: Pod + PartialEq + Send + Sync {
+    /// Distance from 1 to the next larger value; 0 for integers, which do not round.
+    const EPSILON: f64;
+    /// Whether there are negative values.
+    const SIGNED: bool;
+    /// Nearest value; integers saturate, as `as` does.
+    fn from_f64(value: f64) -> Self;
+    /// The value, exact up to 2^53.
+    fn to_f64(self) -> f64;
+
+    /// What an output holds before a kernel writes it, and no kernel here writes: NaN, or bytes of 0xA5.
+    fn poison() -> Self {
+        if Self::EPSILON > 0.0 {
+            return Self::from_f64(f64::NAN);
+        }
+        let mut value = Self::zeroed();
+        bytemuck::bytes_of_mut(&mut value).fill(0xA5);
+        value
+    }
+}
+
+macro_rules! element {
+    ($($t:ty, $epsilon:expr, $signed:expr);* $(;)?) => {$(
+        impl Element for $t {
+            const EPSILON: f64 = $epsilon;
+            const SIGNED: bool = $signed;
+            fn from_f64(value: f64) -> Self {
+                value as $t
+            }
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+        }
+    )*};
+}
+
+element! {
+    f32, f32::EPSILON as f64, true;
+    f64, f64::EPSILON, true;
+    i8, 0.0, true;
+    u8, 0.0, false;
+    i16, 0.0, true;
+    u16, 0.0, false;
+    i32, 0.0, true;
+    u32, 0.0, false;
+    i64, 0.0, true;
+    u64, 0.0, false;
+}
+
+macro_rules! half_element {
+    ($($t:ty),*) => {$(
+        impl Element for $t {
+            const EPSILON: f64 = <$t>::EPSILON.to_f64_const();
+            const SIGNED: bool = true;
+            fn from_f64(value: f64) -> Self {
+                <$t>::from_f64(value)
+            }
+            fn to_f64(self) -> f64 {
+                self.to_f64()
+            }
+        }
+    )*};
+}
+
+half_element!(f16, bf16);
+
+/// What values an operation is measured on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// Anything from -4 to 4 (integers: -100 to 100; without sign: from 0), in steps the type has.
+    Spread,
+    /// Small whole numbers around 0 (0 and 1 where there is no sign): sums of 2^32 of them are exact.
+    Whole,
+    /// 1 and -1 (1 where there is no sign), and at most eight times 2: products are exact.
+    Factors,
+    /// As [`Values::Spread`], with the same highest value at two places and the same lowest at two others.
+    Extremes,
+}
+
+/// `n` values of a kind.
+pub fn generate<T: Element>(values: Values, seed: u64, n: usize) -> Vec<T> {
+    let mut data = vec![T::zeroed(); n];
+    let stride = n.div_ceil(8).max(1);
+    let marked = hash(seed, u64::MAX) as usize % stride;
+    data.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, part)| {
+        let start = chunk * CHUNK;
+        for (offset, value) in part.iter_mut().enumerate() {
+            let index = start + offset;
+            let random = hash(seed, index as u64);
+            *value = match values {
+                Values::Spread | Values::Extremes => spread(random),
+                Values::Whole if T::SIGNED => T::from_f64((random % 5) as f64 - 2.0),
+                Values::Whole => T::from_f64((random & 1) as f64),
+                Values::Factors if index % stride == marked => T::from_f64(2.0),
+                Values::Factors if T::SIGNED && random & 1 == 1 => T::from_f64(-1.0),
+                Values::Factors => T::from_f64(1.0),
+            };
+        }
+    });
+    if values == Values::Extremes && n > 0 {
+        for (which, value) in [(0, 120.0), (2, if T::SIGNED { -120.0 } else { 0.0 })] {
+            for copy in 0..2 {
+                data[hash(seed, u64::MAX - 1 - which - copy) as usize % n] = T::from_f64(value);
+            }
+        }
+    }
+    data
+}
+
+fn spread<T: Element>(random: u64) -> T {
+    let unit = (random >> 11) as f64 / (1u64 << 53) as f64;
+    match (T::EPSILON > 0.0, T::SIGNED) {
+        (true, _) => T::from_f64(unit * 8.0 - 4.0),
+        (false, true) => T::from_f64((unit * 201.0).floor() - 100.0),
+        (false, false) => T::from_f64((unit * 100.0).floor() + 1.0),
+    }
+}
+
+/// A well mixed value for each index (the finaliser of SplitMix64).
+fn hash(seed: u64, index: u64) -> u64 {
+    let mut z = seed.wrapping_add(index.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seed() -> u64 {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+    }
+
+    #[test]
+    fn data_depends_on_seed_and_index_only() {
+        let seed = seed();
+        let long: Vec<f32> = generate(Values::Spread, seed, CHUNK + 33);
+        let short: Vec<f32> = generate(Values::Spread, seed, CHUNK - 1);
+        assert_eq!(long[..CHUNK - 1], short[..]);
+        assert_ne!(long, generate::<f32>(Values::Spread, seed + 1, CHUNK + 33));
+        let mean = long.iter().map(|&v| v as f64).sum::<f64>() / long.len() as f64;
+        assert!(mean.abs() < 0.1, "{mean}");
+    }
+
+    #[test]
+    fn sums_and_products_are_exact_in_any_order() {
+        let seed = seed();
+        let values: Vec<f32> = generate(Values::Whole, seed, 100_003);
+        let forward: f32 = values.iter().sum();
+        let backward: f32 = values.iter().rev().sum();
+        let reference: f64 = values.iter().map(|&v| v as f64).sum();
+        assert_eq!((forward as f64, backward as f64), (reference, reference));
+        for n in [1, 2, 9, 31, 33, 100_003] {
+            let values: Vec<f16> = generate(Values::Factors, seed, n);
+            let product: f32 = values.iter().map(|v| v.to_f32()).product();
+            assert!((1.0..=256.0).contains(&product.abs()), "{n}: {product}");
+        }
+        let values: Vec<u32> = generate(Values::Whole, seed, 1000);
+        assert!(values.iter().all(|&v| v <= 1) && values.contains(&1));
+    }
+
+    #[test]
+    fn extremes_are_planted() {
+        for n in [1, 2, 33, 70_001] {
+            let values: Vec<i32> = generate(Values::Extremes, seed(), n);
+            let (low, high) = (values.iter().min().unwrap(), values.iter().max().unwrap());
+            assert!(*high == 120 || *low == -120, "{n}: {low} {high}");
+        }
+        let values: Vec<u64> = generate(Values::Extremes, seed(), 5000);
+        assert_eq!((values.iter().min(), values.iter().max()), (Some(&0), Some(&120)));
+    }
+
+    #[test]
+    fn every_type_converts_exactly() {
+        fn check<T: Element>() {
+            for value in generate::<T>(Values::Spread, seed(), 1000) {
+                assert!(T::from_f64(value.to_f64()) == value);
+            }
+        }
+        check::<f32>();
+        check::<f16>();
+        check::<bf16>();
+        check::<i32>();
+        check::<u64>();
+        assert_eq!(<bf16 as Element>::EPSILON, 0.0078125);
+    }
+}

@@ -1,0 +1,224 @@
+//! Timing a configuration.
+//!
+//! Guarantees: times come from events on the device's own clock. Launches go round over the case's copies.
+//! Samples are enqueued without waiting in between; a launch shorter than [`SHORT_US`] is repeated within a
+//! sample, and on a GPU a large copy runs before each such sample, so that the launches are all queued by the
+//! time the first starts and the host's speed does not show. (That copy also clears the cache.)
+
+use warpsmith::ops::Config;
+use warpsmith::{Device, DeviceBuffer, Event, Stream};
+
+use crate::case::Case;
+use crate::error::Result;
+use crate::stats::{Summary, relative_uncertainty, summarise};
+
+/// What a sample should last at least, in microseconds: an empty pair of events reads over 1 µs.
+pub const SHORT_US: f64 = 20.0;
+/// Most launches in a sample; the driver's queue holds about a thousand.
+const MOST_LAUNCHES: u32 = 64;
+/// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
+const COVER_BYTES: u64 = 256 << 20;
+
+/// When a configuration has been measured enough.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    /// At least so many samples, whatever they take.
+    pub least: usize,
+    /// At most so many.
+    pub most: usize,
+    /// No further samples once these took so many microseconds.
+    pub budget_us: f64,
+    /// No further samples once the median is known to this relative uncertainty.
+    pub precision: f64,
+}
+
+impl Effort {
+    /// The usual effort.
+    pub const NORMAL: Effort = Effort { least: 5, most: 100, budget_us: 100_000.0, precision: 0.003 };
+    /// A first look.
+    pub const QUICK: Effort = Effort { least: 3, most: 20, budget_us: 20_000.0, precision: 0.01 };
+
+    fn enough(&self, samples: &[f64], spent_us: f64) -> bool {
+        let count = samples.len();
+        count >= self.most
+            || (count >= self.least
+                && (spent_us >= self.budget_us || relative_uncertainty(samples) <= self.precision))
+    }
+}
+
+/// The times of a configuration, in microseconds a launch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timing {
+    /// Percentiles.
+    pub summary: Summary,
+    /// Launches between the events of a sample.
+    pub launches_per_sample: u32,
+}
+
+/// Measures on one stream.
+#[derive(Debug)]
+pub struct Stopwatch {
+    stream: Stream,
+    /// Source and destination of the copy that covers the queueing of short launches; none on an emulated
+    /// device, whose launches do not wait for the host.
+    cover: Option<(DeviceBuffer<u8>, DeviceBuffer<u8>)>,
+}
+
+impl Stopwatch {
+    /// Device memory that a stopwatch takes, in bytes, where `free` bytes are free.
+    pub fn cover_bytes(device: &Device, free: u64) -> u64 {
+        if device.is_emulated() { 0 } else { (2 * COVER_BYTES).min(free / 16) }
+    }
+
+    /// Makes one for work on `stream`.
+    ///
+    /// # Errors
+    /// Whatever the runtime reports.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let free = stream.device().memory_info()?.free;
+        let half = (Self::cover_bytes(stream.device(), free) / 2) as usize;
+        let cover = match half {
+            0 => None,
+            _ => Some((DeviceBuffer::zeros(stream, half)?, DeviceBuffer::zeros(stream, half)?)),
+        };
+        Ok(Self { stream: stream.clone(), cover })
+    }
+
+    /// Keeps the device busy for about `us` microseconds with launches of `case`, so that the first
+    /// measurement does not meet a cold device.
+    ///
+    /// # Errors
+    /// Whatever the runtime reports.
+    pub fn warm_up(&mut self, case: &mut dyn Case, config: Config, us: f64) -> Result<()> {
+        let started = std::time::Instant::now();
+        while started.elapsed().as_secs_f64() * 1e6 < us {
+            self.sample(case, config, 4, 0)?.1.synchronize()?;
+        }
+        Ok(())
+    }
+
+    /// Times `config`.
+    ///
+    /// # Errors
+    /// Whatever the runtime reports.
+    pub fn time(&mut self, case: &mut dyn Case, config: Config, effort: Effort) -> Result<Timing> {
+        let probes = if self.stream.device().is_emulated() { 1 } else { 4 };
+        let probe = self.sample(case, config, probes, 0)?;
+        let once = elapsed(probe)? / f64::from(probes);
+        let launches = if once >= SHORT_US {
+            1
+        } else {
+            ((SHORT_US / once.max(0.1)).ceil() as u32).clamp(1, MOST_LAUNCHES)
+        };
+        let (mut samples, mut spent_us, mut copy) = (Vec::new(), 0.0, probes as usize);
+        loop {
+            let left_us = (effort.budget_us - spent_us).max(0.0);
+            let affordable = (left_us / (once * f64::from(launches)).max(1.0)) as usize;
+            let missing = effort.least.saturating_sub(samples.len());
+            let batch = affordable.clamp(1, 10).max(missing).min(effort.most - samples.len());
+            let mut pairs = Vec::with_capacity(batch);
+            for _ in 0..batch {
+                pairs.push(self.sample(case, config, launches, copy)?);
+                copy += launches as usize;
+            }
+            for pair in pairs {
+                let us = elapsed(pair)?;
+                spent_us += us;
+                samples.push(us / f64::from(launches));
+            }
+            if effort.enough(&samples, spent_us) {
+                break;
+            }
+        }
+        let summary = summarise(&samples).expect("there is at least one sample");
+        Ok(Timing { summary, launches_per_sample: launches })
+    }
+
+    fn sample(
+        &mut self,
+        case: &mut dyn Case,
+        config: Config,
+        launches: u32,
+        copy: usize,
+    ) -> Result<(Event, Event)> {
+        if let (Some((from, to)), true) = (&mut self.cover, launches > 1) {
+            to.copy_from(&*from)?;
+        }
+        let start = self.stream.record()?;
+        for launch in 0..launches as usize {
+            case.launch(config, (copy + launch) % case.copies())?;
+        }
+        Ok((start, self.stream.record()?))
+    }
+}
+
+fn elapsed((start, end): (Event, Event)) -> Result<f64> {
+    end.synchronize()?;
+    Ok(end.elapsed_us(&start)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::Check;
+    use std::time::Duration;
+    use warpsmith::ops::GridRule;
+
+    /// Launches that take a while on the host, and where they went.
+    struct Recorder {
+        stream: Stream,
+        launches: Vec<usize>,
+        takes: Duration,
+    }
+
+    impl Case for Recorder {
+        fn copies(&self) -> usize {
+            3
+        }
+
+        fn launch(&mut self, _: Config, copy: usize) -> Result<()> {
+            self.launches.push(copy);
+            // Work enqueued before this point must not hide the time.
+            self.stream.synchronize()?;
+            std::thread::sleep(self.takes);
+            Ok(())
+        }
+
+        fn check(&mut self, _: Config) -> Result<Check> {
+            unreachable!("timing checks nothing")
+        }
+    }
+
+    const CONFIG: Config = Config { block: 64, grid: GridRule::Auto, items: 1, vector: 16 };
+
+    fn time(takes: Duration, effort: Effort) -> (Timing, Vec<usize>) {
+        let stream = Stream::new(&Device::open("cpu").unwrap()).unwrap();
+        let mut case = Recorder { stream: stream.clone(), launches: Vec::new(), takes };
+        let timing = Stopwatch::new(&stream).unwrap().time(&mut case, CONFIG, effort).unwrap();
+        (timing, case.launches)
+    }
+
+    #[test]
+    fn times_are_those_between_the_events_and_launches_go_round() {
+        let effort = Effort { least: 4, most: 6, budget_us: 1e9, precision: 0.0 };
+        let (timing, launches) = time(Duration::from_millis(2), effort);
+        assert_eq!((timing.summary.count, timing.launches_per_sample), (6, 1));
+        assert!(timing.summary.p10 >= 1900.0 && timing.summary.median < 50_000.0, "{timing:?}");
+        assert_eq!(launches, [0, 1, 2, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn the_budget_ends_sampling_but_not_before_the_least_samples() {
+        let effort = Effort { least: 3, most: 1000, budget_us: 1.0, precision: 0.0 };
+        let (timing, _) = time(Duration::from_millis(1), effort);
+        assert_eq!(timing.summary.count, 3);
+    }
+
+    #[test]
+    fn short_launches_share_a_sample() {
+        let effort = Effort { least: 3, most: 5, budget_us: 1e9, precision: 0.0 };
+        let (timing, launches) = time(Duration::ZERO, effort);
+        assert_eq!(launches.len(), 1 + timing.summary.count * timing.launches_per_sample as usize);
+        assert!((1..=MOST_LAUNCHES).contains(&timing.launches_per_sample));
+    }
+}

@@ -1,0 +1,219 @@
+//! From a kernel's and a type's name to a [`Case`]: which operation to call, on what data, and what must come
+//! out.
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+use warpsmith::Stream;
+use warpsmith::ops::{self, Number, Real};
+
+use crate::case::{Arrays, Case, Expected, LaunchFn, Parts};
+use crate::data::{Element, Values, generate};
+use crate::error::Result;
+use crate::kernel::Kernel;
+use crate::verify::Tolerance;
+
+/// One rounding more than the reference's own: results rounded first to f32, then to a half type.
+const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
+/// Functions that are not correctly rounded, some of a cancelling argument.
+const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
+/// The factor of axpy, and what fill writes: exact in every float type.
+const FACTOR: f64 = 1.5;
+const FILLED: f64 = 3.0;
+
+/// Puts `copies` sets of a kernel's buffers, with data made from `seed`, on the stream's device.
+///
+/// `dtype` is one of [`Kernel::dtypes`]; `None` when the kernel has no such type.
+///
+/// # Errors
+/// Out of memory, and whatever else the runtime reports.
+pub fn prepare(
+    stream: &Stream,
+    kernel: &Kernel,
+    dtype: &str,
+    n: usize,
+    copies: usize,
+    seed: u64,
+) -> Result<Option<Box<dyn Case>>> {
+    let setting = Setting { stream, n, copies, seed };
+    match dtype {
+        "f32" => setting.real::<f32>(kernel.name),
+        "f64" => setting.real::<f64>(kernel.name),
+        "f16" => setting.real::<f16>(kernel.name),
+        "bf16" => setting.real::<bf16>(kernel.name),
+        "i32" => setting.number::<i32>(kernel.name),
+        "u32" => setting.number::<u32>(kernel.name),
+        "i64" => setting.number::<i64>(kernel.name),
+        "u64" => setting.number::<u64>(kernel.name),
+        _ => Ok(None),
+    }
+}
+
+struct Setting<'a> {
+    stream: &'a Stream,
+    n: usize,
+    copies: usize,
+    seed: u64,
+}
+
+type Prepared = Result<Option<Box<dyn Case>>>;
+
+impl Setting<'_> {
+    /// Kernels of the float types only, and all others.
+    fn real<T: Element + Real>(&self, kernel: &str) -> Prepared
+    where
+        T::DeviceSum: Element,
+        T::DeviceExtreme: Element,
+    {
+        match kernel {
+            "axpy" => self.axpy::<T>(),
+            "fma" => self.map::<T>(
+                3,
+                |s, c, i, o| ops::fma_with(s, c, &i[0], &i[1], &i[2], o),
+                |[x, y, z]| x.mul_add(y, z),
+                ROUNDED,
+            ),
+            "relu" => {
+                self.map::<T>(1, |s, c, i, o| ops::relu_with(s, c, &i[0], o), |[x, ..]| x.max(0.0), ROUNDED)
+            }
+            "gelu" => self.map::<T>(
+                1,
+                |s, c, i, o| ops::gelu_with(s, c, &i[0], o),
+                |[x, ..]| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+                FUNCTION,
+            ),
+            "sigmoid" => self.map::<T>(
+                1,
+                |s, c, i, o| ops::sigmoid_with(s, c, &i[0], o),
+                |[x, ..]| 1.0 / (1.0 + (-x).exp()),
+                FUNCTION,
+            ),
+            "exp" => {
+                self.map::<T>(1, |s, c, i, o| ops::exp_with(s, c, &i[0], o), |[x, ..]| x.exp(), FUNCTION)
+            }
+            other => self.number::<T>(other),
+        }
+    }
+
+    /// Kernels of all types.
+    fn number<T: Element + Number>(&self, kernel: &str) -> Prepared
+    where
+        T::DeviceSum: Element,
+        T::DeviceExtreme: Element,
+    {
+        match kernel {
+            "copy" => {
+                self.map::<T>(1, |s, c, i, o| ops::copy_with(s, c, &i[0], o), |[x, ..]| x, Tolerance::EXACT)
+            }
+            "fill" => self.map::<T>(
+                0,
+                |s, c, _, o| ops::fill_with(s, c, o, <T as Element>::from_f64(FILLED)),
+                |_| FILLED,
+                Tolerance::EXACT,
+            ),
+            "add" => self.map::<T>(
+                2,
+                |s, c, i, o| ops::add_with(s, c, &i[0], &i[1], o),
+                |[x, y, _]| x + y,
+                ROUNDED,
+            ),
+            "mul" => self.map::<T>(
+                2,
+                |s, c, i, o| ops::mul_with(s, c, &i[0], &i[1], o),
+                |[x, y, _]| x * y,
+                ROUNDED,
+            ),
+            "reduce_sum" => self.reduce::<T, T::DeviceSum>(
+                Values::Whole,
+                |s, c, i, o| ops::sum_into_with(s, c, &i[0], o),
+                |data| data.par_iter().map(|v| v.to_f64()).sum(),
+            ),
+            "reduce_prod" => self.reduce::<T, T::DeviceSum>(
+                Values::Factors,
+                |s, c, i, o| ops::prod_into_with(s, c, &i[0], o),
+                |data| data.par_iter().map(|v| v.to_f64()).product(),
+            ),
+            "reduce_min" => self.reduce::<T, T::DeviceExtreme>(
+                Values::Extremes,
+                |s, c, i, o| ops::min_into_with(s, c, &i[0], o),
+                |data| data.par_iter().map(|v| v.to_f64()).reduce(|| f64::INFINITY, f64::min),
+            ),
+            "reduce_max" => self.reduce::<T, T::DeviceExtreme>(
+                Values::Extremes,
+                |s, c, i, o| ops::max_into_with(s, c, &i[0], o),
+                |data| data.par_iter().map(|v| v.to_f64()).reduce(|| f64::NEG_INFINITY, f64::max),
+            ),
+            "reduce_argmin" => self.reduce::<T, u64>(
+                Values::Extremes,
+                |s, c, i, o| ops::argmin_into_with(s, c, &i[0], o),
+                |data| first(data, |v| -v),
+            ),
+            "reduce_argmax" => self.reduce::<T, u64>(
+                Values::Extremes,
+                |s, c, i, o| ops::argmax_into_with(s, c, &i[0], o),
+                |data| first(data, |v| v),
+            ),
+            _ => Ok(None),
+        }
+    }
+
+    /// An elementwise kernel with an output array of its own.
+    fn map<T: Element>(
+        &self,
+        inputs: u64,
+        launch: LaunchFn<T, T>,
+        reference: fn([f64; 3]) -> f64,
+        tolerance: Tolerance,
+    ) -> Prepared {
+        self.arrays(Parts {
+            inputs: (0..inputs)
+                .map(|i| generate(Values::Spread, self.seed.wrapping_add(i), self.n))
+                .collect(),
+            initial: vec![T::poison(); self.n],
+            launch,
+            expected: Expected::Each(reference, Vec::new()),
+            tolerance,
+        })
+    }
+
+    /// axpy updates its second array.
+    fn axpy<T: Element + Real>(&self) -> Prepared {
+        let y: Vec<T> = generate(Values::Spread, self.seed.wrapping_add(1), self.n);
+        self.arrays(Parts {
+            inputs: vec![generate(Values::Spread, self.seed, self.n)],
+            initial: y.clone(),
+            launch: |s, c, i, o| ops::axpy_with(s, c, <T as Element>::from_f64(FACTOR), &i[0], o),
+            expected: Expected::Each(|[x, y, _]| FACTOR.mul_add(x, y), vec![y]),
+            tolerance: ROUNDED,
+        })
+    }
+
+    /// A reduction to one value.
+    fn reduce<T: Element, O: Element>(
+        &self,
+        values: Values,
+        launch: LaunchFn<T, O>,
+        reference: fn(&[T]) -> f64,
+    ) -> Prepared {
+        let data = generate(values, self.seed, self.n);
+        let expected = Expected::One(reference(&data));
+        self.arrays(Parts {
+            inputs: vec![data],
+            initial: vec![O::poison()],
+            launch,
+            expected,
+            tolerance: Tolerance::EXACT,
+        })
+    }
+
+    fn arrays<I: Element, O: Element>(&self, parts: Parts<I, O>) -> Prepared {
+        Ok(Some(Box::new(Arrays::new(self.stream, self.copies, parts)?)))
+    }
+}
+
+/// The index of the first element whose key is greatest.
+fn first<T: Element>(data: &[T], key: fn(f64) -> f64) -> f64 {
+    let better =
+        |a: (usize, f64), b: (usize, f64)| if b.1 > a.1 || (b.1 == a.1 && b.0 < a.0) { b } else { a };
+    let none = (usize::MAX, f64::NEG_INFINITY);
+    data.par_iter().enumerate().map(|(i, v)| (i, key(v.to_f64()))).reduce(|| none, better).0 as f64
+}

@@ -1,0 +1,163 @@
+//! Comparing what a kernel wrote with a float64 reference.
+//!
+//! Guarantees: every element is compared. An element is right when it equals the reference rounded to its
+//! type, or when it differs from the exact reference by no more than the operation's [`Tolerance`]; a NaN is
+//! right only where the reference is NaN too.
+
+use rayon::prelude::*;
+
+use crate::data::{CHUNK, Element};
+
+/// How far a result may be from the reference, in units of the type's epsilon.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Times the magnitude of the reference.
+    pub relative: f64,
+    /// Plain: for operations whose operands are larger than their result.
+    pub absolute: f64,
+}
+
+impl Tolerance {
+    /// Only the reference's own rounding to the type.
+    pub const EXACT: Tolerance = Tolerance { relative: 0.0, absolute: 0.0 };
+}
+
+/// The outcome of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Check {
+    /// Elements that are wrong.
+    pub wrong: u64,
+    /// The largest difference; infinite or NaN when an output is no number and should be one.
+    pub max_error: f64,
+    /// The first wrong element: its index, what was found, what was expected.
+    pub first: Option<(u64, f64, f64)>,
+}
+
+impl Check {
+    /// Whether nothing is wrong.
+    pub fn correct(&self) -> bool {
+        self.wrong == 0
+    }
+
+    const RIGHT: Check = Check { wrong: 0, max_error: 0.0, first: None };
+
+    fn add<T: Element>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {
+        let (value, rounded) = (found.to_f64(), T::from_f64(expected));
+        let equal = found == rounded || (value.is_nan() && expected.is_nan());
+        let error = if equal && !(value - expected).is_finite() { 0.0 } else { (value - expected).abs() };
+        let allowed = T::EPSILON * (tolerance.relative * expected.abs() + tolerance.absolute);
+        // An error that is NaN is never allowed.
+        let near = error <= allowed;
+        if !equal && !near {
+            self.wrong += 1;
+            self.first.get_or_insert((index, value, expected));
+        }
+        self.raise(error);
+    }
+
+    /// NaN, once there, stays.
+    fn raise(&mut self, error: f64) {
+        if error.is_nan() || error > self.max_error {
+            self.max_error = error;
+        }
+    }
+
+    fn merge(mut self, later: Check) -> Check {
+        self.wrong += later.wrong;
+        self.raise(later.max_error);
+        self.first = match (self.first, later.first) {
+            (Some(a), Some(b)) => Some(if a.0 <= b.0 { a } else { b }),
+            (a, b) => a.or(b),
+        };
+        self
+    }
+}
+
+/// Compares `found[i]` with `reference(i)`, in parallel.
+pub fn compare<T: Element>(
+    found: &[T],
+    tolerance: Tolerance,
+    reference: impl Fn(usize) -> f64 + Sync,
+) -> Check {
+    found
+        .par_chunks(CHUNK)
+        .enumerate()
+        .map(|(chunk, part)| {
+            let mut check = Check::RIGHT;
+            for (offset, &value) in part.iter().enumerate() {
+                let index = chunk * CHUNK + offset;
+                check.add(index as u64, value, reference(index), tolerance);
+            }
+            check
+        })
+        .reduce(|| Check::RIGHT, Check::merge)
+}
+
+/// Whether two slices hold the same bytes, compared in parallel.
+pub fn same_bytes<T: Element>(a: &[T], b: &[T]) -> bool {
+    let (a, b): (&[u8], &[u8]) = (bytemuck::cast_slice(a), bytemuck::cast_slice(b));
+    a.len() == b.len() && a.par_chunks(CHUNK * 4).zip(b.par_chunks(CHUNK * 4)).all(|(a, b)| a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn one_wrong_element_among_many_is_found() {
+        for n in [1, 31, 32, 33, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7] {
+            let mut found: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            assert!(compare(&found, Tolerance::EXACT, |i| i as f64).correct(), "{n}");
+            let at = n * 2 / 3;
+            found[at] += 1.0;
+            let check = compare(&found, Tolerance::EXACT, |i| i as f64);
+            assert_eq!((check.wrong, check.max_error), (1, 1.0), "{n}");
+            assert_eq!(check.first, Some((at as u64, at as f64 + 1.0, at as f64)));
+        }
+        assert!(compare::<f32>(&[], Tolerance::EXACT, |_| 0.0).correct());
+    }
+
+    #[test]
+    fn the_first_wrong_element_is_named_whatever_the_order_of_work() {
+        let found = vec![1i32; 5 * CHUNK];
+        let check = compare(&found, Tolerance::EXACT, |i| if i % CHUNK == 5 { 2.0 } else { 1.0 });
+        assert_eq!((check.wrong, check.first), (5, Some((5, 1.0, 2.0))));
+    }
+
+    #[test]
+    fn tolerance_scales_with_the_type() {
+        let tolerance = Tolerance { relative: 2.0, absolute: 0.0 };
+        let near = |steps: f64, epsilon: f64| 1.0 + steps * epsilon;
+        let f32_off = near(2.0, f32::EPSILON as f64) as f32;
+        assert!(compare(&[f32_off], tolerance, |_| 1.0).correct());
+        assert!(!compare(&[near(4.0, f32::EPSILON as f64) as f32], tolerance, |_| 1.0).correct());
+        assert!(compare(&[bf16::from_f32(1.0078125)], tolerance, |_| 1.0).correct());
+        assert!(!compare(&[1.0078125f32], tolerance, |_| 1.0).correct());
+        assert!(!compare(&[1i32], Tolerance { relative: 1e9, absolute: 1e9 }, |_| 2.0).correct());
+    }
+
+    #[test]
+    fn rounding_to_the_type_is_no_error_and_not_a_number_is() {
+        let third = f16::from_f64(1.0 / 3.0);
+        let check = compare(&[third], Tolerance::EXACT, |_| 1.0 / 3.0);
+        assert!(check.correct() && check.max_error > 0.0 && check.max_error < 1e-3);
+        // What overflows the type is infinite on both sides.
+        assert!(compare(&[f16::INFINITY], Tolerance::EXACT, |_| 1e9).correct());
+        assert!(compare(&[f64::NAN], Tolerance::EXACT, |_| f64::NAN).correct());
+        let poisoned = compare(&[0.0, f32::NAN, 0.0], Tolerance { relative: 9.0, absolute: 9.0 }, |_| 0.0);
+        assert!(!poisoned.correct() && poisoned.max_error.is_nan());
+        assert!(!compare(&[1.0f32], Tolerance { relative: 9.0, absolute: 9.0 }, |_| f64::NAN).correct());
+        assert!(!compare(&[f32::INFINITY], Tolerance { relative: 9.0, absolute: 9.0 }, |_| 1.0).correct());
+    }
+
+    #[test]
+    fn bytes_are_compared_whole() {
+        let a = vec![0.0f32; CHUNK * 4 + 3];
+        let mut b = a.clone();
+        assert!(same_bytes(&a, &b));
+        *b.last_mut().unwrap() = -0.0;
+        assert!(!same_bytes(&a, &b));
+        assert!(!same_bytes(&a, &a[1..]));
+    }
+}
