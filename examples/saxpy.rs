@@ -1,0 +1,50 @@
+//! `y[i] += a * x[i]`: upload, launch, download, check.
+//!
+//! `cargo run --release --example saxpy -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best
+//! there is. The kernel is `warpsmith::kernels::elementwise::axpy`; `examples/own-kernels` shows how to write one.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use warpsmith::kernels::elementwise::axpy;
+use warpsmith::{Device, DeviceBuffer, IMAGE, Launch};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::open(&name)?,
+        None => Device::best()?,
+    };
+    let stream = device.default_stream();
+
+    let a = 2.0f32;
+    let x: Vec<f32> = (0..1_000_003).map(|i| (i as f32).sin()).collect();
+    let y: Vec<f32> = (0..x.len()).map(|i| (i as f32).cos()).collect();
+
+    let x_device = DeviceBuffer::from_host(&stream, &x)?;
+    let mut y_device = DeviceBuffer::from_host(&stream, &y)?;
+
+    // One instance of the kernel, as a type: f32, 4 vectors a thread, vectors of 16 bytes.
+    let kernel = device.load(&IMAGE)?.kernel::<axpy<f32, 4, 16>>()?;
+    kernel.launch(&stream, Launch::auto(x.len()), (a, &x_device, &mut y_device))?;
+    let result = y_device.to_host()?;
+
+    for i in 0..x.len() {
+        let exact = f64::from(a) * f64::from(x[i]) + f64::from(y[i]);
+        let error = (f64::from(result[i]) - exact).abs();
+        if error > 2e-7 * (1.0 + exact.abs()) {
+            return Err(format!("element {i} is {}, not {exact}", result[i]).into());
+        }
+    }
+    println!("saxpy over {} elements on {}: correct", x.len(), device.name());
+    Ok(())
+}

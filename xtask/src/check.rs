@@ -1,0 +1,77 @@
+//! Everything a change must pass. Stops at the first failure.
+//!
+//! One profile and one target folder serve all steps, and nothing incremental is written: a run from scratch
+//! compiles each crate once to check it and once to run it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::error::Result;
+use crate::process::{cargo, run, step};
+use crate::setup::setup;
+
+/// The examples of the root package; each checks its own result.
+pub const EXAMPLES: [&str; 3] = ["saxpy", "reduce", "nbody"];
+/// The package that stands for a user's own, outside the workspace.
+pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
+
+/// Set-up, then format, lint, tests, examples, a user's package, documentation.
+pub fn check(root: &Path) -> Result<()> {
+    let workspace = |arguments: &[&str]| {
+        let mut command = cargo(root, arguments);
+        command.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_INCREMENTAL", "0");
+        command.env("CARGO_TARGET_DIR", target_dir(root));
+        command
+    };
+    let own = |arguments: &[&str]| {
+        let mut command = workspace(&arguments[..1]);
+        command.args(["--manifest-path", OWN_KERNELS]).args(&arguments[1..]);
+        command
+    };
+    let format = || {
+        run(&mut workspace(&["fmt", "--all", "--check"]))?;
+        run(&mut own(&["fmt", "--package", "own-kernels", "--package", "kernels", "--check"]))
+    };
+    let clippy = || run(&mut workspace(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
+    let tests = || run(&mut workspace(&["test", "--workspace"]));
+    let examples =
+        || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
+    let own_kernels = || {
+        run(&mut own(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+        run(&mut own(&["test", "--workspace"]))?;
+        run(&mut own(&["run", "--", "cpu"]))
+    };
+    let documentation =
+        || run(workspace(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
+    let steps: [(&str, &dyn Fn() -> Result<()>); 6] = [
+        ("format", &format),
+        ("clippy", &clippy),
+        ("tests", &tests),
+        ("examples", &examples),
+        ("own kernels", &own_kernels),
+        ("documentation", &documentation),
+    ];
+
+    let start = Instant::now();
+    setup(root)?;
+    let mut times = vec![format!("setup {:.0} s", start.elapsed().as_secs_f64())];
+    for (name, work) in steps {
+        let begun = Instant::now();
+        step(name, work)?;
+        times.push(format!("{name} {:.0} s", begun.elapsed().as_secs_f64()));
+    }
+    println!("Passed: {}; together {:.0} s.", times.join(", "), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Where cargo puts what it builds.
+pub fn target_dir(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
+/// `cargo test` has built the examples; asking cargo to run them would build their dependencies once more, with
+/// the features of one package instead of the workspace's.
+fn built_example(root: &Path, name: &str) -> PathBuf {
+    target_dir(root).join("debug/examples").join(name)
+}

@@ -1,0 +1,49 @@
+//! What can go wrong, with the exit code that goes with it.
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A program ran and failed.
+    #[error("`{command}` failed ({status})")]
+    Failed { command: String, status: ExitStatus },
+
+    /// A program could not be started.
+    #[error("`{command}` could not be started: {source}")]
+    NotStarted { command: String, source: std::io::Error },
+
+    /// A named step of a longer run failed.
+    #[error("{step} failed after {seconds:.1} s: {source}")]
+    Step { step: String, seconds: f64, source: Box<Error> },
+
+    /// Something is missing that we cannot or may not install.
+    #[error("{what}\n{advice}")]
+    Missing { what: String, advice: String },
+
+    /// A file could not be read or written.
+    #[error("{path}: {source}", path = path.display())]
+    File { path: PathBuf, source: std::io::Error },
+
+    /// A program printed something unexpected, or a result breaks a rule of ours.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+impl Error {
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Missing { .. } => 2,
+            Error::Step { source, .. } => source.exit_code(),
+            _ => 1,
+        }
+    }
+
+    /// For `map_err` on a file operation.
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.into();
+        move |source| Error::File { path, source }
+    }
+}

@@ -1,0 +1,64 @@
+//! `cargo xtask COMMAND`: what is done with this repository beyond a plain cargo command.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`setup`] | installs what is missing: the device toolchain and [`cuda_tools`] |
+//! | [`quickstart`] | set-up, release build, the main benchmark |
+//! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
+//! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
+//! | [`process`] | running other programs, visibly |
+//!
+//! Exit codes: 0 done, 1 something failed, 2 wrong use, or something is missing that you must install yourself.
+
+mod bundle;
+mod check;
+mod cuda_tools;
+mod error;
+mod process;
+mod quickstart;
+mod setup;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  setup        install what is missing to compile kernels for the GPU
+  quickstart   setup, build, and run the main benchmark on the best device
+  test         setup, then format, lint, tests, documentation: what a change must pass
+  bundle       pack tests, benches and the command into target/bundle/ for a GPU machine without Rust
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = root();
+    let result = match arguments.as_slice() {
+        ["setup"] => setup::setup(&root),
+        ["quickstart"] => quickstart::quickstart(&root),
+        ["test"] => check::check(&root),
+        ["bundle"] => bundle::bundle(&root),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The repository: the parent of this package.
+fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}
