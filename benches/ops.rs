@@ -14,7 +14,9 @@ use warpsmith::prelude::*;
 
 fn main() {
     let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
-        Ok(name) => Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_BENCH_DEVICE={name}: {error}")),
+        Ok(name) => {
+            Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_BENCH_DEVICE={name}: {error}"))
+        }
         Err(_) => Device::best().expect("the emulated device at least"),
     };
     let stream = Stream::new(&device).expect("a stream");

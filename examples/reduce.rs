@@ -48,7 +48,9 @@ fn run() -> Result<(), Box<dyn Error>> {
         return Err(format!("sum {sum} and mean {mean} of a series whose sum is {exact_sum}").into());
     }
     if min != data.iter().copied().fold(f32::MAX, f32::min) || max != exact_max || Some(argmax) != first {
-        return Err(format!("minimum {min}, maximum {max} at {argmax}; it is {exact_max} at {first:?}").into());
+        return Err(
+            format!("minimum {min}, maximum {max} at {argmax}; it is {exact_max} at {first:?}").into()
+        );
     }
     println!("{} elements on {}", data.len(), device.name());
     println!("sum {sum}, mean {mean}, minimum {min}, maximum {max} at {argmax}: correct");

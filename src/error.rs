@@ -12,7 +12,9 @@ pub enum Error {
     Runtime(#[from] warpsmith_runtime::Error),
 
     /// Arrays of one operation differ in length.
-    #[error("{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of one length")]
+    #[error(
+        "{operation}: {first_name} has {first} elements, but {second_name} has {second}; pass slices of one length"
+    )]
     LengthMismatch {
         /// The operation.
         operation: &'static str,

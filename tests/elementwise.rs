@@ -73,7 +73,8 @@ fn same<T: Element, U: Element, const INPUTS: usize>(
 #[test]
 fn copy_moves_every_bit() {
     fn of<T: Element>() {
-        let every_bit = |[x]: [T; 1], found: T, what: &dyn Debug| assert_eq!(found.bits(), x.bits(), "{what:?}");
+        let every_bit =
+            |[x]: [T; 1], found: T, what: &dyn Debug| assert_eq!(found.bits(), x.bits(), "{what:?}");
         check::<T, T, 1>("copy", 1e3, every_bit, |stream, [x], out| ops::copy(stream, x, out));
     }
     of::<f32>();
@@ -88,7 +89,9 @@ fn copy_moves_every_bit() {
 fn fill_writes_every_element() {
     fn of<T: Element>() {
         let value = T::random(&mut Random::new(), 1e3);
-        check::<T, T, 1>("fill", 1.0, same(|_: [T; 1]| value), |stream, _, out| ops::fill(stream, out, value));
+        check::<T, T, 1>("fill", 1.0, same(|_: [T; 1]| value), |stream, _, out| {
+            ops::fill(stream, out, value)
+        });
     }
     of::<f32>();
     of::<f64>();
@@ -157,8 +160,12 @@ fn every_configuration_of_axpy_gives_the_same_bits() {
 #[test]
 fn add_and_mul_of_floats_round_once() {
     fn of<T: Element>() {
-        check::<T, T, 2>("add", 1e3, close(0.0, 0.0, |[x, y]| x + y), |s, [x, y], out| ops::add(s, x, y, out));
-        check::<T, T, 2>("mul", 1e3, close(0.0, 0.0, |[x, y]| x * y), |s, [x, y], out| ops::mul(s, x, y, out));
+        check::<T, T, 2>("add", 1e3, close(0.0, 0.0, |[x, y]| x + y), |s, [x, y], out| {
+            ops::add(s, x, y, out)
+        });
+        check::<T, T, 2>("mul", 1e3, close(0.0, 0.0, |[x, y]| x * y), |s, [x, y], out| {
+            ops::mul(s, x, y, out)
+        });
     }
     of::<f32>();
     of::<f64>();
@@ -204,7 +211,9 @@ fn activations_follow_their_definitions() {
         let exp = |[x]: [f64; 1]| x.exp();
         check::<T, T, 1>("exp", 10.0, close(2.0, 0.0, exp), |s, [x], out| ops::exp(s, x, out));
         let gelu = |[x]: [f64; 1]| 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
-        check::<T, T, 1>("gelu", 8.0, close(16.0, 1e-30, gelu), |s, [x], out| ops::gelu(s, x, out));
+        // At x = -8 the rounding of x / √2 alone moves the result by 64 units of its epsilon.
+        let (tolerance, absolute) = if size_of::<T>() == 2 { (1.0, 6e-8) } else { (100.0, 0.0) };
+        check::<T, T, 1>("gelu", 8.0, close(tolerance, absolute, gelu), |s, [x], out| ops::gelu(s, x, out));
     }
     of::<f32>();
     of::<f64>();
@@ -227,7 +236,7 @@ fn cast_converts_as_rust_does() {
         ($($t:ty),*) => { $(
             let narrow = same(|[x]: [f32; 1]| <$t>::from_f32(x));
             check::<f32, $t, 1>("f32 to half", 1e5, narrow, |s, [x], out| ops::cast(s, x, out));
-            let narrow = same(|[x]: [f64; 1]| <$t>::from_f64(x));
+            let narrow = same(|[x]: [f64; 1]| <$t>::nearest(x));
             check::<f64, $t, 1>("f64 to half", 1e5, narrow, |s, [x], out| ops::cast(s, x, out));
             let widen = same(|[x]: [$t; 1]| x.to_f32());
             check::<$t, f32, 1>("half to f32", 1e5, widen, |s, [x], out| ops::cast(s, x, out));
@@ -236,7 +245,10 @@ fn cast_converts_as_rust_does() {
         )* };
     }
     of_halves!(f16, bf16);
-    check::<f16, bf16, 1>("f16 to bf16", 1e4, same(|[x]: [f16; 1]| bf16::from_f32(x.to_f32())), |s, [x], out| {
-        ops::cast(s, x, out)
-    });
+    check::<f16, bf16, 1>(
+        "f16 to bf16",
+        1e4,
+        same(|[x]: [f16; 1]| bf16::from_f32(x.to_f32())),
+        |s, [x], out| ops::cast(s, x, out),
+    );
 }

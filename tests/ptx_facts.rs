@@ -1,14 +1,19 @@
 //! What the PTX in the embedded image must look like, for speed and for right barriers.
 //!
-//! With no image (a build without the device toolchain) there is nothing to look at; such a build is refused
-//! where `WARPSMITH_REQUIRE_GPU_IMAGE` is set when building.
+//! They fail when there is no image: a build without the device toolchain has nothing to look at.
 
 use std::collections::HashMap;
 
 use warpsmith::IMAGE;
 
+/// Fails with the reason when the image is empty.
+fn assert_image() {
+    assert_eq!(IMAGE.missing(), None, "the image is what these tests look at");
+}
+
 /// The kernels of each PTX form in the image: architecture, and body by symbol.
 fn ptx() -> Vec<(u32, HashMap<String, String>)> {
+    assert_image();
     IMAGE
         .binaries()
         .filter(|binary| !binary.is_cubin)
@@ -67,7 +72,10 @@ fn bulk_accesses_are_16_bytes_wide() {
                 return;
             }
             assert!(moves_16_bytes(body, "ld.global"), "{name} loads no vectors of 16 bytes:\n{body}");
-            assert!(!stores || moves_16_bytes(body, "st.global"), "{name} stores no vectors of 16 bytes:\n{body}");
+            assert!(
+                !stores || moves_16_bytes(body, "st.global"),
+                "{name} stores no vectors of 16 bytes:\n{body}"
+            );
         });
     }
 }
@@ -93,16 +101,19 @@ fn items_are_loaded_before_they_are_used() {
 
 #[test]
 fn reductions_use_shared_memory_and_keep_their_barriers() {
-    for (kernel, instances) in
-        [("reduce_sum", 64), ("reduce_prod", 8), ("reduce_min", 8), ("reduce_max", 8), ("reduce_argmin", 8), ("reduce_argmax", 8)]
-    {
+    for (kernel, instances) in [
+        ("reduce_sum", 64),
+        ("reduce_prod", 8),
+        ("reduce_min", 8),
+        ("reduce_max", 8),
+        ("reduce_argmin", 8),
+        ("reduce_argmax", 8),
+    ] {
         for_each(kernel, instances, |name, body| {
             assert!(count(body, "ld.shared") > 0 && count(body, "st.shared") > 0, "{name}:\n{body}");
             // One in each of the two block-wide combinations, and the vote on which block is last.
-            let barriers = body.lines().filter(|line| {
-                let line = line.trim().trim_start_matches(|c: char| c == '@' || c == '!' || c == '%');
-                line.contains("bar.sync") || line.contains("barrier.sync") || line.contains("bar.red") || line.contains("barrier.cta") || line.contains("barrier.red")
-            });
+            let instructions = ["bar.sync", "bar.red", "barrier.sync", "barrier.red", "barrier.cta"];
+            let barriers = body.lines().filter(|line| instructions.iter().any(|name| line.contains(name)));
             assert_eq!(barriers.count(), 3, "{name}:\n{body}");
         });
     }
@@ -113,10 +124,17 @@ fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
     for (arch, entries) in ptx() {
         for (symbol, body) in &entries {
             let is_diagnostic = symbol.starts_with("diagnose_");
-            assert!(is_diagnostic || !body.contains(".local"), "{symbol} for sm_{arch} uses local memory:\n{body}");
-            let elementwise = ["copy", "fill", "cast", "axpy", "add", "mul", "fma", "relu", "gelu", "sigmoid", "exp"];
+            assert!(
+                is_diagnostic || !body.contains(".local"),
+                "{symbol} for sm_{arch} uses local memory:\n{body}"
+            );
+            let elementwise =
+                ["copy", "fill", "cast", "axpy", "add", "mul", "fma", "relu", "gelu", "sigmoid", "exp"];
             if elementwise.iter().any(|kernel| symbol.starts_with(&format!("{kernel}__"))) {
-                assert!(!body.contains("bar.") && !body.contains("barrier."), "{symbol} has a barrier:\n{body}");
+                assert!(
+                    !body.contains("bar.") && !body.contains("barrier."),
+                    "{symbol} has a barrier:\n{body}"
+                );
             }
         }
     }
@@ -124,20 +142,24 @@ fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
 
 #[test]
 fn no_kernel_spills() {
+    assert_image();
     for (symbol, resources) in IMAGE.kernels() {
         for of in resources {
             assert_eq!(of.spills, 0, "{symbol} for sm_{} spills", of.arch);
             let is_diagnostic = symbol.starts_with("diagnose_");
-            assert!(is_diagnostic || of.stack == 0, "{symbol} for sm_{} has {} bytes of stack", of.arch, of.stack);
+            assert!(
+                is_diagnostic || of.stack == 0,
+                "{symbol} for sm_{} has {} bytes of stack",
+                of.arch,
+                of.stack
+            );
         }
     }
 }
 
 #[test]
 fn every_registered_kernel_is_in_the_image() {
-    if IMAGE.missing().is_some() {
-        return;
-    }
+    assert_image();
     let embedded: Vec<&str> = IMAGE.kernels().map(|(symbol, _)| symbol).collect();
     let mut count = 0;
     for spec in warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels") {

@@ -71,7 +71,7 @@ fn sums_that_need_a_wide_accumulator_are_right() {
 #[test]
 fn sum_and_product_of_integers_wrap_at_64_bits() {
     macro_rules! of {
-        ($($t:ty => $sum:ty),*) => { $(
+        ($($t:ty => $sum:ty),*) => { $( {
             let stream = stream();
             let mut random = Random::new();
             for n in LENGTHS {
@@ -86,7 +86,7 @@ fn sum_and_product_of_integers_wrap_at_64_bits() {
                 let x = Padded::new(&stream, n % 4, &odd);
                 assert_eq!(ops::prod(&stream, x.get()).unwrap(), product, "{what:?}");
             }
-        )* };
+        } )* };
     }
     of!(i32 => i64, u32 => u64, i64 => i64, u64 => u64);
 }
@@ -254,17 +254,15 @@ fn reductions_on_two_streams_at_once_do_not_disturb_each_other() {
         .enumerate()
         .map(|(i, stream)| DeviceBuffer::from_host(stream, &vec![1 + i as u32; 70_001]).unwrap())
         .collect();
-    let mut outputs: Vec<Vec<DeviceBuffer<u64>>> = streams
-        .iter()
-        .map(|stream| (0..20).map(|_| DeviceBuffer::zeros(stream, 1).unwrap()).collect())
-        .collect();
-    for round in 0..20 {
-        for (i, stream) in streams.iter().enumerate() {
-            ops::sum_into(stream, &inputs[i], &mut outputs[i][round]).unwrap();
+    let mut outputs: Vec<[DeviceBuffer<u64>; 2]> =
+        (0..20).map(|_| streams.each_ref().map(|stream| DeviceBuffer::zeros(stream, 1).unwrap())).collect();
+    for round in &mut outputs {
+        for ((stream, input), output) in streams.iter().zip(&inputs).zip(round) {
+            ops::sum_into(stream, input, output).unwrap();
         }
     }
-    for (i, outputs) in outputs.iter().enumerate() {
-        for output in outputs {
+    for round in outputs {
+        for (i, output) in round.iter().enumerate() {
             assert_eq!(output.to_host().unwrap(), [70_001 * (1 + i as u64)]);
         }
     }

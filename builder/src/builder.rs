@@ -209,6 +209,8 @@ impl PtxBuilder {
             features: &self.features,
             jump_threading: self.jump_threading,
         };
+        // Another build may replace the libraries as soon as cargo's own lock is gone.
+        let lock = compile::lock(&gpu_target)?;
         let compiled = compile::compile(tools, &request)?;
         let package = compiled.package;
         let name = package.replace('-', "_");
@@ -251,6 +253,7 @@ impl PtxBuilder {
         remove_folder(&work)?;
         std::fs::create_dir_all(&work).map_err(Error::io("cannot create", &work))?;
         let members = link::extract(&tools.llvm, &compiled.rlibs, &work)?;
+        drop(lock);
         let linked = link::link(&tools.llvm, cuda, &package, &members, &work)?;
         let job = Job {
             llvm: &tools.llvm,

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::env;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -77,6 +78,16 @@ fn name_in(manifest: &str) -> Option<String> {
 fn manifest_of(crate_dir: &Path) -> Result<PathBuf, Error> {
     let manifest = crate_dir.join("Cargo.toml");
     if manifest.is_file() { Ok(manifest) } else { Err(Error::NoSuchCrate { path: crate_dir.to_path_buf() }) }
+}
+
+/// Keeps other builds out of `target_dir` while the returned file is open. Cargo's own lock ends with cargo, before
+/// the libraries have been read.
+pub fn lock(target_dir: &Path) -> Result<File, Error> {
+    std::fs::create_dir_all(target_dir).map_err(Error::io("cannot create", target_dir))?;
+    let path = target_dir.join(".warpsmith-lock");
+    let file = File::create(&path).map_err(Error::io("cannot create", &path))?;
+    file.lock().map_err(Error::io("cannot lock", &path))?;
+    Ok(file)
 }
 
 /// Compiles `request`.

@@ -6,7 +6,13 @@ use clap::{Args, Parser, Subcommand};
 
 /// GPU kernels written in Rust: see the devices, check the machine, list kernels, measure them.
 #[derive(Debug, Parser)]
-#[command(name = "warpsmith", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "warpsmith",
+    bin_name = "warpsmith",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 #[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input.")]
 pub struct Cli {
     /// What to do.

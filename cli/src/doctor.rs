@@ -167,6 +167,7 @@ fn lines(text: &str) -> Vec<String> {
 
 fn as_text(checks: &[Check]) -> String {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
+    let mut mend: &[String] = &[];
     for check in checks {
         let status = match check.status {
             Status::Ok => good("ok"),
@@ -174,7 +175,12 @@ fn as_text(checks: &[Check]) -> String {
             Status::Broken => bad("BROKEN"),
         };
         rows.push(vec![status, plain(&check.what), plain(&check.detail)]);
-        rows.extend(check.mend.iter().map(|line| vec![plain(""), plain(""), plain(format!("-> {line}"))]));
+        // What mends several things is said once.
+        if check.mend == mend {
+            continue;
+        }
+        mend = &check.mend;
+        rows.extend(mend.iter().map(|line| vec![plain(""), plain(""), plain(format!("-> {line}"))]));
     }
     table(&["", "what", "found"], &[], rows)
 }

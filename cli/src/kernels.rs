@@ -19,6 +19,9 @@ use crate::image;
 use crate::occupancy::occupancy;
 use crate::output::{note, plain, print, table};
 
+/// Kernels that are known to need local memory, and why.
+const KNOWN_EXCEPTIONS: [(&str, &str); 1] = [("diagnose_print", "printf takes its arguments from memory")];
+
 /// One instance.
 struct Instance {
     kernel: &'static str,
@@ -139,7 +142,9 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
         text.push_str("\nWith a stack frame or spills (bytes a thread):\n");
         for i in exceptions {
             if let Some(r) = i.resources {
-                text.push_str(&format!("  {}: stack {}, spills {}\n", i.symbol, r.stack, r.spills));
+                let known = KNOWN_EXCEPTIONS.iter().find(|(kernel, _)| *kernel == i.kernel);
+                let reason = known.map_or("reason unknown", |(_, reason)| reason);
+                text.push_str(&format!("  {}: stack {}, spills {}: {reason}\n", i.symbol, r.stack, r.spills));
             }
         }
     }

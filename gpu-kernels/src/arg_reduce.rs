@@ -92,8 +92,7 @@ where
     fn combine(a: Self::Partial, b: Self::Partial) -> Self::Partial {
         let (a_nan, b_nan) = (is_nan(a.value), is_nan(b.value));
         let equal = (a.value == b.value) | (a_nan & b_nan);
-        let b_better =
-            O::beats(b.value, a.value) | (b_nan & !a_nan) | (equal & (b.index < a.index));
+        let b_better = O::beats(b.value, a.value) | (b_nan & !a_nan) | (equal & (b.index < a.index));
         if b_better { b } else { a }
     }
 }

@@ -57,16 +57,7 @@ unsafe fn transform<V: Copy, U: Copy, const ITEMS: usize, const N: usize>(
 #[inline(always)]
 pub(crate) unsafe fn map0<U: Copy, const ITEMS: usize, const N: usize>(out: *mut U, len: usize, value: U) {
     // SAFETY: by this function's contract.
-    unsafe {
-        transform::<(), U, ITEMS, N>(
-            out,
-            len,
-            |_| true,
-            |_| value,
-            |_| (),
-            |()| [value; N],
-        )
-    }
+    unsafe { transform::<(), U, ITEMS, N>(out, len, |_| true, |_| value, |_| (), |()| [value; N]) }
 }
 
 /// `out[i] = f(a[i])`.

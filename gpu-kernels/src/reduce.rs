@@ -24,16 +24,16 @@ pub const fn workspace_bytes(blocks: usize) -> usize {
 /// Numbers that can be summed up and multiplied: says in which type.
 pub trait Summable: Scalar {
     /// f32 for f16, bf16 and f32; f64; i64 for signed and u64 for unsigned integers.
-    type Sum: Scalar<Accumulator = Self::Sum> + WarpValue;
+    type Wide: Scalar<Accumulator = Self::Wide> + WarpValue;
 
     /// The same number in the wider type.
-    fn widen(self) -> Self::Sum;
+    fn widen(self) -> Self::Wide;
 }
 
 macro_rules! summable {
     ($($t:ty => $sum:ty),*) => { $(
         impl Summable for $t {
-            type Sum = $sum;
+            type Wide = $sum;
 
             #[inline(always)]
             fn widen(self) -> $sum {
@@ -48,18 +48,18 @@ summable!(f32 => f32, f64 => f64, f16 => f32, bf16 => f32, i32 => i64, i64 => i6
 struct Sum;
 
 impl<T: Summable> Reduction<T> for Sum {
-    type Partial = T::Sum;
+    type Partial = T::Wide;
 
     #[inline(always)]
-    fn identity() -> T::Sum {
-        T::Sum::ZERO
+    fn identity() -> T::Wide {
+        T::Wide::ZERO
     }
     #[inline(always)]
-    fn fold(partial: T::Sum, value: T, _: u64) -> T::Sum {
+    fn fold(partial: T::Wide, value: T, _: u64) -> T::Wide {
         partial.wrapping_add(value.widen())
     }
     #[inline(always)]
-    fn combine(a: T::Sum, b: T::Sum) -> T::Sum {
+    fn combine(a: T::Wide, b: T::Wide) -> T::Wide {
         a.wrapping_add(b)
     }
 }
@@ -68,18 +68,18 @@ impl<T: Summable> Reduction<T> for Sum {
 struct Product;
 
 impl<T: Summable> Reduction<T> for Product {
-    type Partial = T::Sum;
+    type Partial = T::Wide;
 
     #[inline(always)]
-    fn identity() -> T::Sum {
-        T::Sum::ONE
+    fn identity() -> T::Wide {
+        T::Wide::ONE
     }
     #[inline(always)]
-    fn fold(partial: T::Sum, value: T, _: u64) -> T::Sum {
+    fn fold(partial: T::Wide, value: T, _: u64) -> T::Wide {
         partial.wrapping_mul(value.widen())
     }
     #[inline(always)]
-    fn combine(a: T::Sum, b: T::Sum) -> T::Sum {
+    fn combine(a: T::Wide, b: T::Wide) -> T::Wide {
         a.wrapping_mul(b)
     }
 }
@@ -162,7 +162,7 @@ unsafe fn run<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(
 pub unsafe fn reduce_sum<T: Summable, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],
     workspace: *mut u64,
-    result: *mut T::Sum,
+    result: *mut T::Wide,
 ) {
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Sum, ITEMS, N>(input, workspace, result) })
@@ -172,7 +172,7 @@ pub unsafe fn reduce_sum<T: Summable, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// As for [`reduce_sum`].
+/// As for [`reduce_sum()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -181,7 +181,7 @@ pub unsafe fn reduce_sum<T: Summable, const ITEMS: usize, const VECTOR: usize>(
 pub unsafe fn reduce_prod<T: Summable, const ITEMS: usize, const VECTOR: usize>(
     input: &[T],
     workspace: *mut u64,
-    result: *mut T::Sum,
+    result: *mut T::Wide,
 ) {
     // SAFETY: by this function's contract.
     with_lanes!(lanes::<T>(VECTOR), N => unsafe { run::<T, Product, ITEMS, N>(input, workspace, result) })
@@ -192,7 +192,7 @@ pub unsafe fn reduce_prod<T: Summable, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// As for [`reduce_sum`].
+/// As for [`reduce_sum()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),
@@ -212,7 +212,7 @@ pub unsafe fn reduce_min<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
 ///
 /// # Safety
 ///
-/// As for [`reduce_sum`].
+/// As for [`reduce_sum()`].
 #[kernel(
     types(T = f32, f64, f16, bf16, i32, u32, i64, u64),
     consts(ITEMS = 4; VECTOR = 16),

@@ -54,7 +54,7 @@ pub(crate) fn in_first_row() -> bool {
 /// Whether `ptr` is aligned to a vector of `N` elements.
 #[inline(always)]
 pub(crate) fn aligned<T, const N: usize>(ptr: *const T) -> bool {
-    ptr.addr() % (N * size_of::<T>()) == 0
+    ptr.addr().is_multiple_of(N * size_of::<T>())
 }
 
 /// Reads `N` elements in one access, if they have 1, 2, 4, 8 or 16 bytes.
@@ -127,8 +127,8 @@ impl Split {
     #[inline(always)]
     pub fn edges(self, len: usize, mut visit: impl FnMut(usize)) {
         let count = self.head + (len - self.tail);
-        let mut i = thread::block_idx_x() as usize * thread::block_dim_x() as usize
-            + thread::thread_idx_x() as usize;
+        let mut i =
+            thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
         while i < count {
             visit(if i < self.head { i } else { self.tail + (i - self.head) });
             i += thread::grid_dim_x() as usize * thread::block_dim_x() as usize;

@@ -15,19 +15,19 @@ mod address_space;
 mod kernel;
 mod printf;
 
-/// Makes a function a GPU kernel: see `gpu_std::kernel`, under which name it is used and documented.
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
     kernel::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
-/// Places a static in the shared memory of a block: see `gpu_std::address_space`.
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro_attribute]
 pub fn address_space(space: TokenStream, item: TokenStream) -> TokenStream {
     address_space::expand(space.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
-/// Prints from a kernel: see `gpu_std::printf`.
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro]
 pub fn printf(input: TokenStream) -> TokenStream {
     printf::expand(input.into()).unwrap_or_else(|error| error.into_compile_error()).into()

@@ -150,7 +150,8 @@ pub enum Chunks<const N: usize> {}
 pub struct DisjointMut<'a, T, M = Elements> {
     data: *mut T,
     len: usize,
-    _borrow: PhantomData<(&'a mut [T], fn() -> M)>,
+    _borrow: PhantomData<&'a mut [T]>,
+    _mapping: PhantomData<fn() -> M>,
 }
 
 impl<'a, T, M> DisjointMut<'a, T, M> {
@@ -163,7 +164,7 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     /// memory.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *mut T, len: usize) -> Self {
-        Self { data, len, _borrow: PhantomData }
+        Self { data, len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
     /// Elements in the whole view, over all threads.
@@ -188,7 +189,7 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     /// The same view for a shorter time, to pass to a function and keep.
     #[inline(always)]
     pub fn reborrow(&mut self) -> DisjointMut<'_, T, M> {
-        DisjointMut { data: self.data, len: self.len, _borrow: PhantomData }
+        DisjointMut { data: self.data, len: self.len, _borrow: PhantomData, _mapping: PhantomData }
     }
 
     /// Panics on the host if `index` belongs to another thread.

@@ -71,7 +71,98 @@ pub use disjoint::{Chunks, DisjointMut, Elements};
 pub use element::{KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
-pub use gpu_macros::{address_space, kernel, printf};
+/// Places a static in the shared memory of a block.
+///
+/// The static is written as `MaybeUninit`, and becomes a [`shared::Shared`], whose
+/// [`as_mut_ptr`](shared::Shared::as_mut_ptr) gives the calling block's memory.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use gpu_std::prelude::*;
+///
+/// #[address_space(shared)]
+/// static TILE: MaybeUninit<[f32; 256]> = MaybeUninit::uninit();
+///
+/// #[kernel(launch_bounds(256))]
+/// fn clear() {
+///     let tile: *mut f32 = TILE.as_mut_ptr().cast();
+///     // SAFETY: each thread has its own element.
+///     unsafe { tile.add(thread::linear_in_block() as usize).write(0.0) };
+/// }
+/// ```
+pub use gpu_macros::address_space;
+
+/// Makes a function a kernel, which a host can launch.
+///
+/// # Parameters
+///
+/// | type | what it is | what a launch passes |
+/// | --- | --- | --- |
+/// | `T` | a plain value, see [`KernelValue`] | the value |
+/// | `&[T]` | a slice that all threads read | a buffer, borrowed |
+/// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
+/// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
+/// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
+///
+/// A kernel returns nothing, and is a free function. If it is a safe function, it can be launched from safe
+/// code.
+///
+/// # Options
+///
+/// - `types(T = f32, f64; U = u8)`, `consts(ITEMS = 1, 2, 4)`: what the generic parameters stand for. A kernel is
+///   compiled for each combination; `axpy<f32, 4>` has the symbol `axpy__f32_4`.
+/// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more
+///   threads, and asks for registers to be shared out so that `min_blocks` blocks fit on a multiprocessor.
+/// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less.
+///
+/// # What it makes
+///
+/// The function stays as it is (with `#[inline(always)]` if it has no `#[inline]` of its own), so that other
+/// kernels can call it. Beside it there is, on the host, a type of the same name and generic parameters that
+/// implements [`Kernel`] for each instance, by which a launch names it; and an entry in the `registry`.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[kernel(types(T = f32, f64), consts(ITEMS = 1, 4), launch_bounds(256))]
+/// pub fn scale<T: Float, const ITEMS: usize>(a: T, mut x: DisjointMut<T, Chunks<ITEMS>>) {
+///     if let Some(items) = x.get_mut(thread::unique_index()) {
+///         for item in items {
+///             *item = *item * a;
+///         }
+///     }
+/// }
+///
+/// use gpu_std::Kernel;
+/// assert_eq!(scale::<f64, 4>::spec().symbol, "scale__f64_4");
+/// ```
+pub use gpu_macros::kernel;
+
+/// Prints from a kernel, with a C format that is checked when the kernel is compiled.
+///
+/// | conversion | argument |
+/// | --- | --- |
+/// | `%d` `%i` | any integer or `bool`, as a signed number |
+/// | `%u` `%x` `%X` `%o` | any integer or `bool`, as an unsigned number of its size |
+/// | `%f` `%e` `%g` `%a` | `f32`, `f64`, `f16`, `bf16` |
+/// | `%c` | a `char` or `u8` |
+/// | `%s` | a `&CStr`, such as `c"text"` |
+/// | `%p` | a pointer or reference |
+/// | `%%` | none: a percent sign |
+///
+/// Flags, width and precision are as in C, except `*`. Lengths such as `l` are not needed. On a GPU the text
+/// appears when the host waits for the stream; a full buffer loses the oldest text.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[kernel]
+/// fn greet(x: &[f32]) {
+///     let i = thread::index_1d();
+///     printf!("thread %u has %.3f\n", i, x[i as usize]);
+/// }
+/// ```
+pub use gpu_macros::printf;
 pub use gpu_spec::{
     ConstArgument, Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel, TypeArgument, param,
 };
@@ -86,8 +177,9 @@ pub use vector::Vector;
 pub fn arch() -> u32 {
     #[cfg(target_arch = "nvptx64")]
     {
-        // SAFETY: the name is a constant string with a NUL, as the pass that answers the call needs.
-        unsafe { nvvm::__nvvm_reflect(c"__CUDA_ARCH".as_ptr().cast()) as u32 / 10 }
+        // SAFETY: the name is a constant string with a NUL. Casts alone lead to it, since the pass that answers
+        // the call runs before any function is inlined.
+        unsafe { nvvm::__nvvm_reflect(b"__CUDA_ARCH\0" as *const [u8; 12] as *const u8) as u32 / 10 }
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {

@@ -298,7 +298,7 @@ macro_rules! narrow_floats {
             }
             #[inline(always)]
             fn from_u64(value: u64) -> Self {
-                $t::from_f64(exact_in_f64(value) as f64)
+                $t::from_f32(round_to_odd(exact_in_f64(value) as f64))
             }
             #[inline(always)]
             fn from_f32(value: f32) -> Self {
@@ -306,7 +306,7 @@ macro_rules! narrow_floats {
             }
             #[inline(always)]
             fn from_f64(value: f64) -> Self {
-                $t::from_f64(value)
+                $t::from_f32(round_to_odd(value))
             }
         }
     )* };
@@ -319,4 +319,18 @@ narrow_floats! { f16; bf16; }
 fn exact_in_f64(value: u64) -> u64 {
     const SPARE: u64 = (1 << 12) - 1;
     if value >> 53 == 0 { value } else { value & !SPARE | ((value & SPARE != 0) as u64) << 12 }
+}
+
+/// The `f32` next to `value` that is odd in its last bit, unless `value` is an `f32` itself. It rounds to the same
+/// 16-bit float as `value`: it is on the same side of every tie. (`half`'s own conversion from `f64` ignores the
+/// lower half of the mantissa.)
+#[inline(always)]
+fn round_to_odd(value: f64) -> f32 {
+    let near = value as f32;
+    let back = near as f64;
+    if back == value || value.is_nan() {
+        return near;
+    }
+    let toward_zero = if back.abs() > value.abs() { near.to_bits() - 1 } else { near.to_bits() };
+    f32::from_bits(toward_zero | 1)
 }

@@ -24,7 +24,6 @@ unsafe impl<T> Sync for Shared<T> {}
 impl<T> Shared<T> {
     /// For a static that the macros have placed in shared memory; anywhere else it is plain memory.
     #[doc(hidden)]
-    #[expect(clippy::new_without_default, reason = "only statics are made of it")]
     pub const fn new() -> Self {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()) }
     }

@@ -171,7 +171,7 @@ impl<T: Copy, const N: usize> Vector<T, N> {
 #[inline(always)]
 #[track_caller]
 fn check<T>(ptr: *const T, align: usize) {
-    assert!(ptr.addr() % align == 0, "a vector access of {align} bytes at a misaligned address");
+    assert!(ptr.addr().is_multiple_of(align), "a vector access of {align} bytes at a misaligned address");
 }
 
 impl<T, const N: usize> Index<usize> for Vector<T, N> {

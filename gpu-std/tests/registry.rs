@@ -4,6 +4,10 @@ use gpu_std::prelude::*;
 use gpu_std::{Kernel, ParamKind, SafeKernel};
 
 /// Every kind of parameter and option.
+///
+/// # Safety
+///
+/// It does nothing.
 #[kernel(types(T = f32, f16; U = i64), consts(N = 2, 8; NEGATIVE = -3; FLAG = true, false), launch_bounds(256, 2), arch = 90)]
 pub unsafe fn everything<T: Scalar, U, const N: usize, const NEGATIVE: i32, const FLAG: bool>(
     value: T::Accumulator,

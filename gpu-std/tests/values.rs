@@ -92,10 +92,37 @@ fn casts_are_rusts_own() {
         assert_eq!(small.cast::<u8>(), small as u8);
         assert_eq!(small.cast::<f64>().to_bits(), (small as f64).to_bits());
         assert_eq!(float.cast::<f32>().to_bits(), (float as f32).to_bits());
-        assert_eq!(float.cast::<bf16>().to_bits(), bf16::from_f64(float).to_bits());
         assert_eq!(bf16::from_bits(bits as u16).cast::<i32>(), bf16::from_bits(bits as u16).to_f32() as i32);
     }
     assert_eq!((f32::NAN.cast::<i32>(), f64::INFINITY.cast::<u8>(), (-1.5_f32).cast::<u32>()), (0, 255, 0));
+}
+
+#[test]
+fn doubles_round_once_to_sixteen_bits() {
+    fn check<T: Scalar>(infinity: u16) {
+        for bits in randoms(500) {
+            let low = bits as u16 % infinity;
+            let [a, b] = [low, low + 1].map(bytemuck::cast::<u16, T>);
+            if low + 1 == infinity {
+                continue;
+            }
+            let even = if low.is_multiple_of(2) { a } else { b };
+            let middle = (a.cast::<f64>() + b.cast::<f64>()) / 2.0;
+            assert_eq!(middle.cast::<T>(), even, "{middle:e}");
+            assert_eq!(middle.next_up().cast::<T>(), b, "{middle:e}");
+            assert_eq!(middle.next_down().cast::<T>(), a, "{middle:e}");
+            let negative = |x: T| (-x.cast::<f64>()).cast::<T>();
+            assert_eq!((-middle.next_up()).cast::<T>(), negative(b));
+        }
+        for special in [f64::INFINITY, f64::MAX, f64::NEG_INFINITY, f64::NAN, 5e-324, -0.0] {
+            let found = special.cast::<T>().cast::<f64>();
+            let expected = if special.abs() == f64::MAX { f64::INFINITY } else { special };
+            let expected = if special == 5e-324 { 0.0 } else { expected };
+            assert!(found.to_bits() == expected.to_bits() || found.is_nan() && special.is_nan(), "{special}");
+        }
+    }
+    check::<f16>(f16::INFINITY.to_bits());
+    check::<bf16>(bf16::INFINITY.to_bits());
 }
 
 /// The 16-bit float nearest to an integer, found by comparing with all of them.
@@ -105,7 +132,7 @@ fn nearest<T: Scalar>(value: i128, all: &[(T, f64)]) -> T {
     let mut ties = all.iter().filter(|&&(_, x)| distance(x) == best);
     let first = ties.next().expect("the best is among them");
     match ties.next() {
-        Some(second) if bytemuck::cast::<T, u16>(second.0) % 2 == 0 => second.0,
+        Some(second) if bytemuck::cast::<T, u16>(second.0).is_multiple_of(2) => second.0,
         _ => first.0,
     }
 }

@@ -50,7 +50,7 @@ fn source(operation: usize, lane: u32, operand: u32, width: u32) -> u32 {
 
 fn check_shuffles<K: Kernel, T: Scalar + WarpValue>() {
     for _ in 0..30 {
-        let mask = if random() % 2 == 0 { u32::MAX } else { random() as u32 | 1 };
+        let mask = if random().is_multiple_of(2) { u32::MAX } else { random() as u32 | 1 };
         let (operand, width) = (random() as u32 % 32, 1 << (random() % 6));
         let input: Vec<T> = randoms(32).into_iter().map(<T as WarpValue>::from_bits).collect();
         let mut out = vec![[T::ZERO; 8]; 32];
@@ -114,7 +114,7 @@ fn votes_and_matches() {
         // Few different values, some of which differ in the high half only.
         let kinds = 1 + random() % 3;
         let values: Vec<u64> =
-            randoms(32).into_iter().map(|r| r % kinds + ((r >> 32) % kinds << 40)).collect();
+            randoms(32).into_iter().map(|r| r % kinds + (((r >> 32) % kinds) << 40)).collect();
         let mut out = vec![[0; 8]; 32];
         let args = Args::new().value(mask).value(predicates).slice(&values).view(&mut out);
         launch::<votes>([1, 1, 1], [32, 1, 1], &args);

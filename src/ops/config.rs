@@ -136,11 +136,7 @@ pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Re
         dtype: dtype.to_owned(),
         items: config.items,
         vector: config.vector,
-        available: all
-            .into_iter()
-            .flatten()
-            .map(|(&(items, vector), _)| (items, vector))
-            .collect(),
+        available: all.into_iter().flatten().map(|(&(items, vector), _)| (items, vector)).collect(),
     })
 }
 
@@ -209,7 +205,13 @@ pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Dev
 /// The most items that an instance has up to `preferred`, or the least there are; all types of a kernel have the
 /// same.
 fn nearest_items(kernel: &str, preferred: u32) -> u32 {
-    let dtype = if matches!(kernel, "copy" | "fill") { "u32" } else if kernel == "cast" { "f32,f64" } else { "f32" };
+    let dtype = if matches!(kernel, "copy" | "fill") {
+        "u32"
+    } else if kernel == "cast" {
+        "f32,f64"
+    } else {
+        "f32"
+    };
     let all = || instances(kernel, dtype).into_iter().flatten().map(|(&(items, _), _)| items);
     all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
 }

@@ -4,11 +4,8 @@
 //! needs no code of its own.
 
 use std::borrow::Cow;
-use std::cell::Cell;
-use std::marker::PhantomData;
 
-use gpu_spec::{Kernel, KernelSpec};
-use warpsmith_runtime::{Arguments, Launch, Module, Stream};
+use warpsmith_runtime::{Arguments, Function, Launch, Stream};
 
 use super::config::{self, Config};
 use super::number::Number;
@@ -40,7 +37,12 @@ pub(super) struct Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// Of a kernel with one element type.
-    pub fn new<T: Number>(stream: &'a Stream, kernel: &'static str, n: usize, config: Option<Config>) -> Self {
+    pub fn new<T: Number>(
+        stream: &'a Stream,
+        kernel: &'static str,
+        n: usize,
+        config: Option<Config>,
+    ) -> Self {
         Self { stream, kernel, dtype: Cow::Borrowed(T::NAME), element_bytes: size_of::<T>(), n, config }
     }
 
@@ -59,12 +61,13 @@ impl<'a> Operation<'a> {
     /// Finds the instance and the number of blocks.
     pub fn plan(&self) -> Result<Plan<'a>> {
         let device = self.stream.device();
-        let config =
-            self.config.unwrap_or_else(|| config::default_config(self.kernel, self.element_bytes, self.n, device));
+        let config = self
+            .config
+            .unwrap_or_else(|| config::default_config(self.kernel, self.element_bytes, self.n, device));
         let spec = config::instance(self.kernel, &self.dtype, &config)?;
-        let module = device.load(&IMAGE)?;
+        let function = device.load(&IMAGE)?.function(spec)?;
         let resident = || {
-            let of_one = module.function(spec)?.occupancy(config.block, 0)?;
+            let of_one = function.occupancy(config.block, 0)?;
             Ok(of_one.max(1).saturating_mul(device.properties().multiprocessors))
         };
         let blocks = config::blocks(
@@ -75,14 +78,14 @@ impl<'a> Operation<'a> {
             device.properties(),
             resident,
         )?;
-        Ok(Plan { stream: self.stream, module, spec, blocks, block: config.block })
+        Ok(Plan { stream: self.stream, function, blocks, block: config.block })
     }
 
     /// Enqueues the launch; nothing when there are no elements.
     ///
     /// # Safety
     /// As for [`Plan::launch`].
-    pub unsafe fn launch<P: 'static, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
+    pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
         if self.n == 0 {
             return Ok(());
         }
@@ -94,8 +97,7 @@ impl<'a> Operation<'a> {
 /// An operation with its instance and its grid.
 pub(super) struct Plan<'a> {
     stream: &'a Stream,
-    module: Module,
-    spec: &'static KernelSpec,
+    function: Function,
     blocks: u32,
     block: u32,
 }
@@ -111,29 +113,10 @@ impl Plan<'_> {
     /// # Safety
     /// `P` are the kernel's parameters; if the kernel is unsafe, its conditions hold for a one-dimensional launch
     /// of [`Self::blocks`] blocks with these arguments.
-    pub unsafe fn launch<P: 'static, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
-        CHOSEN.set(Some(self.spec));
-        let kernel = self.module.kernel::<Chosen<P>>()?;
+    pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
+        let launch = Launch::grid_block(self.blocks, self.block);
         // SAFETY: passed on from the caller.
-        unsafe { kernel.launch_unsafe(self.stream, Launch::grid_block(self.blocks, self.block), arguments)? };
+        unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
         Ok(())
-    }
-}
-
-thread_local! {
-    /// The instance that [`Chosen`] stands for while a launch looks it up.
-    static CHOSEN: Cell<Option<&'static KernelSpec>> = const { Cell::new(None) };
-}
-
-/// An instance chosen when the program runs, with parameters known when it is compiled: what lets a typed launch,
-/// which keeps track of its buffers, be used for it.
-struct Chosen<P>(PhantomData<P>);
-
-// SAFETY: only `Plan::launch` uses it, whose caller promises that `P` are the parameters of the instance.
-unsafe impl<P: 'static> Kernel for Chosen<P> {
-    type Params = P;
-
-    fn spec() -> &'static KernelSpec {
-        CHOSEN.get().expect("`Plan::launch` sets it before it looks the kernel up")
     }
 }

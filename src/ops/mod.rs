@@ -45,11 +45,12 @@ mod workspace;
 pub use config::{Config, GridRule, Variant, default_config, variants};
 pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
 pub use elementwise::{
-    add, add_with, axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, mul, mul_with, relu, relu_with,
-    sigmoid, sigmoid_with,
+    add, add_with, axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, mul, mul_with, relu,
+    relu_with, sigmoid, sigmoid_with,
 };
 pub use number::{Number, Real};
 pub use reduce::{
-    argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with, max, max_into, max_into_with,
-    mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into, sum_into_with,
+    argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with, max, max_into,
+    max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
+    sum_into_with,
 };

@@ -10,7 +10,7 @@ mod sealed {
 }
 
 /// A type that every operation takes: f32, f64, f16, bf16, i32, u32, i64, u64.
-pub trait Number: Summable<Sum = Self::DeviceSum> + DeviceCopy + sealed::Sealed {
+pub trait Number: Summable<Wide = Self::DeviceSum> + DeviceCopy + sealed::Sealed {
     /// What [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod) return: the type itself for floats, i64 and
     /// u64 for integers.
     type Sum: DeviceCopy;
@@ -20,7 +20,7 @@ pub trait Number: Summable<Sum = Self::DeviceSum> + DeviceCopy + sealed::Sealed 
     type DeviceExtreme: DeviceCopy + Scalar;
 
     /// Rounds a sum to what is returned.
-    fn sum_from_device(sum: Self::DeviceSum) -> <Self as Number>::Sum;
+    fn sum_from_device(sum: Self::DeviceSum) -> Self::Sum;
     /// Narrows a minimum or maximum, which loses nothing.
     fn extreme_from_device(extreme: Self::DeviceExtreme) -> Self;
 }

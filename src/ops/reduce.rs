@@ -75,7 +75,7 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 /// assert_eq!(ops::sum(&stream, &x)?, 3 + i64::from(i32::MAX));
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
-pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<<T as Number>::Sum> {
+pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     to_host(stream, "reduce_sum", x.into(), T::DeviceSum::ZERO).map(T::sum_from_device)
 }
 
@@ -83,7 +83,7 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 ///
 /// # Errors
 /// Whatever the runtime reports.
-pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<<T as Number>::Sum> {
+pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
 }
 

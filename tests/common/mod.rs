@@ -28,8 +28,7 @@ pub fn stream() -> Stream {
 }
 
 /// Lengths at which tiles, warps and vectors begin and end.
-pub const LENGTHS: [usize; 16] =
-    [0, 1, 2, 3, 7, 31, 32, 33, 127, 128, 129, 1023, 1025, 4095, 4097, 100_003];
+pub const LENGTHS: [usize; 16] = [0, 1, 2, 3, 7, 31, 32, 33, 127, 128, 129, 1023, 1025, 4095, 4097, 100_003];
 
 /// Distances of a slice from an aligned address, in elements.
 pub const OFFSETS: [usize; 4] = [0, 1, 3, 8];
@@ -119,9 +118,20 @@ macro_rules! float_element {
 float_element!(
     f32, f32::EPSILON as f64, |v: f64| v as f32, f64::from;
     f64, f64::EPSILON, |v: f64| v, |v: f64| v;
-    f16, f16::EPSILON.to_f64_const(), f16::from_f64, f16::to_f64;
-    bf16, bf16::EPSILON.to_f64_const(), bf16::from_f64, bf16::to_f64
+    f16, f16::EPSILON.to_f64_const(), |v: f64| f16::from_f32(round_to_odd(v)), f16::to_f64;
+    bf16, bf16::EPSILON.to_f64_const(), |v: f64| bf16::from_f32(round_to_odd(v)), bf16::to_f64
 );
+
+/// The f32 from which a 16-bit float rounds as it would from `value` itself: inexact values get an odd last bit,
+/// so that no tie appears that was none. (`half`'s own `from_f64` ignores the lowest 32 bits.)
+fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || !nearest.is_finite() {
+        return nearest;
+    }
+    let beyond = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(beyond)) | 1)
+}
 
 macro_rules! integer_element {
     ($($t:ty),*) => { $(
@@ -197,5 +207,8 @@ pub fn assert_close<T: Element>(found: T, expected: f64, tolerance: f64, absolut
     let both_nan = value.is_nan() && expected.is_nan();
     let error = (value - expected).abs();
     let close = error <= T::EPSILON * tolerance * expected.abs() + absolute;
-    assert!(exact || both_nan || value == rounded.to_f64() || close, "{what:?}: got {value:e}, expected {expected:e}");
+    assert!(
+        exact || both_nan || value == rounded.to_f64() || close,
+        "{what:?}: got {value:e}, expected {expected:e}"
+    );
 }

@@ -9,6 +9,7 @@
 use bytemuck::Pod;
 use half::{bf16, f16};
 use rayon::prelude::*;
+use warpsmith::gpu_std::scalar::Scalar;
 
 /// Elements that one task makes or checks at a time.
 pub const CHUNK: usize = 1 << 16;
@@ -69,7 +70,8 @@ macro_rules! half_element {
             const EPSILON: f64 = <$t>::EPSILON.to_f64_const();
             const SIGNED: bool = true;
             fn from_f64(value: f64) -> Self {
-                <$t>::from_f64(value)
+                // `half`'s own conversion from f64 drops the low bits before it rounds.
+                Scalar::cast(value)
             }
             fn to_f64(self) -> f64 {
                 self.to_f64()

@@ -215,6 +215,25 @@ mod tests {
     }
 
     #[test]
+    fn the_covering_copy_is_not_in_the_times() {
+        let stream = Stream::new(&Device::open("cpu").unwrap()).unwrap();
+        let bytes = 64 << 20;
+        let from = DeviceBuffer::from_host(&stream, &vec![7u8; bytes]).unwrap();
+        let to = DeviceBuffer::zeros(&stream, bytes).unwrap();
+        let mut stopwatch = Stopwatch { stream: stream.clone(), cover: Some((from, to)) };
+        let mut case = Recorder { stream, launches: Vec::new(), takes: Duration::ZERO };
+        let with_cover = elapsed(stopwatch.sample(&mut case, CONFIG, 2, 5).unwrap()).unwrap();
+        stopwatch.sample(&mut case, CONFIG, 1, 0).unwrap();
+        let before = case.stream.record().unwrap();
+        let (from, to) = stopwatch.cover.as_mut().unwrap();
+        to.copy_from(&*from).unwrap();
+        let copying = elapsed((before, case.stream.record().unwrap())).unwrap();
+        assert!(with_cover < copying / 2.0, "{with_cover} us, the copy alone {copying} us");
+        assert_eq!(case.launches, [2, 0, 0]);
+        assert_eq!(stopwatch.cover.unwrap().1.to_host().unwrap(), vec![7u8; bytes]);
+    }
+
+    #[test]
     fn short_launches_share_a_sample() {
         let effort = Effort { least: 3, most: 5, budget_us: 1e9, precision: 0.0 };
         let (timing, launches) = time(Duration::ZERO, effort);

@@ -150,7 +150,7 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> std::io:
 
 /// Where results go when nobody says: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current
 /// folder), else `warpsmith/` in the user's cache folder (`$XDG_CACHE_HOME`, else `$HOME/.cache`), else in the
-/// folder for temporary files. The file is named for the command and the time, in seconds since 1970.
+/// folder for temporary files. The file is named for the command, the time in seconds since 1970 and the process.
 pub fn default_path(command: &str) -> PathBuf {
     let cache = || {
         let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -162,7 +162,7 @@ pub fn default_path(command: &str) -> PathBuf {
         cache().unwrap_or_else(std::env::temp_dir)
     };
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    folder.join("warpsmith").join(format!("{command}-{seconds}.json"))
+    folder.join("warpsmith").join(format!("{command}-{seconds}-{}.json", std::process::id()))
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ use crate::prepare::prepare;
 use crate::report::{DeviceInfo, Record};
 use crate::verify::Check;
 
+/// Most copies of a small case's buffers.
+const MOST_COPIES: u64 = 4096;
+
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -75,6 +78,8 @@ impl Plan {
     pub fn new(device: &Device, request: &Request) -> Result<Plan> {
         let free = device.memory_info()?.free;
         let free = free - Stopwatch::cover_bytes(device, free);
+        // One part in sixteen stays free for alignment, code and everyone else.
+        let free = free - free / 16;
         let max_block = device.properties().max_threads_per_block;
         let mut cases: Vec<PlannedCase> = Vec::new();
         for name in &request.kernels {
@@ -87,7 +92,21 @@ impl Plan {
                     if cases.iter().any(|c| (c.kernel, c.dtype, c.n) == (kernel, dtype, n)) {
                         continue;
                     }
-                    let copies = copies(device, kernel, dtype, n, free)?;
+                    let footprint = kernel.footprint(dtype, n);
+                    // What outputs are set to before a check.
+                    let spare = n.saturating_mul(element_bytes(dtype)).saturating_mul(kernel.writes);
+                    let l2 = device.properties().l2_cache;
+                    let copies =
+                        copies(device.is_emulated(), l2, footprint, spare, free).ok_or_else(|| {
+                            let needed = footprint.saturating_add(spare);
+                            Error::TooLarge {
+                                kernel: name.clone(),
+                                dtype: dtype.to_string(),
+                                n,
+                                needed,
+                                free,
+                            }
+                        })?;
                     let default =
                         ops::default_config(kernel.name, element_bytes(dtype) as usize, n as usize, device);
                     let mut configs = vec![default];
@@ -163,23 +182,14 @@ impl Plan {
     }
 }
 
-/// How many copies of the buffers to go round over: on a GPU at least two, and enough for three times the L2
-/// cache as far as memory lasts; one on an emulated device.
-fn copies(device: &Device, kernel: &Kernel, dtype: &str, n: u64, free: u64) -> Result<usize> {
-    let one = kernel.footprint(dtype, n);
-    // What outputs are set to before a check.
-    let spare = n.saturating_mul(element_bytes(dtype)).saturating_mul(kernel.writes);
-    let wanted =
-        if device.is_emulated() { 1 } else { (device.properties().l2_cache * 3).div_ceil(one.max(1)).max(2) };
-    let needed = one.saturating_add(spare);
-    // One part in sixteen stays free for alignment, code and everyone else.
-    let usable = free - free / 16;
-    if needed > usable {
-        let (kernel, dtype) = (kernel.name.to_string(), dtype.to_string());
-        return Err(Error::TooLarge { kernel, dtype, n, needed, free: usable });
-    }
-    let affordable = (usable - spare) / one.max(1);
-    Ok(wanted.min(affordable).clamp(1, 4096) as usize)
+/// How many copies of `footprint` bytes to go round over, when `spare` more bytes are needed once and `free`
+/// are free: at least two and enough for three times the cache `l2` as far as memory lasts, one on an emulated
+/// device. `None` when not even one fits.
+fn copies(emulated: bool, l2: u64, footprint: u64, spare: u64, free: u64) -> Option<usize> {
+    let footprint = footprint.max(1);
+    let affordable = free.checked_sub(spare)? / footprint;
+    let wanted = if emulated { 1 } else { (l2 * 3).div_ceil(footprint).clamp(2, MOST_COPIES) };
+    Some(wanted.min(affordable) as usize).filter(|&copies| copies > 0)
 }
 
 /// The data sheet's memory bandwidth in GB/s; none on an emulated device or where it is unknown.
@@ -235,6 +245,18 @@ mod tests {
             assert_eq!(unique.len(), case.configs.len());
         }
         assert_eq!(plan.len(), plan.cases.iter().map(|c| c.configs.len()).sum::<usize>());
+    }
+
+    #[test]
+    fn copies_exceed_the_cache_as_far_as_memory_lasts() {
+        let l2 = 50 << 20;
+        assert_eq!(copies(true, l2, 1 << 20, 0, 1 << 30), Some(1));
+        assert_eq!(copies(false, l2, 1 << 20, 0, 1 << 40), Some(150));
+        assert_eq!(copies(false, l2, 1 << 30, 0, 1 << 40), Some(2));
+        assert_eq!(copies(false, l2, 1 << 30, 1 << 29, 3 << 29), Some(1));
+        assert_eq!(copies(false, l2, 1 << 30, 1 << 29, (3 << 29) - 1), None);
+        assert_eq!(copies(false, l2, 4, 4, 1 << 40), Some(4096));
+        assert_eq!(copies(true, l2, u64::MAX, u64::MAX, 1 << 40), None);
     }
 
     /// A device of its own, with 1 MiB of memory, and its driver.

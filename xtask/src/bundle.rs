@@ -1,5 +1,5 @@
 //! `target/bundle/`: the tests, the benches, the examples and the `warpsmith` command as stripped programs, with
-//! scripts to run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
+//! scripts that unpack and run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
 //! Rust. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
 
 use std::fs;
@@ -18,8 +18,10 @@ const LIMIT: u64 = 60 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
 const LEFT_OUT: [&str; 3] = ["xtask", "warpsmith-builder", "gpu-macros"];
-/// Tests with this prefix compare with sources, which a GPU machine does not have.
-const NEEDS_SOURCES: &str = "ui_";
+/// Whether a test needs sources or a compiler, which a GPU machine does not have: `ui`, `ui_…`.
+fn needs_sources(test: &str) -> bool {
+    test == "ui" || test.starts_with("ui_")
+}
 
 /// Builds everything in release and packs it.
 pub fn bundle(root: &Path) -> Result<()> {
@@ -65,7 +67,7 @@ fn program(message: &Value) -> Option<Program> {
         ("bin", false) if package == "own-kernels" => "examples/own-kernels".to_owned(),
         ("bin", false) if target == "warpsmith" => "warpsmith".to_owned(),
         ("bin", false) => return None,
-        (_, true) if target.starts_with(NEEDS_SOURCES) => return None,
+        ("test", true) if needs_sources(target) => return None,
         ("test", true) => format!("tests/{package}.{target}"),
         (_, true) => format!("tests/{package}.unit"),
         _ => return None,
@@ -100,7 +102,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         }
         let packed = folder.join(place);
         run(Command::new("strip").arg("-o").args([&packed, built]))?;
-        let size = fs::metadata(&packed).map_err(Error::file(&packed))?.len();
+        let size = if place.contains('/') { compress(&packed)? } else { size(&packed)? };
         println!("    {:>9}  {place}", mebibytes(size));
         total += size;
     }
@@ -120,6 +122,17 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         return Err(Error::Unexpected(format!("the bundle may take at most {}", mebibytes(LIMIT))));
     }
     Ok(())
+}
+
+/// Compresses a program in place, which takes the image that each carries to a fraction; the scripts unpack it
+/// before they run it.
+fn compress(program: &Path) -> Result<u64> {
+    run(Command::new("gzip").args(["-9", "--force"]).arg(program))?;
+    size(&program.with_added_extension("gz"))
+}
+
+fn size(file: &Path) -> Result<u64> {
+    Ok(fs::metadata(file).map_err(Error::file(file))?.len())
 }
 
 /// Whether a test program has any test.
@@ -172,6 +185,7 @@ mod tests {
     #[test]
     fn what_needs_sources_or_is_no_test_stays_at_home() {
         let facade = "path+file:///src#warpsmith@0.1.0";
+        assert_eq!(program(&message(facade, "test", "ui", true)), None);
         assert_eq!(program(&message(facade, "test", "ui_launch", true)), None);
         assert_eq!(program(&message(facade, "custom-build", "build-script-build", false)), None);
         let mut library = message(facade, "lib", "warpsmith", false);

@@ -26,15 +26,26 @@ const LEAST_VERSION: (u32, u32) = (1, 96);
 pub fn setup(root: &Path) -> Result<()> {
     step("setup", || {
         let target = target_dir(root);
+        mark(&target)?;
         let toolchain_installed = device_toolchain()?;
         let tools_installed = cuda_tools::ensure(&target)?;
         if toolchain_installed || tools_installed {
             // A build that found no toolchain looks again when this file is newer.
             let stamp = setup_stamp(&target);
-            fs::create_dir_all(&target).and_then(|()| fs::write(&stamp, "")).map_err(Error::file(&stamp))?;
+            fs::write(&stamp, "").map_err(Error::file(&stamp))?;
         }
         Ok(())
     })
+}
+
+/// Marks the target folder, by which the builder knows it. Cargo does so only when it makes the folder itself.
+fn mark(target: &Path) -> Result<()> {
+    let tag = target.join("CACHEDIR.TAG");
+    if tag.exists() {
+        return Ok(());
+    }
+    let text = "Signature: 8a477f597d28d172789f06886806bc55\n# What is in this folder can be built again.\n";
+    fs::create_dir_all(target).and_then(|()| fs::write(&tag, text)).map_err(Error::file(&tag))
 }
 
 /// Finds or installs the device toolchain; true when it was installed now.

@@ -133,7 +133,9 @@ fn mapping_name(index: usize) -> Ident {
 /// `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
 fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     let arguments = instance.0.iter().map(Argument::tokens);
-    quote_spanned!(param.element.span()=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
+    let at = param.element.span();
+    let name = Ident::new(&name.to_string(), at);
+    quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
 /// What the parameter types must be, asked once for each, where the type is written.

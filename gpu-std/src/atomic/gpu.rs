@@ -1,10 +1,11 @@
 //! Atomic operations on the GPU: PTX's instructions with their ordering and scope.
 //!
 //! They are written as assembly because LLVM, asked through `core::sync::atomic`, forgets the ordering and
-//! knows no scope.
+//! knows no scope: it writes relaxed operations of device scope. Where those are enough it is asked, since it
+//! finds out which memory they go to (`atom.shared`, `atom.global`), which is faster than a generic address.
 
 use core::arch::asm;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use super::scope::{Level, Scope};
 use crate::scalar::Scalar;
@@ -136,6 +137,24 @@ macro_rules! atoms {
     )* };
 }
 
+/// Functions `name(p, value, order)` of integers, which are LLVM's when relaxed.
+macro_rules! integer_atoms {
+    ($atomic:ident, $class:ident: $($name:ident = $method:ident $op:literal),*) => { $(
+        #[inline(always)]
+        unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
+            if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block | Level::Device)) {
+                // SAFETY: the caller's promise; a wider scope than asked for does no harm.
+                return unsafe { $atomic::from_ptr(p) }.$method(value, Ordering::Relaxed);
+            }
+            fence_if_sequential::<S>(order);
+            let old: Self;
+            // SAFETY: the caller's promise.
+            unsafe { with_order!(order, emit_atom!($class, $op, p, value, old)) };
+            old
+        }
+    )* };
+}
+
 /// Functions that every type has in the same form.
 macro_rules! common {
     ($class:ident, $bits_ty:literal, $exch:literal, $cas:literal, $bits:ty, $to:expr, $from:expr) => {
@@ -196,22 +215,22 @@ fn stronger(success: Ordering, failure: Ordering) -> Ordering {
 }
 
 macro_rules! integers {
-    ($($t:ty: $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
+    ($($t:ty: $atomic:ident $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
         $add:literal $min:literal $max:literal;)*) => { $(
         impl Raw for $t {
             common!($class, $b, $exch, $cas, $t, |value| value, |bits| bits);
-            atoms!($class: add = $add, min = $min, max = $max);
+            integer_atoms!($atomic, $class: add = fetch_add $add, min = fetch_min $min, max = fetch_max $max);
         }
         impl RawInteger for $t {
-            atoms!($class: and = $and, or = $or, xor = $xor);
+            integer_atoms!($atomic, $class: and = fetch_and $and, or = fetch_or $or, xor = fetch_xor $xor);
         }
     )* };
 }
 integers! {
-    i32: reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.s32" "min.s32" "max.s32";
-    u32: reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.u32" "min.u32" "max.u32";
-    i64: reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.s64" "max.s64";
-    u64: reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.u64" "max.u64";
+    i32: AtomicI32 reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.s32" "min.s32" "max.s32";
+    u32: AtomicU32 reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.u32" "min.u32" "max.u32";
+    i64: AtomicI64 reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.s64" "max.s64";
+    u64: AtomicU64 reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.u64" "max.u64";
 }
 
 macro_rules! floats {

@@ -155,7 +155,9 @@ trait Updated: Copy {
     fn update(cell: &Self::Cell, order: Ordering, f: impl FnMut(Self) -> Self) -> Self;
 }
 
+/// The host's fences know one scope.
 #[inline(always)]
+#[expect(clippy::extra_unused_type_parameters, reason = "the GPU's fence has the same form")]
 pub fn fence<S: Scope>(order: Ordering) {
     core::sync::atomic::fence(order);
 }

@@ -2,7 +2,7 @@
 //!
 //! On the GPU they are CUDA's own (libdevice), within 1 to 2 units in the last place; on the emulated device
 //! the standard library's and `libm`'s. The two may differ in the last bits. For 16-bit floats, compute in
-//! [`Scalar::Accumulator`](crate::scalar::Scalar::Accumulator).
+//! [`Scalar::Accumulator`].
 //!
 //! ```
 //! use gpu_std::math::{self, Math};

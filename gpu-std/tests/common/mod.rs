@@ -42,7 +42,7 @@ pub fn launch_shared<K: Kernel>(
     shared_bytes: u32,
     args: &Args,
 ) -> Result<(), Fault> {
-    let order = if random() % 2 == 0 { Order::Sequential } else { Order::Seeded(random()) };
+    let order = if random().is_multiple_of(2) { Order::Sequential } else { Order::Seeded(random()) };
     let launch = Launch { kernel: K::spec(), grid, block, shared_bytes, args: &args.1, order };
     // SAFETY: the tests pass what the kernel's parameters say.
     unsafe { warpsmith_emulator::run(&launch) }

@@ -145,10 +145,16 @@ impl Function {
         if self.device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
     }
 
+    /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers): for an
+    /// instance that was chosen while the program runs. Buffers among the arguments are kept until it is done,
+    /// and other uses of them are ordered.
+    ///
+    /// # Errors
+    /// As [`TypedKernel::launch`].
+    ///
     /// # Safety
-    /// The arguments are of the kernel's types, in order; with them and this configuration it does nothing
-    /// undefined.
-    unsafe fn launch_typed<P, A: Arguments<P>>(
+    /// `P` are the kernel's parameters, in order; with these arguments and this shape it does nothing undefined.
+    pub unsafe fn launch_as<P, A: Arguments<P>>(
         &self,
         stream: &Stream,
         launch: Launch,
@@ -206,7 +212,7 @@ impl<K: Kernel> TypedKernel<K> {
         args: A,
     ) -> Result<()> {
         // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is passed on from the caller.
-        unsafe { self.function.launch_typed(stream, launch, &args) }
+        unsafe { self.function.launch_as(stream, launch, &args) }
     }
 }
 
@@ -219,7 +225,7 @@ impl<K: SafeKernel> TypedKernel<K> {
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()> {
         // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
         // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
-        unsafe { self.function.launch_typed(stream, launch, &args) }
+        unsafe { self.function.launch_as(stream, launch, &args) }
     }
 }
 
