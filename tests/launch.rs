@@ -4,10 +4,11 @@ mod common;
 
 use common::{Random, device, stream};
 use glam::Vec3;
-use warpsmith::IMAGE;
 use warpsmith::kernels::diagnostic::diagnose_glam;
 use warpsmith::kernels::elementwise::axpy;
+use warpsmith::module::Binary;
 use warpsmith::prelude::*;
+use warpsmith::{GpuImage, IMAGE};
 
 #[test]
 fn a_safe_kernel_is_right_in_any_shape() {
@@ -62,4 +63,33 @@ fn work_on_two_streams_is_ordered_through_its_buffers() {
         warpsmith::ops::axpy(stream, 1.0, &ones, &mut sum).unwrap();
     }
     assert!(sum.to_host().unwrap().into_iter().all(|value| value == 50.0));
+}
+
+#[test]
+fn every_form_of_the_code_gives_the_same_result() {
+    let device = device();
+    let stream = stream();
+    let (major, minor) = device.properties().capability;
+    let runs_here = |binary: &Binary| match binary.is_cubin || binary.is_arch_specific {
+        true => binary.arch == 10 * major + minor,
+        false => binary.arch <= 10 * major + minor,
+    };
+    let mut random = Random::new();
+    let values: Vec<f32> = random.values(10_007, 10.0);
+    let x = DeviceBuffer::from_host(&stream, &values).unwrap();
+    let expected: Vec<f32> = values.iter().map(|value| 3.0 * value).collect();
+    // The emulated device takes none of them, and runs the kernels all the same.
+    for binary in IMAGE.binaries().filter(|binary| device.is_emulated() || runs_here(binary)) {
+        let kind = if binary.is_cubin { "cubin" } else { "ptx" };
+        let form = Box::leak(Box::new([(binary.arch, kind, binary.is_arch_specific, binary.code)]));
+        let image = Box::leak(Box::new(GpuImage::new(("gpu-kernels", form, &[], ""))));
+        let module = device.load(image).unwrap();
+        if !device.is_emulated() {
+            assert_eq!(module.binary(), Some(binary));
+        }
+        let mut y = DeviceBuffer::zeros(&stream, values.len()).unwrap();
+        let kernel = module.kernel::<axpy<f32, 1, 16>>().unwrap();
+        kernel.launch(&stream, Launch::auto(values.len()), (3.0f32, &x, &mut y)).unwrap();
+        assert_eq!(y.to_host().unwrap(), expected, "{kind} for {}, seed {}", binary.arch, random.seed);
+    }
 }
