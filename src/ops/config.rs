@@ -175,31 +175,30 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// The configuration that an operation takes when none is given: for `kernel` over `n` elements of
 /// `element_bytes` on `device`.
 ///
-/// Elementwise kernels get one access a thread and one tile a block: on recent GPUs enough bytes are in flight
-/// then, and the hardware's block scheduler balances the load. Reductions get several accesses a thread, so that
-/// few blocks keep the memory busy and few partials remain. Small inputs get smaller blocks, so that the work
-/// spreads over the device.
+/// On a GPU, elementwise kernels get one access a thread and one tile a block: enough bytes are in flight then,
+/// and the hardware's block scheduler balances the load; `gelu`, which computes more than it moves, gets a few
+/// waves of blocks that walk over the tiles instead. Reductions get several accesses a thread and as many blocks
+/// as are resident at once, so that few partials remain. Of the block sizes, 256 was within 2 % of the best on
+/// average for every kernel, over 2^16 to 2^28 elements of f32 and bf16 on an H200.
+///
+/// On the emulated device a thread costs tens of nanoseconds before its first element, so threads are few.
 pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Device) -> Config {
-    let properties = device.properties();
     let reduction = kernel.starts_with("reduce_");
     let vector = 16;
-    let preferred = match (kernel, device.is_emulated(), reduction) {
-        // An emulated thread costs tens of nanoseconds before its first element.
-        (_, true, _) => 8,
-        (_, false, true) => 4,
-        (_, false, false) => 1,
-    };
-    let items = nearest_items(kernel, preferred);
+    if !device.is_emulated() {
+        let (items, grid) = match kernel {
+            _ if reduction => (8, GridRule::Waves(1)),
+            "gelu" => (1, GridRule::Waves(4)),
+            _ => (1, GridRule::Auto),
+        };
+        return Config { block: 256, grid, items: nearest_items(kernel, items), vector };
+    }
+    let items = nearest_items(kernel, 8);
     let accesses = n / (vector as usize / element_bytes.max(1)).max(1);
-    let threads_for_all = properties.multiprocessors as usize * 4 * items as usize;
-    let (largest, smallest) = match (device.is_emulated(), reduction) {
-        (true, true) => (64, 32),
-        (true, false) => (256, 32),
-        (false, true) => (512, 128),
-        (false, false) => (128, 32),
-    };
+    let threads_for_all = device.properties().multiprocessors as usize * 4 * items as usize;
+    let largest = if reduction { 64 } else { 256 };
     let spread = (accesses / threads_for_all.max(1)).min(1024).next_power_of_two() as u32;
-    Config { block: spread.clamp(smallest, largest), grid: GridRule::Auto, items, vector }
+    Config { block: spread.clamp(32, largest), grid: GridRule::Auto, items, vector }
 }
 
 /// The most items that an instance has up to `preferred`, or the least there are; all types of a kernel have the
