@@ -1,10 +1,12 @@
 //! The facade's one [`Error`].
 
+use std::fmt;
+
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong in an operation, and what to do about it.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The runtime, the driver or a kernel failed.
@@ -56,6 +58,13 @@ pub enum Error {
     /// A text that is no grid rule.
     #[error("`{0}` is no grid rule; use auto, waves:N or blocks:N with N from 1, for example waves:4")]
     GridRule(String),
+}
+
+/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn list(variants: &[(u32, u32)]) -> String {

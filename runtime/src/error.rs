@@ -2,6 +2,7 @@
 //!
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::device::DeviceId;
@@ -10,7 +11,7 @@ use crate::device::DeviceId;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong, and what to do about it.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The CUDA driver library could not be loaded.
@@ -319,6 +320,13 @@ pub enum Error {
         /// The driver's explanation.
         text: String,
     },
+}
+
+/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Whose limit a block is over.
