@@ -165,7 +165,7 @@ extern "C" fn __warpsmith_panic_bounds_check(
     message.end(c"index out of bounds".as_ptr().cast(), location)
 }
 
-/// `slice[start..end]` with a range that the slice does not have. `_kind` is 0.
+/// `slice[start..end]` with a range that the slice does not have; the numbers say which case it is.
 // SAFETY: nothing else has the name.
 #[unsafe(no_mangle)]
 #[cold]
