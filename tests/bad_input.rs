@@ -57,7 +57,7 @@ fn no_elements_are_no_work() {
     let kernel = device().load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();
     kernel.launch(&stream, Launch::auto(0), (1.0f32, &x, &mut y)).unwrap();
     stream.synchronize().unwrap();
-    assert_eq!(y.to_host().unwrap(), []);
+    assert_eq!(y.to_host().unwrap(), [0.0f32; 0]);
 }
 
 #[test]

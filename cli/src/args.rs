@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// GPU kernels written in Rust: see the devices, check the machine, list kernels, measure them.
+/// GPU kernels written in Rust: see the devices, check the machine, list kernels, measure them, see memory.
 #[derive(Debug, Parser)]
 #[command(
     name = "warpsmith",
@@ -32,6 +32,8 @@ pub enum Command {
     Kernels(KernelsArgs),
     /// Measure kernels, checking every result against a float64 reference
     Bench(BenchArgs),
+    /// Show what a memory snapshot holds: totals, segments, call sites, history
+    Memory(MemoryArgs),
 }
 
 /// Output as JSON.
@@ -120,3 +122,29 @@ Examples:
   warpsmith bench reduce_sum --device cpu --quick --json --out results.json
 
 Exit code 1 when a configuration's result is wrong.";
+/// `warpsmith memory`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A segment is memory that was taken from the device in one piece; of its bar every column \
+                        stands for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
+)]
+pub struct MemoryArgs {
+    /// A file that a snapshot was written to
+    #[arg(value_name = "SNAPSHOT")]
+    pub snapshot: PathBuf,
+    /// Every segment on a line of its own
+    #[arg(long)]
+    pub all: bool,
+    /// Call sites to show, those with the most live bytes
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub top: usize,
+    /// Show the last N events of the history
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub trace: usize,
+    /// Columns to fill [default: those of the terminal, else 100]
+    #[arg(long, value_name = "COLUMNS")]
+    pub width: Option<u16>,
+    /// Print one JSON document instead of text
+    #[arg(long)]
+    pub json: bool,
+}

@@ -55,7 +55,7 @@ pub fn unusable_device(error: warpsmith::runtime::Error) -> Failure {
 /// What clap has to say, on one line and without its usage section.
 pub fn usage_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "warpsmith: no command given: use devices, doctor, kernels or bench; see warpsmith --help"
+        return "warpsmith: no command given: use devices, doctor, kernels, bench or memory; see warpsmith --help"
             .to_string();
     }
     let text = error.to_string();

@@ -12,6 +12,10 @@ mod doctor;
 mod failure;
 mod image;
 mod kernels;
+mod memory;
+mod memory_bar;
+mod memory_report;
+mod memory_view;
 mod occupancy;
 mod output;
 
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernels(args) => kernels::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Memory(args) => memory::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -71,3 +71,7 @@ pub fn note(text: impl ToString) -> Cell {
 pub fn plain(text: impl ToString) -> Cell {
     Cell::new(text.to_string())
 }
+/// Columns of the terminal; 100 where standard output is none.
+pub fn width() -> usize {
+    Table::new().width().map_or(100, usize::from)
+}

@@ -3,9 +3,12 @@
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::device::DeviceId;
+use crate::memory::OutOfMemory;
+use crate::memory::statistics::PoolId;
 
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -220,20 +223,111 @@ pub enum Error {
         element_bytes: usize,
     },
 
-    /// The device has not enough memory.
+    /// The device has not enough memory. The program goes on: what was allocated stays as it was.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
+
+    /// More bytes than any device has.
+    #[error("asked for {} of memory, which no device has; the most that can be asked for is {}", Bytes(*bytes), Bytes(*largest))]
+    AllocationTooLarge {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The most there can be.
+        largest: u64,
+    },
+
+    /// An address that the allocator did not give out, or that was freed.
     #[error(
-        "out of memory on {device}: asked for {} ({asked} bytes), {} of {} are free",
-        Bytes(*asked), Bytes(*free), Bytes(*total)
+        "{address:#x} is no memory that was allocated on {device}, or it was freed before; free each address once, on its device"
     )]
-    OutOfMemory {
+    NotAllocated {
         /// The device.
         device: DeviceId,
-        /// Bytes asked for.
+        /// The address.
+        address: u64,
+    },
+
+    /// A private pool was used after its release.
+    #[error("memory pool {pool} was released; make a new one")]
+    PoolReleased {
+        /// The pool's number.
+        pool: PoolId,
+    },
+
+    /// Something that must wait for work, while work is being captured and does not run.
+    #[error("a capture is underway on the device; do this before it begins or after it ends")]
+    CaptureUnderway,
+
+    /// The driver refused memory because a thread is capturing a graph.
+    #[error(
+        "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
+    )]
+    CaptureForbidsAllocation {
+        /// What the driver said.
+        source_error: Box<Error>,
+    },
+
+    /// The option `expandable_segments` on a device that cannot map memory.
+    #[error("{device} cannot map memory behind reserved addresses; set `expandable_segments:False`")]
+    NoExpandableSegments {
+        /// The device.
+        device: DeviceId,
+    },
+
+    /// Two devices that cannot reach each other's memory.
+    #[error("{peer} cannot reach the memory of {device}; copy through the host")]
+    NoPeerAccess {
+        /// Whose memory it is.
+        device: DeviceId,
+        /// Which device was to reach it.
+        peer: DeviceId,
+    },
+
+    /// An allocator option whose value cannot be used.
+    #[error("allocator option `{option}`: bad value `{value}`: {reason}")]
+    AllocatorOption {
+        /// The option's name.
+        option: String,
+        /// The value as it was given.
+        value: String,
+        /// What it should be.
+        reason: String,
+    },
+
+    /// A name that is no allocator option.
+    #[error("unknown allocator option `{option}`; {known}")]
+    UnknownAllocatorOption {
+        /// The name.
+        option: String,
+        /// The nearest name, and all there are.
+        known: String,
+    },
+
+    /// A memory snapshot that could not be written or read.
+    #[error("the memory snapshot {} {reason}", path.display())]
+    SnapshotFile {
+        /// The file.
+        path: PathBuf,
+        /// What was wrong with it, and what to do.
+        reason: String,
+    },
+
+    /// There is no more page-locked host memory to be had.
+    #[error(
+        "out of page-locked host memory for {device}: asked for {} ({asked} bytes), {} are held, {} of them unused{}",
+        Bytes(*asked), Bytes(*held), Bytes(*cached), pinned_advice(*limit)
+    )]
+    PinnedOutOfMemory {
+        /// The device whose buffers it is for.
+        device: DeviceId,
+        /// Bytes asked for, as rounded; those of the reserve segment when that could not be made.
         asked: u64,
-        /// Bytes free when it failed.
-        free: u64,
-        /// Bytes the device has.
-        total: u64,
+        /// Page-locked bytes that the device's buffers and cache hold.
+        held: u64,
+        /// Bytes of them that no buffer has and no stream uses: the rest of the reserve segment.
+        cached: u64,
+        /// The limit that was reached; `None` if the system has no more.
+        limit: Option<u64>,
     },
 
     /// A kernel panicked, which stopped the device's context.
@@ -352,6 +446,8 @@ pub(crate) mod code {
     pub const NOT_READY: u32 = 600;
     pub const ASSERT: u32 = 710;
     pub const LAUNCH_FAILED: u32 = 719;
+    pub const NOT_SUPPORTED: u32 = 801;
+    pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
     pub const UNKNOWN: u32 = 999;
 }
 
@@ -383,7 +479,7 @@ impl Error {
 }
 
 /// A number of bytes in the largest unit that keeps it above one.
-struct Bytes(u64);
+pub(crate) struct Bytes(pub u64);
 
 impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -396,6 +492,19 @@ impl std::fmt::Display for Bytes {
             value /= 1024.0;
         }
         write!(f, "{value:.2} EiB")
+    }
+}
+
+fn pinned_advice(limit: Option<u64>) -> String {
+    match limit {
+        Some(limit) => format!(
+            "; the limit is {}: raise it with `PinnedMemory::set_limit`, or drop pinned buffers first",
+            Bytes(limit)
+        ),
+        None => {
+            "; drop pinned buffers first, lock smaller pieces, or copy from ordinary memory, which needs none"
+                .to_owned()
+        }
     }
 }
 

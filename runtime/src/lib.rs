@@ -9,7 +9,7 @@
 //! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator; the only place that names CUDA |
 //! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
 //! | [`stream`], [`event`] | queues of work and marks in them |
-//! | [`memory`] | buffers, and the ordering of their uses |
+//! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
 //! | [`error`] | the one error |
@@ -43,6 +43,10 @@ pub use self::driver::{DeviceProperties, DevicePtr};
 pub use self::error::{Error, Result};
 pub use self::event::Event;
 pub use self::launch::{Argument, Arguments, Dim, Function, Launch, LaunchConfig, TypedKernel};
-pub use self::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, MemoryInfo};
+pub use self::memory::options::AllocatorOptions;
+pub use self::memory::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,
+    PinnedBuffer, PinnedMemory, PoolOptions,
+};
 pub use self::module::{GpuImage, KernelResources, Module};
 pub use self::stream::Stream;

@@ -9,13 +9,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::device::Device;
-use crate::driver::{Context, Driver, EventHandle, StreamHandle};
+use crate::driver::{Context, DevicePtr, Driver, EventHandle, StreamHandle};
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::memory::allocator::{self, Allocation, Arena};
 
 /// A queue of work on a device. Cheap to clone; usable from any thread.
 ///
@@ -35,6 +36,8 @@ use crate::event::Event;
 #[derive(Clone)]
 pub struct Stream(Arc<Shared>);
 
+/// Aligned so that two streams, whose handles are counted by two threads, share no cache line.
+#[repr(align(128))]
 struct Shared {
     device: Device,
     /// `None` for the device's default stream, whose state the device owns.
@@ -50,13 +53,30 @@ pub(crate) struct StreamCore {
     /// Made when another stream first has to wait for this one. It is recorded anew for each wait: a wait
     /// counts from the last record before it, and a later record on the same stream only covers more.
     order: OnceLock<EventHandle>,
+    /// Where the stream's memory comes from, once it has allocated.
+    arena: OnceLock<Arc<Arena>>,
+    scratch: Mutex<Vec<Scratch>>,
+}
+
+/// Memory that a stream keeps for one purpose.
+#[derive(Debug)]
+struct Scratch {
+    purpose: &'static str,
+    bytes: usize,
+    memory: Allocation,
 }
 
 impl StreamCore {
     pub(crate) fn create(driver: &dyn Driver, context: Context) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = driver.stream_create(context, 0)?;
-        Ok(Self { handle, id: NEXT.fetch_add(1, Ordering::Relaxed), order: OnceLock::new() })
+        Ok(Self {
+            handle,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            order: OnceLock::new(),
+            arena: OnceLock::new(),
+            scratch: Mutex::default(),
+        })
     }
 
     pub(crate) fn destroy(&self, driver: &dyn Driver, context: Context) {
@@ -71,7 +91,16 @@ impl StreamCore {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(core) = &self.own {
+        if let Some(core) = &mut self.own {
+            let scratch = std::mem::take(core.scratch.get_mut().unwrap_or_else(PoisonError::into_inner));
+            if let Some(arena) = core.arena.get() {
+                for Scratch { memory, .. } in scratch {
+                    // SAFETY: the stream goes away, so nobody enqueues work with its scratch memory again.
+                    let freed = unsafe { allocator::free_at_end(&self.device, arena, memory, core.handle) };
+                    self.device.0.health.record_drop(freed);
+                }
+            }
+            self.device.0.memory.retire(&self.device, core.id, core.handle);
             let (driver, context) = self.device.driver();
             core.destroy(&**driver, context);
         }
@@ -196,6 +225,54 @@ impl Stream {
             driver.event_record(context, event, core.handle)?;
             driver.stream_wait_event(context, stream, event)
         })
+    }
+
+    pub(crate) fn arena(&self) -> &OnceLock<Arc<Arena>> {
+        &self.core().arena
+    }
+
+    /// Runs `work` with memory of at least `bytes` that the stream keeps for `purpose` from one call to the next,
+    /// for kernels that need some of their own. `work` is also told whether the memory is new, with any content;
+    /// else it is as earlier work on the stream left it. Nobody else has it meanwhile.
+    ///
+    /// It is given up for new memory when a call asks for more, and freed with the stream.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
+    ///
+    /// # Safety
+    /// `work` enqueues work with the memory on this stream only, and lets nobody use the address afterwards.
+    #[track_caller]
+    pub unsafe fn with_scratch<R, E: From<Error>>(
+        &self,
+        purpose: &'static str,
+        bytes: usize,
+        work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        let mut scratch = self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = scratch.iter().position(|scratch| scratch.purpose == purpose);
+        if let Some(known) = known
+            && scratch[known].bytes >= bytes
+        {
+            return work(scratch[known].memory.ptr(), false);
+        }
+        let memory = allocator::allocate_default(self, bytes)?;
+        let ptr = memory.ptr();
+        let new = Scratch { purpose, bytes, memory };
+        match known {
+            Some(known) => {
+                let old = std::mem::replace(&mut scratch[known], new);
+                // SAFETY: it was allocated on this stream and used on no other; its place has new memory now.
+                unsafe { allocator::free(self, old.memory, &[]) }?;
+            }
+            None => scratch.push(new),
+        }
+        let done = work(ptr, true);
+        if done.is_err() {
+            // Its content is not known to be what the next call expects.
+            scratch.iter_mut().filter(|s| s.purpose == purpose).for_each(|scratch| scratch.bytes = 0);
+        }
+        done
     }
 
     /// Fails unless `device` is this stream's; `what` gives the operation and the thing that is elsewhere.

@@ -189,7 +189,7 @@ fn launching_nothing_succeeds_and_asks_nothing() {
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 0).unwrap();
     kernel.launch(&stream, Launch::auto(0), (1.0, &x, &mut y)).unwrap();
     kernel.launch(&stream, Launch::linear(0, 64), (1.0, &x, &mut y)).unwrap();
-    assert_eq!(y.to_host().unwrap(), []);
+    assert_eq!(y.to_host().unwrap(), [0.0f32; 0]);
     assert_eq!(x.as_device_ptr().0, 0);
     drop((x, y));
     for &call in Call::ALL {

@@ -37,6 +37,8 @@ fn what_goes_in_comes_out() {
         other.as_mut_slice().set_zero().unwrap();
         assert_eq!(other.to_host().unwrap(), vec![0.0; n]);
     }
+    assert_eq!(device.memory().allocated(), 0);
+    device.memory().empty_cache().unwrap();
     assert_eq!(driver.live_allocations(0), 0);
     assert!(device.take_drop_error().is_none());
 }
@@ -100,29 +102,32 @@ fn lengths_that_differ_are_refused() {
 
 #[test]
 fn out_of_memory_says_the_figures_and_the_program_goes_on() {
-    let driver = EmulatedDriver::builder().memory(1 << 20).build();
+    let driver = EmulatedDriver::builder().memory(32 << 20).build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let stream = device.default_stream();
-    let held = DeviceBuffer::<u8>::zeros(&stream, 300 << 10).unwrap();
-    let error = DeviceBuffer::<u64>::uninit(&stream, 100 << 10).unwrap_err();
-    let Error::OutOfMemory { asked, free, total, .. } = error else { panic!("{error}") };
-    assert_eq!((asked, free, total), (800 << 10, 724 << 10, 1 << 20));
+    let held = DeviceBuffer::<u8>::zeros(&stream, 12 << 20).unwrap();
+    let small = DeviceBuffer::<u8>::zeros(&stream, 1000).unwrap();
+    let error = DeviceBuffer::<u64>::uninit(&stream, 3 << 20).unwrap_err();
+    let Error::OutOfMemory(report) = &error else { panic!("{error}") };
+    assert_eq!((report.asked, report.segment, report.total), (24 << 20, 24 << 20, 32 << 20));
+    assert_eq!((report.free, report.reserved, report.allocated), (18 << 20, 14 << 20, (12 << 20) + 1024));
+    assert_eq!((report.cached, report.pending, report.limit), ((2 << 20) - 1024, 0, None));
     let text = error.to_string();
-    assert!(
-        ["cpu:0", "800.00 KiB", "724.00 KiB", "1.00 MiB"].iter().all(|part| text.contains(part)),
-        "{text}"
-    );
-    assert_eq!(device.memory_info().unwrap().free, 724 << 10);
-    drop(held);
+    let figures = ["cpu:0", "24.00 MiB", "18.00 MiB of 32.00 MiB", "14.00 MiB reserved", "12.00 MiB in use"];
+    assert!(figures.iter().all(|part| text.contains(part)), "{text}");
+    drop((held, small));
     assert_eq!(
-        DeviceBuffer::<u64>::zeros(&stream, 100 << 10).unwrap().to_host().unwrap(),
-        vec![0; 100 << 10]
+        DeviceBuffer::<u64>::zeros(&stream, 3 << 20).unwrap().to_host().unwrap(),
+        vec![0; 3 << 20],
+        "what is cached goes back to the driver when it is needed"
     );
 
     let error = DeviceBuffer::<u64>::uninit(&stream, usize::MAX / 4).unwrap_err();
     assert!(matches!(error, Error::TooManyElements { element_bytes: 8, .. }), "{error}");
     let error = DeviceBuffer::<u8>::uninit(&stream, isize::MAX as usize).unwrap_err();
-    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert!(matches!(error, Error::AllocationTooLarge { .. }), "{error}");
+    let error = DeviceBuffer::<u8>::uninit(&stream, 1 << 60).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
 }
 
 #[test]

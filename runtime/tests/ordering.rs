@@ -5,7 +5,6 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
@@ -27,9 +26,9 @@ fn one_stream_needs_no_event_and_no_wait() {
     let calls = [Call::EventCreate, Call::EventRecord, Call::StreamWaitEvent, Call::StreamSynchronize];
     assert_eq!(calls.map(|call| driver.calls(call)), [0; 4]);
     assert_eq!((driver.calls(Call::Launch), driver.calls(Call::CopyDevice)), (20, 20));
-    drop(y);
-    assert_eq!(driver.calls(Call::StreamSynchronize), 1, "dropping waits for the one stream");
-    drop(x);
+    drop((x, y));
+    let all: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
+    assert_eq!(all, 40, "dropping calls nothing");
 }
 
 #[test]
@@ -75,30 +74,49 @@ fn explicit_events_order_streams() {
 }
 
 #[test]
-fn dropping_waits_for_work_that_uses_the_buffer() {
+fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
     let (driver, device) = device();
     let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
     let kernel = module(&device).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
     let mut y = DeviceBuffer::from_host(&second, &[1.0f32; 64]).unwrap();
+    let own = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
     let hold = driver.hold();
-    kernel.launch(&first, Launch::auto(64), (1.0, &x, &mut y)).unwrap();
     kernel.launch(&second, Launch::auto(64), (1.0, &x, &mut y)).unwrap();
-    drop((first, second));
-    let dropped = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            drop(x);
-            drop(y);
-            dropped.store(true, Ordering::SeqCst);
-        });
-        std::thread::sleep(Duration::from_millis(30));
-        assert!(!dropped.load(Ordering::SeqCst), "work is held, so the drop waits");
-        assert_eq!(driver.live_allocations(0), 2);
-        drop(hold);
-    });
-    assert_eq!(driver.live_allocations(0), 0);
+    kernel.launch(&first, Launch::auto(64), (1.0, &own, &mut y)).unwrap();
+    let [of_x, of_y, of_own] = [&x, &y, &own].map(DeviceBuffer::as_device_ptr);
+    drop((x, y, own));
+    let make = |stream| DeviceBuffer::<f32>::uninit(stream, 64).unwrap().as_device_ptr();
+    assert_eq!(
+        make(&first),
+        of_own,
+        "its work is on its own stream, where what follows is ordered behind it"
+    );
+    assert_ne!(make(&second), of_y, "a kernel of the other stream may still use it");
+    let statistics = device.memory().statistics();
+    assert_eq!((statistics.allocation.all.current, statistics.active.all.current), (0, 2));
+    drop(hold);
+    device.synchronize().unwrap();
+    assert_eq!((make(&first), make(&second)), (of_x.min(of_own), of_y));
+    assert_eq!(device.memory().statistics().active.all.current, 0);
     assert!(device.take_drop_error().is_none());
+}
+
+#[test]
+fn a_buffer_used_first_on_another_stream_waits_for_what_had_its_memory_before() {
+    let (driver, device) = device();
+    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let mut before = DeviceBuffer::<u32>::zeros(&slow, 100).unwrap();
+    let source = DeviceBuffer::from_host(&slow, &[7u32; 100]).unwrap();
+    let address = before.as_device_ptr();
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
+    before.copy_from(&source).unwrap();
+    drop(before);
+    let mut after = DeviceBuffer::<u32>::uninit(&slow, 100).unwrap();
+    assert_eq!(after.as_device_ptr(), address);
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    kernel.launch(&fast, Launch::auto(100), (&mut after,)).unwrap();
+    assert_eq!(after.to_host().unwrap(), (0..100).collect::<Vec<u32>>());
 }
 
 #[test]
@@ -130,6 +148,7 @@ fn threads_may_read_one_buffer_on_their_own_streams() {
         for y in results {
             assert_eq!(y.to_host().unwrap(), [15.0; 500]);
         }
+        device.memory().empty_cache().unwrap();
         assert_eq!(driver.live_allocations(0), 0);
     }
 }
@@ -159,6 +178,7 @@ fn threads_may_write_the_halves_of_one_buffer() {
         }
         drop(buffer);
         assert!(device.take_drop_error().is_none());
+        device.memory().empty_cache().unwrap();
         assert_eq!(driver.live_allocations(0), 0);
     }
 }
@@ -221,6 +241,7 @@ fn random_programs_equal_sequential_ones() {
         }
         drop(buffers);
         assert!(device.take_drop_error().is_none(), "program {program}");
+        device.memory().empty_cache().unwrap();
         assert_eq!(driver.live_allocations(0), 0);
     }
 }

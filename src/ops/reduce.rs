@@ -25,13 +25,16 @@ fn to_host<T: Number, D: DeviceCopy>(
         return Ok(of_nothing);
     }
     let plan = Operation::new::<T>(stream, kernel, x.len(), None).plan()?;
-    workspace::with(stream, plan.blocks(), |workspace| {
-        let arguments = (x, workspace.partials(), workspace.result());
-        // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
-        // stream's, large enough for the plan's blocks, and locked until the value has been read.
-        unsafe { plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments)? };
-        workspace.read(stream)
-    })
+    // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
+    unsafe {
+        workspace::with(stream, plan.blocks(), |workspace| {
+            let arguments = (x, workspace.partials(), workspace.result());
+            // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
+            // stream's, large enough for the plan's blocks, and locked until the value has been read.
+            plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments)?;
+            workspace.read(stream)
+        })
+    }
 }
 
 /// Launches `kernel` over `x`, to leave its value in `out`; of no elements it is `of_nothing`.
@@ -48,13 +51,16 @@ fn to_element<T: Number, D: DeviceCopy>(
         return Ok(out.copy_from_host(&[of_nothing])?);
     }
     let plan = Operation::new::<T>(stream, kernel, x.len(), config).plan()?;
-    workspace::with(stream, plan.blocks(), |workspace| {
-        let arguments = (x, workspace.partials(), out);
-        // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
-        // stream's, large enough for the plan's blocks, and locked until the launch is enqueued; `out` is one
-        // element.
-        unsafe { plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments) }
-    })
+    // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
+    unsafe {
+        workspace::with(stream, plan.blocks(), |workspace| {
+            let arguments = (x, workspace.partials(), out);
+            // SAFETY: these are the parameters of the kernel; the launch is one-dimensional; the workspace is this
+            // stream's, large enough for the plan's blocks, and locked until the launch is enqueued; `out` is one
+            // element.
+            plan.launch::<(Slice<T>, PointerMut<u64>, PointerMut<D>), _>(arguments)
+        })
+    }
 }
 
 /// Fails when there is nothing to choose from.

@@ -1,12 +1,8 @@
 //! Scratch memory for reductions: one workspace a stream, so that two streams never share one.
 //!
 //! A workspace begins as zeros and every reduction leaves its header zero, so launches on one stream can follow
-//! each other without clearing it. It is made when a stream first reduces, grows when a larger grid needs it,
-//! and stays until the device's context ends. It holds no handle of stream or device: a device can be dropped,
-//! and a lost one opened again, whatever was reduced on it.
-
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+//! each other without clearing it. The stream keeps it, and gives it up for a larger one when a larger grid needs
+//! that.
 
 use gpu_kernels::reduce::workspace_bytes;
 use warpsmith_runtime::driver::DevicePtr;
@@ -23,45 +19,35 @@ const LEAST_BLOCKS: u32 = 1024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Workspace {
     memory: DevicePtr,
-    /// The largest grid it is made for.
-    blocks: u32,
-}
-
-type Slot = Arc<Mutex<Option<Workspace>>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `work` with the stream's workspace, made or grown for `blocks`. Nobody else enqueues work with it
 /// meanwhile.
-pub(super) fn with<R>(stream: &Stream, blocks: u32, work: impl FnOnce(&Workspace) -> Result<R>) -> Result<R> {
-    static SLOTS: OnceLock<Mutex<HashMap<u64, Slot>>> = OnceLock::new();
-    let slots = SLOTS.get_or_init(Mutex::default);
-    let slot = Arc::clone(lock(slots).entry(stream.id()).or_default());
-    let mut workspace = lock(&slot);
-    let ready = match *workspace {
-        Some(ready) if ready.blocks >= blocks => ready,
-        _ => *workspace.insert(Workspace::new(stream, blocks)?),
-    };
-    work(&ready)
+///
+/// # Safety
+/// `work` enqueues work with the workspace on this stream only, for grids of up to `blocks`, and its kernels leave
+/// the header zero.
+pub(super) unsafe fn with<R>(
+    stream: &Stream,
+    blocks: u32,
+    work: impl FnOnce(&Workspace) -> Result<R>,
+) -> Result<R> {
+    // Sizes double, so that a growing grid seldom needs a new one.
+    let blocks = blocks.max(LEAST_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
+    let bytes = RESULT_BYTES + workspace_bytes(blocks as usize);
+    // SAFETY: the work set up here is on this stream; the rest is passed on from the caller.
+    unsafe {
+        stream.with_scratch("reduce", bytes, |memory, new| {
+            if new {
+                let (driver, context) = stream.device().driver();
+                driver.set_bytes(context, memory, 0, bytes, stream.handle())?;
+            }
+            work(&Workspace { memory })
+        })
+    }
 }
 
 impl Workspace {
-    /// Memory for grids of `blocks` and somewhat more; work enqueued on the stream sets it to zero.
-    ///
-    /// A smaller one is given up, not freed: launches may still use it. Sizes double, so that all given up are
-    /// smaller than the one in use.
-    fn new(stream: &Stream, blocks: u32) -> Result<Self> {
-        let blocks = blocks.max(LEAST_BLOCKS).checked_next_power_of_two().unwrap_or(blocks);
-        let bytes = RESULT_BYTES + workspace_bytes(blocks as usize);
-        let (driver, context) = stream.device().driver();
-        let memory = driver.memory_allocate(context, bytes)?;
-        // SAFETY: the memory was just allocated and is never freed.
-        unsafe { driver.set_bytes(context, memory, 0, bytes, stream.handle())? };
-        Ok(Self { memory, blocks })
-    }
-
     /// Where a value for the host goes.
     pub fn result(&self) -> DevicePtr {
         self.memory

@@ -20,6 +20,9 @@ use crate::driver::cuda::CudaDriver;
 use crate::driver::{Context, DeviceProperties, Driver};
 use crate::error::{Error, Result};
 use crate::memory::MemoryInfo;
+use crate::memory::allocator::CachingAllocator;
+use crate::memory::options::AllocatorOptions;
+use crate::memory::pinned::allocator::PinnedAllocator;
 use crate::module::{GpuImage, Module, ModuleInner};
 use crate::stream::{Stream, StreamCore};
 
@@ -49,6 +52,8 @@ pub(crate) struct DeviceInner {
     /// Whether every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
     pub(crate) launch_blocking: bool,
     pub(crate) default_stream: StreamCore,
+    pub(crate) memory: CachingAllocator,
+    pub(crate) pinned: PinnedAllocator,
     /// Loaded images, by the address of their static.
     modules: Mutex<HashMap<usize, Arc<ModuleInner>>>,
 }
@@ -146,6 +151,7 @@ impl Device {
         if ordinal >= count {
             return Err(Error::NoSuchDevice { device: id, count });
         }
+        let options = AllocatorOptions::from_environment()?;
         let properties = driver.device_properties(ordinal)?;
         let context = driver.context_retain(ordinal)?;
         let default_stream = match StreamCore::create(&*driver, context) {
@@ -155,10 +161,13 @@ impl Device {
                 return Err(error);
             }
         };
+        let pinned = PinnedAllocator::new(Arc::clone(&driver), context, options.pinned.clone());
         Ok(Self(Arc::new(DeviceInner {
             driver,
             id,
             context,
+            memory: CachingAllocator::new(options, properties.total_memory),
+            pinned,
             properties,
             health: Health::default(),
             launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
@@ -274,6 +283,8 @@ impl Drop for DeviceInner {
             // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
             unsafe { self.driver.module_unload(self.context, module.handle()) };
         }
+        self.pinned.close();
+        self.memory.shut_down(&*self.driver, self.context);
         self.default_stream.destroy(&*self.driver, self.context);
         self.driver.context_release(self.id.ordinal());
     }

@@ -50,6 +50,10 @@ handle!(
     FunctionHandle
 );
 handle!(
+    /// Device memory without an address, to be mapped into reserved addresses.
+    PhysicalHandle
+);
+handle!(
     /// An address in device memory. On the emulated device it is an address of the process.
     DevicePtr
 );
@@ -203,13 +207,79 @@ pub trait Driver: Send + Sync + Debug {
     /// # Safety
     /// `ptr` came from [`Driver::memory_allocate`], and no enqueued work uses it.
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()>;
-    /// Allocates page-locked host memory that the device can read and write.
+    /// Allocates page-locked host memory that the device can read and write, aligned to at least 256 bytes.
+    /// `bytes` is not zero.
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void>;
     /// Frees it.
     ///
     /// # Safety
     /// `ptr` came from [`Driver::pinned_allocate`], and no enqueued work uses it.
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()>;
+
+    /// Smallest unit in bytes of mapped memory; `None` when the device cannot map memory into reserved addresses.
+    fn virtual_granularity(&self, context: Context) -> Result<Option<usize>>;
+    /// Reserves addresses; no memory is behind them. `bytes` is a multiple of the granularity and not zero.
+    fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
+    /// Gives a whole reservation back.
+    ///
+    /// # Safety
+    /// `ptr` and `bytes` are those of a [`Driver::virtual_reserve`], and nothing is mapped there.
+    unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
+    /// Makes device memory without an address. `bytes` is a multiple of the granularity and not zero.
+    fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
+    /// Gives the handle back. While the memory is mapped it stays; it is freed when it is unmapped too.
+    ///
+    /// # Safety
+    /// The handle is not used again.
+    unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()>;
+    /// Puts memory behind reserved addresses. No device can use it before [`Driver::virtual_set_access`].
+    ///
+    /// # Safety
+    /// The range is reserved and nothing is mapped there; `bytes` is all that the handle has, and the handle is
+    /// not mapped elsewhere.
+    unsafe fn virtual_map(
+        &self,
+        context: Context,
+        ptr: DevicePtr,
+        bytes: usize,
+        handle: PhysicalHandle,
+    ) -> Result<()>;
+    /// Takes the memory away again. It does not wait for work.
+    ///
+    /// # Safety
+    /// The range consists of whole mappings, and no enqueued work uses it.
+    unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
+    /// Lets devices (by ordinal) read and write a mapped range, besides those that may already.
+    ///
+    /// # Safety
+    /// The range consists of whole mappings.
+    unsafe fn virtual_set_access(
+        &self,
+        context: Context,
+        ptr: DevicePtr,
+        bytes: usize,
+        ordinals: &[u32],
+    ) -> Result<()>;
+
+    /// Allocates memory from the driver's own pool, for work that comes later on `stream`. `bytes` is not zero.
+    fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr>;
+    /// Gives it back to the pool when `stream` has come so far.
+    ///
+    /// # Safety
+    /// `ptr` came from [`Driver::stream_allocate`]; work that uses it is ordered before this.
+    unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()>;
+    /// Bytes the driver's pool holds for the process, and bytes of them in use: (reserved, used).
+    fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)>;
+    /// Gives back what the pool holds above `keep` bytes and nobody uses.
+    fn stream_pool_trim(&self, context: Context, keep: u64) -> Result<()>;
+
+    /// Whether device `ordinal` can reach the memory of device `peer`.
+    fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
+    /// Lets `context` reach the memory of `peer`'s context; already allowed is no error. Mapped memory is not
+    /// meant: who reaches that is said by [`Driver::virtual_set_access`].
+    fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
+    /// Device memory of every process that the system tells of (pid, bytes); empty where it does not tell.
+    fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
 
     /// Creates a stream that does not order itself with the legacy default stream. Lower numbers are more urgent.
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;

@@ -103,7 +103,7 @@ impl<'a> ArgumentList<'a> {
         launch: impl FnOnce(&[*const c_void]) -> Result<()>,
     ) -> Result<()> {
         for buffer in self.buffers.iter_mut().flatten() {
-            buffer.begun = Some(buffer.storage.usage().begin(stream)?);
+            buffer.begun = Some(buffer.storage.begin(stream)?);
         }
         let mut pointers = [std::ptr::null::<c_void>(); MAX_PARAMS];
         for (pointer, param) in pointers.iter_mut().zip(&self.params[..self.param_count]) {
@@ -115,7 +115,7 @@ impl<'a> ArgumentList<'a> {
         launch(&pointers[..self.param_count])?;
         for Buffer { storage, begun, .. } in self.buffers.iter().flatten() {
             if let Some(begun) = begun {
-                storage.usage().end(stream, *begun);
+                storage.end(stream, *begun);
             }
         }
         Ok(())

@@ -14,8 +14,8 @@ use crate::stream::Stream;
 /// `len` elements in the memory of a device, aligned to at least 256 bytes.
 ///
 /// A buffer is made on a stream, on which its copies run. It can be used on any stream of the same device: when
-/// that is another one than before, the wait is inserted by itself. Dropping it waits for work that still uses
-/// it.
+/// that is another one than before, the wait is inserted by itself. Dropping it waits for nothing: the memory is
+/// handed out again when the work that uses it is done, or behind that work on the same stream.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -40,6 +40,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory),
     /// [`Error::TooManyElements`](crate::Error::TooManyElements).
+    #[track_caller]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
         let storage = Storage::allocate(stream, len, size_of::<T>())?;
         Ok(Self { storage, len, elements: PhantomData })
@@ -49,6 +50,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As [`Self::uninit`]; whatever the driver reports.
+    #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let mut buffer = Self::uninit(stream, len)?;
         buffer.as_mut_slice().set_zero()?;
@@ -59,6 +61,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     /// As [`Self::uninit`]; a fault of a kernel that was running on the stream.
+    #[track_caller]
     pub fn from_host(stream: &Stream, host: &[T]) -> Result<Self> {
         let mut buffer = Self::uninit(stream, host.len())?;
         buffer.copy_from_host(host)?;
@@ -91,6 +94,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// until it has run.
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.storage.ptr()
+    }
+
+    /// Keeps the memory from being handed out again, after the buffer is dropped, before the work that is
+    /// enqueued on `stream` then is done. Only for work enqueued with the bare address; launches and copies of
+    /// this crate note their streams by themselves.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
+    pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        stream.check_device(self.device(), || ("recording a stream".to_owned(), "the buffer".to_owned()))?;
+        self.storage.record_stream(stream);
+        Ok(())
     }
 
     /// All elements, to read.

@@ -10,15 +10,28 @@
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
 //! | `storage` | the memory without its type, and work enqueued on it |
 //! | `usage` | which streams may still use a buffer |
-//! | `allocator` | where memory comes from |
+//! | [`allocator`] | where memory comes from: the caching allocator |
+//! | [`pinned`] | [`PinnedBuffer`], page-locked host memory for fast copies |
+//! | [`options`] | how they allocate |
+//! | [`statistics`], `summary` | its figures, and a table of them |
+//! | [`snapshot`] | every segment and block, and the history, in files |
 
-mod allocator;
+pub mod allocator;
 pub mod buffer;
+pub mod options;
+pub mod pinned;
 pub mod slice;
+pub mod snapshot;
+pub mod statistics;
 pub(crate) mod storage;
+mod summary;
 pub(crate) mod usage;
 
+pub use self::allocator::Memory;
+pub use self::allocator::pool::{CaptureGuard, MemoryPool, PoolGuard, PoolOptions};
+pub use self::allocator::report::OutOfMemory;
 pub use self::buffer::DeviceBuffer;
+pub use self::pinned::{PinnedBuffer, PinnedMemory};
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
 
 /// Types whose values can lie in device memory: plain bits, any of which are a value.

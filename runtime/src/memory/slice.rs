@@ -265,14 +265,14 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         if self.range.bytes() == 0 {
             return Ok(());
         }
-        let begun = source.storage.usage().begin(stream)?;
+        let begun = source.storage.begin(stream)?;
         // SAFETY: both ranges have `bytes` bytes; the source is shared and the target exclusive, so they do not
         // overlap; both buffers note the stream, so neither is freed before the copy has run.
         storage.enqueue(|driver, context| unsafe {
             let (target, bytes) = (self.as_device_ptr(), self.range.bytes());
             driver.copy_device(context, target, source.as_device_ptr(), bytes, stream.handle())
         })?;
-        source.storage.usage().end(stream, begun);
+        source.storage.end(stream, begun);
         Ok(())
     }
 

@@ -1,6 +1,8 @@
 //! Loading the driver library and turning its status codes into errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so both are asked for before the first call.
+//! `cudarc` panics when the library or a symbol is missing, so both are asked for before the first call. What an
+//! older driver may lack is a [`Feature`]: it is asked for when it is first used, and its calls are not supported
+//! then; everything else works.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -57,6 +59,95 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
+/// Functions that come together, and that a driver need not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Feature {
+    VirtualMemory,
+    Pools,
+    Peers,
+    CaptureMode,
+}
+
+impl Feature {
+    const COUNT: usize = Feature::CaptureMode as usize + 1;
+
+    const fn symbols(self) -> &'static [&'static str] {
+        match self {
+            Feature::VirtualMemory => &[
+                "cuMemGetAllocationGranularity",
+                "cuMemAddressReserve",
+                "cuMemAddressFree",
+                "cuMemCreate",
+                "cuMemRelease",
+                "cuMemMap",
+                "cuMemUnmap",
+                "cuMemSetAccess",
+            ],
+            Feature::Pools => &[
+                "cuMemPoolCreate",
+                "cuMemPoolDestroy",
+                "cuMemPoolGetAttribute",
+                "cuMemPoolSetAttribute",
+                "cuMemPoolSetAccess",
+                "cuMemPoolTrimTo",
+                "cuMemAllocFromPoolAsync",
+                "cuMemFreeAsync",
+            ],
+            Feature::Peers => &["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess"],
+            Feature::CaptureMode => &["cuThreadExchangeStreamCaptureMode"],
+        }
+    }
+
+    /// Whether the driver has it. The library is loaded.
+    pub(super) fn is_there(self) -> bool {
+        static FOUND: [OnceLock<bool>; Feature::COUNT] = [const { OnceLock::new() }; Feature::COUNT];
+        *FOUND[self as usize].get_or_init(|| self.symbols().iter().all(|symbol| has_symbol(symbol)))
+    }
+
+    /// Fails `call` if the driver does not have it.
+    pub(super) fn need(self, call: &'static str) -> Result<()> {
+        if self.is_there() {
+            return Ok(());
+        }
+        Err(not_supported(call, "the NVIDIA driver is too old for it; update the driver".to_owned()))
+    }
+}
+
+/// Whether the library has a function. The library is loaded.
+fn has_symbol(symbol: &str) -> bool {
+    // SAFETY: the function is only looked for, not called.
+    unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
+}
+
+/// Lets this thread allocate, free and map while another captures a graph, until the value is dropped. Captures
+/// forbid that to every thread, for the sake of captured work that waits for it; this crate's never does.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
+
+impl RelaxedCapture {
+    /// Nothing happens where the driver does not know the mode.
+    pub(super) fn enter() -> Self {
+        let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        Self(Feature::CaptureMode.is_there().then(|| exchange_capture_mode(relaxed)).flatten())
+    }
+}
+
+impl Drop for RelaxedCapture {
+    fn drop(&mut self) {
+        if let Some(mode) = self.0 {
+            exchange_capture_mode(mode);
+        }
+    }
+}
+
+/// Sets this thread's capture mode and gives the one before. The driver has the function.
+fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
+    // SAFETY: the pointer is to a local variable.
+    let result = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    (result == sys::CUresult::CUDA_SUCCESS).then_some(mode)
+}
+
 type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
 
 /// Elapsed time in its newer form, which drivers before CUDA 12.8 lack, or the older. The bindings know only
@@ -74,19 +165,14 @@ fn elapsed_time() -> Result<ElapsedTime> {
 /// Loads the driver library, unless it is.
 pub(super) fn load_library() -> Result<()> {
     // SAFETY: loading the library runs its initialisers, which is what it is for. `culib` panics without one,
-    // and is only called with one. Functions
-    // are only looked for, not called.
-    unsafe {
-        if !sys::is_culib_present() {
-            return Err(Error::NoDriverLibrary);
-        }
-        for symbol in SYMBOLS {
-            if sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_err() {
-                return Err(Error::DriverLacksFunction { symbol });
-            }
-        }
+    // and is only called with one.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Error::NoDriverLibrary);
     }
-    Ok(())
+    match SYMBOLS.iter().find(|symbol| !has_symbol(symbol)) {
+        Some(symbol) => Err(Error::DriverLacksFunction { symbol }),
+        None => Ok(()),
+    }
 }
 
 /// An error for a status that is not success, with the driver's name and text for it.
@@ -144,4 +230,9 @@ pub(super) fn elapsed_us(start: sys::CUevent, end: sys::CUevent) -> Result<f64> 
 /// An error that this crate found itself, in the driver's form.
 pub(super) fn invalid(call: &'static str, text: String) -> Error {
     Error::Driver { call, code: code::INVALID_VALUE, name: "CUDA_ERROR_INVALID_VALUE".to_owned(), text }
+}
+
+/// An error for what this driver or device cannot do, in the driver's form.
+pub(super) fn not_supported(call: &'static str, text: String) -> Error {
+    Error::Driver { call, code: code::NOT_SUPPORTED, name: "CUDA_ERROR_NOT_SUPPORTED".to_owned(), text }
 }

@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use cudarc::driver::sys;
 use gpu_spec::mailbox::{EMPTY, Mailbox};
 
-use super::call::check;
+use super::call::{RelaxedCapture, check};
 use crate::driver::{DevicePtr, Fault, FaultKind};
 use crate::error::Result;
 
 /// Page-locked memory that all contexts can use and the device can reach. A context is current.
 pub(super) fn allocate_mapped(bytes: usize) -> Result<*mut c_void> {
+    let _relaxed = RelaxedCapture::enter();
     let mut pointer = std::ptr::null_mut();
     let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
     // SAFETY: the pointer is to a local variable.
@@ -77,6 +78,7 @@ impl PinnedMailbox {
 
     /// Frees the memory. Its context is current.
     pub(super) fn free(self) -> Result<()> {
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: allocated in `allocate`; modules that know the address are gone with the context's last user.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(self.host.cast())) }
     }

@@ -3,12 +3,18 @@
 //! Primary contexts are used, so that CUDA libraries and other code of the process share them. Every call makes
 //! its context the thread's current one if another is; what other code had made current is not restored.
 //! Streams do not order themselves with the legacy default stream. A panicking kernel leaves its text in a
-//! mailbox in pinned host memory, one a context, which outlives the kernel.
+//! mailbox in pinned host memory, one a context, which outlives the kernel. Stream-ordered memory comes from a pool
+//! of this crate's own, one a context, made when it is first asked for: what other code of the process has set for
+//! the device's default pool is neither used nor changed.
 
 mod call;
 mod mailbox;
 mod module;
+mod peer;
+mod pool;
+mod processes;
 mod properties;
+mod virtual_memory;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -17,13 +23,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 
-use self::call::check;
+use self::call::{RelaxedCapture, check};
 use self::mailbox::PinnedMailbox;
+use self::pool::Pool;
 use super::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    LaunchConfig, ModuleHandle, ModuleSource, StreamHandle,
+    LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, StreamHandle,
 };
-use crate::error::{Result, code};
+use crate::error::{Error, Result, code};
 
 /// See the [module's documentation](self).
 #[derive(Debug)]
@@ -40,6 +47,10 @@ struct ContextState {
     ordinal: u32,
     retained: u32,
     mailbox: PinnedMailbox,
+    /// Made when it is first asked for.
+    pool: Option<Pool>,
+    /// The devices, by ordinal, whose contexts were let into this one.
+    visitors: Vec<u32>,
 }
 
 impl CudaDriver {
@@ -74,9 +85,29 @@ impl CudaDriver {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn ordinal(&self, context: Context) -> Result<u32> {
+        self.contexts().get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
+    }
+
+    /// The pool of a context, which is current. It is made if there is none.
+    fn pool(&self, context: Context) -> Result<Pool> {
+        let mut contexts = self.contexts();
+        let state = contexts.get_mut(&context.0).ok_or_else(not_retained)?;
+        if let Some(pool) = state.pool {
+            return Ok(pool);
+        }
+        let pool = Pool::create(state.ordinal, &state.visitors)?;
+        state.pool = Some(pool);
+        Ok(pool)
+    }
+
     fn version_text(&self) -> String {
         format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
     }
+}
+
+fn not_retained() -> Error {
+    call::invalid("cuDevicePrimaryCtxRetain", "the context is not retained".to_owned())
 }
 
 /// Makes a context the thread's current one.
@@ -136,7 +167,8 @@ impl Driver for CudaDriver {
         }
         match bind(context).and_then(|()| PinnedMailbox::allocate()) {
             Ok(mailbox) => {
-                contexts.insert(context.0, ContextState { ordinal, retained: 1, mailbox });
+                let state = ContextState { ordinal, retained: 1, mailbox, pool: None, visitors: Vec::new() };
+                contexts.insert(context.0, state);
                 Ok(context)
             }
             Err(error) => {
@@ -157,7 +189,10 @@ impl Driver for CudaDriver {
             && let Some(state) = contexts.remove(&context)
         {
             // A lost context does not free; the memory goes with it below.
-            let _ = bind(Context(context)).and_then(|()| state.mailbox.free());
+            let _ = bind(Context(context)).and_then(|()| {
+                let destroyed = state.pool.map_or(Ok(()), Pool::destroy);
+                state.mailbox.free().and(destroyed)
+            });
         }
         // SAFETY: the caller retained it. There is nobody to report an error to.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
@@ -183,6 +218,7 @@ impl Driver for CudaDriver {
 
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         let mut ptr = 0;
         // SAFETY: the pointer is to a local variable.
         unsafe { check("cuMemAlloc", sys::cuMemAlloc_v2(&mut ptr, bytes)) }?;
@@ -191,6 +227,7 @@ impl Driver for CudaDriver {
 
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: passed on from the caller.
         unsafe { check("cuMemFree", sys::cuMemFree_v2(ptr.0)) }
     }
@@ -202,8 +239,107 @@ impl Driver for CudaDriver {
 
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: passed on from the caller.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(ptr)) }
+    }
+
+    fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
+        virtual_memory::granularity(self.ordinal(context)?)
+    }
+
+    fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
+        bind(context)?;
+        virtual_memory::reserve(bytes)
+    }
+
+    unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { virtual_memory::release(ptr, bytes) }
+    }
+
+    fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle> {
+        bind(context)?;
+        virtual_memory::create(self.ordinal(context)?, bytes)
+    }
+
+    unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { virtual_memory::release_handle(handle) }
+    }
+
+    unsafe fn virtual_map(
+        &self,
+        context: Context,
+        ptr: DevicePtr,
+        bytes: usize,
+        handle: PhysicalHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { virtual_memory::map(ptr, bytes, handle) }
+    }
+
+    unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { virtual_memory::unmap(ptr, bytes) }
+    }
+
+    unsafe fn virtual_set_access(
+        &self,
+        context: Context,
+        ptr: DevicePtr,
+        bytes: usize,
+        ordinals: &[u32],
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { virtual_memory::set_access(ptr, bytes, ordinals) }
+    }
+
+    fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr> {
+        bind(context)?;
+        self.pool(context)?.allocate(bytes, stream_of(stream))
+    }
+
+    unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { pool::free(ptr, stream_of(stream)) }
+    }
+
+    fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)> {
+        bind(context)?;
+        self.pool(context)?.info()
+    }
+
+    fn stream_pool_trim(&self, context: Context, keep: u64) -> Result<()> {
+        bind(context)?;
+        self.pool(context)?.trim(keep)
+    }
+
+    fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool> {
+        peer::can_access(ordinal, peer)
+    }
+
+    fn peer_enable(&self, context: Context, peer: Context) -> Result<()> {
+        bind(context)?;
+        peer::enable(peer)?;
+        let visitor = self.ordinal(context)?;
+        let mut contexts = self.contexts();
+        let state = contexts.get_mut(&peer.0).ok_or_else(not_retained)?;
+        if !state.visitors.contains(&visitor) {
+            state.pool.map_or(Ok(()), |pool| pool.let_in(&[visitor]))?;
+            state.visitors.push(visitor);
+        }
+        Ok(())
+    }
+
+    fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
+        processes::memory(ordinal)
     }
 
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {

@@ -51,7 +51,8 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
     })
 }
 
-fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Result<u32> {
+/// An attribute of a device; negative values are 0.
+pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Result<u32> {
     let mut value = 0;
     // SAFETY: the pointer is to a local variable; an unknown device is an error of the call.
     unsafe { check("cuDeviceGetAttribute", sys::cuDeviceGetAttribute(&mut value, attribute, device)) }?;
@@ -67,7 +68,8 @@ fn name(device: sys::CUdevice) -> Result<String> {
     }
 }
 
-fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
+/// The identity of a device.
+pub(super) fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
     let mut uuid = sys::CUuuid { bytes: [0; 16] };
     // SAFETY: the pointer is to a local variable.
     unsafe { check("cuDeviceGetUuid", sys::cuDeviceGetUuid_v2(&mut uuid, device)) }?;

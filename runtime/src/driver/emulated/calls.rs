@@ -8,14 +8,13 @@ use std::sync::{Arc, PoisonError};
 
 use gpu_spec::KernelSpec;
 
-use super::context::EmulatedContext;
 use super::control::driver_error;
 use super::kernel::KernelCall;
 use super::stream::{Queue, Touched, Work};
 use super::{Call, EmulatedDriver};
 use crate::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    LaunchConfig, ModuleHandle, ModuleSource, StreamHandle,
+    LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, StreamHandle,
 };
 use crate::error::{Result, code};
 
@@ -63,9 +62,8 @@ impl Driver for EmulatedDriver {
     fn context_retain(&self, ordinal: u32) -> Result<Context> {
         self.control.enter(Call::ContextRetain)?;
         let mut primary = self.primary(ordinal)?.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = *primary
-            .context
-            .get_or_insert_with(|| Context(self.contexts.insert(EmulatedContext::new(self.memory))));
+        let context =
+            *primary.context.get_or_insert_with(|| Context(self.contexts.insert(self.new_context(ordinal))));
         primary.retained += 1;
         Ok(context)
     }
@@ -100,27 +98,136 @@ impl Driver for EmulatedDriver {
     }
 
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
-        self.enter(Call::MemoryAllocate, context)?.heap.allocate(bytes)
+        self.enter(Call::MemoryAllocate, context)?.heap.allocate(Call::MemoryAllocate, bytes)
     }
 
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
-        self.control.enter(Call::MemoryFree)?;
-        let context = self.contexts.get(Call::MemoryFree, context.0)?;
-        let busy = |start, end| context.streams().iter().any(|stream| stream.touches(start, end));
+        let context = self.enter_to_free(Call::MemoryFree, context)?;
         // SAFETY: passed on from the caller.
-        unsafe { context.heap.free(ptr, busy) }?;
+        unsafe { context.heap.free(Call::MemoryFree, ptr, |start, end| self.is_busy(start, end)) }?;
         context.check(Call::MemoryFree.name())
     }
 
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void> {
         self.enter(Call::PinnedAllocate, context)?;
-        Ok(std::ptr::with_exposed_provenance_mut(self.pinned.allocate(bytes)?.0 as usize))
+        Ok(std::ptr::with_exposed_provenance_mut(
+            self.pinned.allocate(Call::PinnedAllocate, bytes)?.0 as usize,
+        ))
     }
 
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()> {
-        self.enter(Call::PinnedFree, context)?;
+        let context = self.enter_to_free(Call::PinnedFree, context)?;
         // SAFETY: passed on from the caller.
-        unsafe { self.pinned.free(DevicePtr(ptr.addr() as u64), |_, _| false) }
+        unsafe { self.pinned.free(Call::PinnedFree, DevicePtr(ptr.addr() as u64), |_, _| false) }?;
+        context.check(Call::PinnedFree.name())
+    }
+
+    fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
+        Ok(self.enter(Call::VirtualGranularity, context)?.space.granularity())
+    }
+
+    fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
+        self.enter(Call::VirtualReserve, context)?.space.reserve(bytes)
+    }
+
+    unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        let context = self.enter_to_free(Call::VirtualRelease, context)?;
+        context.space.release(ptr, bytes)?;
+        context.check(Call::VirtualRelease.name())
+    }
+
+    fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle> {
+        let context = self.enter(Call::PhysicalCreate, context)?;
+        context.space.create(bytes, &context.heap)
+    }
+
+    unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {
+        let context = self.enter_to_free(Call::PhysicalRelease, context)?;
+        context.space.release_handle(handle, &context.heap)?;
+        context.check(Call::PhysicalRelease.name())
+    }
+
+    unsafe fn virtual_map(
+        &self,
+        context: Context,
+        ptr: DevicePtr,
+        bytes: usize,
+        handle: PhysicalHandle,
+    ) -> Result<()> {
+        let context = self.enter(Call::VirtualMap, context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { context.space.map(ptr, bytes, handle) }
+    }
+
+    unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        let context = self.enter_to_free(Call::VirtualUnmap, context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { context.space.unmap(ptr, bytes, &context.heap, |start, end| self.is_busy(start, end)) }?;
+        context.check(Call::VirtualUnmap.name())
+    }
+
+    unsafe fn virtual_set_access(
+        &self,
+        context: Context,
+        ptr: DevicePtr,
+        bytes: usize,
+        ordinals: &[u32],
+    ) -> Result<()> {
+        let context = self.enter(Call::VirtualSetAccess, context)?;
+        for ordinal in ordinals {
+            self.known(Call::VirtualSetAccess, *ordinal)?;
+        }
+        context.space.set_access(ptr, bytes, ordinals)
+    }
+
+    fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr> {
+        let context = self.enter(Call::StreamAllocate, context)?;
+        self.streams.get(Call::StreamAllocate, stream.0)?;
+        context.heap.allocate(Call::StreamAllocate, bytes)
+    }
+
+    unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
+        let context = self.enter_to_free(Call::StreamFree, context)?;
+        context.heap.leave(ptr)?;
+        self.push(Call::StreamFree, stream, Work::Free(ptr), Touched::new())
+            .inspect_err(|_| context.heap.stay(ptr))?;
+        context.check(Call::StreamFree.name())
+    }
+
+    fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)> {
+        let used = self.enter(Call::StreamPoolInfo, context)?.heap.pooled();
+        Ok((used, used))
+    }
+
+    fn stream_pool_trim(&self, context: Context, _keep: u64) -> Result<()> {
+        // Freed memory goes back to the heap at once: there is nothing to trim.
+        self.enter(Call::StreamPoolTrim, context).map(|_| ())
+    }
+
+    fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool> {
+        self.control.enter(Call::PeerCanAccess)?;
+        self.known(Call::PeerCanAccess, ordinal)?;
+        self.known(Call::PeerCanAccess, peer)?;
+        Ok(ordinal != peer)
+    }
+
+    fn peer_enable(&self, context: Context, peer: Context) -> Result<()> {
+        let call = Call::PeerEnable;
+        let (context, peer) = (self.enter(call, context)?, self.contexts.get(call, peer.0)?);
+        if Arc::ptr_eq(&context, &peer) {
+            let text = "a context is no peer of itself";
+            return Err(driver_error(call.name(), code::INVALID_VALUE, text));
+        }
+        context.add_peer(&peer);
+        Ok(())
+    }
+
+    fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
+        let told = self.control.enter(Call::ProcessMemory);
+        match told.and_then(|()| self.known(Call::ProcessMemory, ordinal)) {
+            Ok(()) => self.processes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            Err(_) => Vec::new(),
+        }
     }
 
     fn stream_create(&self, context: Context, _priority: i32) -> Result<StreamHandle> {
@@ -215,7 +322,8 @@ impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
-        self.enter(Call::CopyToDevice, context)?.heap.check("copy_to_device", dst, bytes)?;
+        let context = self.enter(Call::CopyToDevice, context)?;
+        self.check_range(Call::CopyToDevice, &context, dst, bytes)?;
         let work = Work::Copy { dst: dst.0, src: src.expose_provenance() as u64, bytes };
         self.push(Call::CopyToDevice, stream, work, touches(dst, bytes))
     }
@@ -228,7 +336,8 @@ impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
-        self.enter(Call::CopyToHost, context)?.heap.check("copy_to_host", src, bytes)?;
+        let context = self.enter(Call::CopyToHost, context)?;
+        self.check_range(Call::CopyToHost, &context, src, bytes)?;
         let work = Work::Copy { dst: dst.expose_provenance() as u64, src: src.0, bytes };
         self.push(Call::CopyToHost, stream, work, touches(src, bytes))
     }
@@ -242,8 +351,8 @@ impl Driver for EmulatedDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         let context = self.enter(Call::CopyDevice, context)?;
-        context.heap.check("copy_device", dst, bytes)?;
-        context.heap.check("copy_device", src, bytes)?;
+        self.check_range(Call::CopyDevice, &context, dst, bytes)?;
+        self.check_range(Call::CopyDevice, &context, src, bytes)?;
         let touched = vec![dst.0..dst.0 + bytes as u64, src.0..src.0 + bytes as u64];
         self.push(Call::CopyDevice, stream, Work::Copy { dst: dst.0, src: src.0, bytes }, touched)
     }
@@ -256,7 +365,8 @@ impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
-        self.enter(Call::SetBytes, context)?.heap.check("set_bytes", dst, bytes)?;
+        let context = self.enter(Call::SetBytes, context)?;
+        self.check_range(Call::SetBytes, &context, dst, bytes)?;
         let work = Work::Set { dst: dst.0, value, bytes };
         self.push(Call::SetBytes, stream, work, touches(dst, bytes))
     }
@@ -328,10 +438,11 @@ impl Driver for EmulatedDriver {
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()> {
-        self.enter(Call::Launch, context)?;
+        let context = self.enter(Call::Launch, context)?;
         // SAFETY: the caller vouches for the arguments.
         let call = unsafe { KernelCall::new(spec_of(function), config, self.order, args) };
         let touched = call.touched();
+        self.check_launch(&context, &call, &touched)?;
         self.push(Call::Launch, stream, Work::Launch(call), touched)
     }
 }

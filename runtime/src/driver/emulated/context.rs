@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use super::address_space::AddressSpace;
 use super::control::driver_error;
 use super::heap::Heap;
+use super::pages::Backing;
 use super::stream::Queue;
 use crate::driver::{Fault, FaultKind};
 use crate::error::{Error, Result, code};
@@ -11,7 +13,11 @@ use crate::error::{Error, Result, code};
 /// One life of a device's primary context.
 #[derive(Debug)]
 pub(super) struct EmulatedContext {
+    pub(super) ordinal: u32,
     pub(super) heap: Heap,
+    pub(super) space: AddressSpace,
+    /// The contexts whose memory this one may use.
+    peers: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
 }
@@ -24,8 +30,15 @@ struct Poison {
 }
 
 impl EmulatedContext {
-    pub(super) fn new(capacity: u64) -> Arc<Self> {
-        Arc::new(Self { heap: Heap::new(capacity), streams: Mutex::default(), poison: Mutex::default() })
+    pub(super) fn new(ordinal: u32, capacity: u64, backing: Backing) -> Arc<Self> {
+        Arc::new(Self {
+            ordinal,
+            heap: Heap::new(capacity, backing.clone()),
+            space: AddressSpace::new(backing),
+            peers: Mutex::default(),
+            streams: Mutex::default(),
+            poison: Mutex::default(),
+        })
     }
 
     fn poison_state(&self) -> std::sync::MutexGuard<'_, Option<Poison>> {
@@ -68,5 +81,23 @@ impl EmulatedContext {
     pub(super) fn streams(&self) -> Vec<Arc<Queue>> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lets work of this context use the memory of another.
+    pub(super) fn add_peer(&self, peer: &Arc<EmulatedContext>) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(peer));
+        peers.push(Arc::downgrade(peer));
+    }
+
+    /// The contexts that are alive and whose memory this one may use.
+    pub(super) fn peers(&self) -> Vec<Arc<EmulatedContext>> {
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether work on a stream of this context that has not run yet touches addresses from `start` to `end`.
+    pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
+        self.streams().iter().any(|stream| stream.touches(start, end))
     }
 }

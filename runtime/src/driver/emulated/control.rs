@@ -3,7 +3,7 @@
 //! Every method of [`Driver`](crate::driver::Driver) that a program can observe is a [`Call`]: it is counted,
 //! and can be told to fail. Nothing here changes what a driver without orders does.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,21 @@ calls! {
     MemoryFree = "memory_free",
     PinnedAllocate = "pinned_allocate",
     PinnedFree = "pinned_free",
+    VirtualGranularity = "virtual_granularity",
+    VirtualReserve = "virtual_reserve",
+    VirtualRelease = "virtual_release",
+    PhysicalCreate = "physical_create",
+    PhysicalRelease = "physical_release",
+    VirtualMap = "virtual_map",
+    VirtualUnmap = "virtual_unmap",
+    VirtualSetAccess = "virtual_set_access",
+    StreamAllocate = "stream_allocate",
+    StreamFree = "stream_free",
+    StreamPoolInfo = "stream_pool_info",
+    StreamPoolTrim = "stream_pool_trim",
+    PeerCanAccess = "peer_can_access",
+    PeerEnable = "peer_enable",
+    ProcessMemory = "process_memory",
     StreamCreate = "stream_create",
     StreamDestroy = "stream_destroy",
     StreamQuery = "stream_query",
@@ -74,6 +89,8 @@ struct Order {
 #[derive(Debug)]
 pub(super) struct Control {
     counts: Vec<AtomicU64>,
+    /// Whether there are orders, so that a call without any takes no lock.
+    any_orders: AtomicBool,
     orders: Mutex<Vec<Order>>,
     /// Microseconds that every task of every stream waits before it starts.
     delay_us: AtomicU64,
@@ -86,6 +103,7 @@ impl Control {
     pub(super) fn new() -> Self {
         Self {
             counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            any_orders: AtomicBool::new(false),
             orders: Mutex::new(Vec::new()),
             delay_us: AtomicU64::new(0),
             holds: Mutex::new(0),
@@ -96,6 +114,9 @@ impl Control {
     /// Counts a call, and fails it if that was ordered.
     pub(super) fn enter(&self, call: Call) -> Result<()> {
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
+        if !self.any_orders.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         let mut due = None;
         for (index, order) in orders.iter_mut().enumerate().filter(|(_, order)| order.call == call) {
@@ -107,6 +128,7 @@ impl Control {
         match due {
             Some(index) => {
                 let order = orders.remove(index);
+                self.any_orders.store(!orders.is_empty(), Ordering::Relaxed);
                 Err(driver_error(call.name(), order.code, "this failure was ordered by the test"))
             }
             None => Ok(()),
@@ -122,7 +144,9 @@ impl Control {
     }
 
     pub(super) fn fail(&self, call: Call, after: u64, code: u32) {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(Order { call, after, code });
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.push(Order { call, after, code });
+        self.any_orders.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn set_delay(&self, delay: Duration) {
@@ -162,6 +186,8 @@ pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String
         code::NOT_READY => "CUDA_ERROR_NOT_READY",
         code::ASSERT => "CUDA_ERROR_ASSERT",
         code::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
+        code::NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
+        code::STREAM_CAPTURE_UNSUPPORTED => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         _ => "CUDA_ERROR_UNKNOWN",
     };
     Error::Driver { call, code, name: name.to_owned(), text: text.into() }

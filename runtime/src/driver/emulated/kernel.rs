@@ -47,6 +47,11 @@ impl KernelCall {
         touched
     }
 
+    /// Whether any parameter is an address.
+    pub(super) fn names_memory(&self) -> bool {
+        self.kernel.params.iter().any(|param| param.kind != ParamKind::Value)
+    }
+
     /// Runs the kernel to its end.
     ///
     /// # Safety

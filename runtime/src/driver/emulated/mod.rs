@@ -8,13 +8,17 @@
 //! For tests, a driver can be told to fail ([`EmulatedDriver::fail_call`]), to be slow
 //! ([`EmulatedDriver::set_delay`]), to stand still ([`EmulatedDriver::hold`]) or to lose a context
 //! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
-//! that enqueued work still names, and to copy to or from memory that is not allocated.
+//! that enqueued work still names, and to copy to or from memory that is not allocated, mapped and accessible.
+//! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
 
+mod address_space;
 mod calls;
 mod context;
 mod control;
 mod heap;
 mod kernel;
+mod pages;
+mod range;
 mod stream;
 
 use std::collections::HashMap;
@@ -28,8 +32,9 @@ use self::context::EmulatedContext;
 pub use self::control::Call;
 use self::control::{Control, driver_error};
 use self::heap::Heap;
+use self::pages::{Backing, Numbers};
 use self::stream::{EventState, Queue, Touched, Work};
-use super::{Context, Fault, StreamHandle};
+use super::{Context, DevicePtr, Fault, StreamHandle};
 use crate::error::{Result, code};
 
 const DEFAULT_MEMORY: u64 = 8 << 30;
@@ -40,6 +45,7 @@ pub struct EmulatedDriverBuilder {
     devices: u32,
     memory: u64,
     order: Order,
+    unbacked: bool,
 }
 
 impl EmulatedDriverBuilder {
@@ -61,17 +67,27 @@ impl EmulatedDriverBuilder {
         self
     }
 
+    /// Hands out addresses of device memory with nothing behind them, so that more can be allocated than the
+    /// machine has. Copies, fills and launches that name such memory are refused.
+    pub fn unbacked(mut self) -> Self {
+        self.unbacked = true;
+        self
+    }
+
     /// Makes the driver.
     pub fn build(self) -> Arc<EmulatedDriver> {
+        let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
         Arc::new(EmulatedDriver {
             devices: (0..self.devices).map(|_| Mutex::default()).collect(),
             memory: self.memory,
             order: self.order,
+            backing,
             control: Arc::new(Control::new()),
             contexts: Table::new(),
             streams: Table::new(),
             events: Table::new(),
-            pinned: Heap::new(u64::MAX),
+            pinned: Heap::new(u64::MAX, Backing::Host),
+            processes: Mutex::default(),
         })
     }
 }
@@ -100,6 +116,10 @@ impl<T> Table<T> {
         entries.get(&handle).cloned().ok_or_else(|| driver_error(call.name(), code::INVALID_VALUE, text()))
     }
 
+    fn all(&self) -> Vec<Arc<T>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
     fn remove(&self, handle: u64) -> Option<Arc<T>> {
         self.entries.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
     }
@@ -118,18 +138,21 @@ pub struct EmulatedDriver {
     devices: Vec<Mutex<Primary>>,
     memory: u64,
     order: Order,
+    backing: Backing,
     control: Arc<Control>,
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
     events: Table<EventState>,
     pinned: Heap,
+    /// What [`Self::set_process_memory`] said.
+    processes: Mutex<Vec<(u32, u64)>>,
 }
 
 impl EmulatedDriver {
     /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
     pub fn builder() -> EmulatedDriverBuilder {
         let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
-        EmulatedDriverBuilder { devices: 1, memory, order: Order::Sequential }
+        EmulatedDriverBuilder { devices: 1, memory, order: Order::Sequential, unbacked: false }
     }
 
     /// The driver that the environment asks for: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
@@ -161,7 +184,11 @@ impl EmulatedDriver {
     /// (allocations with `CUDA_ERROR_OUT_OF_MEMORY`). Calls that wait do so before they fail.
     pub fn fail_call(&self, call: Call, after: u64) {
         let code = match call {
-            Call::MemoryAllocate | Call::PinnedAllocate => code::OUT_OF_MEMORY,
+            Call::MemoryAllocate
+            | Call::PinnedAllocate
+            | Call::StreamAllocate
+            | Call::PhysicalCreate
+            | Call::VirtualReserve => code::OUT_OF_MEMORY,
             _ => code::UNKNOWN,
         };
         self.fail_call_with(call, after, code);
@@ -192,22 +219,45 @@ impl EmulatedDriver {
 
     /// Stops the primary context of a device as if a kernel had left `fault`. Nothing if it is not retained.
     pub fn poison(&self, ordinal: u32, fault: Fault) {
-        let Some(primary) = self.devices.get(ordinal as usize) else { return };
-        let context = primary.lock().unwrap_or_else(PoisonError::into_inner).context;
-        if let Some(Ok(context)) = context.map(|context| self.contexts.get(Call::ContextRetain, context.0)) {
+        if let Some(context) = self.primary_context(ordinal) {
             context.poison(fault);
         }
     }
 
-    /// The number of device allocations of a device that are not freed.
+    /// The number of device allocations of a device that are not freed: blocks, and memory without an address
+    /// until it is neither held nor mapped.
     pub fn live_allocations(&self, ordinal: u32) -> usize {
-        let context = self
-            .devices
-            .get(ordinal as usize)
-            .and_then(|primary| primary.lock().unwrap_or_else(PoisonError::into_inner).context);
-        context
-            .and_then(|context| self.contexts.get(Call::ContextRetain, context.0).ok())
-            .map_or(0, |context| context.heap.live())
+        self.primary_context(ordinal).map_or(0, |context| context.heap.live() + context.space.live())
+    }
+
+    /// The number of page-locked host allocations, of any device, that are not freed.
+    pub fn live_pinned(&self) -> usize {
+        self.pinned.live()
+    }
+
+    /// The number of address reservations of a device that are not released.
+    pub fn live_reservations(&self, ordinal: u32) -> usize {
+        self.primary_context(ordinal).map_or(0, |context| context.space.reservations())
+    }
+
+    /// The devices that may use the memory mapped at an address, in rising order; none if nothing is mapped.
+    pub fn accessible_from(&self, ptr: DevicePtr) -> Vec<u32> {
+        self.contexts.all().iter().find_map(|context| context.space.accessible_from(ptr)).unwrap_or_default()
+    }
+
+    /// What [`Driver::process_memory`](super::Driver::process_memory) says from now on, of every device.
+    pub fn set_process_memory(&self, processes: Vec<(u32, u64)>) {
+        *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
+    }
+
+    fn new_context(&self, ordinal: u32) -> Arc<EmulatedContext> {
+        EmulatedContext::new(ordinal, self.memory, self.backing.clone())
+    }
+
+    fn primary_context(&self, ordinal: u32) -> Option<Arc<EmulatedContext>> {
+        let primary = self.devices.get(ordinal as usize)?;
+        let context = primary.lock().unwrap_or_else(PoisonError::into_inner).context?;
+        self.contexts.get(Call::ContextRetain, context.0).ok()
     }
 
     fn primary(&self, ordinal: u32) -> Result<&Mutex<Primary>> {
@@ -221,6 +271,12 @@ impl EmulatedDriver {
         let context = self.contexts.get(call, context.0)?;
         context.check(call.name())?;
         Ok(context)
+    }
+
+    /// Counts a call that gives something back and finds its context, which may have been stopped.
+    fn enter_to_free(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
+        self.control.enter(call)?;
+        self.contexts.get(call, context.0)
     }
 
     /// Enqueues work on a stream.

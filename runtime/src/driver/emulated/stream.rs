@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::context::EmulatedContext;
 use super::control::Control;
 use super::kernel::KernelCall;
+use crate::driver::{DevicePtr, Fault, FaultKind};
 
 /// An event: its newest record, if it has one.
 #[derive(Debug, Default)]
@@ -65,9 +66,19 @@ impl Mark {
 /// What a task does.
 #[derive(Debug)]
 pub(super) enum Work {
-    Copy { dst: u64, src: u64, bytes: usize },
-    Set { dst: u64, value: u8, bytes: usize },
+    Copy {
+        dst: u64,
+        src: u64,
+        bytes: usize,
+    },
+    Set {
+        dst: u64,
+        value: u8,
+        bytes: usize,
+    },
     Launch(KernelCall),
+    /// Frees a block in stream order.
+    Free(DevicePtr),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
 }
@@ -195,6 +206,7 @@ impl Queue {
         match work {
             Work::Record(mark) => mark.reach(),
             Work::Wait(mark) => mark.wait(),
+            Work::Free(ptr) => self.free(ptr),
             _ if self.context.is_poisoned() => {}
             // SAFETY: whoever enqueued the copy promised that both ranges are valid until it has run, and
             // that they do not overlap.
@@ -214,6 +226,24 @@ impl Queue {
                     self.context.poison(fault);
                 }
             }
+        }
+    }
+
+    /// Gives memory back whose free was enqueued. Work on another stream that still uses it is a missing wait of
+    /// the program's, which on a GPU corrupts memory: it stops the context here.
+    fn free(&self, ptr: DevicePtr) {
+        let context = &self.context;
+        // SAFETY: whoever enqueued the free promised that the work which uses the memory comes before it, and
+        // what the streams know of is checked.
+        if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
+            context.poison(Fault {
+                kind: FaultKind::Other,
+                message: format!("{error}; the stream that frees it did not wait for that work"),
+                location: None,
+                kernel: None,
+                block: None,
+                thread: None,
+            });
         }
     }
 }

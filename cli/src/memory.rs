@@ -1,0 +1,32 @@
+//! `warpsmith memory`: what a memory snapshot holds.
+
+use serde::Serialize;
+use warpsmith::runtime::memory::snapshot::Snapshot;
+
+use crate::args::MemoryArgs;
+use crate::failure::Failure;
+use crate::memory_report::Report;
+use crate::memory_view;
+use crate::output::{print, width};
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    snapshot: String,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Prints what the snapshot holds.
+pub fn run(args: &MemoryArgs) -> Result<(), Failure> {
+    let snapshot = Snapshot::read(&args.snapshot).map_err(|error| Failure::Use(error.to_string()))?;
+    let report = Report::of(&snapshot, args.top, args.trace);
+    let text = if args.json {
+        let document = Document { schema: 1, snapshot: args.snapshot.display().to_string(), report: &report };
+        serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
+    } else {
+        memory_view::text(&report, args.width.map_or_else(width, usize::from), args.all)
+    };
+    Ok(print(&text)?)
+}

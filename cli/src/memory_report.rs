@@ -1,0 +1,362 @@
+//! What a memory snapshot says, in numbers: totals, segments, call sites, the end of the history.
+//!
+//! Guarantees: every snapshot has a report, also one whose sizes make no sense; sums stop at the largest number.
+//! The text and the JSON document of `warpsmith memory` both come from this report.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use warpsmith::runtime::memory::snapshot::{
+    BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
+};
+
+/// What a snapshot says.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The sums over all devices.
+    pub total: Totals,
+    /// The sums of each device that has segments.
+    pub devices: Vec<DeviceTotals>,
+    /// The segments, the largest first.
+    pub segments: Vec<SegmentReport>,
+    /// The call sites with the most live bytes, the most first.
+    pub call_sites: Vec<CallSite>,
+    /// The call sites that have fewer.
+    pub other_call_sites: Others,
+    /// Events in the history.
+    pub events: usize,
+    /// The last of them, the oldest first, as many as were asked for.
+    pub last_events: Vec<Event>,
+}
+
+/// Sums over segments, in bytes where nothing else is said.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// What was taken from the device.
+    pub reserved: u64,
+    /// What is in use.
+    pub allocated: u64,
+    /// What is in use or waits to become free.
+    pub active: u64,
+    /// What was asked for, before rounding.
+    pub requested: u64,
+    /// What is free inside of segments.
+    pub free: u64,
+    /// Free blocks.
+    pub free_blocks: usize,
+    /// The largest free block.
+    pub largest_free: u64,
+}
+
+/// The sums of a device.
+#[derive(Debug, Serialize)]
+pub struct DeviceTotals {
+    /// Its ordinal.
+    pub device: u32,
+    /// Its segments.
+    pub segments: usize,
+    /// Their sums.
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+/// A segment.
+#[derive(Debug, Serialize)]
+pub struct SegmentReport {
+    /// The ordinal of its device.
+    pub device: u32,
+    /// The first address.
+    pub address: u64,
+    /// The stream it belongs to.
+    pub stream: u64,
+    /// For which sizes of request it is.
+    #[serde(rename = "type")]
+    pub kind: SegmentType,
+    /// The pool.
+    pub pool: (u64, u64),
+    /// Whether it can grow.
+    pub expandable: bool,
+    /// Blocks of any state.
+    pub blocks: usize,
+    /// Its own sums.
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// The size and state of its blocks in their order.
+    #[serde(skip)]
+    pub spans: Vec<(u64, BlockState)>,
+}
+
+/// A place in the source, and the live memory that it asked for.
+#[derive(Debug, Serialize)]
+pub struct CallSite {
+    /// The place; none when it was not recorded.
+    pub site: Option<Frame>,
+    /// Blocks in use.
+    pub blocks: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Call sites that are not shown.
+#[derive(Debug, Default, Serialize)]
+pub struct Others {
+    /// Call sites.
+    pub sites: usize,
+    /// Blocks in use.
+    pub blocks: usize,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Something that the allocator did.
+#[derive(Debug, Serialize)]
+pub struct Event {
+    /// Microseconds before the last event.
+    pub us_before_end: i64,
+    /// When, in microseconds since 1970.
+    pub time_us: i64,
+    /// The ordinal of the device.
+    pub device: usize,
+    /// What it did.
+    pub action: TraceAction,
+    /// Where; none when it ran out of memory.
+    pub address: Option<u64>,
+    /// What the device still had when it ran out of memory.
+    pub device_free: Option<u64>,
+    /// Bytes.
+    pub size: u64,
+    /// The stream.
+    pub stream: u64,
+    /// The pool.
+    pub pool: (u64, u64),
+    /// Who caused it; none when it was not recorded.
+    pub site: Option<Frame>,
+}
+
+impl Report {
+    /// The report with the `top` largest call sites and the last `events` events.
+    pub fn of(snapshot: &Snapshot, top: usize, events: usize) -> Self {
+        let mut segments: Vec<_> = snapshot.segments.iter().map(SegmentReport::of).collect();
+        segments.sort_by_key(|s| (Reverse(s.totals.reserved), s.device, s.address));
+        let mut total = Totals::default();
+        let mut devices: BTreeMap<u32, DeviceTotals> = BTreeMap::new();
+        for segment in &segments {
+            total.add(&segment.totals);
+            let none = DeviceTotals { device: segment.device, segments: 0, totals: Totals::default() };
+            let device = devices.entry(segment.device).or_insert(none);
+            device.segments += 1;
+            device.totals.add(&segment.totals);
+        }
+        let devices = devices.into_values().collect();
+        let (call_sites, other_call_sites) = call_sites(snapshot, top);
+        Report {
+            total,
+            devices,
+            segments,
+            call_sites,
+            other_call_sites,
+            events: snapshot.device_traces.iter().map(Vec::len).sum(),
+            last_events: last_events(snapshot, events),
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, other: &Totals) {
+        self.reserved = self.reserved.saturating_add(other.reserved);
+        self.allocated = self.allocated.saturating_add(other.allocated);
+        self.active = self.active.saturating_add(other.active);
+        self.requested = self.requested.saturating_add(other.requested);
+        self.free = self.free.saturating_add(other.free);
+        self.free_blocks += other.free_blocks;
+        self.largest_free = self.largest_free.max(other.largest_free);
+    }
+}
+
+impl SegmentReport {
+    fn of(segment: &Segment) -> Self {
+        let mut totals = Totals { reserved: segment.total_size, ..Totals::default() };
+        for block in &segment.blocks {
+            if block.state == BlockState::Inactive {
+                totals.free = totals.free.saturating_add(block.size);
+                totals.free_blocks += 1;
+                totals.largest_free = totals.largest_free.max(block.size);
+                continue;
+            }
+            totals.active = totals.active.saturating_add(block.size);
+            totals.requested = totals.requested.saturating_add(block.requested_size);
+            if block.state == BlockState::ActiveAllocated {
+                totals.allocated = totals.allocated.saturating_add(block.size);
+            }
+        }
+        SegmentReport {
+            device: segment.device,
+            address: segment.address,
+            stream: segment.stream,
+            kind: segment.segment_type,
+            pool: segment.segment_pool_id,
+            expandable: segment.is_expandable,
+            blocks: segment.blocks.len(),
+            totals,
+            spans: segment.blocks.iter().map(|block| (block.size, block.state)).collect(),
+        }
+    }
+}
+
+/// The innermost frame whose file and line are known: those of C++ without debug information say nothing.
+fn site(frames: &[Frame]) -> Option<&Frame> {
+    frames.iter().find(|f| f.line > 0 && !matches!(f.filename.as_str(), "" | "??")).or(frames.first())
+}
+
+fn call_sites(snapshot: &Snapshot, top: usize) -> (Vec<CallSite>, Others) {
+    let mut live: BTreeMap<Option<&Frame>, (usize, u64)> = BTreeMap::new();
+    let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+    for block in blocks.filter(|block| block.state == BlockState::ActiveAllocated) {
+        let (blocks, bytes) = live.entry(site(&block.frames)).or_default();
+        *blocks += 1;
+        *bytes = bytes.saturating_add(block.size);
+    }
+    let mut sites: Vec<_> = live
+        .into_iter()
+        .map(|(site, (blocks, bytes))| CallSite { site: site.cloned(), blocks, bytes })
+        .collect();
+    sites.sort_by_key(|site| Reverse(site.bytes));
+    let rest = sites.split_off(top.min(sites.len()));
+    let others = rest.iter().fold(Others::default(), |sum, site| Others {
+        sites: sum.sites + 1,
+        blocks: sum.blocks + site.blocks,
+        bytes: sum.bytes.saturating_add(site.bytes),
+    });
+    (sites, others)
+}
+
+fn last_events(snapshot: &Snapshot, count: usize) -> Vec<Event> {
+    let mut last: Vec<_> = snapshot
+        .device_traces
+        .iter()
+        .enumerate()
+        .flat_map(|(device, trace)| {
+            trace[trace.len().saturating_sub(count)..].iter().map(move |entry| (device, entry))
+        })
+        .collect();
+    // Stable, so that a device's events keep their order.
+    last.sort_by_key(|(_, entry)| entry.time_us);
+    let end = last.last().map_or(0, |(_, entry)| entry.time_us);
+    last.drain(..last.len().saturating_sub(count));
+    let event = |(device, entry): (usize, &TraceEntry)| {
+        let oom = entry.action == TraceAction::Oom;
+        Event {
+            us_before_end: end.saturating_sub(entry.time_us),
+            time_us: entry.time_us,
+            device,
+            action: entry.action,
+            address: (!oom).then_some(entry.addr),
+            device_free: oom.then_some(entry.addr),
+            size: entry.size,
+            stream: entry.stream,
+            pool: entry.pool_id,
+            site: site(&entry.frames).cloned(),
+        }
+    };
+    last.into_iter().map(event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpsmith::runtime::memory::snapshot::Block;
+
+    fn frame(filename: &str, line: u32) -> Frame {
+        Frame { filename: filename.into(), line, name: "f".into() }
+    }
+
+    fn block(size: u64, state: BlockState, frames: &[&Frame]) -> Block {
+        Block {
+            address: 0,
+            size,
+            requested_size: size / 2,
+            state,
+            frames: frames.iter().map(|&frame| frame.clone()).collect(),
+        }
+    }
+
+    #[test]
+    fn totals_add_up() {
+        let blocks = vec![
+            block(100, BlockState::ActiveAllocated, &[]),
+            block(40, BlockState::Inactive, &[]),
+            block(30, BlockState::ActivePendingFree, &[]),
+            block(60, BlockState::Inactive, &[]),
+        ];
+        let of =
+            |device, total_size| Segment { device, total_size, blocks: blocks.clone(), ..Segment::default() };
+        let snapshot = Snapshot { segments: vec![of(1, 230), of(0, 231), of(1, 232)], ..Snapshot::default() };
+        let report = Report::of(&snapshot, 10, 10);
+        assert_eq!(
+            report.total,
+            Totals {
+                reserved: 693,
+                allocated: 300,
+                active: 390,
+                requested: 195,
+                free: 300,
+                free_blocks: 6,
+                largest_free: 60
+            }
+        );
+        let devices: Vec<_> =
+            report.devices.iter().map(|d| (d.device, d.segments, d.totals.reserved)).collect();
+        assert_eq!(devices, [(0, 1, 231), (1, 2, 462)]);
+        let sizes: Vec<_> = report.segments.iter().map(|segment| segment.totals.reserved).collect();
+        assert_eq!(sizes, [232, 231, 230]);
+    }
+
+    #[test]
+    fn live_blocks_are_counted_where_they_were_asked_for() {
+        let (unknown, a, b) = (frame("??", 0), frame("a.rs", 1), frame("b.rs", 2));
+        let live = BlockState::ActiveAllocated;
+        let blocks = vec![
+            block(10, live, &[&unknown, &a, &b]),
+            block(10, live, &[&a]),
+            block(15, live, &[&b, &a]),
+            block(90, BlockState::ActivePendingFree, &[&b]),
+            block(3, live, &[&unknown]),
+            block(2, live, &[]),
+        ];
+        let segments = vec![Segment { blocks, ..Segment::default() }];
+        let report = Report::of(&Snapshot { segments, ..Snapshot::default() }, 2, 0);
+        let sites: Vec<_> = report.call_sites.iter().map(|s| (s.site.clone(), s.blocks, s.bytes)).collect();
+        assert_eq!(sites, [(Some(a), 2, 20), (Some(b), 1, 15)]);
+        let others = report.other_call_sites;
+        assert_eq!((others.sites, others.blocks, others.bytes), (2, 2, 5));
+    }
+
+    #[test]
+    fn the_last_events_are_those_of_all_devices_by_time() {
+        let event = |time_us, size| TraceEntry {
+            action: TraceAction::Alloc,
+            addr: 1,
+            size,
+            stream: 0,
+            time_us,
+            frames: Vec::new(),
+            pool_id: (0, 0),
+        };
+        let device_traces =
+            vec![vec![event(5, 0), event(9, 1), event(9, 2)], vec![], vec![event(1, 3), event(8, 4)]];
+        let report = Report::of(&Snapshot { device_traces, ..Snapshot::default() }, 0, 3);
+        let events: Vec<_> = report.last_events.iter().map(|e| (e.device, e.size, e.us_before_end)).collect();
+        assert_eq!(events, [(2, 4, 1), (0, 1, 0), (0, 2, 0)]);
+        assert_eq!(report.events, 5);
+    }
+
+    #[test]
+    fn senseless_sizes_stop_at_the_largest_number() {
+        let blocks = vec![block(u64::MAX, BlockState::ActiveAllocated, &[]); 3];
+        let segments = vec![Segment { total_size: u64::MAX, blocks, ..Segment::default() }; 2];
+        let report = Report::of(&Snapshot { segments, ..Snapshot::default() }, 10, 0);
+        assert_eq!((report.total.reserved, report.total.allocated), (u64::MAX, u64::MAX));
+        assert_eq!(report.call_sites[0].bytes, u64::MAX);
+    }
+}

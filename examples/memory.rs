@@ -1,0 +1,83 @@
+//! The caching allocator: statistics, a private pool, an out-of-memory error that is caught, a snapshot in files.
+//!
+//! `cargo run --release --example memory -- [DEVICE] [FOLDER]`, the device being `cpu`, `cuda:0`, …, by default the
+//! best there is; the snapshots go to FOLDER, by default the system's folder for temporary files. Look at one with
+//! `warpsmith memory SNAPSHOT`, or drop the pickle on PyTorch's page <https://pytorch.org/memory_viz>.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use warpsmith::runtime::MemoryPool;
+use warpsmith::{Device, DeviceBuffer, Stream};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::open(&name)?,
+        None => Device::best()?,
+    };
+    let folder = std::env::args().nth(2).map_or_else(std::env::temp_dir, PathBuf::from);
+    let memory = device.memory();
+    memory.record_history(Some(10_000));
+    let stream = Stream::new(&device)?;
+
+    // Dropping a buffer waits for nothing and asks the driver for nothing: its memory serves the next one.
+    let mut layers = Vec::new();
+    for _ in 0..3 {
+        layers =
+            (0..20).map(|_| DeviceBuffer::<f32>::zeros(&stream, 300_000)).collect::<Result<Vec<_>, _>>()?;
+    }
+    let asked = memory.statistics().num_device_alloc;
+    println!("60 buffers of 1.2 MB, 20 at a time, took {asked} requests to the driver\n");
+
+    // What a part of the program allocates can come from a pool of its own.
+    let pool = MemoryPool::new(&device)?;
+    let scratch = {
+        let _guard = pool.enter()?;
+        DeviceBuffer::<u8>::zeros(&stream, 3 << 20)?
+    };
+    println!("the pool {} has {} bytes in use, {} reserved\n", pool.id(), pool.allocated(), pool.reserved());
+
+    // More than is allowed: an error with the figures, and the program goes on.
+    memory.on_out_of_memory(|report| println!("(the observer was told: {} bytes)", report.asked));
+    let total = device.properties().total_memory as f64;
+    memory.set_fraction((96 << 20) as f64 / total)?;
+    match DeviceBuffer::<u8>::uninit(&stream, 100 << 20) {
+        Ok(_) => return Err("100 MiB came out of 96".into()),
+        Err(error) => println!("{error}\n"),
+    }
+    memory.set_fraction(1.0)?;
+    drop(DeviceBuffer::<u8>::uninit(&stream, 100 << 20)?);
+
+    layers.truncate(5);
+    drop(scratch);
+    println!("{}", memory.summary(true));
+    let snapshot = memory.snapshot();
+    for (name, bytes) in [
+        ("reserved", snapshot.reserved()),
+        ("allocated", snapshot.allocated()),
+        ("requested", snapshot.requested()),
+    ] {
+        println!("{name:>10} {bytes:>12} bytes");
+    }
+    let [json, pickle] = ["memory.json", "memory.pickle"].map(|name| folder.join(name));
+    snapshot.write_json(&json)?;
+    snapshot.write_pickle(&pickle)?;
+    println!("snapshots: {} and {}", json.display(), pickle.display());
+
+    drop(layers);
+    drop(pool);
+    memory.empty_cache()?;
+    println!("after dropping everything and emptying the cache: {} bytes reserved", memory.reserved());
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! The caching allocator: pairs of allocate and free, random live sets, many threads, recorded traces.
+//!
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one without memory behind its addresses, on
+//! which only the allocator itself takes time. `docs/memory.md` has the figures, beside PyTorch's for the same
+//! loops.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion};
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, Result, Stream};
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(20)
+        .without_plots()
+        .configure_from_args();
+    bench(&mut criterion).expect("every allocation succeeds");
+    criterion.final_summary();
+}
+
+/// A device of its own, with these options.
+fn device(options: &str) -> Result<Device> {
+    let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        Err(_) => Device::with_driver(EmulatedDriver::builder().memory(80 << 30).unbacked().build(), 0)?,
+    };
+    device.memory().set_options(AllocatorOptions::default().with(options)?)?;
+    Ok(device)
+}
+
+fn bench(criterion: &mut Criterion) -> Result<()> {
+    for (name, options) in [("native", ""), ("expandable", "expandable_segments:True")] {
+        let device = device(options)?;
+        pairs(criterion, name, &device)?;
+        live_sets(criterion, name, &device)?;
+        threads(criterion, name, &device)?;
+        device.memory().empty_cache()?;
+    }
+    Ok(())
+}
+
+/// One block at a time, of several sizes.
+fn pairs(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
+    let stream = Stream::new(device)?;
+    let mut group = criterion.benchmark_group(format!("{name}/pair"));
+    for bytes in [512, 4 << 10, 64 << 10, 4 << 20, 64 << 20] {
+        group.bench_function(BenchmarkId::new("buffer", bytes), |bencher| {
+            bencher.iter(|| DeviceBuffer::<u8>::uninit(&stream, black_box(bytes)).expect("a cached block"));
+        });
+        group.bench_function(BenchmarkId::new("raw", bytes), |bencher| {
+            bencher.iter(|| {
+                let ptr = device.memory().allocate_raw(&stream, black_box(bytes)).expect("a cached block");
+                // SAFETY: nothing ever uses the memory.
+                unsafe { device.memory().free_raw(ptr) }.expect("it was allocated");
+            });
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// A step frees one of the live blocks and allocates another; sizes are powers of two from 512 bytes to 1 MiB.
+fn live_sets(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
+    let stream = Stream::new(device)?;
+    let mut group = criterion.benchmark_group(format!("{name}/live_set"));
+    for live in [100, 1000, 10_000] {
+        let mut random = Random(1);
+        let mut buffers = (0..live).map(|_| random.buffer(&stream)).collect::<Result<Vec<_>>>()?;
+        group.bench_function(BenchmarkId::from_parameter(live), |bencher| {
+            bencher.iter(|| {
+                let index = random.below(live);
+                // The old buffer is dropped before the new one is made.
+                buffers[index] = None;
+                buffers[index] = random.buffer(&stream).expect("memory enough");
+            });
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// Every thread allocates and frees 4 KiB on a stream of its own; the time is a pair's on the slowest thread.
+fn threads(criterion: &mut Criterion, name: &str, device: &Device) -> Result<()> {
+    let mut group = criterion.benchmark_group(format!("{name}/threads"));
+    let most = std::thread::available_parallelism().map_or(1, usize::from).min(16);
+    for count in [1, 2, 4, 8, 16].into_iter().filter(|count| *count <= most) {
+        let streams = (0..count).map(|_| Stream::new(device)).collect::<Result<Vec<_>>>()?;
+        group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
+            bencher.iter_custom(|pairs| slowest(&streams, pairs));
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+fn slowest(streams: &[Stream], pairs: u64) -> Duration {
+    let ready = Barrier::new(streams.len());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = streams
+            .iter()
+            .map(|stream| {
+                scope.spawn(|| {
+                    let pair = || drop(DeviceBuffer::<u8>::uninit(stream, black_box(4096)).expect("a block"));
+                    (0..100).for_each(|_| pair());
+                    ready.wait();
+                    let start = Instant::now();
+                    (0..pairs).for_each(|_| pair());
+                    start.elapsed()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
+    })
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize * bound) >> 31
+    }
+
+    fn buffer(&mut self, stream: &Stream) -> Result<Option<DeviceBuffer<u8>>> {
+        DeviceBuffer::uninit(stream, 512 << self.below(12)).map(Some)
+    }
+}

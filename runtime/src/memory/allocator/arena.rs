@@ -1,0 +1,426 @@
+//! [`ArenaState`]: the blocks of one stream in one pool, and the policy of handing them out.
+//!
+//! Nothing here calls a driver or knows of threads: segments come from above and go back there. Blocks are found
+//! by best fit on (size, address) unless the pool says otherwise, split when the rest is worth keeping, and
+//! merged with their free neighbours when they come back. The rules are PyTorch's.
+
+use std::panic::Location;
+
+use super::block::{Block, BlockId, Blocks, NONE, State};
+use super::counters::{Counted, Counters};
+use super::expandable::Expandable;
+use super::free_index::FreeIndex;
+use super::history::History;
+use super::pending::Pending;
+use super::policy::Policy;
+use super::rest::Rest;
+use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
+use crate::driver::EventHandle;
+use crate::memory::options::Strategy;
+use crate::memory::snapshot::TraceAction;
+
+/// Where a call came from.
+pub(crate) type Site = &'static Location<'static>;
+
+/// Memory of the driver that blocks are cut from.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub address: u64,
+    /// Bytes of addresses; not all have memory in an expandable segment.
+    pub size: u64,
+    pub kind: Kind,
+    /// The block with the lowest address.
+    pub first: BlockId,
+    pub source: Source,
+    /// Recorded on the arena's stream when the segment last became free as a whole; only in pools that lend to
+    /// other streams.
+    pub idle: Option<EventHandle>,
+    /// Whose request it was made for.
+    pub site: Site,
+}
+
+/// How a segment came from the driver, and so how it goes back.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// `memory_allocate`.
+    Driver,
+    /// `stream_allocate`.
+    StreamOrdered,
+    /// Reserved addresses, with memory mapped in part of them.
+    Expandable(Expandable),
+}
+
+/// The state of an arena. See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct ArenaState {
+    pub policy: Policy,
+    pub blocks: Blocks,
+    pub free: [FreeIndex; 2],
+    /// By number; `None` is a place to use again.
+    pub segments: Vec<Option<Segment>>,
+    pub counters: Counters,
+    pub pending: Pending,
+    pub history: Option<Box<History>>,
+    pub(super) rest: Rest,
+    /// Whether blocks may rest: not when every event is written down, or moves a clock.
+    pub may_rest: bool,
+    /// The devices, by ordinal, that may use the memory.
+    pub devices: Vec<u32>,
+}
+
+impl ArenaState {
+    pub fn new(policy: Policy, devices: Vec<u32>) -> Self {
+        let mut state = Self {
+            policy,
+            blocks: Blocks::default(),
+            free: Default::default(),
+            segments: Vec::new(),
+            counters: Counters::default(),
+            pending: Pending::default(),
+            history: None,
+            rest: Rest::default(),
+            may_rest: false,
+            devices,
+        };
+        state.may_rest = state.policy.lets_rest();
+        state
+    }
+
+    /// Sets the policy for later requests.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.may_rest = self.history.is_none() && self.policy.lets_rest();
+    }
+
+    /// Begins a history, or ends it.
+    pub fn set_history(&mut self, history: Option<History>) {
+        self.history = history.map(Box::new);
+        self.may_rest = self.history.is_none() && self.policy.lets_rest();
+    }
+
+    /// Hands out a free block of at least `size` (a rounded size), if there is one that the policy allows.
+    #[inline]
+    pub fn take(&mut self, size: u64, requested: u64, site: Site) -> Option<BlockId> {
+        let kind = Kind::of(size);
+        if kind == Kind::Large {
+            self.policy.tick();
+        }
+        let id = self.find(kind, size)?;
+        self.free[kind as usize].remove(&mut self.blocks, id);
+        self.occupy(id, size, requested, site);
+        Some(id)
+    }
+
+    #[inline]
+    fn find(&self, kind: Kind, size: u64) -> Option<BlockId> {
+        let (index, blocks) = (&self.free[kind as usize], &self.blocks);
+        let found = match self.policy.strategy {
+            Strategy::BestFit => index.at_least(blocks, (size, 0))?,
+            Strategy::FirstFit => index.lowest(blocks, size)?,
+            Strategy::WorstFit => index.largest(blocks).filter(|id| blocks[*id].size >= size)?,
+        };
+        let found = if blocks[found].expandable { self.least_growth(kind, found) } else { found };
+        let (available, max_split) = (blocks[found].size, self.policy.max_split);
+        // An oversize block is not spent on a small request, nor on one that would waste much of it.
+        let wasted = if size < max_split {
+            available >= max_split
+        } else {
+            available >= size.saturating_add(self.policy.max_non_split_rounding)
+        };
+        (!wasted).then_some(found)
+    }
+
+    /// Of blocks in expandable segments the one that could grow least, so that what can grow stays whole.
+    fn least_growth(&self, kind: Kind, mut found: BlockId) -> BlockId {
+        let grown = |id: BlockId| {
+            let block = &self.blocks[id];
+            let after = self.blocks.get(block.next).filter(|next| next.state == State::Unmapped);
+            block.size + after.map_or(0, |next| next.size)
+        };
+        while grown(found) != self.blocks[found].size {
+            let after = (self.blocks[found].size, self.blocks[found].address + 1);
+            match self.free[kind as usize].at_least(&self.blocks, after) {
+                Some(next) if grown(next) < grown(found) => found = next,
+                _ => break,
+            }
+        }
+        found
+    }
+
+    #[inline]
+    fn should_split(&self, block: &Block, size: u64) -> bool {
+        let rest = block.size - size;
+        if block.uncached || self.policy.no_split {
+            false
+        } else if block.kind == Kind::Small || block.expandable {
+            rest >= MIN_BLOCK
+        } else {
+            size < self.policy.max_split && rest > SMALL_SIZE
+        }
+    }
+
+    /// Hands out the front of a block that is in no index.
+    #[inline]
+    pub fn occupy(&mut self, id: BlockId, size: u64, requested: u64, site: Site) {
+        use Counted::*;
+        let block = &self.blocks[id];
+        let (kind, was_split, expandable) = (block.kind, block.is_split(), block.expandable);
+        let split = self.should_split(block, size);
+        if split {
+            let rest = self.split(id, size);
+            if !expandable {
+                if was_split {
+                    self.counters.down(kind, InactiveSplitBytes, size);
+                } else {
+                    let bytes = self.blocks[rest].size;
+                    self.counters.up_both(kind, InactiveSplit, InactiveSplitBytes, bytes);
+                }
+            }
+            self.free[kind as usize].insert(&mut self.blocks, rest);
+        } else if was_split && !expandable {
+            let bytes = self.blocks[id].size;
+            self.counters.down_both(kind, InactiveSplit, InactiveSplitBytes, bytes);
+        }
+        let block = &mut self.blocks[id];
+        block.state = State::Allocated;
+        block.requested = requested;
+        block.site = Some(site);
+        let (address, bytes) = (block.address, block.size);
+        self.counters.hand_out(kind, bytes, requested);
+        if bytes >= self.policy.max_split {
+            self.counters.oversize_allocations.up(1);
+        }
+        self.note(TraceAction::Alloc, address, requested, site);
+    }
+
+    /// Cuts a block in two; it keeps the front. The rest is free, but in no index yet.
+    #[inline]
+    pub fn split(&mut self, id: BlockId, size: u64) -> BlockId {
+        let front = &mut self.blocks[id];
+        let rest = Block {
+            address: front.address + size,
+            size: front.size - size,
+            requested: 0,
+            prev: id,
+            ..front.clone()
+        };
+        front.size = size;
+        let next = rest.next;
+        let rest = self.blocks.insert(rest);
+        self.blocks[id].next = rest;
+        if next != NONE {
+            self.blocks[next].prev = rest;
+        }
+        rest
+    }
+
+    /// Takes a block back from its user. Returns it to the free ones, unless `pending` says that other streams
+    /// may still use it; then [`Self::release`] does that later. Returns the block that it is part of then.
+    #[inline]
+    pub fn free(&mut self, id: BlockId, pending: bool) -> BlockId {
+        use Counted::*;
+        let block = &self.blocks[id];
+        debug_assert_eq!(block.state, State::Allocated);
+        let (kind, bytes, address, requested) = (block.kind, block.size, block.address, block.requested);
+        self.counters.down_both(kind, Allocation, AllocatedBytes, bytes);
+        if bytes >= self.policy.max_split {
+            self.counters.oversize_allocations.down(1);
+        }
+        if self.history.is_some()
+            && let Some(site) = block.site
+        {
+            self.note(TraceAction::FreeRequested, address, requested, site);
+        }
+        if pending {
+            self.blocks[id].state = State::Pending;
+            self.counters.wait(kind, bytes);
+            id
+        } else {
+            self.release(id)
+        }
+    }
+
+    /// Counts that nothing uses a block any more.
+    #[inline]
+    pub fn end_use(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        let (kind, bytes, address, requested) = (block.kind, block.size, block.address, block.requested);
+        if block.state == State::Pending {
+            self.counters.wait_no_more(kind, bytes);
+        }
+        self.counters.down(kind, Counted::RequestedBytes, requested);
+        if self.history.is_some()
+            && let Some(site) = self.blocks[id].site
+        {
+            self.note(TraceAction::FreeCompleted, address, requested, site);
+        }
+    }
+
+    /// Makes a block that nothing uses any more free, merged with its free neighbours. Returns the whole.
+    #[inline]
+    pub fn release(&mut self, id: BlockId) -> BlockId {
+        use Counted::*;
+        self.end_use(id);
+        let (kind, expandable) = (self.blocks[id].kind, self.blocks[id].expandable);
+        let (id, merged, merged_bytes) = self.merge_neighbours(id);
+        if !expandable {
+            if merged > 0 {
+                self.counters.down(kind, InactiveSplit, merged);
+                self.counters.down(kind, InactiveSplitBytes, merged_bytes);
+            }
+            let block = &self.blocks[id];
+            if block.is_split() {
+                let bytes = block.size;
+                self.counters.up_both(kind, InactiveSplit, InactiveSplitBytes, bytes);
+            }
+        }
+        self.blocks[id].freed_at = self.policy.clock();
+        self.put_back(id);
+        id
+    }
+
+    /// Puts a block into the index of free ones.
+    #[inline]
+    pub fn put_back(&mut self, id: BlockId) {
+        let kind = self.blocks[id].kind as usize;
+        self.free[kind].insert(&mut self.blocks, id);
+    }
+
+    /// Takes a free block out of the index.
+    #[inline]
+    pub fn take_out(&mut self, id: BlockId) {
+        let kind = self.blocks[id].kind as usize;
+        self.free[kind].remove(&mut self.blocks, id);
+    }
+
+    /// Whether there is no memory at all.
+    pub fn is_empty(&self) -> bool {
+        self.segments.iter().all(Option::is_none)
+    }
+
+    /// Joins a block with free neighbours, which leave the index. Returns the whole, and how many neighbours of
+    /// how many bytes there were.
+    #[inline]
+    pub fn merge_neighbours(&mut self, id: BlockId) -> (BlockId, u64, u64) {
+        let kind = self.blocks[id].kind as usize;
+        let (mut whole, mut merged, mut bytes) = (id, 0, 0);
+        let is_free = |blocks: &Blocks, id| id != NONE && blocks[id].state == State::Free;
+        let next = self.blocks[whole].next;
+        if is_free(&self.blocks, next) {
+            bytes += self.blocks[next].size;
+            merged += 1;
+            self.free[kind].remove(&mut self.blocks, next);
+            self.join(whole, next);
+        }
+        let prev = self.blocks[whole].prev;
+        if is_free(&self.blocks, prev) {
+            bytes += self.blocks[prev].size;
+            merged += 1;
+            self.free[kind].remove(&mut self.blocks, prev);
+            self.join(prev, whole);
+            whole = prev;
+        }
+        (whole, merged, bytes)
+    }
+
+    /// Makes two neighbours one block, with the place of the first. Neither is in an index.
+    #[inline]
+    pub fn join(&mut self, first: BlockId, second: BlockId) {
+        let (size, next) = (self.blocks[second].size, self.blocks[second].next);
+        self.blocks[first].size += size;
+        self.blocks[first].next = next;
+        if next != NONE {
+            self.blocks[next].prev = first;
+        }
+        self.blocks.remove(second);
+    }
+
+    /// Takes a segment in. Its one block is in no index.
+    pub fn add_segment(&mut self, segment: Segment, uncached: bool) -> BlockId {
+        let number = match self.segments.iter().position(Option::is_none) {
+            Some(number) => number,
+            None => {
+                self.segments.push(None);
+                self.segments.len() - 1
+            }
+        };
+        let expandable = matches!(segment.source, Source::Expandable(_));
+        let block = self.blocks.insert(Block {
+            address: segment.address,
+            size: segment.size,
+            requested: 0,
+            site: None,
+            freed_at: 0,
+            prev: NONE,
+            next: NONE,
+            left: NONE,
+            right: NONE,
+            segment: number as u32,
+            state: if expandable { State::Unmapped } else { State::Free },
+            kind: segment.kind,
+            expandable,
+            uncached,
+        });
+        if !expandable {
+            self.count_segment(&segment, true);
+            self.note(TraceAction::SegmentAlloc, segment.address, segment.size, segment.site);
+        }
+        self.segments[number] = Some(Segment { first: block, ..segment });
+        block
+    }
+
+    /// Gives a segment up whose one block is in no index. It is the caller's then.
+    pub fn remove_segment(&mut self, id: BlockId) -> Option<Segment> {
+        debug_assert!(!self.blocks[id].is_split());
+        let number = self.blocks[id].segment as usize;
+        let segment = self.segments.get_mut(number)?.take()?;
+        self.blocks.remove(id);
+        if !matches!(segment.source, Source::Expandable(_)) {
+            self.count_segment(&segment, false);
+            self.note(TraceAction::SegmentFree, segment.address, segment.size, segment.site);
+        }
+        Some(segment)
+    }
+
+    fn count_segment(&mut self, segment: &Segment, added: bool) {
+        let (kind, oversize) = (segment.kind, segment.size >= self.policy.max_split);
+        if added {
+            self.counters.up_both(kind, Counted::Segment, Counted::ReservedBytes, segment.size);
+            self.counters.oversize_segments.up(oversize.into());
+        } else {
+            self.counters.down_both(kind, Counted::Segment, Counted::ReservedBytes, segment.size);
+            self.counters.oversize_segments.down(oversize.into());
+        }
+    }
+
+    pub fn segment(&mut self, id: BlockId) -> Option<&mut Segment> {
+        let number = self.blocks.get(id)?.segment as usize;
+        self.segments.get_mut(number)?.as_mut()
+    }
+
+    /// The free blocks that are a whole segment, except in expandable segments.
+    pub fn whole_segments(&self) -> Vec<BlockId> {
+        let whole = |id: &BlockId| !self.blocks[*id].is_split() && !self.blocks[*id].expandable;
+        self.free.iter().flat_map(|index| index.ids(&self.blocks)).filter(whole).collect()
+    }
+
+    /// Writes an event into the history, if one is kept.
+    #[inline]
+    pub fn note(&mut self, action: TraceAction, address: u64, size: u64, site: Site) {
+        if let Some(history) = &mut self.history {
+            history.push(action, address, size, site);
+        }
+    }
+
+    /// Bytes of free blocks.
+    pub fn cached(&self) -> u64 {
+        let ids = self.free.iter().flat_map(|index| index.ids(&self.blocks));
+        ids.map(|id| self.blocks[id].size).sum()
+    }
+
+    /// Bytes of the largest free block.
+    pub fn largest_free(&self) -> u64 {
+        let largest = |index: &FreeIndex| index.largest(&self.blocks).map(|id| self.blocks[id].size);
+        self.free.iter().filter_map(largest).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,136 @@
+//! Blocks: ranges of addresses in a segment, kept in a slab so that handing one out allocates nothing.
+//!
+//! The blocks of a segment form a list by address without gaps. Two free neighbours never stay apart; neither do
+//! two unmapped ones.
+
+use std::ops::{Index, IndexMut};
+use std::panic::Location;
+
+use super::size::Kind;
+
+/// A block's place in its slab.
+pub(crate) type BlockId = u32;
+
+/// No block.
+pub(crate) const NONE: BlockId = BlockId::MAX;
+
+/// What a block is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not a block: a place in the slab that waits for its next use.
+    Vacant,
+    /// In the free index.
+    Free,
+    /// Handed out.
+    Allocated,
+    /// Given back, but work on other streams may still use it.
+    Pending,
+    /// Addresses without memory, in an expandable segment.
+    Unmapped,
+}
+
+/// One block: a cache line.
+#[derive(Debug, Clone)]
+#[repr(align(64))]
+pub(crate) struct Block {
+    pub address: u64,
+    pub size: u64,
+    /// What the caller asked for.
+    pub requested: u64,
+    /// Who asked; none before the first use.
+    pub site: Option<&'static Location<'static>>,
+    /// When it became free, on the clock of garbage collection.
+    pub freed_at: u64,
+    /// The neighbours in the segment.
+    pub prev: BlockId,
+    pub next: BlockId,
+    /// The children in the free index; `left` also links vacant places.
+    pub left: BlockId,
+    pub right: BlockId,
+    pub segment: u32,
+    pub state: State,
+    pub kind: Kind,
+    pub expandable: bool,
+    /// Goes back to the driver when it is freed.
+    pub uncached: bool,
+}
+
+impl Block {
+    /// Whether the block is a part of its segment only.
+    pub fn is_split(&self) -> bool {
+        self.prev != NONE || self.next != NONE
+    }
+
+    pub fn end(&self) -> u64 {
+        self.address + self.size
+    }
+}
+
+/// The blocks of an arena.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    blocks: Vec<Block>,
+    vacant: BlockId,
+}
+
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), vacant: NONE }
+    }
+}
+
+impl Blocks {
+    /// Stores a block; the place of a removed one is used again.
+    pub fn insert(&mut self, block: Block) -> BlockId {
+        match self.vacant {
+            NONE => {
+                self.blocks.push(block);
+                (self.blocks.len() - 1) as BlockId
+            }
+            id => {
+                self.vacant = self[id].left;
+                self[id] = block;
+                id
+            }
+        }
+    }
+
+    /// Forgets a block, which is in no list any more.
+    pub fn remove(&mut self, id: BlockId) {
+        self[id].state = State::Vacant;
+        self[id].left = self.vacant;
+        self.vacant = id;
+    }
+
+    /// The block, if there is one at this place.
+    pub fn get(&self, id: BlockId) -> Option<&Block> {
+        self.blocks.get(id as usize).filter(|block| block.state != State::Vacant)
+    }
+
+    /// The blocks from `first` on, by address.
+    pub fn list(&self, first: BlockId) -> impl Iterator<Item = (BlockId, &Block)> {
+        let mut id = first;
+        std::iter::from_fn(move || {
+            let block = self.blocks.get(id as usize)?;
+            Some((std::mem::replace(&mut id, block.next), block))
+        })
+    }
+}
+
+impl Index<BlockId> for Blocks {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.blocks[id as usize]
+    }
+}
+
+impl IndexMut<BlockId> for Blocks {
+    #[inline]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id as usize]
+    }
+}
+
+const _: () = assert!(size_of::<Block>() == 64);

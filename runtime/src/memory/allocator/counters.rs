@@ -1,0 +1,235 @@
+//! Counters behind the statistics.
+//!
+//! Each arena counts its own blocks under its own lock, so that streams share nothing while they allocate. Summed
+//! over arenas, what is current, allocated and freed is exact; a peak of the sum is at most the sum of the peaks,
+//! which is what a sum reports. What is reserved of the driver changes rarely and is counted once a device as
+//! well, where its peak is exact.
+
+use super::size::Kind;
+use crate::memory::statistics::{ByPool, Statistic};
+
+/// What is counted, for each kind of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Allocation,
+    AllocatedBytes,
+    RequestedBytes,
+    InactiveSplit,
+    InactiveSplitBytes,
+    Segment,
+    ReservedBytes,
+}
+
+const COUNTED: usize = Counted::ReservedBytes as usize + 1;
+
+/// One counter. What was freed is what was allocated and is not there any more.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Track {
+    current: u64,
+    peak: u64,
+    /// Since the last reset, when `base` was there.
+    allocated: u64,
+    base: u64,
+}
+
+impl Track {
+    #[inline]
+    pub fn up(&mut self, amount: u64) {
+        self.allocated += amount;
+        self.current += amount;
+        self.peak = self.peak.max(self.current);
+    }
+
+    #[inline]
+    pub fn down(&mut self, amount: u64) {
+        // The sizes that count as oversize can change while such a block is there.
+        self.current = self.current.saturating_sub(amount);
+    }
+
+    fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    fn reset_accumulated(&mut self) {
+        (self.allocated, self.base) = (0, self.current);
+    }
+
+    /// Adds this counter to a sum, with a peak of its own.
+    fn add_with_peak(&self, peak: u64, sum: &mut Statistic) {
+        sum.current += self.current;
+        sum.peak += peak;
+        sum.allocated += self.allocated;
+        sum.freed += (self.base + self.allocated).saturating_sub(self.current);
+    }
+
+    /// Adds this counter to a sum.
+    pub fn add_to(&self, sum: &mut Statistic) {
+        self.add_with_peak(self.peak, sum);
+    }
+
+    /// Both kinds together, but for the peak.
+    fn and(&self, other: &Track) -> Track {
+        Track {
+            current: self.current + other.current,
+            peak: 0,
+            allocated: self.allocated + other.allocated,
+            base: self.base + other.base,
+        }
+    }
+}
+
+/// Blocks, or their bytes, that were given back and wait for events. Added to those that are handed out they make
+/// up the active ones; as there are none most of the time, the active ones are not counted by themselves.
+#[derive(Debug, Clone, Copy, Default)]
+struct Waiting {
+    current: [u64; 2],
+    /// `current` at the last reset of what is accumulated.
+    base: [u64; 2],
+    /// The most that was active, by kind and in all, while anything waited.
+    peak: [u64; 3],
+}
+
+/// The counters of an arena, or of a device.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counters {
+    by_kind: [[Track; COUNTED]; 2],
+    /// Peaks of both kinds together.
+    peaks: [u64; COUNTED],
+    /// Blocks, then bytes.
+    waiting: [Waiting; 2],
+    pub oversize_allocations: Track,
+    pub oversize_segments: Track,
+}
+
+impl Counters {
+    #[inline]
+    pub fn up(&mut self, kind: Kind, counted: Counted, amount: u64) {
+        let counted = counted as usize;
+        self.by_kind[kind as usize][counted].up(amount);
+        let all = self.by_kind[0][counted].current + self.by_kind[1][counted].current;
+        self.peaks[counted] = self.peaks[counted].max(all);
+    }
+
+    #[inline]
+    pub fn down(&mut self, kind: Kind, counted: Counted, amount: u64) {
+        self.by_kind[kind as usize][counted as usize].down(amount);
+    }
+
+    /// Counts one thing of `amount` bytes, in a counter of things and in one of their bytes.
+    #[inline]
+    pub fn up_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {
+        self.up(kind, things, 1);
+        self.up(kind, bytes, amount);
+    }
+
+    #[inline]
+    pub fn down_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {
+        self.down(kind, things, 1);
+        self.down(kind, bytes, amount);
+    }
+
+    /// Counts a block that is handed out.
+    #[inline]
+    pub fn hand_out(&mut self, kind: Kind, bytes: u64, requested: u64) {
+        self.up_both(kind, Counted::Allocation, Counted::AllocatedBytes, bytes);
+        self.up(kind, Counted::RequestedBytes, requested);
+        if self.waiting[0].current != [0; 2] {
+            self.note_active_peaks();
+        }
+    }
+
+    /// Counts a block that was given back and waits for events.
+    pub fn wait(&mut self, kind: Kind, bytes: u64) {
+        self.waiting[0].current[kind as usize] += 1;
+        self.waiting[1].current[kind as usize] += bytes;
+        self.note_active_peaks();
+    }
+
+    /// Counts that such a block waits no more.
+    pub fn wait_no_more(&mut self, kind: Kind, bytes: u64) {
+        self.waiting[0].current[kind as usize] -= 1;
+        self.waiting[1].current[kind as usize] -= bytes;
+    }
+
+    fn note_active_peaks(&mut self) {
+        for (waiting, counted) in self.waiting.iter_mut().zip([Counted::Allocation, Counted::AllocatedBytes])
+        {
+            let active =
+                [0, 1].map(|kind| waiting.current[kind] + self.by_kind[kind][counted as usize].current);
+            for (peak, active) in waiting.peak.iter_mut().zip([active[0], active[1], active[0] + active[1]]) {
+                *peak = active.max(*peak);
+            }
+        }
+    }
+
+    pub fn current(&self, counted: Counted) -> u64 {
+        self.by_kind.iter().map(|tracks| tracks[counted as usize].current).sum()
+    }
+
+    /// Bytes of blocks that wait for events.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.waiting[1].current.iter().sum()
+    }
+
+    /// The most bytes that were active.
+    pub fn active_peak(&self) -> u64 {
+        self.waiting[1].peak[2].max(self.peaks[Counted::AllocatedBytes as usize])
+    }
+
+    pub fn reset_peaks(&mut self) {
+        self.tracks().for_each(Track::reset_peak);
+        for counted in 0..COUNTED {
+            self.peaks[counted] = self.by_kind.iter().map(|tracks| tracks[counted].current).sum();
+        }
+        self.waiting.iter_mut().for_each(|waiting| waiting.peak = [0; 3]);
+        self.note_active_peaks();
+    }
+
+    pub fn reset_accumulated(&mut self) {
+        self.tracks().for_each(Track::reset_accumulated);
+        self.waiting.iter_mut().for_each(|waiting| waiting.base = waiting.current);
+    }
+
+    fn tracks(&mut self) -> impl Iterator<Item = &mut Track> {
+        let Self { by_kind, oversize_allocations, oversize_segments, .. } = self;
+        by_kind.iter_mut().flatten().chain([oversize_allocations, oversize_segments])
+    }
+
+    /// Counts what was allocated since `before` some more times.
+    pub fn repeat(&mut self, before: &Counters, times: u64) {
+        let mut before = before.clone();
+        for (track, before) in self.tracks().zip(before.tracks()) {
+            track.allocated += (track.allocated - before.allocated) * times;
+        }
+    }
+
+    /// Adds one of these counters to a sum.
+    pub fn add_to(&self, counted: Counted, sum: &mut ByPool) {
+        let counted = counted as usize;
+        let [small, large] = [0, 1].map(|kind| &self.by_kind[kind][counted]);
+        small.add_to(&mut sum.small_pool);
+        large.add_to(&mut sum.large_pool);
+        small.and(large).add_with_peak(self.peaks[counted], &mut sum.all);
+    }
+
+    /// Adds what is active to two sums, of blocks and of bytes.
+    pub fn add_active_to(&self, blocks: &mut ByPool, bytes: &mut ByPool) {
+        let counted = [Counted::Allocation, Counted::AllocatedBytes];
+        for ((waiting, counted), sum) in self.waiting.iter().zip(counted).zip([blocks, bytes]) {
+            let active = [0, 1].map(|kind| {
+                let handed_out = self.by_kind[kind][counted as usize];
+                Track {
+                    current: handed_out.current + waiting.current[kind],
+                    base: handed_out.base + waiting.base[kind],
+                    ..handed_out
+                }
+            });
+            let [small, large] = &active;
+            // While nothing waits, what is active is what is handed out.
+            small.add_with_peak(small.peak.max(waiting.peak[0]), &mut sum.small_pool);
+            large.add_with_peak(large.peak.max(waiting.peak[1]), &mut sum.large_pool);
+            let peak = self.peaks[counted as usize].max(waiting.peak[2]);
+            small.and(large).add_with_peak(peak, &mut sum.all);
+        }
+    }
+}

@@ -1,0 +1,482 @@
+//! Expandable segments: addresses are reserved once, memory is mapped behind them in pages as it is needed.
+//!
+//! An arena has one for each kind of blocks, or more when a reservation is used up. Parts without memory are
+//! [`State::Unmapped`] blocks; a request that no free block fits takes the lowest run of free and unmapped blocks
+//! that is long enough and maps what is missing. So neighbouring free blocks of different requests merge, which
+//! separate segments of the driver never do.
+//!
+//! Where the memory of a page comes from: from the driver, while what is reserved stays within [`SLACK`] of the most
+//! that was ever in use. Beyond that, if the arena's stream is idle, pages that are free as a whole elsewhere in
+//! the arena are unmapped there and mapped here, which costs as much as new ones; then free pages of the other
+//! kind go back to the driver. A busy stream may still use free pages, so then the driver is asked all the same:
+//! nothing here waits. PyTorch leaves holes mapped until memory runs out; what this rule makes of it for several
+//! traces stands in `docs/memory.md`.
+
+use super::arena::{ArenaState, Segment, Source};
+use super::block::{BlockId, NONE, State};
+use super::counters::Counted;
+use super::miss::no_memory;
+use super::size::{self, Kind};
+use super::streams::{ArenaGuard, Order};
+use super::{CachingAllocator, Request};
+use crate::device::Device;
+use crate::driver::{Context, DevicePtr, Driver, PhysicalHandle};
+use crate::error::Result;
+use crate::memory::options::Reserve;
+use crate::memory::snapshot::TraceAction;
+
+/// New memory is preferred to moving pages while what is reserved is at most this much more, in hundredths, than
+/// the most that was ever in use.
+const SLACK: u64 = 8;
+/// The page for large blocks, unless their segments are to be smaller. Mapping costs the same for each page whatever
+/// its size; larger pages leave holes that cannot be moved.
+const LARGE_PAGE: u64 = 4 << 20;
+
+/// The memory of an expandable segment.
+#[derive(Debug)]
+pub(crate) struct Expandable {
+    page: u64,
+    /// What is mapped at each page of the reservation.
+    pages: Vec<Option<PhysicalHandle>>,
+}
+
+impl Expandable {
+    /// The pages that lie wholly within a range of offsets.
+    fn whole_pages(&self, start: u64, end: u64) -> std::ops::Range<u64> {
+        let first = start.div_ceil(self.page);
+        first..(end / self.page).max(first)
+    }
+
+    /// Gives everything back without regard to errors.
+    ///
+    /// # Safety
+    /// Nothing uses the memory or the addresses any more.
+    pub unsafe fn shut_down(self, driver: &dyn Driver, context: Context, address: u64, size: u64) {
+        for (index, handle) in self.pages.into_iter().enumerate() {
+            let Some(handle) = handle else { continue };
+            let ptr = DevicePtr(address + index as u64 * self.page);
+            // SAFETY: passed on from the caller; the page is mapped. Errors have nobody to go to.
+            unsafe {
+                let _ = driver.virtual_unmap(context, ptr, self.page as usize);
+                let _ = driver.physical_release(context, handle);
+            }
+        }
+        // SAFETY: passed on from the caller; nothing is mapped any more.
+        let _ = unsafe { driver.virtual_release(context, DevicePtr(address), size as usize) };
+    }
+}
+
+/// A run of free and unmapped blocks.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    first: BlockId,
+}
+
+/// Maps memory until a free block of the request's size is there. `None` when the driver or the limit has no
+/// more; what was mapped until then stays as free blocks.
+pub(super) fn grow(
+    memory: &CachingAllocator,
+    device: &Device,
+    state: &mut ArenaGuard<'_>,
+    request: Request,
+) -> Result<Option<BlockId>> {
+    let kind = Kind::of(request.size);
+    let run = match find_run(state, kind, request.size) {
+        Some(run) => run,
+        None => match reserve_addresses(device, state, kind, request)? {
+            Some(run) => run,
+            None => return Ok(None),
+        },
+    };
+    // The run becomes one free block, from its first block on, that grows until it is large enough. It is in no
+    // index meanwhile, so that its pages are not taken for it.
+    let mut block = run.first;
+    if state.blocks[block].state == State::Free {
+        state.take_out(block);
+    }
+    loop {
+        if state.blocks[block].state == State::Free {
+            if state.blocks[block].size >= request.size {
+                return Ok(Some(block));
+            }
+            let next = state.blocks[block].next;
+            if state.blocks[next].state == State::Free {
+                state.take_out(next);
+                state.join(block, next);
+                continue;
+            }
+        }
+        // Here the run goes on with addresses without memory: they are the next block, or the first of all.
+        let has_front = state.blocks[block].state == State::Free;
+        let unmapped = if has_front { state.blocks[block].next } else { block };
+        let missing = request.size - if has_front { state.blocks[block].size } else { 0 };
+        let mapped = map_front(memory, device, state, unmapped, missing, request);
+        match mapped {
+            Ok(true) if has_front => state.join(block, unmapped),
+            Ok(true) => {}
+            Ok(false) | Err(_) => {
+                if has_front {
+                    state.put_back(block);
+                }
+                return mapped.map(|_| None);
+            }
+        }
+        if !has_front {
+            block = unmapped;
+        }
+    }
+}
+
+/// The lowest run of free and unmapped blocks of at least `size`, with addresses to map in it.
+fn find_run(state: &ArenaState, kind: Kind, size: u64) -> Option<Run> {
+    let mut segments: Vec<_> = state
+        .segments
+        .iter()
+        .flatten()
+        .filter(|segment| segment.kind == kind && matches!(segment.source, Source::Expandable(_)))
+        .collect();
+    segments.sort_unstable_by_key(|segment| segment.address);
+    for segment in segments {
+        let (mut first, mut length) = (NONE, 0);
+        for (id, block) in state.blocks.list(segment.first) {
+            if !matches!(block.state, State::Free | State::Unmapped) {
+                (first, length) = (NONE, 0);
+                continue;
+            }
+            if first == NONE {
+                first = id;
+            }
+            length += block.size;
+            if length >= size {
+                return Some(Run { first });
+            }
+        }
+    }
+    None
+}
+
+/// Reserves addresses for a new expandable segment. `None` when there are none.
+fn reserve_addresses(
+    device: &Device,
+    state: &mut ArenaGuard<'_>,
+    kind: Kind,
+    request: Request,
+) -> Result<Option<Run>> {
+    let total = device.properties().total_memory;
+    let Some(granularity) = device.call(|driver, context| driver.virtual_granularity(context))? else {
+        return Err(crate::Error::NoExpandableSegments { device: device.id() });
+    };
+    let page = match kind {
+        Kind::Small => size::SMALL_SEGMENT,
+        Kind::Large => LARGE_PAGE.min(state.policy.large_segment),
+    }
+    .next_multiple_of(granularity as u64);
+    let most = total.saturating_add(total / 8);
+    let wanted = match state.policy.expandable_reserve {
+        Some(Reserve::Fraction(fraction)) => ((total as f64 * fraction) as u64).min(most),
+        Some(Reserve::Bytes(bytes)) => bytes.min(most),
+        None => most,
+    };
+    let bytes = wanted.max(request.size).next_multiple_of(page);
+    let reserved = device.call(|driver, context| driver.virtual_reserve(context, bytes as usize));
+    let address = match reserved {
+        Ok(ptr) => ptr.0,
+        Err(error) => return no_memory(error),
+    };
+    let pages = Expandable { page, pages: vec![None; (bytes / page) as usize] };
+    let segment = Segment {
+        address,
+        size: bytes,
+        kind,
+        first: NONE,
+        source: Source::Expandable(pages),
+        idle: None,
+        site: request.site,
+    };
+    Ok(Some(Run { first: state.add_segment(segment, false) }))
+}
+
+/// Maps the front of an unmapped block, `missing` bytes rounded up to pages or all of it, and makes that front a
+/// free block in no index. False when there is no memory.
+fn map_front(
+    memory: &CachingAllocator,
+    device: &Device,
+    state: &mut ArenaGuard<'_>,
+    unmapped: BlockId,
+    missing: u64,
+    request: Request,
+) -> Result<bool> {
+    let (kind, address) = (state.blocks[unmapped].kind, state.blocks[unmapped].address);
+    let Some((base, page)) = layout(state, unmapped) else { return Ok(false) };
+    let bytes = missing.min(state.blocks[unmapped].size).next_multiple_of(page);
+    let wanted = (bytes / page) as usize;
+
+    let mut handles = spare_pages(memory, device, state, kind, page, wanted)?;
+    let result = (|| {
+        while handles.len() < wanted {
+            if !memory.reserve(kind, page, false, false) {
+                return Ok(false);
+            }
+            match device.call(|driver, context| driver.physical_create(context, page as usize)) {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    memory.unreserve(kind, page, false, false);
+                    return no_memory::<()>(error).map(|_| false);
+                }
+            }
+        }
+        map_pages(device, address, page, &handles, &state.devices).map(|()| true)
+    })();
+    if !matches!(result, Ok(true)) {
+        for handle in handles.into_iter() {
+            // SAFETY: the handle is mapped nowhere. A failure leaks the page to the context's end.
+            let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
+            memory.unreserve(kind, page, false, false);
+        }
+        return result;
+    }
+    state.counters.up(kind, Counted::ReservedBytes, bytes);
+    let first_page = ((address - base) / page) as usize;
+    if let Some(Segment { source: Source::Expandable(pages), .. }) = state.segment(unmapped) {
+        for (slot, handle) in pages.pages[first_page..].iter_mut().zip(handles) {
+            *slot = Some(handle);
+        }
+    }
+    // The block may have grown meanwhile: its next neighbour can have given pages.
+    if bytes < state.blocks[unmapped].size {
+        let rest = state.split(unmapped, bytes);
+        state.blocks[rest].state = State::Unmapped;
+    }
+    state.blocks[unmapped].state = State::Free;
+    state.note(TraceAction::SegmentMap, address, bytes, request.site);
+    Ok(true)
+}
+
+/// The address and the page size of a block's expandable segment.
+fn layout(state: &mut ArenaState, block: BlockId) -> Option<(u64, u64)> {
+    let segment = state.segment(block)?;
+    match &segment.source {
+        Source::Expandable(pages) => Some((segment.address, pages.page)),
+        _ => None,
+    }
+}
+
+/// Maps pages one after the other from `address` on and lets devices use them. Nothing stays mapped on an error.
+fn map_pages(
+    device: &Device,
+    address: u64,
+    page: u64,
+    handles: &[PhysicalHandle],
+    ordinals: &[u32],
+) -> Result<()> {
+    let at = |index: usize| DevicePtr(address + index as u64 * page);
+    device.call(|driver, context| {
+        let mut mapped = 0;
+        let result = handles
+            .iter()
+            .try_for_each(|handle| {
+                // SAFETY: nothing is mapped at these addresses of our reservation, and the handle is mapped
+                // nowhere else.
+                unsafe { driver.virtual_map(context, at(mapped), page as usize, *handle) }?;
+                mapped += 1;
+                Ok(())
+            })
+            .and_then(|()| {
+                let bytes = handles.len() * page as usize;
+                // SAFETY: the whole range was just mapped.
+                unsafe { driver.virtual_set_access(context, at(0), bytes, ordinals) }
+            });
+        if result.is_err() {
+            for index in 0..mapped {
+                // SAFETY: mapped above, and nobody was given the address yet.
+                let _ = unsafe { driver.virtual_unmap(context, at(index), page as usize) };
+            }
+        }
+        result
+    })
+}
+
+/// Unmaps pages that are free as a whole, as many of `wanted` as new ones would be beyond the slack.
+fn spare_pages(
+    memory: &CachingAllocator,
+    device: &Device,
+    state: &mut ArenaGuard<'_>,
+    kind: Kind,
+    page: u64,
+    wanted: usize,
+) -> Result<Vec<PhysicalHandle>> {
+    let mut handles = Vec::new();
+    let new = wanted as u64 * page;
+    let active = state.counters.current(Counted::AllocatedBytes) + state.counters.waiting_bytes();
+    let in_use = state.counters.active_peak().max(active + new);
+    let limit = in_use + in_use / 100 * SLACK;
+    let beyond =
+        |state: &ArenaState| (state.counters.current(Counted::ReservedBytes) + new).saturating_sub(limit);
+    if beyond(state) == 0 || memory.capturing() {
+        return Ok(handles);
+    }
+    let Order::Stream(stream) = state.home().order else { return Ok(handles) };
+    if !device.call(|driver, context| driver.stream_query(context, stream))? {
+        return Ok(handles);
+    }
+    // The smallest blocks first, which are the least likely to serve a request.
+    for block in expandable_blocks(state, kind) {
+        let missing = (beyond(state).div_ceil(page) as usize).min(wanted - handles.len());
+        if missing == 0 {
+            break;
+        }
+        unmap(device, state, block, missing, page, &mut handles)?;
+    }
+    let other = if kind == Kind::Small { Kind::Large } else { Kind::Small };
+    for block in expandable_blocks(state, other) {
+        let beyond = beyond(state);
+        let Some((_, page)) = layout(state, block).filter(|_| beyond > 0) else { continue };
+        release_pages(memory, device, state, block, beyond.div_ceil(page) as usize)?;
+    }
+    Ok(handles)
+}
+
+/// The free blocks of expandable segments, smallest first.
+fn expandable_blocks(state: &ArenaState, kind: Kind) -> Vec<BlockId> {
+    let mut blocks: Vec<_> = state.free[kind as usize].ids(&state.blocks).collect();
+    blocks.retain(|id| state.blocks[*id].expandable);
+    blocks.sort_unstable_by_key(|id| (state.blocks[*id].size, state.blocks[*id].address));
+    blocks
+}
+
+/// Gives up to `most` whole pages of a free block back to the driver. Returns how many bytes went.
+fn release_pages(
+    memory: &CachingAllocator,
+    device: &Device,
+    state: &mut ArenaState,
+    block: BlockId,
+    most: usize,
+) -> Result<u64> {
+    let Some((_, page)) = layout(state, block) else { return Ok(0) };
+    let kind = state.blocks[block].kind;
+    let mut handles = Vec::new();
+    let unmapped = unmap(device, state, block, most, page, &mut handles);
+    let bytes = handles.len() as u64 * page;
+    for handle in handles {
+        // SAFETY: the handle is mapped nowhere any more. A failure leaks the page to the context's end.
+        let _ = device.call_lost(|driver, context| unsafe { driver.physical_release(context, handle) });
+        memory.unreserve(kind, page, false, false);
+    }
+    unmapped.map(|()| bytes)
+}
+
+/// Unmaps up to `most` of the whole pages of a free block, the last ones, whose size is `page`. The work on the
+/// arena's stream is done. The block's edges stay free blocks.
+fn unmap(
+    device: &Device,
+    state: &mut ArenaState,
+    block: BlockId,
+    most: usize,
+    page: u64,
+    handles: &mut Vec<PhysicalHandle>,
+) -> Result<()> {
+    let Some((base, own_page)) = layout(state, block) else { return Ok(()) };
+    let (address, end, kind) =
+        (state.blocks[block].address, state.blocks[block].end(), state.blocks[block].kind);
+    let Some(Segment { source: Source::Expandable(pages), site, .. }) = state.segment(block) else {
+        return Ok(());
+    };
+    let site = *site;
+    let whole = pages.whole_pages(address - base, end - base);
+    let first = whole.start.max(whole.end.saturating_sub(most as u64));
+    if own_page != page || first == whole.end {
+        return Ok(());
+    }
+    let mut done = whole.end;
+    let mut result = Ok(());
+    while done > first {
+        let index = done - 1;
+        let ptr = DevicePtr(base + index * page);
+        let Some(handle) = pages.pages[index as usize] else { break };
+        // SAFETY: the page is ours and mapped; it is free, and the work on its stream is done.
+        result = device.call(|driver, context| unsafe { driver.virtual_unmap(context, ptr, page as usize) });
+        if result.is_err() {
+            break;
+        }
+        pages.pages[index as usize] = None;
+        handles.push(handle);
+        done -= 1;
+    }
+    if done < whole.end {
+        let (start, bytes) = (base + done * page, (whole.end - done) * page);
+        state.take_out(block);
+        let mut middle = block;
+        if start > address {
+            middle = state.split(block, start - address);
+            state.put_back(block);
+        }
+        if start + bytes < end {
+            let rest = state.split(middle, bytes);
+            state.put_back(rest);
+        }
+        state.blocks[middle].state = State::Unmapped;
+        merge_unmapped(state, middle);
+        state.counters.down(kind, Counted::ReservedBytes, bytes);
+        state.note(TraceAction::SegmentUnmap, start, bytes, site);
+    }
+    result
+}
+
+/// Joins an unmapped block with unmapped neighbours.
+fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
+    let unmapped = |state: &ArenaState, id| id != NONE && state.blocks[id].state == State::Unmapped;
+    let (prev, next) = (state.blocks[block].prev, state.blocks[block].next);
+    if unmapped(state, next) {
+        state.join(block, next);
+    }
+    if unmapped(state, prev) {
+        state.join(prev, block);
+    }
+}
+
+/// Gives every page that is free as a whole back to the driver, and the addresses of segments that have none left.
+/// Returns how many bytes went.
+pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut ArenaGuard<'_>) -> Result<u64> {
+    let free = [Kind::Small, Kind::Large].map(|kind| expandable_blocks(state, kind)).concat();
+    if free.is_empty() {
+        return Ok(0);
+    }
+    state.wait_until_idle(device)?;
+    let mut released = 0;
+    for block in free {
+        released += release_pages(memory, device, state, block, usize::MAX)?;
+    }
+    for number in 0..state.segments.len() {
+        let Some(Segment { first, address, size, source: Source::Expandable(_), .. }) =
+            state.segments[number]
+        else {
+            continue;
+        };
+        if state.blocks[first].state == State::Unmapped && !state.blocks[first].is_split() {
+            // SAFETY: nothing is mapped in the reservation, and nobody has an address of it.
+            device.call(|driver, context| unsafe {
+                driver.virtual_release(context, DevicePtr(address), size as usize)
+            })?;
+            state.remove_segment(first);
+        }
+    }
+    Ok(released)
+}
+
+/// Lets a device use an arena's expandable segments, as they are and as they grow.
+pub(super) fn allow(device: &Device, state: &mut ArenaState, peer: u32) -> Result<()> {
+    if !state.devices.contains(&peer) {
+        state.devices.push(peer);
+    }
+    for segment in state.segments.iter().flatten() {
+        let Source::Expandable(pages) = &segment.source else { continue };
+        for (index, _) in pages.pages.iter().enumerate().filter(|(_, handle)| handle.is_some()) {
+            let ptr = DevicePtr(segment.address + index as u64 * pages.page);
+            // SAFETY: the page is mapped.
+            device.call(|driver, context| unsafe {
+                driver.virtual_set_access(context, ptr, pages.page as usize, &state.devices)
+            })?;
+        }
+    }
+    Ok(())
+}

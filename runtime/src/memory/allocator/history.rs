@@ -1,0 +1,48 @@
+//! [`History`]: the last events of an arena, with the place in the program that each came from.
+
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::arena::Site;
+use crate::memory::snapshot::TraceAction;
+
+/// One event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub action: TraceAction,
+    /// For [`TraceAction::Oom`] the free bytes of the device.
+    pub address: u64,
+    pub size: u64,
+    pub stream: u64,
+    pub time_us: i64,
+    pub site: Site,
+}
+
+/// A ring of the newest events.
+#[derive(Debug)]
+pub(crate) struct History {
+    entries: VecDeque<Entry>,
+    limit: usize,
+    /// The arena's stream.
+    pub stream: u64,
+}
+
+impl History {
+    pub fn new(limit: usize, stream: u64) -> Self {
+        Self { entries: VecDeque::new(), limit, stream }
+    }
+
+    pub fn push(&mut self, action: TraceAction, address: u64, size: u64, site: Site) {
+        if self.entries.len() >= self.limit {
+            self.entries.pop_front();
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let time_us = since.map_or(0, |since| since.as_micros() as i64);
+        self.entries.push_back(Entry { action, address, size, stream: self.stream, time_us, site });
+    }
+
+    /// The events, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter()
+    }
+}

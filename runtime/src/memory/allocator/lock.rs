@@ -1,0 +1,129 @@
+//! [`Lock`]: a lock for state that one thread uses nearly always.
+//!
+//! Taking it without contention is one atomic exchange and giving it back a plain store, half of what a lock costs
+//! that wakes its waiters; a pair of allocate and free takes it twice. Threads that wait ask again and again, at
+//! longer and longer intervals up to [`LONGEST`], since the holder may be waiting for the device.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The longest time between two looks at a lock that is held.
+const LONGEST: Duration = Duration::from_micros(200);
+
+/// See the [module's documentation](self).
+#[derive(Debug, Default)]
+pub(super) struct Lock<T> {
+    held: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is only reached through a guard, of which there is one at a time, so threads take turns with it;
+// that needs it to be `Send` and no more, as for `std::sync::Mutex`.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    pub fn new(value: T) -> Self {
+        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[inline]
+    pub fn lock(&self) -> Guard<'_, T> {
+        if !self.try_hold() {
+            self.wait();
+        }
+        Guard(self)
+    }
+
+    #[inline]
+    fn try_hold(&self) -> bool {
+        self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn wait(&self) {
+        let mut looks = 0u32;
+        loop {
+            match looks {
+                0..100 => std::hint::spin_loop(),
+                100..120 => std::thread::yield_now(),
+                _ => std::thread::sleep(LONGEST.min(Duration::from_micros(u64::from(looks - 119) * 10))),
+            }
+            looks = looks.saturating_add(1);
+            // Looking first leaves the holder its cache line.
+            if !self.held.load(Ordering::Relaxed) && self.try_hold() {
+                return;
+            }
+        }
+    }
+}
+
+/// The right to use what a [`Lock`] holds; dropping it gives that back.
+pub(super) struct Guard<'a, T>(&'a Lock<T>);
+
+// SAFETY: a guard is a `&mut T` to other threads, no more.
+unsafe impl<T: Sync> Sync for Guard<'_, T> {}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the lock, so nobody else has a reference but through it.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed exclusively.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_take_turns() {
+        let lock = Lock::new((0u64, 0u64));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for round in 0..20_000 {
+                        let mut guard = lock.lock();
+                        let (before, after) = &mut *guard;
+                        *before += 1;
+                        if round % 5000 == 0 {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        *after += 1;
+                        assert_eq!(before, after);
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), (160_000, 160_000));
+    }
+
+    #[test]
+    fn a_panic_gives_the_lock_back() {
+        let lock = Lock::new(1);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _guard = lock.lock();
+            panic!("on purpose");
+        }))
+        .unwrap_err();
+        assert_eq!(*lock.lock(), 1);
+    }
+}

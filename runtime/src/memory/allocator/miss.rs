@@ -1,0 +1,274 @@
+//! What is tried, in which order, when no free block of the arena fits.
+//!
+//! 1. callbacks that may free memory, and the free blocks again
+//! 2. garbage collection, if it is on
+//! 3. a segment that is free as a whole and belongs to another stream of the pool, if the pool lends
+//! 4. the driver
+//! 5. the driver again, after giving back oversize blocks of this arena, if `max_split_size` is set
+//! 6. all events are waited for, then the free blocks again (PyTorch leaves that out, issue #189504), then the
+//!    driver again after everything cached went back to it, and once more for no more than the block itself
+//!    (PyTorch leaves that out too: there a request of 2 MiB fails unless 20 MiB are free)
+//! 7. private pools that lend under pressure
+//! 8. the error, after its observers were told
+//!
+//! While a capture is underway nothing waits, so step 6 is left out.
+
+use std::sync::Arc;
+
+use super::arena::{ArenaState, Segment, Source};
+use super::counters::Counted;
+use super::size::{self, Kind};
+use super::streams::Arena;
+use super::{Allocation, CachingAllocator, Request, expandable};
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::{Error, Result, code};
+use crate::memory::options::Backend;
+use crate::stream::Stream;
+
+/// How much the driver is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// A segment, which may serve other requests too.
+    Segment,
+    /// No more than the request's block.
+    Block,
+}
+
+/// Where a request is to be served.
+struct Place<'a> {
+    stream: &'a Stream,
+    arena: &'a Arc<Arena>,
+    /// What the allocation keeps: nothing for the arena that the stream knows.
+    owner: Option<&'a Arc<Arena>>,
+}
+
+impl Place<'_> {
+    fn device(&self) -> &Device {
+        self.stream.device()
+    }
+
+    /// One of the free blocks, if one fits.
+    fn take(&self, request: Request) -> Option<Allocation> {
+        let mut state = self.arena.lock();
+        let block = state.take(request.size, request.bytes, request.site)?;
+        let ptr = DevicePtr(state.blocks[block].address);
+        Some(Allocation { arena: self.owner.cloned(), block, ptr })
+    }
+}
+
+impl CachingAllocator {
+    /// Serves a request for which the arena has no free block.
+    #[cold]
+    pub(super) fn miss(
+        &self,
+        stream: &Stream,
+        arena: &Arc<Arena>,
+        owner: Option<&Arc<Arena>>,
+        request: Request,
+    ) -> Result<Allocation> {
+        let place = Place { stream, arena, owner };
+        let device = stream.device();
+        if self.run_free_callbacks()
+            && let Some(allocation) = place.take(request)
+        {
+            return Ok(allocation);
+        }
+        self.collect_garbage(device)?;
+        if self.borrow_segment(&place, request)?
+            && let Some(allocation) = place.take(request)
+        {
+            return Ok(allocation);
+        }
+        if let Some(allocation) = self.grow(&place, request, Extent::Segment)? {
+            return Ok(allocation);
+        }
+        if !self.capturing() {
+            if self.release_oversize(device, arena, request.size)?
+                && let Some(allocation) = self.grow(&place, request, Extent::Segment)?
+            {
+                return Ok(allocation);
+            }
+            self.totals.lock().alloc_retries += 1;
+            self.finish_pending(device)?;
+            if let Some(allocation) = place.take(request) {
+                return Ok(allocation);
+            }
+            self.release_cached(device, None)?;
+            for extent in [Extent::Segment, Extent::Block] {
+                if let Some(allocation) = self.grow(&place, request, extent)? {
+                    return Ok(allocation);
+                }
+            }
+        }
+        if owner.is_none()
+            && let Some(allocation) = self.take_from_lending_pools(stream, request)
+        {
+            return Ok(allocation);
+        }
+        Err(self.out_of_memory(stream, arena, request))
+    }
+
+    /// Calls what the user registered, with no lock held. Whether any of it freed memory.
+    fn run_free_callbacks(&self) -> bool {
+        let callbacks = self.registry.lock().free_callbacks.clone();
+        // Every one is called, whatever those before it freed.
+        callbacks.iter().filter(|callback| callback()).count() > 0
+    }
+
+    /// Counts memory that is about to be asked of the driver; false if it would be over the limit.
+    pub(super) fn reserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) -> bool {
+        let mut totals = self.totals.lock();
+        let reserved = totals.counters.current(Counted::ReservedBytes);
+        if totals.limit.is_some_and(|limit| reserved.saturating_add(bytes) > limit) {
+            return false;
+        }
+        totals.counters.up(kind, Counted::ReservedBytes, bytes);
+        if segments {
+            totals.counters.up(kind, Counted::Segment, 1);
+            totals.counters.oversize_segments.up(oversize.into());
+        }
+        totals.device_allocs += 1;
+        true
+    }
+
+    /// Counts memory that went back to the driver.
+    pub(super) fn unreserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
+        let mut totals = self.totals.lock();
+        totals.counters.down(kind, Counted::ReservedBytes, bytes);
+        if segments {
+            totals.counters.down(kind, Counted::Segment, 1);
+            totals.counters.oversize_segments.down(oversize.into());
+        }
+        totals.device_frees += 1;
+    }
+
+    /// Gets memory from the driver for a request. `None` when the driver or the limit has no more.
+    fn grow(&self, place: &Place<'_>, request: Request, extent: Extent) -> Result<Option<Allocation>> {
+        let (device, mut state) = (place.device(), place.arena.lock());
+
+        let block = if state.policy.caching && state.policy.expandable {
+            expandable::grow(self, device, &mut state, request)?
+        } else {
+            self.add_segment(place, &mut state, request, extent)?
+        };
+        let Some(block) = block else { return Ok(None) };
+        state.occupy(block, request.size, request.bytes, request.site);
+        let ptr = DevicePtr(state.blocks[block].address);
+        Ok(Some(Allocation { arena: place.owner.cloned(), block, ptr }))
+    }
+
+    /// A new segment of the driver's, whose block is in no index.
+    fn add_segment(
+        &self,
+        place: &Place<'_>,
+        state: &mut ArenaState,
+        request: Request,
+        extent: Extent,
+    ) -> Result<Option<super::BlockId>> {
+        let (kind, uncached) = (Kind::of(request.size), !state.policy.caching);
+        let bytes = if uncached || extent == Extent::Block {
+            request.size
+        } else {
+            size::segment_size(request.size, state.policy.large_segment)
+        };
+        let oversize = bytes >= state.policy.max_split;
+        if !self.reserve(kind, bytes, true, oversize) {
+            return Ok(None);
+        }
+        let stream_ordered = state.policy.backend == Backend::StreamOrdered;
+        let allocated = place.device().call(|driver, context| {
+            if stream_ordered {
+                driver.stream_allocate(context, bytes as usize, place.stream.handle())
+            } else {
+                driver.memory_allocate(context, bytes as usize)
+            }
+        });
+        let address = match allocated {
+            Ok(ptr) => ptr.0,
+            Err(error) => {
+                self.unreserve(kind, bytes, true, oversize);
+                return no_memory(error);
+            }
+        };
+        let source = if stream_ordered { Source::StreamOrdered } else { Source::Driver };
+        let segment = Segment {
+            address,
+            size: bytes,
+            kind,
+            first: super::NONE,
+            source,
+            idle: None,
+            site: request.site,
+        };
+        Ok(Some(state.add_segment(segment, uncached)))
+    }
+
+    /// Takes a segment that is free as a whole from another stream of the pool, after making this stream wait
+    /// for the last work on it. Whether there was one.
+    fn borrow_segment(&self, place: &Place<'_>, request: Request) -> Result<bool> {
+        let (lends, kind, pool) = {
+            let state = place.arena.lock();
+            (state.policy.lends, Kind::of(request.size), place.arena.pool)
+        };
+        if !lends || self.capturing() {
+            return Ok(false);
+        }
+        for other in self.arenas() {
+            if other.pool != pool || Arc::ptr_eq(&other, place.arena) {
+                continue;
+            }
+            let Some((segment, idle)) = lend(&mut other.lock(), kind, request.size) else { continue };
+            let waited = place
+                .device()
+                .call(|driver, context| driver.stream_wait_event(context, place.stream.handle(), idle));
+            // Back to its owner when the wait failed, here when it did not.
+            let target = if waited.is_ok() { place.arena } else { &other };
+            let mut state = target.lock();
+            let segment = if waited.is_ok() {
+                state.pending.keep_event(idle);
+                segment
+            } else {
+                Segment { idle: Some(idle), ..segment }
+            };
+            let block = state.add_segment(segment, false);
+            state.put_back(block);
+            return waited.map(|()| true);
+        }
+        Ok(false)
+    }
+
+    /// A free block of a private pool that lends under pressure.
+    fn take_from_lending_pools(&self, stream: &Stream, request: Request) -> Option<Allocation> {
+        let pools = self.registry.lock().pools.clone();
+        pools.iter().filter_map(std::sync::Weak::upgrade).filter(|pool| pool.lends_on_oom()).find_map(
+            |pool| {
+                let arena = pool.existing_arena_of(stream)?;
+                Place { stream, arena: &arena, owner: Some(&arena) }.take(request)
+            },
+        )
+    }
+}
+
+/// Takes the best fitting segment that is free as a whole, with the event of its last use, out of an arena.
+fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate::driver::EventHandle)> {
+    let fits = |id: &super::BlockId| {
+        let block = &state.blocks[*id];
+        block.kind == kind && block.size >= size
+    };
+    let best = state.whole_segments().into_iter().filter(fits).min_by_key(|id| state.blocks[*id].size)?;
+    let idle = state.segment(best)?.idle.take()?;
+    state.take_out(best);
+    Some((state.remove_segment(best)?, idle))
+}
+
+/// What a failed request to the driver means: no memory, or an error to report.
+pub(super) fn no_memory<T>(error: Error) -> Result<Option<T>> {
+    match error.driver_code() {
+        Some(code::OUT_OF_MEMORY) => Ok(None),
+        Some(code::STREAM_CAPTURE_UNSUPPORTED..=907) => {
+            Err(Error::CaptureForbidsAllocation { source_error: Box::new(error) })
+        }
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,418 @@
+//! The caching allocator of device memory.
+//!
+//! Guarantees. A block is handed out for work on one stream, its home, and returns to the free blocks of that
+//! stream: whatever ran on it before on the same stream runs before what comes next, so giving it back waits for
+//! nothing. A block that other streams used waits for events that are recorded on them when it is given back. No
+//! block moves to another stream without an event between them. When a request fails, nothing has changed but
+//! what the cache holds.
+//!
+//! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes that
+//! lock and no other; what all streams share ([`Registry`], [`Totals`]) is touched only when memory comes from
+//! the driver or goes back, when a stream is used for the first or last time, and to report. Locks are taken in
+//! the order registry, arena, totals; never two arenas at once; none while code of the user runs.
+//!
+//! How a request goes, step by step, and the figures that were measured: `docs/memory.md`.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `arena` | the blocks of one stream: find, split, merge; no driver, no threads |
+//! | `block`, `free_index` | blocks in a slab, and the free ones in order |
+//! | `size`, `policy` | rounding, and what of the options an arena needs |
+//! | `lock` | the arenas' lock |
+//! | `rest` | a short way for blocks that are given back at once |
+//! | `pending` | blocks that wait for events of other streams |
+//! | `streams` | which arena a stream has, and what becomes of it when the stream goes |
+//! | `miss` | what is tried, in which order, when no free block fits |
+//! | `expandable` | segments that grow: addresses reserved once, memory mapped in pages |
+//! | `release` | giving memory back to the driver: on request, under pressure, by age |
+//! | `pool` | private pools, and which requests go to them |
+//! | `raw` | the interface for bare addresses |
+//! | `counters`, `history`, `report` | what statistics, snapshots and the out-of-memory error are made of |
+
+mod arena;
+mod block;
+mod collect;
+mod counters;
+mod expandable;
+mod free_index;
+mod history;
+mod lock;
+mod miss;
+mod pending;
+mod policy;
+pub(crate) mod pool;
+mod raw;
+mod release;
+pub(crate) mod report;
+mod rest;
+mod size;
+mod streams;
+mod view;
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use self::arena::ArenaState;
+use self::block::{BlockId, NONE};
+use self::counters::Counters;
+use self::pool::PoolShared;
+use self::raw::RawTable;
+pub(crate) use self::streams::Arena;
+use self::streams::ArenaGuard;
+pub use self::view::Memory;
+use super::options::AllocatorOptions;
+use super::statistics::PoolId;
+use crate::device::Device;
+use crate::driver::{DevicePtr, StreamHandle};
+use crate::error::{Error, Result};
+use crate::memory::OutOfMemory;
+use crate::stream::Stream;
+
+/// Memory that was handed out. Whoever holds it gives it back by [`free`], once, with the stream it was
+/// allocated on.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    /// `None` for the arena that the stream has in the default pool.
+    arena: Option<Arc<Arena>>,
+    block: BlockId,
+    ptr: DevicePtr,
+}
+
+impl Allocation {
+    /// Of no bytes: no block, the null address.
+    pub(crate) const EMPTY: Allocation = Allocation { arena: None, block: NONE, ptr: DevicePtr::NULL };
+
+    pub fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+}
+
+/// A lock that all streams share, and how often it was taken.
+#[derive(Debug, Default)]
+struct Shared<T>(Mutex<(u64, T)>);
+
+struct SharedGuard<'a, T>(MutexGuard<'a, (u64, T)>);
+
+impl<T> Shared<T> {
+    fn lock(&self) -> SharedGuard<'_, T> {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.0 += 1;
+        SharedGuard(guard)
+    }
+
+    fn times_taken(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl<T> std::ops::Deref for SharedGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.1
+    }
+}
+
+impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0.1
+    }
+}
+
+type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
+type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
+
+/// Who is there: arenas, pools, options, callbacks.
+#[derive(Default)]
+struct Registry {
+    options: AllocatorOptions,
+    /// Whether memory was asked of the driver already; the backend is fixed then.
+    started: bool,
+    arenas: Vec<Arc<Arena>>,
+    pools: Vec<Weak<PoolShared>>,
+    /// Streams whose work is being captured, by number, and where their requests go.
+    captures: Vec<(u64, Arc<PoolShared>)>,
+    free_callbacks: Vec<FreeCallback>,
+    observers: Vec<Observer>,
+    /// How many events each arena's history keeps.
+    history: Option<usize>,
+    /// Devices, by ordinal, that may use this device's memory.
+    peers: Vec<u32>,
+}
+
+/// What is counted once for the device.
+#[derive(Debug, Default)]
+struct Totals {
+    /// Segments and reserved bytes; nothing else of it is used.
+    counters: Counters,
+    /// The most that may be reserved.
+    limit: Option<u64>,
+    alloc_retries: u64,
+    ooms: u64,
+    oom_rejections: u64,
+    sync_all_streams: u64,
+    device_allocs: u64,
+    device_frees: u64,
+}
+
+/// The allocator of a device. See the [module's documentation](self).
+pub(crate) struct CachingAllocator {
+    registry: Shared<Registry>,
+    totals: Shared<Totals>,
+    /// Guards and captures that send requests to a private pool. While there are none, nobody looks for one.
+    routes: AtomicUsize,
+    /// Captures that are underway: no events are recorded or asked, nothing waits.
+    captures: AtomicUsize,
+    /// How often large blocks were looked for; moves only with garbage collection.
+    clock: Arc<AtomicU64>,
+    raw: RawTable,
+}
+
+impl CachingAllocator {
+    pub fn new(options: AllocatorOptions, total_memory: u64) -> Self {
+        let limit = view::limit(options.per_process_memory_fraction, total_memory);
+        Self {
+            registry: Shared(Mutex::new((0, Registry { options, ..Registry::default() }))),
+            totals: Shared(Mutex::new((0, Totals { limit, ..Totals::default() }))),
+            routes: AtomicUsize::new(0),
+            captures: AtomicUsize::new(0),
+            clock: Arc::new(AtomicU64::new(0)),
+            raw: RawTable::default(),
+        }
+    }
+
+    fn capturing(&self) -> bool {
+        self.captures.load(Ordering::Acquire) > 0
+    }
+
+    /// The arenas there are. They stay, so they are worked on without the registry's lock.
+    fn arenas(&self) -> Vec<Arc<Arena>> {
+        self.registry.lock().arenas.clone()
+    }
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    /// What the caller asked for.
+    bytes: u64,
+    /// That, rounded to a block's size.
+    size: u64,
+    site: &'static Location<'static>,
+}
+
+/// Allocates `bytes` of device memory for work on `stream`. Zero bytes need no block and have the null address.
+#[track_caller]
+pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Allocation> {
+    if bytes == 0 {
+        return Ok(Allocation::EMPTY);
+    }
+    let site = Location::caller();
+    let device = stream.device();
+    let memory = &device.0.memory;
+    device.0.health.check(device.id())?;
+    if memory.routes.load(Ordering::Acquire) > 0
+        && let Some(pool) = memory.route(stream)
+    {
+        return allocate_in(&pool, stream, bytes, site);
+    }
+    allocate_from(streams::arena_of(stream)?, None, stream, bytes, site)
+}
+
+/// Allocates in the default pool, wherever the thread's requests go.
+#[track_caller]
+pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocation> {
+    stream.device().0.health.check(stream.device().id())?;
+    match bytes {
+        0 => Ok(Allocation::EMPTY),
+        _ => allocate_from(streams::arena_of(stream)?, None, stream, bytes, Location::caller()),
+    }
+}
+
+/// Gives memory back that belongs to a stream which is being dropped; `arena` is the stream's own.
+///
+/// # Safety
+/// As [`free`]; the memory was used on no other stream.
+pub(crate) unsafe fn free_at_end(
+    device: &Device,
+    arena: &Arena,
+    allocation: Allocation,
+    stream: StreamHandle,
+) -> Result<()> {
+    let mut state = arena.lock();
+    match allocation.block {
+        NONE => Ok(()),
+        block if state.blocks[block].uncached => {
+            // When this returns, nothing of the stream runs any more, whatever the result.
+            let waited = state.wait_until_idle(device);
+            // SAFETY: passed on from the caller, and the stream was waited for.
+            waited.and(unsafe { device.0.memory.give_uncached_back(device, &mut state, block, stream) })
+        }
+        block => {
+            state.free(block, false);
+            Ok(())
+        }
+    }
+}
+
+/// Allocates in a private pool.
+fn allocate_in(
+    pool: &Arc<PoolShared>,
+    stream: &Stream,
+    bytes: usize,
+    site: &'static Location<'static>,
+) -> Result<Allocation> {
+    let arena = pool.arena_of(stream)?;
+    allocate_from(&arena, Some(&arena), stream, bytes, site)
+}
+
+#[inline]
+fn allocate_from(
+    arena: &Arc<Arena>,
+    owner: Option<&Arc<Arena>>,
+    stream: &Stream,
+    bytes: usize,
+    site: &'static Location<'static>,
+) -> Result<Allocation> {
+    let device = stream.device();
+    let bytes = bytes as u64;
+    if bytes > size::MAX_REQUEST {
+        return Err(Error::AllocationTooLarge { bytes, largest: size::MAX_REQUEST });
+    }
+    let mut state = arena.lock_unsettled();
+    if let Some(block) = state.take_resting(bytes, site) {
+        let ptr = DevicePtr(state.blocks[block].address);
+        return Ok(Allocation { arena: owner.cloned(), block, ptr });
+    }
+    state.settle();
+    if !state.pending.is_empty() {
+        device.0.memory.poll(device, &mut state)?;
+    }
+    let request = Request { bytes, size: state.policy.round(bytes), site };
+    if let Some(block) = state.take(request.size, bytes, site) {
+        state.handed_out(block);
+        let ptr = DevicePtr(state.blocks[block].address);
+        return Ok(Allocation { arena: owner.cloned(), block, ptr });
+    }
+    drop(state);
+    device.0.memory.miss(stream, arena, owner, request)
+}
+
+/// Gives memory back, which may still be in use by work enqueued on its home `stream` and on `users`.
+///
+/// # Errors
+/// When the driver fails to record or wait; the memory is then kept from being used again, unless the device is
+/// lost and runs nothing any more.
+///
+/// # Safety
+/// The allocation came from [`allocate`] on this stream, and nobody enqueues work with it any more. Work
+/// enqueued already is on the home stream, on `users`, or ordered before later work on one of them.
+pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
+    if allocation.block == NONE {
+        return Ok(());
+    }
+    let arena = match &allocation.arena {
+        Some(arena) => arena,
+        None => streams::arena_of(stream)?,
+    };
+    let device = stream.device();
+    let mut state = arena.lock_unsettled();
+    let block = allocation.block;
+    if users.is_empty() && state.rest(block) {
+        return Ok(());
+    }
+    state.settle();
+    if state.blocks[block].uncached {
+        drop(state);
+        // SAFETY: passed on from the caller.
+        return unsafe { device.0.memory.free_uncached(stream, arena, block, users) };
+    }
+    if users.is_empty() || device.is_lost() {
+        let whole = state.free(block, false);
+        return if state.policy.lends {
+            device.0.memory.mark_idle(device, &mut state, whole)
+        } else {
+            Ok(())
+        };
+    }
+    state.free(block, true);
+    if device.0.memory.capturing() {
+        state.pending.defer(block, users.to_vec());
+        return Ok(());
+    }
+    wait_for_users(device, &mut state, block, users)
+}
+
+/// Records an event on each stream that may use a pending block, which becomes free when all are reached.
+fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users: &[Stream]) -> Result<()> {
+    let mut failed = Ok(());
+    let mut events = 0;
+    for user in users {
+        match state.record_event(device, user.handle()) {
+            Ok(event) => {
+                state.pending.push(user.id(), event, block);
+                events += 1;
+            }
+            // Without an event the host has to wait. When this returns, nothing of the stream runs any more.
+            Err(error) => failed = failed.and(user.synchronize().map_err(|_| error)),
+        }
+    }
+    if events == 0 && (failed.is_ok() || device.is_lost()) {
+        state.release(block);
+    }
+    if device.is_lost() { Ok(()) } else { failed }
+}
+
+impl CachingAllocator {
+    /// Frees the blocks whose events were reached.
+    fn poll(&self, device: &Device, state: &mut ArenaGuard<'_>) -> Result<()> {
+        if self.capturing() {
+            return Ok(());
+        }
+        let mut lost = Ok(());
+        let mut reached = |event| match device.call_lost(|driver, context| driver.event_query(context, event))
+        {
+            Ok(reached) => Ok(reached),
+            Err(error) if error.is_device_lost() => Err(error),
+            // Not known yet: asked again at the next request.
+            Err(_) => Ok(false),
+        };
+        loop {
+            match state.pending.next_done(&mut reached) {
+                Ok(Some(block)) => {
+                    let whole = state.release(block);
+                    if state.policy.lends {
+                        self.mark_idle(device, state, whole)?;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    lost = Err(error);
+                    break;
+                }
+            }
+        }
+        lost
+    }
+
+    /// The pool that a request goes to, if it is not the default one: of a capture of its stream, else of the
+    /// thread's innermost guard.
+    fn route(&self, stream: &Stream) -> Option<Arc<PoolShared>> {
+        if self.capturing() {
+            let registry = self.registry.lock();
+            let capture = registry.captures.iter().find(|(id, _)| *id == stream.id());
+            if let Some((_, pool)) = capture {
+                return Some(Arc::clone(pool));
+            }
+        }
+        pool::innermost(stream.device())
+    }
+}
+
+/// The number of a pool among all that the process ever made.
+fn next_pool(captured: bool) -> PoolId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    if captured { PoolId(number, 0) } else { PoolId(0, number) }
+}

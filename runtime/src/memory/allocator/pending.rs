@@ -1,0 +1,147 @@
+//! [`Pending`]: blocks that were given back while work on other streams may still use them.
+//!
+//! Each such block waits for one event a stream, recorded on it when the block was given back. Events of one
+//! stream come in order, so only the oldest of each stream is asked; one slow stream does not hold up the blocks
+//! that wait for others.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::block::BlockId;
+use crate::driver::EventHandle;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// See the [module's documentation](self).
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    /// For each stream by its number what waits for it, oldest first. None is empty.
+    queues: Vec<(u64, VecDeque<(EventHandle, BlockId)>)>,
+    /// How many events each block still waits for.
+    events_of: HashMap<BlockId, usize>,
+    /// Blocks given back during a capture, when no event may be recorded, and who may use them.
+    deferred: Vec<(BlockId, Vec<Stream>)>,
+    /// Events for the next use.
+    spare: Vec<EventHandle>,
+}
+
+impl Pending {
+    /// Whether no block waits for an event.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Notes that a block waits for an event that was recorded on a stream.
+    pub fn push(&mut self, stream: u64, event: EventHandle, block: BlockId) {
+        *self.events_of.entry(block).or_default() += 1;
+        match self.queues.iter_mut().find(|(of, _)| *of == stream) {
+            Some((_, queue)) => queue.push_back((event, block)),
+            None => self.queues.push((stream, VecDeque::from([(event, block)]))),
+        }
+    }
+
+    /// A block that waits for nothing any more. `reached` says whether an event was reached.
+    pub fn next_done(
+        &mut self,
+        mut reached: impl FnMut(EventHandle) -> Result<bool>,
+    ) -> Result<Option<BlockId>> {
+        let mut index = 0;
+        while let Some((_, queue)) = self.queues.get_mut(index) {
+            let Some(&(event, block)) = queue.front() else {
+                self.queues.swap_remove(index);
+                continue;
+            };
+            if !reached(event)? {
+                index += 1;
+                continue;
+            }
+            queue.pop_front();
+            if queue.is_empty() {
+                self.queues.swap_remove(index);
+            }
+            self.spare.push(event);
+            if self.event_reached(block) {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether that was the last event the block waited for.
+    fn event_reached(&mut self, block: BlockId) -> bool {
+        match self.events_of.get_mut(&block) {
+            Some(left) if *left > 1 => {
+                *left -= 1;
+                false
+            }
+            _ => {
+                self.events_of.remove(&block);
+                true
+            }
+        }
+    }
+
+    /// Keeps a block until the capture is over.
+    pub fn defer(&mut self, block: BlockId, users: Vec<Stream>) {
+        self.deferred.push((block, users));
+    }
+
+    pub fn take_deferred(&mut self) -> Vec<(BlockId, Vec<Stream>)> {
+        std::mem::take(&mut self.deferred)
+    }
+
+    /// An event that was used before.
+    pub fn spare_event(&mut self) -> Option<EventHandle> {
+        self.spare.pop()
+    }
+
+    /// Keeps an event that nothing waits for.
+    pub fn keep_event(&mut self, event: EventHandle) {
+        self.spare.push(event);
+    }
+
+    /// Every event there is. What waits for them is forgotten.
+    pub fn take_events(&mut self) -> Vec<EventHandle> {
+        self.events_of.clear();
+        self.deferred.clear();
+        let waiting = std::mem::take(&mut self.queues).into_iter().flat_map(|(_, queue)| queue);
+        waiting.map(|(event, _)| event).chain(std::mem::take(&mut self.spare)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_waits_for_all_its_streams_and_one_slow_stream_holds_up_nobody_else() {
+        let mut pending = Pending::default();
+        assert!(pending.is_empty());
+        for (stream, event, block) in [(1, 10, 0), (2, 20, 0), (1, 11, 1), (2, 21, 2), (3, 30, 3)] {
+            pending.push(stream, EventHandle(event), block);
+        }
+        let mut done = |reached: &[u64]| {
+            let mut blocks = Vec::new();
+            while let Some(block) = pending.next_done(|event| Ok(reached.contains(&event.0))).unwrap() {
+                blocks.push(block);
+            }
+            blocks.sort_unstable();
+            blocks
+        };
+        assert!(done(&[]).is_empty());
+        assert_eq!(done(&[10, 11, 21]), [1], "stream 2 has not come to event 20, so not to 21 either");
+        assert_eq!(done(&[30]), [3]);
+        assert_eq!(done(&[20]), [0]);
+        assert_eq!(done(&[21]), [2]);
+        assert!(pending.is_empty());
+        assert_eq!(pending.take_events().len(), 5);
+    }
+
+    #[test]
+    fn an_error_of_a_query_loses_nothing() {
+        let mut pending = Pending::default();
+        pending.push(1, EventHandle(1), 7);
+        pending.next_done(|_| Err(crate::Error::NoElapsedTime("any error"))).unwrap_err();
+        assert_eq!(pending.next_done(|_| Ok(true)).unwrap(), Some(7));
+    }
+}

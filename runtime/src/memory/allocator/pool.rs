@@ -1,0 +1,347 @@
+//! Private pools: memory apart from the default pool, for one part of a program or for a captured graph.
+//!
+//! Requests go to a pool while a [`PoolGuard`] lives, from its thread; or while a [`CaptureGuard`] lives, from any
+//! thread, when they are for its stream. Blocks return to the pool they came from, wherever they are freed. What
+//! a pool has cached is never used for others, unless it is made to lend when memory runs out; when the pool is
+//! released, what it has cached goes back to the driver, and what is in use follows when it is freed.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::policy::Policy;
+use super::streams::{self, Arena};
+use super::{CachingAllocator, wait_for_users};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::options::Strategy;
+use crate::memory::statistics::PoolId;
+use crate::stream::Stream;
+
+thread_local! {
+    /// The pools of the thread's guards, innermost last.
+    static ROUTES: RefCell<Vec<Arc<PoolShared>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How a pool's blocks are handed out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolOptions {
+    /// Which of the free blocks that fit is taken; as the device's options say unless set.
+    pub strategy: Option<Strategy>,
+    /// Whether blocks are never split: one block a segment, so that freeing one can give its segment back.
+    pub no_split: bool,
+    /// Whether requests of the default pool may take free blocks of this pool when memory has run out.
+    pub use_on_oom: bool,
+    /// Whether a segment that is free as a whole may go to another stream of the pool, which then waits for the
+    /// last work on it; as the device's options say unless set.
+    pub cross_stream_reuse: Option<bool>,
+}
+
+/// A private pool of device memory. Clones are handles of one pool, which is released when the last is dropped.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let stream = device.default_stream();
+/// let pool = MemoryPool::new(&device)?;
+/// let guard = pool.enter()?;
+/// let buffer = DeviceBuffer::<f32>::zeros(&stream, 1000)?;
+/// drop(guard);
+/// assert_eq!(pool.allocated(), 4096);
+/// # drop(buffer);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryPool(Arc<PoolShared>);
+
+/// A pool as the allocator knows it.
+pub(crate) struct PoolShared {
+    device: Device,
+    id: PoolId,
+    options: PoolOptions,
+    released: AtomicBool,
+    /// By the number of the stream.
+    arenas: Mutex<HashMap<u64, Arc<Arena>>>,
+}
+
+impl PoolShared {
+    fn arenas(&self) -> MutexGuard<'_, HashMap<u64, Arc<Arena>>> {
+        self.arenas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.released.load(Ordering::Acquire) {
+            return Err(Error::PoolReleased { pool: self.id });
+        }
+        Ok(())
+    }
+
+    /// The arena of a stream, made if there is none.
+    pub(super) fn arena_of(&self, stream: &Stream) -> Result<Arc<Arena>> {
+        self.check()?;
+        if let Some(arena) = self.existing_arena_of(stream) {
+            return Ok(arena);
+        }
+        let mut registry = self.device.0.memory.registry.lock();
+        let mut policy = Policy::new(&registry.options, &self.device.0.memory.clock);
+        policy.strategy = self.options.strategy.unwrap_or(policy.strategy);
+        policy.no_split = self.options.no_split;
+        policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
+        // A block of a segment of its own cannot grow in place.
+        policy.expandable &= !self.options.no_split;
+        let mut arenas = self.arenas();
+        if let Some(arena) = arenas.get(&stream.id()) {
+            return Ok(Arc::clone(arena));
+        }
+        let arena = streams::attach(&mut registry, stream, self.id, policy)?;
+        // An arena that another stream had is listed under that stream's number too.
+        arenas.retain(|_, known| !Arc::ptr_eq(known, &arena));
+        arenas.insert(stream.id(), Arc::clone(&arena));
+        Ok(arena)
+    }
+
+    pub(super) fn existing_arena_of(&self, stream: &Stream) -> Option<Arc<Arena>> {
+        self.arenas().get(&stream.id()).cloned()
+    }
+
+    pub(super) fn lends_on_oom(&self) -> bool {
+        self.options.use_on_oom && !self.released.load(Ordering::Acquire)
+    }
+
+    /// Lets go of everything; what is in use follows when it is freed.
+    fn release(&self) -> Result<()> {
+        if self.released.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        for arena in std::mem::take(&mut *self.arenas()).into_values() {
+            arena.freeable.store(true, Ordering::Release);
+        }
+        let memory = &self.device.0.memory;
+        memory.registry.lock().pools.retain(|pool| pool.strong_count() > 0);
+        if memory.capturing() || self.device.is_lost() {
+            return Ok(());
+        }
+        memory.release_cached(&self.device, Some(self.id)).map(drop)
+    }
+}
+
+impl Drop for PoolShared {
+    fn drop(&mut self) {
+        let released = self.release();
+        self.device.0.health.record_drop(released);
+    }
+}
+
+impl MemoryPool {
+    /// A pool with the device's options.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    pub fn new(device: &Device) -> Result<Self> {
+        Self::with_options(device, PoolOptions::default())
+    }
+
+    /// A pool with options of its own.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    pub fn with_options(device: &Device, options: PoolOptions) -> Result<Self> {
+        Self::make(device, options, false)
+    }
+
+    /// A pool for a captured graph. It differs only in its number.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`].
+    pub fn for_graph(device: &Device) -> Result<Self> {
+        Self::make(device, PoolOptions::default(), true)
+    }
+
+    fn make(device: &Device, options: PoolOptions, graph: bool) -> Result<Self> {
+        device.0.health.check(device.id())?;
+        let shared = Arc::new(PoolShared {
+            device: device.clone(),
+            id: super::next_pool(graph),
+            options,
+            released: AtomicBool::new(false),
+            arenas: Mutex::default(),
+        });
+        device.0.memory.registry.lock().pools.push(Arc::downgrade(&shared));
+        Ok(Self(shared))
+    }
+
+    /// The pool's number: `(0, n)`, for a graph `(n, 0)`.
+    pub fn id(&self) -> PoolId {
+        self.0.id
+    }
+
+    /// The device whose memory it is.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The pool's options.
+    pub fn options(&self) -> PoolOptions {
+        self.0.options
+    }
+
+    /// Sends this thread's requests on the pool's device to the pool until the guard is dropped. Of several guards
+    /// the innermost counts.
+    ///
+    /// # Errors
+    /// [`Error::PoolReleased`].
+    pub fn enter(&self) -> Result<PoolGuard> {
+        self.0.check()?;
+        self.0.device.0.memory.routes.fetch_add(1, Ordering::AcqRel);
+        ROUTES.with_borrow_mut(|routes| routes.push(Arc::clone(&self.0)));
+        Ok(PoolGuard { pool: Arc::clone(&self.0), thread: PhantomData })
+    }
+
+    /// Sends all requests for a stream to the pool while its work is captured. Meanwhile no event of the allocator
+    /// is recorded or asked and it waits for nothing: blocks that other streams used stay out of use until the
+    /// capture ends.
+    ///
+    /// # Errors
+    /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`Error::CaptureUnderway`] when the stream is being
+    /// captured already.
+    pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
+        self.0.check()?;
+        stream.check_device(&self.0.device, || ("capturing".to_owned(), "the pool".to_owned()))?;
+        let memory = &self.0.device.0.memory;
+        let mut registry = memory.registry.lock();
+        if registry.captures.iter().any(|(id, _)| *id == stream.id()) {
+            return Err(Error::CaptureUnderway);
+        }
+        registry.captures.push((stream.id(), Arc::clone(&self.0)));
+        self.0.device.0.pinned.capture_begins();
+        memory.captures.fetch_add(1, Ordering::AcqRel);
+        memory.routes.fetch_add(1, Ordering::AcqRel);
+        Ok(CaptureGuard { pool: Arc::clone(&self.0), stream: stream.clone() })
+    }
+
+    /// Gives back to the driver what the pool has cached. Returns how many bytes went.
+    ///
+    /// # Errors
+    /// [`Error::PoolReleased`], [`Error::CaptureUnderway`]; whatever the driver reports.
+    pub fn empty_cache(&self) -> Result<u64> {
+        self.0.check()?;
+        let memory = &self.0.device.0.memory;
+        if memory.capturing() {
+            return Err(Error::CaptureUnderway);
+        }
+        memory.release_cached(&self.0.device, Some(self.0.id))
+    }
+
+    /// Releases the pool, as dropping the last handle does. Other handles cannot be used any more; memory that was
+    /// allocated in it can.
+    ///
+    /// # Errors
+    /// Whatever the driver reports when it takes the memory back.
+    pub fn release(&self) -> Result<()> {
+        self.0.release()
+    }
+
+    /// Bytes of the pool's blocks that are in use.
+    pub fn allocated(&self) -> u64 {
+        self.sum(super::counters::Counted::AllocatedBytes)
+    }
+
+    /// Bytes that the pool has from the driver.
+    pub fn reserved(&self) -> u64 {
+        self.sum(super::counters::Counted::ReservedBytes)
+    }
+
+    fn sum(&self, counted: super::counters::Counted) -> u64 {
+        let arenas: Vec<_> = self.0.arenas().values().cloned().collect();
+        arenas.iter().map(|arena| arena.lock().counters.current(counted)).sum()
+    }
+}
+
+impl fmt::Debug for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryPool({} on {})", self.id(), self.device().id())
+    }
+}
+
+/// Sends the thread's requests to a pool until it is dropped. Made by [`MemoryPool::enter`].
+#[must_use = "requests go to the pool only while the guard lives"]
+pub struct PoolGuard {
+    pool: Arc<PoolShared>,
+    /// Not `Send`: it is of its thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for PoolGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PoolGuard({})", self.pool.id)
+    }
+}
+
+impl Drop for PoolGuard {
+    fn drop(&mut self) {
+        // While a thread ends its locals may be gone already; then nothing is routed any more.
+        let removed = ROUTES.try_with(|routes| {
+            let mut routes = routes.try_borrow_mut().ok()?;
+            let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
+            Some(routes.remove(last))
+        });
+        self.pool.device.0.memory.routes.fetch_sub(1, Ordering::AcqRel);
+        drop(removed);
+    }
+}
+
+/// The pool of the thread's innermost guard for a device.
+pub(super) fn innermost(device: &Device) -> Option<Arc<PoolShared>> {
+    let find = |routes: &RefCell<Vec<Arc<PoolShared>>>| {
+        let routes = routes.try_borrow().ok()?;
+        routes.iter().rev().find(|pool| pool.device.ptr_eq(device)).cloned()
+    };
+    ROUTES.try_with(find).ok().flatten()
+}
+
+/// Sends a stream's requests to a pool until it is dropped. Made by [`MemoryPool::capture`].
+#[must_use = "the capture lasts while the guard lives"]
+pub struct CaptureGuard {
+    pool: Arc<PoolShared>,
+    stream: Stream,
+}
+
+impl fmt::Debug for CaptureGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CaptureGuard({:?} to {})", self.stream, self.pool.id)
+    }
+}
+
+impl Drop for CaptureGuard {
+    fn drop(&mut self) {
+        let device = &self.pool.device;
+        let memory = &device.0.memory;
+        memory.registry.lock().captures.retain(|(id, _)| *id != self.stream.id());
+        memory.routes.fetch_sub(1, Ordering::AcqRel);
+        device.0.pinned.capture_ends();
+        if memory.captures.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let finished = memory.finish_deferred(device);
+            device.0.health.record_drop(finished);
+        }
+    }
+}
+
+impl CachingAllocator {
+    /// Records the events that were not recorded while a capture was underway.
+    fn finish_deferred(&self, device: &Device) -> Result<()> {
+        let mut result = Ok(());
+        for arena in self.arenas() {
+            let mut state = arena.lock();
+            for (block, users) in state.pending.take_deferred() {
+                result = result.and(wait_for_users(device, &mut state, block, &users));
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,123 @@
+//! The interface for bare addresses: allocate, free, record the streams that use them.
+//!
+//! Whoever works with bare addresses says by [`Memory::record_stream`] which other streams use them; buffers do
+//! that by themselves. An address that is not of this interface, or was freed, is refused.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::view::Memory;
+use super::{Allocation, allocate, free};
+use crate::driver::DevicePtr;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+const SHARDS: usize = 64;
+
+/// What is known of an address.
+#[derive(Debug)]
+struct Raw {
+    stream: Stream,
+    allocation: Allocation,
+    users: Vec<Stream>,
+}
+
+/// Addresses are multiples of 512 that nobody chooses, so mixing their bits is enough.
+#[derive(Debug, Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        let mixed = (address >> 9).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+type Addresses = HashMap<u64, Raw, BuildHasherDefault<AddressHasher>>;
+
+/// The live addresses, in parts with a lock each.
+#[derive(Debug)]
+pub(super) struct RawTable([Mutex<Addresses>; SHARDS]);
+
+impl Default for RawTable {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl RawTable {
+    fn shard(&self, ptr: DevicePtr) -> MutexGuard<'_, Addresses> {
+        let hash = (ptr.0 >> 9).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0[(hash >> 58) as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory<'_> {
+    /// Allocates `bytes` for work on `stream`, aligned to 512 bytes, with any content. Zero bytes have the null
+    /// address. The memory holds its stream and its device until [`Self::free_raw`].
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::AllocationTooLarge`], [`Error::DifferentDevices`]; whatever the driver
+    /// reports.
+    #[track_caller]
+    pub fn allocate_raw(&self, stream: &Stream, bytes: usize) -> Result<DevicePtr> {
+        stream.check_device(self.device, || ("allocating".to_owned(), "the memory".to_owned()))?;
+        let allocation = allocate(stream, bytes)?;
+        let ptr = allocation.ptr();
+        if ptr != DevicePtr::NULL {
+            let raw = Raw { stream: stream.clone(), allocation, users: Vec::new() };
+            self.device.0.memory.raw.shard(ptr).insert(ptr.0, raw);
+        }
+        Ok(ptr)
+    }
+
+    /// Frees memory of [`Self::allocate_raw`]. Work that uses it may still run, if it is on the stream it was
+    /// allocated on or on a recorded one. The null address is fine.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] for another address or one that was freed; whatever the driver reports.
+    ///
+    /// # Safety
+    /// Nobody enqueues work with the memory any more, and every other stream on which work uses it was named to
+    /// [`Self::record_stream`] after that work was enqueued, or is ordered before later work on one that was.
+    pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
+        if ptr == DevicePtr::NULL {
+            return Ok(());
+        }
+        let raw =
+            self.device.0.memory.raw.shard(ptr).remove(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
+        // SAFETY: the entry is gone, so this is the only free; the rest is passed on from the caller.
+        unsafe { free(&raw.stream, raw.allocation, &raw.users) }
+    }
+
+    /// Notes that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`], so that it is not
+    /// handed out again before that work is done.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] for an address that was not allocated or was freed, [`Error::DifferentDevices`].
+    pub fn record_stream(&self, ptr: DevicePtr, stream: &Stream) -> Result<()> {
+        if ptr == DevicePtr::NULL {
+            return Ok(());
+        }
+        stream.check_device(self.device, || ("recording a stream".to_owned(), "the memory".to_owned()))?;
+        let mut shard = self.device.0.memory.raw.shard(ptr);
+        let raw = shard.get_mut(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
+        if raw.stream != *stream && !raw.users.contains(stream) {
+            raw.users.push(stream.clone());
+        }
+        Ok(())
+    }
+
+    fn not_allocated(&self, ptr: DevicePtr) -> Error {
+        Error::NotAllocated { device: self.device.id(), address: ptr.0 }
+    }
+}

@@ -1,0 +1,275 @@
+//! Giving memory back to the driver: on request, under pressure, by age, and at the end.
+//!
+//! Only memory that is free as a whole goes back: a segment of one free block, or whole pages of an expandable
+//! segment. Before it goes, the host waits for the work of the arena's stream, which may still use it.
+
+use std::sync::Arc;
+
+use super::arena::{ArenaState, Source};
+use super::block::BlockId;
+use super::size::Kind;
+use super::streams::{Arena, ArenaGuard, Order};
+use super::{CachingAllocator, expandable};
+use crate::device::Device;
+use crate::driver::{Context, DevicePtr, Driver, StreamHandle};
+use crate::error::Result;
+use crate::memory::statistics::PoolId;
+use crate::stream::Stream;
+
+impl CachingAllocator {
+    /// Gives free whole segments of an arena back, after waiting for its stream. Returns how many bytes went.
+    fn give_back(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
+        if blocks.is_empty() {
+            return Ok(0);
+        }
+        state.wait_until_idle(device)?;
+        let mut bytes = 0;
+        for &block in blocks {
+            bytes += self.give_back_idle(device, state, block)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Gives one free whole segment back that nothing uses. If the driver refuses, it stays as it was.
+    fn give_back_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
+        let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
+        // SAFETY: the block is a whole segment, which the driver gave; it is free, and the stream on which it was
+        // used was waited for.
+        device.call(|driver, context| unsafe { driver.memory_free(context, DevicePtr(address)) })?;
+        state.take_out(block);
+        let Some(segment) = state.remove_segment(block) else { return Ok(0) };
+        if let Some(event) = segment.idle {
+            state.pending.keep_event(event);
+        }
+        self.unreserve(kind, segment.size, true, segment.size >= state.policy.max_split);
+        Ok(segment.size)
+    }
+
+    /// Waits for all events that blocks wait for, in every arena, and makes the blocks free.
+    pub(super) fn finish_pending(&self, device: &Device) -> Result<()> {
+        self.totals.lock().sync_all_streams += 1;
+        for arena in self.arenas() {
+            let mut state = arena.lock();
+            if state.pending.is_empty() {
+                continue;
+            }
+            let mut wait = |event| {
+                device.call_lost(|driver, context| driver.event_synchronize(context, event)).map(|()| true)
+            };
+            while let Some(block) = state.pending.next_done(&mut wait)? {
+                state.release(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back everything that is free as a whole: of `pool`, or of the default pool and of released ones.
+    pub(super) fn release_cached(&self, device: &Device, pool: Option<PoolId>) -> Result<u64> {
+        let mut bytes = 0;
+        for arena in self.arenas() {
+            let chosen = match pool {
+                Some(pool) => arena.pool == pool,
+                None => arena.pool == PoolId::default() || arena.is_freeable(),
+            };
+            if !chosen {
+                continue;
+            }
+            let mut state = arena.lock();
+            let whole = state.whole_segments();
+            bytes += self.give_back(device, &mut state, &whole)?;
+            bytes += expandable::release(self, device, &mut state)?;
+        }
+        self.forget_empty_arenas();
+        Ok(bytes)
+    }
+
+    /// Forgets the arenas of released pools that have no memory left.
+    fn forget_empty_arenas(&self) {
+        let mut registry = self.registry.lock();
+        registry
+            .arenas
+            .retain(|arena| !arena.is_freeable() || Arc::strong_count(arena) > 1 || !arena.lock().is_empty());
+    }
+
+    /// Gives back oversize blocks of an arena until they make up for `size`: the smallest that is as large, else
+    /// the largest ones. Whether they do.
+    pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
+        let mut state = arena.lock();
+        let max_split = state.policy.max_split;
+        if max_split == u64::MAX {
+            return Ok(false);
+        }
+        let wanted = size.max(max_split);
+        let mut oversize: Vec<_> = state
+            .whole_segments()
+            .into_iter()
+            .map(|id| (state.blocks[id].size, id))
+            .filter(|(size, id)| *size >= max_split && state.blocks[*id].kind == Kind::Large)
+            .collect();
+        oversize.sort_unstable();
+        if let Some(&(_, fits)) = oversize.iter().find(|(size, _)| *size >= wanted) {
+            self.give_back(device, &mut state, &[fits])?;
+            return Ok(true);
+        }
+        let mut released = 0;
+        for &(_, block) in oversize.iter().rev() {
+            if released >= wanted {
+                break;
+            }
+            released += self.give_back(device, &mut state, &[block])?;
+        }
+        Ok(released >= wanted)
+    }
+
+    /// Gives old large segments of the default pool back, if more is reserved than the threshold: again and again
+    /// those that are at least as old as the average, until enough is free.
+    pub(super) fn collect_garbage(&self, device: &Device) -> Result<()> {
+        let threshold = self.registry.lock().options.garbage_collection_threshold;
+        if threshold <= 0.0 || self.capturing() {
+            return Ok(());
+        }
+        let (reserved, limit) = {
+            let totals = self.totals.lock();
+            (totals.reserved(), totals.limit.unwrap_or(device.properties().total_memory))
+        };
+        let Some(mut wanted) = reserved.checked_sub((threshold * limit as f64) as u64) else { return Ok(()) };
+        let now = self.clock.load(std::sync::atomic::Ordering::Relaxed);
+        let mut candidates = Vec::new();
+        for arena in self.arenas().into_iter().filter(|arena| arena.pool == PoolId::default()) {
+            let state = arena.lock();
+            let large = state.whole_segments().into_iter().filter(|id| state.blocks[*id].kind == Kind::Large);
+            let found: Vec<_> = large
+                .map(|id| (now.saturating_sub(state.blocks[id].freed_at), state.blocks[id].address))
+                .collect();
+            drop(state);
+            candidates.extend(found.into_iter().map(|(age, address)| (age, address, Arc::clone(&arena))));
+        }
+        while wanted > 0 && !candidates.is_empty() {
+            let ages: u64 = candidates.iter().map(|(age, ..)| age).sum();
+            let average = ages / candidates.len() as u64;
+            let (old, young): (Vec<_>, Vec<_>) =
+                candidates.into_iter().partition(|(age, ..)| *age >= average);
+            candidates = young;
+            for (_, address, arena) in old {
+                let mut state = arena.lock();
+                // It may have been used since it was looked at.
+                let whole = state.whole_segments();
+                let block = whole.into_iter().find(|id| state.blocks[*id].address == address);
+                let released = self.give_back(device, &mut state, block.as_slice())?;
+                wanted = wanted.saturating_sub(released);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes when the segment of a block, if it is free as a whole now, was last used.
+    pub(super) fn mark_idle(
+        &self,
+        device: &Device,
+        state: &mut ArenaGuard<'_>,
+        block: BlockId,
+    ) -> Result<()> {
+        let found = &state.blocks[block];
+        if found.is_split() || found.expandable || device.is_lost() || self.capturing() {
+            return Ok(());
+        }
+        let Order::Stream(stream) = state.home().order else { return Ok(()) };
+        if let Some(event) = state.segment(block).and_then(|segment| segment.idle.take()) {
+            state.pending.keep_event(event);
+        }
+        let event = state.record_event(device, stream)?;
+        if let Some(segment) = state.segment(block) {
+            segment.idle = Some(event);
+        }
+        Ok(())
+    }
+
+    /// Gives a block back to the driver at once that is not to be cached.
+    ///
+    /// # Safety
+    /// As [`free`](super::free).
+    pub(super) unsafe fn free_uncached(
+        &self,
+        stream: &Stream,
+        arena: &Arena,
+        block: BlockId,
+        users: &[Stream],
+    ) -> Result<()> {
+        let device = stream.device();
+        let mut state = arena.lock();
+        let stream_ordered =
+            state.segment(block).is_some_and(|segment| matches!(segment.source, Source::StreamOrdered));
+        let waited = if stream_ordered {
+            users.iter().try_for_each(|user| stream.wait_for(user))
+        } else {
+            // When a wait returns, nothing of its stream runs any more, whatever the result.
+            std::iter::once(stream).chain(users).map(Stream::synchronize).fold(Ok(()), Result::and)
+        };
+        if stream_ordered && waited.is_err() && !device.is_lost() {
+            // Not ordered behind all its uses, so it must stay.
+            return waited;
+        }
+        // SAFETY: the caller hands the memory over. All its uses were waited for, or are on the stream or on what
+        // the stream waits for now.
+        let freed = unsafe { self.give_uncached_back(device, &mut state, block, stream.handle()) };
+        if device.is_lost() { Ok(()) } else { waited.and(freed) }
+    }
+
+    /// Gives a block in use back to the driver that is not to be cached. If the driver refuses, the memory is out
+    /// of use all the same, and lost with the context.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more, or in the driver's own pool: only work on `stream` so far does.
+    pub(super) unsafe fn give_uncached_back(
+        &self,
+        device: &Device,
+        state: &mut ArenaState,
+        block: BlockId,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        let (ptr, kind) = (DevicePtr(state.blocks[block].address), state.blocks[block].kind);
+        state.free(block, true);
+        state.end_use(block);
+        let Some(segment) = state.remove_segment(block) else { return Ok(()) };
+        self.unreserve(kind, segment.size, true, segment.size >= state.policy.max_split);
+        // SAFETY: passed on from the caller.
+        device.call_lost(|driver, context| unsafe {
+            match segment.source {
+                Source::StreamOrdered => driver.stream_free(context, ptr, stream),
+                _ => driver.memory_free(context, ptr),
+            }
+        })
+    }
+
+    /// Gives everything back, when the device goes. Its context was waited for; errors have nobody to go to.
+    pub fn shut_down(&self, driver: &dyn Driver, context: Context) {
+        for arena in self.arenas() {
+            let mut state = arena.lock();
+            for event in state.pending.take_events() {
+                // SAFETY: nothing waits for the event, and it is forgotten here.
+                unsafe { driver.event_destroy(context, event) };
+            }
+            if let Order::Event(event) = state.home().order {
+                // SAFETY: as above.
+                unsafe { driver.event_destroy(context, event) };
+            }
+            for segment in std::mem::take(&mut state.segments).into_iter().flatten() {
+                if let Some(event) = segment.idle {
+                    // SAFETY: as above.
+                    unsafe { driver.event_destroy(context, event) };
+                }
+                // SAFETY: allocations hold the device, so none is left, and all work was waited for.
+                unsafe {
+                    match segment.source {
+                        Source::Driver => drop(driver.memory_free(context, DevicePtr(segment.address))),
+                        // Given back when it was freed; what is left belongs to the driver's pool.
+                        Source::StreamOrdered => {}
+                        Source::Expandable(pages) => {
+                            pages.shut_down(driver, context, segment.address, segment.size);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

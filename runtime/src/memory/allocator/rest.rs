@@ -1,0 +1,179 @@
+//! A short way for temporaries: memory that is given back right after it was handed out, and asked for again.
+//!
+//! A loop that makes a buffer and drops it in every round would merge the block with its neighbours and cut it off
+//! again each time. When the operation on an arena that follows a hand-out gives that block back, it rests instead:
+//! still cut, still counted as handed out. If the next operation asks for the same number of bytes, it gets the
+//! block, which is the one that it would have got: nothing has changed in between. Any other operation first makes
+//! up for what was left out ([`ArenaState::settle`]), so that blocks and statistics are what they would be without
+//! this.
+
+use super::arena::{ArenaState, Site};
+use super::block::{BlockId, NONE};
+
+/// What was left out so far.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// The block that the last operation handed out from the free ones.
+    latest: BlockId,
+    /// The block that rests.
+    resting: BlockId,
+    /// How often `latest` or `resting` was given back and handed out again without being counted.
+    rounds: u64,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self { latest: NONE, resting: NONE, rounds: 0 }
+    }
+}
+
+impl ArenaState {
+    /// Notes that a free block was handed out by the operation underway.
+    #[inline]
+    pub fn handed_out(&mut self, block: BlockId) {
+        self.rest.latest = block;
+    }
+
+    /// Lets a block rest, if the last operation handed it out. If not, it is to be freed.
+    #[inline]
+    pub fn rest(&mut self, block: BlockId) -> bool {
+        if block != self.rest.latest || !self.may_rest || !self.pending.is_empty() {
+            return false;
+        }
+        (self.rest.latest, self.rest.resting) = (NONE, block);
+        true
+    }
+
+    /// Hands out the block that rests, if it was asked for the same number of bytes.
+    #[inline]
+    pub fn take_resting(&mut self, requested: u64, site: Site) -> Option<BlockId> {
+        let block = self.rest.resting;
+        if block == NONE || self.blocks[block].requested != requested {
+            return None;
+        }
+        self.blocks[block].site = Some(site);
+        (self.rest.latest, self.rest.resting) = (block, NONE);
+        self.rest.rounds += 1;
+        Some(block)
+    }
+
+    /// Makes up for what was left out. Every operation begins with it, but those that leave things out.
+    #[inline]
+    pub fn settle(&mut self) {
+        if self.rest.resting != NONE || self.rest.rounds != 0 {
+            self.settle_now();
+        }
+        self.rest.latest = NONE;
+    }
+
+    #[cold]
+    fn settle_now(&mut self) {
+        let Rest { latest, resting, rounds } = std::mem::take(&mut self.rest);
+        let block = if resting == NONE { latest } else { resting };
+        if rounds > 0 {
+            // All rounds count alike: one is done and counted as often as there were.
+            let (size, requested) =
+                (self.policy.round(self.blocks[block].requested), self.blocks[block].requested);
+            let before = self.counters.clone();
+            if let Some(site) = self.blocks[block].site {
+                self.free(block, false);
+                let again = self.take(size, requested, site);
+                debug_assert_eq!(again, Some(block), "nothing has changed since it was handed out");
+            }
+            self.counters.repeat(&before, rounds - 1);
+        }
+        if resting != NONE {
+            self.free(resting, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+    use std::sync::Arc;
+
+    use super::super::arena::{Segment, Source};
+    use super::super::policy::Policy;
+    use super::super::size::Kind;
+    use super::*;
+    use crate::memory::options::AllocatorOptions;
+    use crate::memory::statistics::MemoryStatistics;
+
+    /// An arena with free segments, whose blocks rest or do not.
+    fn arena(may_rest: bool) -> ArenaState {
+        let mut state =
+            ArenaState::new(Policy::new(&AllocatorOptions::default(), &Arc::default()), Vec::new());
+        state.may_rest = may_rest;
+        let small = (1..10).map(|number| (number << 30, 2 << 20, Kind::Small));
+        for (address, size, kind) in small.chain([(10 << 30, 64 << 20, Kind::Large)]) {
+            let site = Location::caller();
+            let source = Source::Driver;
+            let segment = Segment { address, size, kind, first: NONE, source, idle: None, site };
+            let block = state.add_segment(segment, false);
+            state.put_back(block);
+        }
+        state
+    }
+
+    fn take(state: &mut ArenaState, bytes: u64) -> BlockId {
+        let site = Location::caller();
+        if let Some(block) = state.take_resting(bytes, site) {
+            return block;
+        }
+        state.settle();
+        let size = state.policy.round(bytes);
+        let block = state.take(size, bytes, site).unwrap();
+        state.handed_out(block);
+        block
+    }
+
+    fn give(state: &mut ArenaState, block: BlockId) {
+        if !state.rest(block) {
+            state.settle();
+            state.free(block, false);
+        }
+    }
+
+    fn statistics(state: &mut ArenaState) -> MemoryStatistics {
+        state.settle();
+        let mut sum = MemoryStatistics::default();
+        super::super::collect::add_counters(&state.counters, &mut sum);
+        sum
+    }
+
+    #[test]
+    fn blocks_and_statistics_are_the_same_with_and_without() {
+        for seed in 1..40u64 {
+            let mut random = seed;
+            let mut below = |bound: u64| {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % bound
+            };
+            let mut arenas = [true, false].map(arena);
+            let mut live: Vec<[BlockId; 2]> = Vec::new();
+            let mut bytes = 1000;
+            for _ in 0..400 {
+                if below(4) == 0 {
+                    bytes = [1, 513, 1000, 5000, 700_000, 3 << 20][below(6) as usize];
+                }
+                match below(8) {
+                    0 if live.len() < 12 => live.push(arenas.each_mut().map(|state| take(state, bytes))),
+                    1 if !live.is_empty() => {
+                        let blocks = live.swap_remove(below(live.len() as u64) as usize);
+                        arenas.iter_mut().zip(blocks).for_each(|(state, block)| give(state, block));
+                    }
+                    2 => assert_eq!(statistics(&mut arenas[0]), statistics(&mut arenas[1])),
+                    _ => {
+                        let blocks = arenas.each_mut().map(|state| take(state, bytes));
+                        let addresses = [0, 1].map(|index| arenas[index].blocks[blocks[index]].address);
+                        assert_eq!(addresses[0], addresses[1], "seed {seed}");
+                        arenas.iter_mut().zip(blocks).for_each(|(state, block)| give(state, block));
+                    }
+                }
+            }
+            assert_eq!(statistics(&mut arenas[0]), statistics(&mut arenas[1]), "seed {seed}");
+        }
+    }
+}

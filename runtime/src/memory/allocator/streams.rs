@@ -1,0 +1,203 @@
+//! Which arena a stream has, and what becomes of it when the stream goes.
+//!
+//! A stream gets its arena when it first allocates. When its last handle is dropped, nothing allocated on it is
+//! left, since allocations hold their stream; an event is recorded behind its work, and the arena with all that
+//! it has cached waits for the next stream, which first waits for that event. So a program that makes and drops
+//! streams keeps its cache, and no block meets another stream's work unordered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::arena::ArenaState;
+use super::history::History;
+use super::lock::{Guard, Lock};
+use super::policy::Policy;
+use super::{CachingAllocator, Registry};
+use crate::device::Device;
+use crate::driver::{EventHandle, StreamHandle};
+use crate::error::Result;
+use crate::memory::statistics::PoolId;
+use crate::stream::Stream;
+
+/// The blocks of one stream in one pool.
+///
+/// Aligned so that arenas of two streams share no cache line.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Arena {
+    pub pool: PoolId,
+    /// Whether its pool was released, so that all it has cached may go.
+    pub freeable: AtomicBool,
+    inner: Lock<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    state: ArenaState,
+    home: Home,
+}
+
+/// The stream whose order protects an arena's free blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Home {
+    /// The stream's number; of a stream that is gone, until another takes the arena.
+    pub id: u64,
+    pub order: Order,
+}
+
+/// How to wait for what may still use an arena's free blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Order {
+    /// For the stream.
+    Stream(StreamHandle),
+    /// The stream is gone: for the event recorded at its end.
+    Event(EventHandle),
+    /// The stream is gone, and the host has waited for it.
+    Done,
+}
+
+/// The lock of an arena.
+pub(crate) struct ArenaGuard<'a>(Guard<'a, Inner>);
+
+impl std::ops::Deref for ArenaGuard<'_> {
+    type Target = ArenaState;
+
+    #[inline]
+    fn deref(&self) -> &ArenaState {
+        &self.0.state
+    }
+}
+
+impl std::ops::DerefMut for ArenaGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut ArenaState {
+        &mut self.0.state
+    }
+}
+
+impl ArenaGuard<'_> {
+    pub fn home(&self) -> Home {
+        self.0.home
+    }
+
+    /// Waits for everything that may still use the free blocks.
+    pub fn wait_until_idle(&self, device: &Device) -> Result<()> {
+        device.call_lost(|driver, context| match self.0.home.order {
+            Order::Stream(stream) => driver.stream_synchronize(context, stream),
+            Order::Event(event) => driver.event_synchronize(context, event),
+            Order::Done => Ok(()),
+        })
+    }
+}
+
+impl ArenaState {
+    /// Records an event behind the work on a stream.
+    pub fn record_event(&mut self, device: &Device, stream: StreamHandle) -> Result<EventHandle> {
+        let event = match self.pending.spare_event() {
+            Some(event) => event,
+            None => device.call_lost(|driver, context| driver.event_create(context, false))?,
+        };
+        let recorded = device.call_lost(|driver, context| driver.event_record(context, event, stream));
+        if recorded.is_err() {
+            self.pending.keep_event(event);
+        }
+        recorded.map(|()| event)
+    }
+}
+
+impl Arena {
+    #[inline]
+    pub fn lock(&self) -> ArenaGuard<'_> {
+        let mut guard = self.lock_unsettled();
+        guard.settle();
+        guard
+    }
+
+    /// The lock for the two operations that can leave a block at rest, and settle if they do not.
+    #[inline]
+    pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
+        ArenaGuard(self.inner.lock())
+    }
+
+    pub fn is_freeable(&self) -> bool {
+        self.freeable.load(Ordering::Acquire)
+    }
+}
+
+/// The arena of a stream in the default pool.
+#[inline]
+pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
+    match stream.arena().get() {
+        Some(arena) => Ok(arena),
+        None => attach_default(stream),
+    }
+}
+
+#[cold]
+fn attach_default(stream: &Stream) -> Result<&Arc<Arena>> {
+    let memory = &stream.device().0.memory;
+    let mut registry = memory.registry.lock();
+    if let Some(arena) = stream.arena().get() {
+        return Ok(arena);
+    }
+    let policy = Policy::new(&registry.options, &memory.clock);
+    let arena = attach(&mut registry, stream, PoolId::default(), policy)?;
+    Ok(stream.arena().get_or_init(|| arena))
+}
+
+/// An arena for a stream in a pool: one whose stream is gone, else a new one.
+pub(super) fn attach(
+    registry: &mut Registry,
+    stream: &Stream,
+    pool: PoolId,
+    policy: Policy,
+) -> Result<Arc<Arena>> {
+    let home = Home { id: stream.id(), order: Order::Stream(stream.handle()) };
+    for arena in registry.arenas.iter().filter(|arena| arena.pool == pool) {
+        let mut guard = arena.lock();
+        match guard.0.home.order {
+            Order::Stream(_) => continue,
+            Order::Event(event) => {
+                stream
+                    .device()
+                    .call(|driver, context| driver.stream_wait_event(context, stream.handle(), event))?;
+                guard.pending.keep_event(event);
+            }
+            Order::Done => {}
+        }
+        guard.0.home = home;
+        if let Some(history) = &mut guard.history {
+            history.stream = stream.id();
+        }
+        return Ok(Arc::clone(arena));
+    }
+    registry.started = true;
+    let own = stream.device().id().ordinal();
+    let devices = std::iter::once(own).chain(registry.peers.iter().copied()).collect();
+    let mut state = ArenaState::new(policy, devices);
+    state.set_history(registry.history.map(|limit| History::new(limit, stream.id())));
+    let inner = Lock::new(Inner { state, home });
+    let arena = Arc::new(Arena { pool, freeable: AtomicBool::new(false), inner });
+    registry.arenas.push(Arc::clone(&arena));
+    Ok(arena)
+}
+
+impl CachingAllocator {
+    /// Lets the arenas of a stream go that is about to be destroyed.
+    pub fn retire(&self, device: &Device, id: u64, stream: StreamHandle) {
+        for arena in self.arenas() {
+            let mut guard = arena.lock();
+            if guard.home().id != id || !matches!(guard.home().order, Order::Stream(_)) {
+                continue;
+            }
+            guard.0.home.order = match guard.record_event(device, stream) {
+                Ok(event) => Order::Event(event),
+                Err(_) => {
+                    // When this returns, nothing of the stream runs any more, whatever the result.
+                    let _ = guard.wait_until_idle(device);
+                    Order::Done
+                }
+            };
+        }
+    }
+}

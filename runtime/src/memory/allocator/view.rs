@@ -1,0 +1,228 @@
+//! [`Memory`]: a device's memory as its allocator sees it, to read, to bound and to empty.
+
+use std::sync::Arc;
+
+use super::policy::Policy;
+use super::{CachingAllocator, Observer, collect, expandable};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::OutOfMemory;
+use crate::memory::options::AllocatorOptions;
+use crate::memory::snapshot::Snapshot;
+use crate::memory::statistics::{MemoryStatistics, PoolId, Statistic};
+use crate::memory::summary::memory_summary;
+
+/// The caching allocator of a device, from [`Device::memory`]. All sizes are in bytes.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let buffer = DeviceBuffer::<f32>::zeros(&device.default_stream(), 1000)?;
+/// assert!(device.memory().allocated() >= 4096);
+/// drop(buffer);
+/// assert!(device.memory().reserved() >= device.memory().allocated());
+/// device.memory().empty_cache()?;
+/// println!("{}", device.memory().summary(true));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a> {
+    pub(super) device: &'a Device,
+}
+
+impl Device {
+    /// The device's memory, as the allocator sees it.
+    pub fn memory(&self) -> Memory<'_> {
+        Memory { device: self }
+    }
+}
+
+/// The bytes that a fraction of a device's memory allows; none for all of it.
+pub(super) fn limit(fraction: f64, total: u64) -> Option<u64> {
+    (fraction < 1.0).then_some((fraction * total as f64) as u64)
+}
+
+impl<'a> Memory<'a> {
+    fn allocator(&self) -> &'a CachingAllocator {
+        &self.device.0.memory
+    }
+
+    /// Every figure there is, under the names of PyTorch's `torch.cuda.memory_stats`.
+    ///
+    /// What is current, allocated and freed is exact. So are the peaks of what is reserved, and all peaks while one
+    /// stream allocates; with several, a peak is the sum of the streams' peaks, which they need not have had at
+    /// once, but at most the peak of what was reserved.
+    pub fn statistics(&self) -> MemoryStatistics {
+        collect::statistics(self.allocator())
+    }
+
+    /// Makes every peak what is current now.
+    pub fn reset_peak_statistics(&self) {
+        let allocator = self.allocator();
+        allocator.totals.lock().counters.reset_peaks();
+        allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_peaks());
+    }
+
+    /// Makes all that is counted as allocated or freed, and all counts of events, begin at zero again.
+    pub fn reset_accumulated_statistics(&self) {
+        let allocator = self.allocator();
+        allocator.totals.lock().reset_accumulated();
+        allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_accumulated());
+    }
+
+    /// Bytes of blocks in use.
+    pub fn allocated(&self) -> u64 {
+        let Statistic { current, .. } = self.statistics().allocated_bytes.all;
+        current
+    }
+
+    /// The most that [`Self::allocated`] was; see [`Self::statistics`].
+    pub fn max_allocated(&self) -> u64 {
+        self.statistics().allocated_bytes.all.peak
+    }
+
+    /// Bytes that the allocator has from the driver.
+    pub fn reserved(&self) -> u64 {
+        self.statistics().reserved_bytes.all.current
+    }
+
+    /// The most that [`Self::reserved`] was.
+    pub fn max_reserved(&self) -> u64 {
+        self.statistics().reserved_bytes.all.peak
+    }
+
+    /// The statistics as a table, for people. Abbreviated: without a row for each kind of pool.
+    pub fn summary(&self, abbreviated: bool) -> String {
+        memory_summary(self.device.id(), &self.statistics(), abbreviated)
+    }
+
+    /// Every segment and block, and the history if one is kept. Each stream's part is of one moment.
+    pub fn snapshot(&self) -> Snapshot {
+        collect::snapshot(self.allocator(), self.device)
+    }
+
+    /// Keeps the last `events` events of each stream for [`Self::snapshot`] from now on; `None` for no history.
+    /// What was kept before is dropped.
+    pub fn record_history(&self, events: Option<usize>) {
+        collect::record_history(self.allocator(), events);
+    }
+
+    /// Gives what is cached back to the driver: segments that are free as a whole, after waiting for their
+    /// streams, and for the events of blocks that other streams used. Private pools keep theirs, unless they are
+    /// released. Returns how many bytes went.
+    ///
+    /// # Errors
+    /// [`Error::CaptureUnderway`]; whatever the driver reports.
+    pub fn empty_cache(&self) -> Result<u64> {
+        let allocator = self.allocator();
+        if allocator.capturing() {
+            return Err(Error::CaptureUnderway);
+        }
+        allocator.finish_pending(self.device)?;
+        allocator.release_cached(self.device, None)
+    }
+
+    /// Lets the program reserve at most this part of the device's memory; 1 for no limit. What is reserved already
+    /// stays.
+    ///
+    /// # Errors
+    /// [`Error::AllocatorOption`] unless it is from 0 to 1.
+    pub fn set_fraction(&self, fraction: f64) -> Result<()> {
+        let allocator = self.allocator();
+        let mut registry = allocator.registry.lock();
+        let options = AllocatorOptions { per_process_memory_fraction: fraction, ..registry.options.clone() };
+        options.check()?;
+        registry.options = options;
+        allocator.totals.lock().limit = limit(fraction, self.device.properties().total_memory);
+        Ok(())
+    }
+
+    /// The part of the device's memory that the program may reserve.
+    pub fn fraction(&self) -> f64 {
+        self.options().per_process_memory_fraction
+    }
+
+    /// The options in force.
+    pub fn options(&self) -> AllocatorOptions {
+        self.allocator().registry.lock().options.clone()
+    }
+
+    /// Sets the options, for later requests.
+    ///
+    /// # Errors
+    /// [`Error::AllocatorOption`] for a value that cannot be, and for another backend or caching turned on or off
+    /// after the first allocation; nothing has changed then.
+    pub fn set_options(&self, options: AllocatorOptions) -> Result<()> {
+        options.check()?;
+        let allocator = self.allocator();
+        let mut registry = allocator.registry.lock();
+        if registry.started && options.backend != registry.options.backend {
+            return Err(Error::AllocatorOption {
+                option: "backend".to_owned(),
+                value: options.backend.name().to_owned(),
+                reason: "it cannot change after the first allocation; set it when the program starts"
+                    .to_owned(),
+            });
+        }
+        let total = self.device.properties().total_memory;
+        allocator.totals.lock().limit = limit(options.per_process_memory_fraction, total);
+        self.device.pinned_memory().configure(options.pinned.clone());
+        registry.options = options;
+        for arena in &registry.arenas {
+            let mut state = arena.lock();
+            let new = Policy::new(&registry.options, &allocator.clock);
+            let policy = if arena.pool == PoolId::default() { new } else { state.policy.updated(new) };
+            state.set_policy(policy);
+        }
+        Ok(())
+    }
+
+    /// Calls `observer` with every request that cannot be served, before its error is returned. No lock is held,
+    /// so it may use the device.
+    pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
+        let observer: Observer = Arc::new(observer);
+        self.allocator().registry.lock().observers.push(observer);
+    }
+
+    /// Calls `callback` when a request finds no free block, before the driver is asked. It may free memory, and
+    /// says whether it did. No lock is held.
+    pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
+        self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
+    }
+
+    /// Lets another device read and write this device's memory.
+    ///
+    /// # Errors
+    /// [`Error::NoPeerAccess`] when the devices cannot reach each other; whatever the driver reports.
+    pub fn allow_peer(&self, peer: &Device) -> Result<()> {
+        let (driver, context) = self.device.driver();
+        let (own, other) = (self.device.id(), peer.id());
+        let same_driver = Arc::ptr_eq(driver, peer.driver().0);
+        if own == other && same_driver {
+            return Ok(());
+        }
+        if !same_driver || !driver.peer_can_access(other.ordinal(), own.ordinal())? {
+            return Err(Error::NoPeerAccess { device: own, peer: other });
+        }
+        peer.call(|driver, peer_context| driver.peer_enable(peer_context, context))?;
+        let allocator = self.allocator();
+        let arenas = {
+            let mut registry = allocator.registry.lock();
+            if !registry.peers.contains(&other.ordinal()) {
+                registry.peers.push(other.ordinal());
+            }
+            registry.arenas.clone()
+        };
+        arenas.iter().try_for_each(|arena| expandable::allow(self.device, &mut arena.lock(), other.ordinal()))
+    }
+
+    /// How often a lock was taken that all streams of the device share. It stays the same while requests are
+    /// served from what is cached.
+    pub fn shared_lock_acquisitions(&self) -> u64 {
+        let allocator = self.allocator();
+        allocator.registry.times_taken() + allocator.totals.times_taken()
+    }
+}

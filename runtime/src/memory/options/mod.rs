@@ -1,0 +1,415 @@
+//! How the memory of a device and page-locked host memory are allocated.
+//!
+//! [`AllocatorOptions`] are read from the text that PyTorch takes, for example
+//! `expandable_segments:True,max_split_size_mb:128`, or from the environment. What this module gives out has
+//! passed [`AllocatorOptions::check`]. Written as text, options that pass it read back as they were.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `text` | the names of the options, texts of several |
+//! | `value` | the values as text |
+
+mod text;
+mod value;
+
+use crate::error::{Error, Result};
+
+/// Bytes of a mebibyte, the unit of the options whose names end in `_mb`.
+const MIB: u64 = 1 << 20;
+/// The least value of `max_non_split_rounding_mb`, in bytes.
+const LEAST_ROUNDING: u64 = 20 * MIB;
+/// The most threads that may register pinned memory.
+const MOST_REGISTER_THREADS: u32 = 128;
+/// The most of a device's memory that one expandable segment reserves addresses for.
+const MOST_RESERVE: f64 = 1.125;
+
+/// The variables that hold options; only the first that is set is read.
+const OPTION_VARIABLES: [&str; 3] = ["WARPSMITH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+/// The variables that turn caching off by being set.
+const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"];
+
+/// How device memory is allocated.
+///
+/// As text, an option has the name of its field unless the field gives another. Sizes are in bytes here, and
+/// in MiB in options whose names end in `_mb`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AllocatorOptions {
+    /// Who manages the memory (`backend:native` or `backend:cudaMallocAsync`).
+    pub backend: Backend,
+    /// Whether freed memory is kept for later requests; without it every request goes to the driver.
+    /// Default: true. PyTorch has no such option, only the variable.
+    pub caching: bool,
+    /// From this size on, blocks are never split (`max_split_size_mb`). Default: no limit.
+    pub max_split_size: Option<u64>,
+    /// How much larger than the request a block that is not split may be (`max_non_split_rounding_mb`).
+    /// Default: 20 MiB.
+    pub max_non_split_rounding: u64,
+    /// What the driver is asked for when the request is over 1 MiB and under 10 MiB, and the page of
+    /// expandable segments for large requests (`large_segment_size_mb`). Default: 20 MiB.
+    pub large_segment_size: u64,
+    /// Into how many steps each doubling of the size is divided when a request is rounded up; 0 and 1 for
+    /// multiples of 512 bytes. Entry `i` is for sizes from 2^i MiB to below 2^(i+1) MiB, the first also for
+    /// smaller sizes, the last also for larger ones. Default: 0 in each.
+    ///
+    /// The text is one number for all, or a list such as `[256:1,512:2,1024:4,>:8]`: sizes in MiB that begin
+    /// an entry, rising, and `>` for all entries after the last one named. The first number is also for all
+    /// entries before it; entries between that are not named have 0.
+    pub roundup_power2_divisions: [u32; 16],
+    /// The part of the allowed memory above which cached segments that were not used for long are given back;
+    /// 0 for never, which is the default. As text, it must be above 0 and below 1.
+    pub garbage_collection_threshold: f64,
+    /// Whether segments grow in place, by memory mapped behind reserved addresses. Default: false.
+    pub expandable_segments: bool,
+    /// How many addresses an expandable segment reserves. Default: for 9/8 of the device's memory.
+    pub expandable_segments_reserve: Option<Reserve>,
+    /// Whether other threads may allocate while the driver is asked for memory. Default: false.
+    ///
+    /// Also read as `release_lock_on_hipmalloc`.
+    pub release_lock_on_cudamalloc: bool,
+    /// Whether memory that other streams used is given out again within the capture of one graph, where the
+    /// graph orders the uses. Default: false.
+    pub graph_capture_record_stream_reuse: bool,
+    /// The part of the device's memory that the process may have; 1, the default, for no limit.
+    pub per_process_memory_fraction: f64,
+    /// Whether a request that would most likely not fit is refused before the driver is asked.
+    /// Default: false.
+    pub throw_on_cudamalloc_oom: bool,
+    /// Which of the free blocks that fit is taken (`allocation_strategy`). PyTorch has no such option.
+    pub strategy: Strategy,
+    /// Whether a free block of another stream may be taken, ordered by an event, before the driver is asked.
+    /// Default: false. PyTorch has no such option.
+    pub cross_stream_reuse: bool,
+    /// Page-locked host memory.
+    pub pinned: PinnedOptions,
+}
+
+/// How page-locked host memory is allocated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedOptions {
+    /// Whether ordinary memory is registered with the driver instead of asking the driver for memory
+    /// (`pinned_use_cuda_host_register`, also read as `pinned_use_hip_host_register`). Default: false.
+    pub use_host_register: bool,
+    /// How many threads touch memory before it is registered: a power of 2 up to 128
+    /// (`pinned_num_register_threads`). Default: 1.
+    pub num_register_threads: u32,
+    /// Whether a thread of its own finds out which freed blocks the device is done with
+    /// (`pinned_use_background_threads`). Default: false.
+    pub use_background_threads: bool,
+    /// Bytes got from the driver at first use to serve requests from; 0, the default, for none
+    /// (`pinned_reserve_segment_size_mb`).
+    pub reserve_segment_size: u64,
+    /// Above this size requests are not rounded to a size class (`pinned_max_round_threshold_mb`).
+    /// Default: no limit.
+    pub max_round_threshold: Option<u64>,
+    /// Above this size freed blocks go back to the driver (`pinned_max_cached_size_mb`). Default: no limit.
+    pub max_cached_size: Option<u64>,
+    /// Whether errors are ignored when memory is given back at the end of the program
+    /// (`pinned_free_catch_all`). Default: false.
+    pub free_catch_all: bool,
+}
+
+/// Who manages device memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Backend {
+    /// The allocator of this crate (`native`).
+    #[default]
+    Native,
+    /// The driver's stream-ordered pool (`cudaMallocAsync`).
+    StreamOrdered,
+}
+
+impl Backend {
+    /// What the option calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Native => "native",
+            Backend::StreamOrdered => "cudaMallocAsync",
+        }
+    }
+}
+
+/// Which of the free blocks that fit is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// The smallest (`best_fit`).
+    #[default]
+    BestFit,
+    /// The one at the lowest address (`first_fit`).
+    FirstFit,
+    /// The largest (`worst_fit`).
+    WorstFit,
+}
+
+/// How many addresses an expandable segment reserves. At most 9/8 of the device's memory are used of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Reserve {
+    /// For this part of the device's memory, for example 0.5: above 0, up to 1.125.
+    Fraction(f64),
+    /// For this many bytes, as text for example `40G`; the units are `B`, `K`, `M`, `G` and `T`, in powers of
+    /// 1024.
+    Bytes(u64),
+}
+
+impl Default for AllocatorOptions {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Native,
+            caching: true,
+            max_split_size: None,
+            max_non_split_rounding: LEAST_ROUNDING,
+            large_segment_size: 20 * MIB,
+            roundup_power2_divisions: [0; 16],
+            garbage_collection_threshold: 0.0,
+            expandable_segments: false,
+            expandable_segments_reserve: None,
+            release_lock_on_cudamalloc: false,
+            graph_capture_record_stream_reuse: false,
+            per_process_memory_fraction: 1.0,
+            throw_on_cudamalloc_oom: false,
+            strategy: Strategy::BestFit,
+            cross_stream_reuse: false,
+            pinned: PinnedOptions::default(),
+        }
+    }
+}
+
+impl Default for PinnedOptions {
+    fn default() -> Self {
+        Self {
+            use_host_register: false,
+            num_register_threads: 1,
+            use_background_threads: false,
+            reserve_segment_size: 0,
+            max_round_threshold: None,
+            max_cached_size: None,
+            free_catch_all: false,
+        }
+    }
+}
+
+impl AllocatorOptions {
+    /// The options that the environment asks for.
+    ///
+    /// Of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` the first that is set is
+    /// read, the others are not. Caching is off when `WARPSMITH_NO_MEMORY_CACHING` or
+    /// `PYTORCH_NO_CUDA_MEMORY_CACHING` is set, whatever its value.
+    ///
+    /// # Errors
+    /// As [`AllocatorOptions::with`]; the error names the variable.
+    pub fn from_environment() -> Result<Self> {
+        Self::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+    }
+
+    /// As [`AllocatorOptions::from_environment`], with the variables from `get`.
+    ///
+    /// # Errors
+    /// As [`AllocatorOptions::from_environment`].
+    pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut options = Self::default();
+        let set = OPTION_VARIABLES.into_iter().find_map(|name| get(name).map(|value| (name, value)));
+        if let Some((variable, value)) = set {
+            options = options.with(&value).map_err(|error| name_variable(error, variable))?;
+        }
+        if NO_CACHING_VARIABLES.into_iter().any(|name| get(name).is_some()) {
+            options.caching = false;
+        }
+        Ok(options)
+    }
+
+    /// These options, changed as `text` says: `name:value` pairs with commas between them. White space around
+    /// names and values is ignored. If a name comes twice, the last one counts.
+    ///
+    /// # Errors [`Error::UnknownAllocatorOption`] for a name that is no option; [`Error::AllocatorOption`]
+    /// for text that is no pair, for a value that is none of this option, and as [`AllocatorOptions::check`].
+    pub fn with(&self, text: &str) -> Result<Self> {
+        let mut options = self.clone();
+        text::apply(&mut options, text)?;
+        Ok(options)
+    }
+
+    /// Whether each value is within its range, and those that depend on each other fit.
+    ///
+    /// # Errors
+    /// [`Error::AllocatorOption`] for the first that is not.
+    pub fn check(&self) -> Result<()> {
+        let fail = |name: &str, reason: String| Err(text::bad(name, text::value_of(self, name), reason));
+
+        let pinned = &self.pinned;
+        for (name, bytes) in [
+            ("large_segment_size_mb", Some(self.large_segment_size)),
+            ("max_split_size_mb", self.max_split_size),
+            ("max_non_split_rounding_mb", Some(self.max_non_split_rounding)),
+            ("pinned_reserve_segment_size_mb", Some(pinned.reserve_segment_size)),
+            ("pinned_max_round_threshold_mb", pinned.max_round_threshold),
+            ("pinned_max_cached_size_mb", pinned.max_cached_size),
+        ] {
+            if let Some(bytes) = bytes.filter(|bytes| !bytes.is_multiple_of(MIB)) {
+                return fail(name, format!("{bytes} bytes are not a whole number of MiB"));
+            }
+        }
+        if self.large_segment_size <= MIB {
+            return fail("large_segment_size_mb", "must be more than 1".to_owned());
+        }
+        if self.max_split_size.is_some_and(|size| size < self.large_segment_size) {
+            let least = self.large_segment_size / MIB;
+            return fail("max_split_size_mb", format!("must be at least large_segment_size_mb ({least})"));
+        }
+        if self.max_non_split_rounding < LEAST_ROUNDING {
+            return fail("max_non_split_rounding_mb", format!("must be at least {}", LEAST_ROUNDING / MIB));
+        }
+        let divisions = self.roundup_power2_divisions;
+        if let Some(number) = divisions.into_iter().find(|&number| number != 0 && !number.is_power_of_two()) {
+            return fail(
+                "roundup_power2_divisions",
+                format!("{number} divisions: must be a power of 2, or 0 for no rounding"),
+            );
+        }
+        let threshold = self.garbage_collection_threshold;
+        if threshold != 0.0 && !(threshold > 0.0 && threshold < 1.0) {
+            return fail("garbage_collection_threshold", value::THRESHOLD_RANGE.to_owned());
+        }
+        match self.expandable_segments_reserve {
+            Some(Reserve::Fraction(part)) if !(part > 0.0 && part <= MOST_RESERVE) => {
+                return fail(
+                    "expandable_segments_reserve",
+                    format!(
+                        "a fraction of the device's memory must be above 0 and at most {MOST_RESERVE}; \
+                         write bytes with a unit, such as `40G`"
+                    ),
+                );
+            }
+            Some(Reserve::Bytes(0)) => {
+                return fail("expandable_segments_reserve", "must be more than 0".to_owned());
+            }
+            _ => {}
+        }
+        if !(0.0..=1.0).contains(&self.per_process_memory_fraction) {
+            return fail("per_process_memory_fraction", "must be from 0 to 1".to_owned());
+        }
+        let threads = pinned.num_register_threads;
+        if !threads.is_power_of_two() || threads > MOST_REGISTER_THREADS {
+            return fail(
+                "pinned_num_register_threads",
+                format!("must be a power of 2 and at most {MOST_REGISTER_THREADS}"),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Adds to the error which variable the text came from.
+fn name_variable(error: Error, variable: &str) -> Error {
+    match error {
+        Error::AllocatorOption { option, value, reason } => {
+            Error::AllocatorOption { option, value, reason: format!("{reason} (in {variable})") }
+        }
+        Error::UnknownAllocatorOption { option, known } => {
+            Error::UnknownAllocatorOption { option, known: format!("{known} (in {variable})") }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(set: &[(&str, &str)]) -> Result<AllocatorOptions> {
+        AllocatorOptions::from_variables(|name| {
+            set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    fn refusal(options: &AllocatorOptions) -> String {
+        options.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_variables_give_the_defaults_which_pass_the_check() {
+        assert_eq!(variables(&[]).unwrap(), AllocatorOptions::default());
+        AllocatorOptions::default().check().unwrap();
+    }
+
+    #[test]
+    fn only_the_first_variable_that_is_set_is_read() {
+        let (ours, cuda, plain) = (
+            ("WARPSMITH_ALLOC_CONF", "max_split_size_mb:21"),
+            ("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:22"),
+            ("PYTORCH_ALLOC_CONF", "max_split_size_mb:23"),
+        );
+        let size = |set: &[(&str, &str)]| variables(set).unwrap().max_split_size.map(|size| size / MIB);
+        assert_eq!(size(&[plain, cuda, ours]), Some(21));
+        assert_eq!(size(&[plain, cuda]), Some(22));
+        assert_eq!(size(&[plain]), Some(23));
+        assert_eq!(size(&[("WARPSMITH_ALLOC_CONF", ""), cuda]), None, "empty is set, too");
+        assert_eq!(size(&[cuda, ("PYTORCH_ALLOC_CONF", "not read")]), Some(22));
+    }
+
+    #[test]
+    fn either_variable_turns_caching_off_whatever_its_value() {
+        for name in ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH_NO_CUDA_MEMORY_CACHING"] {
+            for value in ["", "0", "1"] {
+                let options = variables(&[(name, value), ("PYTORCH_ALLOC_CONF", "caching:True")]).unwrap();
+                assert_eq!(options, AllocatorOptions { caching: false, ..Default::default() });
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_from_a_variable_names_it() {
+        let error = variables(&[("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:2")]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "allocator option `max_split_size_mb`: bad value `2`: must be at least large_segment_size_mb \
+             (20) (in PYTORCH_CUDA_ALLOC_CONF)"
+        );
+        let error = variables(&[("WARPSMITH_ALLOC_CONF", "foo:1")]).unwrap_err().to_string();
+        assert!(error.starts_with("unknown allocator option `foo`"), "{error}");
+        assert!(error.ends_with(" (in WARPSMITH_ALLOC_CONF)"), "{error}");
+    }
+
+    #[test]
+    fn the_variables_of_the_process_are_read() {
+        const MARK: &str = "WARPSMITH_TEST_OPTIONS_CHILD";
+        if std::env::var_os(MARK).is_some() {
+            let options = AllocatorOptions::from_environment().unwrap();
+            assert_eq!(options.to_string(), "caching:False,max_split_size_mb:64");
+            return;
+        }
+        let module = module_path!().split_once("::").unwrap().1;
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::the_variables_of_the_process_are_read")])
+            .env(MARK, "1")
+            .env("WARPSMITH_ALLOC_CONF", "max_split_size_mb:64")
+            .env("WARPSMITH_NO_MEMORY_CACHING", "")
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && output.contains("1 passed"), "{output}");
+    }
+
+    #[test]
+    fn the_check_refuses_values_that_no_text_can_give() {
+        let default = AllocatorOptions::default;
+        assert_eq!(
+            refusal(&AllocatorOptions { max_non_split_rounding: 20 * MIB + 512, ..default() }),
+            "allocator option `max_non_split_rounding_mb`: bad value `20`: 20972032 bytes are not a whole \
+             number of MiB"
+        );
+        let fraction = f64::NAN;
+        assert_eq!(
+            refusal(&AllocatorOptions { per_process_memory_fraction: fraction, ..default() }),
+            "allocator option `per_process_memory_fraction`: bad value `NaN`: must be from 0 to 1"
+        );
+        let reserve = Some(Reserve::Fraction(f64::INFINITY));
+        assert!(
+            refusal(&AllocatorOptions { expandable_segments_reserve: reserve, ..default() })
+                .contains("`inf`: a fraction of the device's memory must be above 0 and at most 1.125")
+        );
+        let pinned = PinnedOptions { max_cached_size: Some(1), ..PinnedOptions::default() };
+        assert!(
+            refusal(&AllocatorOptions { pinned, ..default() })
+                .contains("`pinned_max_cached_size_mb`: bad value `0`")
+        );
+    }
+}

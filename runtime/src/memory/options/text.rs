@@ -1,0 +1,461 @@
+//! Allocator options as text: their names, reading them, writing them.
+//!
+//! One table says for each option how it is read and how it is written, so that the two agree. Whether a
+//! value is within its range is not decided here but by [`AllocatorOptions::check`].
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+
+use super::AllocatorOptions;
+use super::value::{
+    Parsed, name_and_value, read_backend, read_bool, read_divisions, read_mib, read_number, read_reserve,
+    read_some_mib, read_strategy, read_threshold, read_whole, write_backend, write_bool, write_divisions,
+    write_mib, write_reserve, write_some_mib, write_strategy, write_threshold,
+};
+use crate::error::{Error, Result};
+
+/// Names that PyTorch knows and this crate has nothing for.
+const UNSUPPORTED: [&str; 2] = ["expandable_segments_handle_type", "expandable_segments_reserve_by_class"];
+
+/// PyTorch's second names of options, for AMD GPUs.
+const ALIASES: [(&str, &str); 2] = [
+    ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
+    ("pinned_use_hip_host_register", "pinned_use_cuda_host_register"),
+];
+
+/// One option: its name, how its value is read, and how it is written.
+struct Entry {
+    name: &'static str,
+    read: fn(&mut AllocatorOptions, &str) -> Parsed<()>,
+    /// Empty for a value that has no text, which only a default may be.
+    write: fn(&AllocatorOptions) -> String,
+}
+
+/// An entry for a field that is read by one function and written by another.
+macro_rules! entry {
+    ($name:literal, $($field:ident).+, $read:path, $write:path) => {
+        Entry {
+            name: $name,
+            read: |options, text| {
+                options.$($field).+ = $read(text)?;
+                Ok(())
+            },
+            write: |options| $write(&options.$($field).+),
+        }
+    };
+}
+
+/// Every option, in the order in which they are written.
+const ENTRIES: &[Entry] = &[
+    entry!("backend", backend, read_backend, write_backend),
+    entry!("caching", caching, read_bool, write_bool),
+    entry!("large_segment_size_mb", large_segment_size, read_mib, write_mib),
+    entry!("max_split_size_mb", max_split_size, read_some_mib, write_some_mib),
+    entry!("max_non_split_rounding_mb", max_non_split_rounding, read_mib, write_mib),
+    entry!("roundup_power2_divisions", roundup_power2_divisions, read_divisions, write_divisions),
+    entry!("garbage_collection_threshold", garbage_collection_threshold, read_threshold, write_threshold),
+    entry!("expandable_segments", expandable_segments, read_bool, write_bool),
+    entry!("expandable_segments_reserve", expandable_segments_reserve, read_reserve, write_reserve),
+    entry!("release_lock_on_cudamalloc", release_lock_on_cudamalloc, read_bool, write_bool),
+    entry!("graph_capture_record_stream_reuse", graph_capture_record_stream_reuse, read_bool, write_bool),
+    entry!("per_process_memory_fraction", per_process_memory_fraction, read_number, f64::to_string),
+    entry!("throw_on_cudamalloc_oom", throw_on_cudamalloc_oom, read_bool, write_bool),
+    entry!("allocation_strategy", strategy, read_strategy, write_strategy),
+    entry!("cross_stream_reuse", cross_stream_reuse, read_bool, write_bool),
+    entry!("pinned_use_cuda_host_register", pinned.use_host_register, read_bool, write_bool),
+    entry!("pinned_num_register_threads", pinned.num_register_threads, read_whole, u32::to_string),
+    entry!("pinned_use_background_threads", pinned.use_background_threads, read_bool, write_bool),
+    entry!("pinned_reserve_segment_size_mb", pinned.reserve_segment_size, read_mib, write_mib),
+    entry!("pinned_max_round_threshold_mb", pinned.max_round_threshold, read_some_mib, write_some_mib),
+    entry!("pinned_max_cached_size_mb", pinned.max_cached_size, read_some_mib, write_some_mib),
+    entry!("pinned_free_catch_all", pinned.free_catch_all, read_bool, write_bool),
+];
+
+/// The options from a text on top of the defaults, as [`AllocatorOptions::with`] reads it.
+impl FromStr for AllocatorOptions {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::default().with(text)
+    }
+}
+
+/// The options that differ from the defaults, by PyTorch's names, always in the same order.
+impl Display for AllocatorOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = Self::default();
+        let mut separator = "";
+        for entry in ENTRIES {
+            let value = (entry.write)(self);
+            if value != (entry.write)(&default) {
+                write!(f, "{separator}{}:{value}", entry.name)?;
+                separator = ",";
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of one option's value.
+pub(super) fn value_of(options: &AllocatorOptions, name: &str) -> String {
+    ENTRIES.iter().find(|entry| entry.name == name).map(|entry| (entry.write)(options)).unwrap_or_default()
+}
+
+/// The error for a value that cannot be used.
+pub(super) fn bad(option: &str, value: impl Into<String>, reason: impl Into<String>) -> Error {
+    Error::AllocatorOption { option: option.to_owned(), value: value.into(), reason: reason.into() }
+}
+
+/// Changes the options as the text says, and checks them.
+pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
+    let pairs = pairs(text)?;
+    for (name, value) in &pairs {
+        let entry = find(name, value)?;
+        (entry.read)(options, value).map_err(|reason| bad(name, *value, reason))?;
+    }
+    options.check().map_err(|error| as_written(error, &pairs))
+}
+
+/// The error with the name and value as they stand in the text, if they come from it.
+fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
+    match error {
+        Error::AllocatorOption { option, value, reason } => {
+            match pairs.iter().rfind(|(name, _)| own_name(name) == option) {
+                Some((name, value)) => bad(name, *value, reason),
+                None => Error::AllocatorOption { option, value, reason },
+            }
+        }
+        other => other,
+    }
+}
+
+/// The names and values of a text. One comma may stand at its end, as PyTorch allows.
+fn pairs(text: &str) -> Result<Vec<(&str, &str)>> {
+    let mut pairs = Vec::new();
+    if text.trim().is_empty() {
+        return Ok(pairs);
+    }
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (item, after) = split_item(rest)?;
+        let (name, value) = name_and_value(item);
+        if name.is_empty() {
+            return Err(bad(name, value, format!("a name is missing before `{rest}`; write `name:value`")));
+        }
+        if value.is_empty() {
+            return Err(bad(name, value, format!("a value is missing; write `{name}:value`")));
+        }
+        pairs.push((name, value));
+        rest = after;
+    }
+    Ok(pairs)
+}
+
+/// Splits at the first comma outside of brackets.
+fn split_item(text: &str) -> Result<(&str, &str)> {
+    let mut inside = false;
+    for (at, character) in text.char_indices() {
+        let reason = match character {
+            '[' if inside => "a list within a list",
+            ']' if !inside => "a `]` without its `[`",
+            ',' if !inside => return Ok((text[..at].trim(), text[at + 1..].trim_start())),
+            '[' | ']' => {
+                inside = !inside;
+                continue;
+            }
+            _ => continue,
+        };
+        let (name, value) = name_and_value(&text[..=at]);
+        return Err(bad(name, value, reason));
+    }
+    if inside {
+        let (name, value) = name_and_value(text);
+        return Err(bad(name, value, "the `]` of the list is missing"));
+    }
+    Ok((text.trim(), ""))
+}
+
+fn find(name: &str, value: &str) -> Result<&'static Entry> {
+    if UNSUPPORTED.contains(&name) {
+        return Err(bad(name, value, "PyTorch has this option, it is not supported here; remove it"));
+    }
+    let own = own_name(name);
+    ENTRIES.iter().find(|entry| entry.name == own).ok_or_else(|| unknown(name))
+}
+
+/// The name in the table.
+fn own_name(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own)
+}
+
+/// The error for a name that is none: the nearest name if one is near, and all.
+fn unknown(name: &str) -> Error {
+    let distance = |entry: &&Entry| strsim::osa_distance(name, entry.name);
+    let nearest = ENTRIES.iter().min_by_key(distance).filter(|entry| distance(entry) <= entry.name.len() / 3);
+    let hint = nearest.map(|entry| format!("did you mean `{}`? ", entry.name)).unwrap_or_default();
+    let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
+    let known = format!("{hint}the options are {}", names.join(", "));
+    Error::UnknownAllocatorOption { option: name.to_owned(), known }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::THRESHOLD_RANGE;
+    use super::super::{Backend, MIB, PinnedOptions, Reserve, Strategy};
+    use super::*;
+
+    fn parse(text: &str) -> AllocatorOptions {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn refusal(text: &str) -> String {
+        text.parse::<AllocatorOptions>().map(|_| text).unwrap_err().to_string()
+    }
+
+    /// Asserts that each text is refused, for the option and the value and with the reason given.
+    fn assert_refused(option: &str, cases: &[(&str, &str)]) {
+        for (value, reason) in cases {
+            let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
+            assert_eq!(refusal(&format!("{option}:{value}")), expected);
+        }
+    }
+
+    #[test]
+    fn every_option_is_read_into_its_field() {
+        let text = "backend:cudaMallocAsync, caching:False, large_segment_size_mb:32, max_split_size_mb:64,\
+            max_non_split_rounding_mb:24, roundup_power2_divisions:8, garbage_collection_threshold:0.8,\
+            expandable_segments:True, expandable_segments_reserve:0.5, release_lock_on_cudamalloc:True,\
+            graph_capture_record_stream_reuse:True, per_process_memory_fraction:0.25,\
+            throw_on_cudamalloc_oom:True, allocation_strategy:worst_fit, cross_stream_reuse:True,\
+            pinned_use_cuda_host_register:True, pinned_num_register_threads:16,\
+            pinned_use_background_threads:True, pinned_reserve_segment_size_mb:5,\
+            pinned_max_round_threshold_mb:6, pinned_max_cached_size_mb:7, pinned_free_catch_all:True";
+        let expected = AllocatorOptions {
+            backend: Backend::StreamOrdered,
+            caching: false,
+            max_split_size: Some(64 << 20),
+            max_non_split_rounding: 24 << 20,
+            large_segment_size: 32 << 20,
+            roundup_power2_divisions: [8; 16],
+            garbage_collection_threshold: 0.8,
+            expandable_segments: true,
+            expandable_segments_reserve: Some(Reserve::Fraction(0.5)),
+            release_lock_on_cudamalloc: true,
+            graph_capture_record_stream_reuse: true,
+            per_process_memory_fraction: 0.25,
+            throw_on_cudamalloc_oom: true,
+            strategy: Strategy::WorstFit,
+            cross_stream_reuse: true,
+            pinned: PinnedOptions {
+                use_host_register: true,
+                num_register_threads: 16,
+                use_background_threads: true,
+                reserve_segment_size: 5 << 20,
+                max_round_threshold: Some(6 << 20),
+                max_cached_size: Some(7 << 20),
+                free_catch_all: true,
+            },
+        };
+        assert_eq!(parse(text), expected);
+        let words = |text: &str| text.split(',').map(|pair| pair.trim().to_owned()).collect::<Vec<_>>();
+        assert_eq!(words(&expected.to_string()), words(text), "every option is written");
+    }
+
+    #[test]
+    fn only_what_differs_from_the_defaults_is_written() {
+        assert_eq!(AllocatorOptions::default().to_string(), "");
+        assert_eq!(parse("max_non_split_rounding_mb:20,expandable_segments:False").to_string(), "");
+        assert_eq!(parse(" expandable_segments : True , ").to_string(), "expandable_segments:True");
+    }
+
+    #[test]
+    fn a_text_changes_what_it_names_and_the_last_of_a_name_counts() {
+        let base = parse("expandable_segments:True,max_split_size_mb:100");
+        let changed = base.with("max_split_size_mb:30,max_split_size_mb:40").unwrap();
+        assert_eq!(changed.to_string(), "max_split_size_mb:40,expandable_segments:True");
+        assert_eq!(base.with("").unwrap(), base);
+        assert!(refusal("max_split_size_mb:5,max_split_size_mb:06").contains("bad value `06`"));
+    }
+
+    #[test]
+    fn second_names_of_amd_gpus_are_read() {
+        assert!(parse("release_lock_on_hipmalloc:True").release_lock_on_cudamalloc);
+        assert!(parse("pinned_use_hip_host_register:True").pinned.use_host_register);
+    }
+
+    #[test]
+    fn booleans_are_exactly_true_or_false() {
+        for entry in ENTRIES {
+            if ["True", "False"].contains(&(entry.write)(&AllocatorOptions::default()).as_str()) {
+                let reason = "must be `True` or `False`";
+                assert_refused(entry.name, &[("true", reason), ("1", reason), ("TRUE", reason)]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_split_limit_is_at_least_the_large_segment_size_in_either_order() {
+        assert_refused("max_split_size_mb", &[("19", "must be at least large_segment_size_mb (20)")]);
+        assert_eq!(parse("max_split_size_mb:20").max_split_size, Some(20 * MIB));
+        assert_eq!(parse("max_split_size_mb:2,large_segment_size_mb:2").max_split_size, Some(2 * MIB));
+        for text in
+            ["max_split_size_mb:30,large_segment_size_mb:40", "large_segment_size_mb:40,max_split_size_mb:30"]
+        {
+            assert!(refusal(text).ends_with("bad value `30`: must be at least large_segment_size_mb (40)"));
+        }
+    }
+
+    #[test]
+    fn the_other_sizes_have_their_least_values() {
+        assert_refused(
+            "large_segment_size_mb",
+            &[("0", "must be more than 1"), ("1", "must be more than 1")],
+        );
+        assert_refused("max_non_split_rounding_mb", &[("19", "must be at least 20")]);
+        assert_eq!(parse("large_segment_size_mb:2").large_segment_size, 2 * MIB);
+    }
+
+    #[test]
+    fn the_garbage_collection_threshold_is_between_0_and_1() {
+        let reason = THRESHOLD_RANGE;
+        let wrong = ["0", "1", "1.2", "-0.5", "NaN", "inf"].map(|value| (value, reason));
+        assert_refused("garbage_collection_threshold", &wrong);
+        assert_refused("garbage_collection_threshold", &[("0.5x", "must be a number")]);
+        assert!(refusal("garbage_collection_threshold:-0.0").ends_with(reason));
+    }
+
+    #[test]
+    fn the_memory_fraction_is_from_0_to_1() {
+        let reason = "must be from 0 to 1";
+        assert_refused("per_process_memory_fraction", &[("1.01", reason), ("-0.1", reason), ("NaN", reason)]);
+        assert_eq!(parse("per_process_memory_fraction:0").per_process_memory_fraction, 0.0);
+        assert_eq!(parse("per_process_memory_fraction:1").to_string(), "");
+    }
+
+    #[test]
+    fn register_threads_are_a_power_of_two_up_to_128() {
+        let reason = "must be a power of 2 and at most 128";
+        assert_refused("pinned_num_register_threads", &[("0", reason), ("3", reason), ("256", reason)]);
+        assert_refused("pinned_num_register_threads", &[("4294967296", "the number is too large")]);
+        assert_eq!(parse("pinned_num_register_threads:128").pinned.num_register_threads, 128);
+    }
+
+    #[test]
+    fn malformed_text_is_named() {
+        let start = "allocator option `expandable_segments`: bad value";
+        let missing = "a value is missing; write `expandable_segments:value`";
+        assert_eq!(refusal("expandable_segments"), format!("{start} ``: {missing}"));
+        assert_eq!(refusal("expandable_segments:,caching:True"), format!("{start} ``: {missing}"));
+        assert!(
+            refusal("expandable_segments:True;caching:True")
+                .starts_with(&format!("{start} `True;caching:True`"))
+        );
+        assert!(refusal("expandable_segments:True:True").starts_with(&format!("{start} `True:True`")));
+        assert_eq!(refusal("expandable_segments:True]"), format!("{start} `True]`: a `]` without its `[`"));
+        assert_eq!(
+            refusal("roundup_power2_divisions:[256:1,caching:True"),
+            "allocator option `roundup_power2_divisions`: bad value `[256:1,caching:True`: the `]` of the \
+             list is missing"
+        );
+        assert!(refusal("roundup_power2_divisions:[[256:1]]").ends_with("`[[`: a list within a list"));
+        for text in [",", "caching:True,,caching:True", ":True", "caching:True,,"] {
+            assert!(refusal(text).contains("a name is missing before `"), "{}", refusal(text));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_the_nearest_and_all() {
+        let error = refusal("max_split_size:64");
+        assert!(
+            error.starts_with(
+                "unknown allocator option `max_split_size`; did you mean `max_split_size_mb`? the options \
+                 are backend, caching, "
+            ),
+            "{error}"
+        );
+        assert!(refusal("Expandable_segment:True").contains("did you mean `expandable_segments`?"));
+        let error = refusal("foo:1");
+        assert!(error.starts_with("unknown allocator option `foo`; the options are backend, "), "{error}");
+        assert!(ENTRIES.iter().all(|entry| error.contains(entry.name)));
+    }
+
+    #[test]
+    fn options_that_only_pytorch_has_are_named_as_such() {
+        for text in
+            ["expandable_segments_handle_type:posix_fd", "expandable_segments_reserve_by_class:[a:0.5]"]
+        {
+            let (name, value) = text.split_once(':').unwrap();
+            let reason = "PyTorch has this option, it is not supported here; remove it";
+            assert_eq!(refusal(text), format!("allocator option `{name}`: bad value `{value}`: {reason}"));
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_as_it_was() {
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        let mut below = |limit: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % limit
+        };
+        let (mut lists, mut texts) = (0, std::collections::HashSet::new());
+        for _ in 0..4_000 {
+            let large = 2 + below(100);
+            let mut divisions = [0; 16];
+            let mut number = 0;
+            for division in &mut divisions {
+                if below(4) == 0 {
+                    number = [0, 1, 2, 4, 8, 64][below(6) as usize];
+                }
+                *division = number;
+            }
+            let mut some = |limit: u64, least: u64| (below(2) == 0).then(|| (least + below(limit)) * MIB);
+            let (max_split_size, max_round_threshold, max_cached_size) =
+                (some(1 << 30, large), some(1000, 0), some(1000, 0));
+            let mut maybe = || below(2) == 0;
+            let options = AllocatorOptions {
+                backend: if maybe() { Backend::Native } else { Backend::StreamOrdered },
+                caching: maybe(),
+                max_split_size,
+                large_segment_size: large * MIB,
+                expandable_segments: maybe(),
+                release_lock_on_cudamalloc: maybe(),
+                graph_capture_record_stream_reuse: maybe(),
+                throw_on_cudamalloc_oom: maybe(),
+                cross_stream_reuse: maybe(),
+                pinned: PinnedOptions {
+                    use_host_register: maybe(),
+                    use_background_threads: maybe(),
+                    free_catch_all: maybe(),
+                    max_round_threshold,
+                    max_cached_size,
+                    num_register_threads: 1 << below(8),
+                    reserve_segment_size: below(3) * MIB,
+                },
+                max_non_split_rounding: (20 + below(5)) * MIB,
+                roundup_power2_divisions: divisions,
+                garbage_collection_threshold: [
+                    0.0,
+                    -0.0,
+                    1e-9,
+                    (1 + below(1 << 20)) as f64 / (1 << 21) as f64,
+                ][below(4) as usize],
+                per_process_memory_fraction: below(1 << 20) as f64 / ((1 << 20) - 1) as f64,
+                expandable_segments_reserve: match below(3) {
+                    0 => None,
+                    1 => Some(Reserve::Fraction((1 + below(1125)) as f64 / 1000.0)),
+                    _ => Some(Reserve::Bytes((1 + below(1 << 20)) << (10 * below(5)))),
+                },
+                strategy: [Strategy::BestFit, Strategy::FirstFit, Strategy::WorstFit][below(3) as usize],
+            };
+            options.check().unwrap();
+            let text = options.to_string();
+            assert_eq!(parse(&text), options, "{text}");
+            assert_eq!(parse(&text).to_string(), text);
+            lists += u32::from(text.contains('['));
+            texts.insert(text);
+        }
+        assert!(lists > 2_000 && texts.len() > 3_900, "the options were different ones");
+    }
+}

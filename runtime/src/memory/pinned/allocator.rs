@@ -1,0 +1,280 @@
+//! [`PinnedAllocator`]: where pinned buffers get their memory, and what becomes of it when they are dropped.
+//!
+//! A request is served from the cache, else from the reserve, else by the driver. When the driver has no more
+//! or the limit is reached, waiting blocks are waited for and the cache is emptied before the request fails.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::background::Background;
+use super::cache::Block;
+use super::classes;
+use super::store::Store;
+use crate::device::Device;
+use crate::driver::{Context, Driver};
+use crate::error::{Error, Result};
+use crate::memory::options::PinnedOptions;
+use crate::stream::Stream;
+
+/// The page-locked memory of one device.
+#[derive(Debug)]
+pub(crate) struct PinnedAllocator {
+    pub(super) store: Arc<Store>,
+    background: Background,
+    /// Uses that ended while the stream's device, this one, was in a capture.
+    deferred: Mutex<Vec<Deferred>>,
+}
+
+/// A use that ended during a capture. It holds its devices, until the capture ends.
+#[derive(Debug)]
+struct Deferred {
+    /// The device whose block it is.
+    device: Device,
+    block: Arc<Block>,
+    stream: Stream,
+}
+
+/// The size of the block for a request.
+fn rounded(options: &PinnedOptions, bytes: usize) -> usize {
+    let over = |limit: Option<u64>| limit.is_some_and(|limit| bytes as u64 > limit);
+    if over(options.max_round_threshold) || over(options.max_cached_size) {
+        classes::round_to_pages(bytes)
+    } else {
+        classes::round_up(bytes)
+    }
+}
+
+impl PinnedAllocator {
+    pub(crate) fn new(driver: Arc<dyn Driver>, context: Context, options: PinnedOptions) -> Self {
+        let store = Arc::new(Store::new(driver, context, options));
+        Self { store, background: Background::default(), deferred: Mutex::default() }
+    }
+
+    /// Memory for `bytes`, which are not zero and at most [`isize::MAX`], with any content. `device` is the
+    /// allocator's.
+    pub(super) fn allocate(&self, device: &Device, bytes: usize) -> Result<Block> {
+        let store = &self.store;
+        let options = store.options();
+        let watched = options.use_background_threads && self.background.is_running();
+        device.call(|_, _| if watched { Ok(()) } else { store.poll() })?;
+        let mut block = self.find(device, &options, rounded(&options, bytes))?;
+        block.asked = bytes;
+        store.counters.handed_out(block.bytes);
+        Ok(block)
+    }
+
+    fn find(&self, device: &Device, options: &PinnedOptions, size: usize) -> Result<Block> {
+        let store = &self.store;
+        if let Some(block) = store.cache.take(size) {
+            return Ok(block);
+        }
+        let reserve = options.reserve_segment_size.min(isize::MAX as u64) as usize;
+        let reserve = classes::round_to_pages(reserve);
+        if let Some(block) = store.reserve.take(size, reserve, || self.make(device, reserve))? {
+            return Ok(block);
+        }
+        if let Some(block) = device.call(|_, _| store.grow(size))? {
+            return Ok(block);
+        }
+        match device.call(|_, _| store.wait_for(size))? {
+            Some(block) => Ok(block),
+            None => {
+                device.call(|_, _| store.empty_cache())?;
+                self.make(device, size)
+            }
+        }
+    }
+
+    /// A new block of the driver, for which the cache is emptied if need be.
+    fn make(&self, device: &Device, size: usize) -> Result<Block> {
+        loop {
+            if let Some(block) = device.call(|_, _| self.store.grow(size))? {
+                return Ok(block);
+            }
+            // Other threads may fill the cache meanwhile, so it is emptied as long as that gives anything.
+            if device.call(|_, _| self.store.empty_cache())? == 0 {
+                let statistics = self.store.counters.statistics();
+                let (held, used) = (statistics.allocated_bytes.current, statistics.active_bytes.current);
+                return Err(Error::PinnedOutOfMemory {
+                    device: device.id(),
+                    asked: size as u64,
+                    held,
+                    cached: held.saturating_sub(used),
+                    limit: self
+                        .store
+                        .counters
+                        .limit()
+                        .filter(|limit| held.saturating_add(size as u64) > *limit),
+                });
+            }
+        }
+    }
+
+    /// Takes a block back that buffers of this device had, when `streams` have come past their last use of
+    /// it. Does not wait for them, unless no event can be made.
+    pub(super) fn release(&self, device: &Device, block: Block, streams: Vec<Stream>) {
+        if streams.is_empty() {
+            return self.retire(device, block);
+        }
+        let block = Arc::new(block);
+        for stream in streams {
+            self.end_use(device, Arc::clone(&block), stream);
+        }
+        self.drop_user(device, block);
+    }
+
+    /// Keeps the block until the stream has run what is enqueued on it.
+    fn end_use(&self, device: &Device, block: Arc<Block>, stream: Stream) {
+        let user = stream.device();
+        let theirs = &user.0.pinned;
+        let captures = theirs.store.captures.read().unwrap_or_else(PoisonError::into_inner);
+        if *captures > 0 {
+            let deferred = Deferred { device: device.clone(), block, stream: stream.clone() };
+            return theirs.deferred.lock().unwrap_or_else(PoisonError::into_inner).push(deferred);
+        }
+        let marked = user.call(|_, _| theirs.store.events.mark(stream.handle()));
+        drop(captures);
+        match marked {
+            Ok(ticket) => {
+                self.store.pending.push(stream.id(), ticket, block);
+                if self.store.options().use_background_threads {
+                    self.background.wake(&self.store);
+                }
+            }
+            Err(_) => {
+                // Without an event the host waits. Whatever the result, nothing of the stream runs then.
+                let waited = stream.synchronize();
+                if !user.is_lost() {
+                    user.0.health.record_drop(waited);
+                }
+                self.drop_user(device, block);
+            }
+        }
+    }
+
+    /// Takes a share of a block away; with the last one the block is free.
+    fn drop_user(&self, device: &Device, block: Arc<Block>) {
+        if let Some(block) = Arc::into_inner(block) {
+            self.retire(device, block);
+        }
+    }
+
+    fn retire(&self, device: &Device, block: Block) {
+        let retired = device.call_lost(|_, _| self.store.retire(block));
+        if !device.is_lost() {
+            device.0.health.record_drop(retired);
+        }
+    }
+
+    /// Gives cached blocks back to the driver. Returns how many bytes.
+    pub(super) fn empty_cache(&self, device: &Device) -> Result<u64> {
+        device.call(|_, _| self.store.poll())?;
+        device.call(|_, _| self.store.empty_cache())
+    }
+
+    /// Says that a stream of the device is about to be captured: from when this returns until
+    /// [`Self::capture_ends`], no event is recorded on the device's streams or asked by its allocator.
+    pub(crate) fn capture_begins(&self) {
+        *self.store.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// Says that the capture has ended. With the last one, what was dropped meanwhile waits for its streams.
+    pub(crate) fn capture_ends(&self) {
+        let deferred = {
+            let mut captures = self.store.captures.write().unwrap_or_else(PoisonError::into_inner);
+            *captures = captures.saturating_sub(1);
+            if *captures > 0 {
+                return;
+            }
+            std::mem::take(&mut *self.deferred.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        for Deferred { device, block, stream } in deferred {
+            device.0.pinned.end_use(&device, block, stream);
+        }
+    }
+
+    /// Gives everything back, when the device goes: its work was waited for, and no buffer is left.
+    pub(crate) fn close(&self) {
+        self.background.stop();
+        self.store.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::emulated::{Call, EmulatedDriver};
+    use crate::memory::PinnedBuffer;
+
+    #[test]
+    fn during_a_capture_no_event_is_touched_and_dropped_blocks_are_kept() {
+        let driver = EmulatedDriver::builder().build();
+        let device = Device::with_driver(driver.clone(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let buffer = |n| PinnedBuffer::<u8>::zeroed(&device, n).unwrap();
+        let waiting = buffer(1000);
+        waiting.record_use(&stream).unwrap();
+        drop(waiting);
+        stream.synchronize().unwrap();
+
+        device.0.pinned.capture_begins();
+        device.0.pinned.capture_begins();
+        driver.reset_calls();
+        let used = buffer(5000);
+        used.record_use(&stream).unwrap();
+        drop(used);
+        let _others = [buffer(1000), buffer(5000)];
+        drop(buffer(70_000));
+        assert_eq!(device.pinned_memory().empty_cache().unwrap(), 73_728, "what no stream used is free");
+        device.0.pinned.capture_ends();
+        for call in [Call::EventCreate, Call::EventRecord, Call::EventQuery, Call::EventSynchronize] {
+            assert_eq!(driver.calls(call), 0, "{}", call.name());
+        }
+        assert_eq!(driver.calls(Call::PinnedAllocate), 4, "nothing was reused");
+        assert_eq!(device.pinned_memory().statistics().active_requests.current, 4);
+
+        device.0.pinned.capture_ends();
+        stream.synchronize().unwrap();
+        driver.reset_calls();
+        let _reused = [buffer(1000), buffer(5000)];
+        assert_eq!(driver.calls(Call::PinnedAllocate), 0, "both came back when the capture ended");
+    }
+
+    #[test]
+    fn memory_that_runs_out_during_a_capture_waits_for_nothing() {
+        let driver = EmulatedDriver::builder().build();
+        let device = Device::with_driver(driver.clone(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let used = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
+        used.record_use(&stream).unwrap();
+        device.0.pinned.capture_begins();
+        drop(used);
+        device.pinned_memory().set_limit(Some(4096));
+        let error = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap_err();
+        assert!(matches!(error, Error::PinnedOutOfMemory { held: 4096, cached: 0, .. }), "{error}");
+        device.0.pinned.capture_ends();
+        PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
+    }
+
+    #[test]
+    fn a_use_on_a_captured_device_is_deferred_for_a_block_of_another() {
+        let driver = EmulatedDriver::builder().devices(2).build();
+        let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+        let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+        let used = PinnedBuffer::<u8>::zeroed(&devices[0], 4096).unwrap();
+        streams.iter().for_each(|stream| used.record_use(stream).unwrap());
+        devices[1].0.pinned.capture_begins();
+        drop(used);
+        assert_eq!(driver.calls(Call::EventRecord), 1, "on the device without a capture");
+        streams[0].synchronize().unwrap();
+        let active = || {
+            devices[0].pinned_memory().empty_cache().unwrap();
+            devices[0].pinned_memory().statistics().active_requests.current
+        };
+        assert_eq!(active(), 1);
+        devices[1].0.pinned.capture_ends();
+        streams[1].synchronize().unwrap();
+        assert_eq!(active(), 0);
+        drop((streams, devices));
+        assert_eq!(driver.calls(Call::ContextRelease), 2, "nothing holds the devices");
+    }
+}

@@ -1,0 +1,99 @@
+//! The thread that looks for blocks whose work is done, so that requests need not.
+//!
+//! It starts when a block first has to wait, looks every 100 µs while one does, sleeps otherwise, and ends
+//! with the device. It knows the device's blocks and not the device, so it keeps no device alive.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::store::Store;
+
+const PERIOD: Duration = Duration::from_micros(100);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether a block may be waiting.
+    work: bool,
+    stop: bool,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    state: Mutex<State>,
+    changed: Condvar,
+    running: AtomicBool,
+}
+
+impl Signal {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread of one device, if it has one.
+#[derive(Debug, Default)]
+pub(super) struct Background {
+    signal: Arc<Signal>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Background {
+    /// Whether the thread looks for done blocks.
+    pub(super) fn is_running(&self) -> bool {
+        self.signal.running.load(Ordering::Acquire)
+    }
+
+    /// Says that a block waits. Starts the thread if there is none; if the system has none to give, requests
+    /// look by themselves.
+    pub(super) fn wake(&self, store: &Arc<Store>) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_running() {
+            let (store, signal) = (Arc::clone(store), Arc::clone(&self.signal));
+            let builder = std::thread::Builder::new().name("warpsmith-pin".to_owned());
+            self.signal.running.store(true, Ordering::Release);
+            match builder.spawn(move || work(&store, &signal)) {
+                Ok(started) => *thread = Some(started),
+                Err(_) => self.signal.running.store(false, Ordering::Release),
+            }
+        }
+        self.signal.state().work = true;
+        self.signal.changed.notify_all();
+    }
+
+    /// Ends the thread and waits for its end.
+    pub(super) fn stop(&self) {
+        self.signal.state().stop = true;
+        self.signal.changed.notify_all();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // The thread panics nowhere; if it did, there is nothing of it to clean up.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(store: &Store, signal: &Signal) {
+    loop {
+        let mut state = signal.state();
+        while !state.work && !state.stop {
+            state = signal.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.stop {
+            break;
+        }
+        drop(state);
+        // Other errors leave blocks waiting, so the next look meets them again; a fault is met by every call.
+        if store.poll().is_err_and(|error| error.stops_context()) {
+            break;
+        }
+        let mut state = signal.state();
+        if store.pending.is_empty() {
+            state.work = false;
+        } else if !state.stop {
+            drop(signal.changed.wait_timeout(state, PERIOD).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+    signal.running.store(false, Ordering::Release);
+}

@@ -1,0 +1,160 @@
+//! [`PinnedBuffer`]: elements in page-locked host memory.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use super::cache::Block;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::memory::DeviceCopy;
+use crate::stream::Stream;
+
+/// What the driver's blocks are aligned to.
+const ALIGN: usize = 256;
+
+/// `len` elements of page-locked host memory: copies to and from the device run at full speed and without the
+/// host waiting.
+///
+/// It is a slice to the program. Elements may be of any type up to an alignment of 256 bytes. Dropping it
+/// does not wait: see [`Self::record_use`].
+///
+/// ```
+/// use warpsmith_runtime::{Device, PinnedBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let mut buffer = PinnedBuffer::from_slice(&device, &[1.0f32, 2.0, 3.0])?;
+/// buffer[1] = 5.0;
+/// assert_eq!(buffer[..], [1.0, 5.0, 3.0]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct PinnedBuffer<T: DeviceCopy> {
+    elements: NonNull<T>,
+    len: usize,
+    device: Device,
+    /// `None` if there are no bytes.
+    block: Option<Block>,
+    /// Streams that may use the memory.
+    streams: Mutex<Vec<Stream>>,
+}
+
+// SAFETY: the buffer owns its memory as a vector does, and elements are `Send` and `Sync`.
+unsafe impl<T: DeviceCopy> Send for PinnedBuffer<T> {}
+// SAFETY: as above; a shared buffer gives shared elements, and the streams are behind a lock.
+unsafe impl<T: DeviceCopy> Sync for PinnedBuffer<T> {}
+
+impl<T: DeviceCopy> PinnedBuffer<T> {
+    /// `len` elements of zero bytes.
+    ///
+    /// # Errors
+    /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`]; a fault of a kernel that was running.
+    pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
+        let buffer = Self::uninit(device, len)?;
+        // SAFETY: the memory is the buffer's own and holds `len` elements.
+        unsafe { buffer.elements.write_bytes(0, len) };
+        Ok(buffer)
+    }
+
+    /// A copy of a slice.
+    ///
+    /// # Errors
+    /// As [`Self::zeroed`].
+    pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
+        let buffer = Self::uninit(device, elements.len())?;
+        // SAFETY: the memory is the buffer's own, so it is apart from the slice, and holds as many elements.
+        unsafe { buffer.elements.as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
+        Ok(buffer)
+    }
+
+    /// Memory with any content, which the caller overwrites before anybody sees it.
+    fn uninit(device: &Device, len: usize) -> Result<Self> {
+        const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|bytes| *bytes <= isize::MAX as usize)
+            .ok_or(Error::TooManyElements { elements: len, element_bytes: size_of::<T>() })?;
+        let block = if bytes == 0 { None } else { Some(device.0.pinned.allocate(device, bytes)?) };
+        let elements = block.as_ref().map_or(NonNull::dangling(), |block| block.ptr.cast());
+        Ok(Self { elements, len, device: device.clone(), block, streams: Mutex::default() })
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device whose memory it is. Streams of every device may use it.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The address of the first element, for work that is enqueued with bare addresses: see
+    /// [`Self::record_use`].
+    pub fn as_ptr(&self) -> *const T {
+        self.elements.as_ptr()
+    }
+
+    /// As [`Self::as_ptr`], for work that writes.
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.elements.as_ptr()
+    }
+
+    /// Keeps the memory from being handed out again until everything enqueued on the stream until the buffer
+    /// is dropped is done, also after the drop. For work that is enqueued with [`Self::as_ptr`]; call it
+    /// before or after enqueueing, once for any number of copies. The stream may be another device's.
+    ///
+    /// It does not keep the program from writing to the buffer while that work reads it.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`] when the stream's device is lost; the use is noted all the same.
+    pub fn record_use(&self, stream: &Stream) -> Result<()> {
+        if self.block.is_some() {
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            if !streams.contains(stream) {
+                streams.push(stream.clone());
+            }
+        }
+        stream.device().0.health.check(stream.device().id())
+    }
+}
+
+impl<T: DeviceCopy> Deref for PinnedBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the memory is the buffer's own, aligned for elements and `len` of them long; all bytes were
+        // written when it was made, and any bits are an element.
+        unsafe { std::slice::from_raw_parts(self.elements.as_ptr(), self.len) }
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for PinnedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; the buffer is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.elements.as_ptr(), self.len) }
+    }
+}
+
+impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
+            self.device.0.pinned.release(&self.device, block, streams);
+        }
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ptr, len, device) = (self.as_ptr(), self.len, self.device.id());
+        write!(f, "PinnedBuffer<{}>({len} at {ptr:p} for {device})", std::any::type_name::<T>())
+    }
+}

@@ -1,0 +1,101 @@
+//! Blocks that were dropped and wait for their streams, in a queue for each stream.
+//!
+//! Queues are looked through from the front and only as far as their stream has come. One slow stream keeps
+//! no other's blocks. A block with several users is in several queues and goes with the last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::cache::Block;
+use super::events::{EventPool, Ticket};
+use crate::error::Result;
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    ticket: Arc<Ticket>,
+    block: Arc<Block>,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    /// The number of the next entry.
+    next: u64,
+    /// By the stream's identity.
+    streams: BTreeMap<u64, VecDeque<Entry>>,
+}
+
+/// The waiting blocks of one device.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    queues: Mutex<Queues>,
+}
+
+impl Pending {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the block until its stream has come to the ticket.
+    pub(super) fn push(&self, stream: u64, ticket: Ticket, block: Arc<Block>) {
+        let mut queues = self.queues();
+        let number = queues.next;
+        queues.next += 1;
+        let entry = Entry { number, ticket: Arc::new(ticket), block };
+        queues.streams.entry(stream).or_default().push_back(entry);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues().streams.is_empty()
+    }
+
+    /// The number that the next entry will have.
+    pub(super) fn next(&self) -> u64 {
+        self.queues().next
+    }
+
+    /// The ticket of an entry with a number below `end`, first in its queue.
+    pub(super) fn first_before(&self, end: u64) -> Option<Arc<Ticket>> {
+        let queues = self.queues();
+        let mut fronts = queues.streams.values().filter_map(VecDeque::front);
+        fronts.find(|entry| entry.number < end).map(|entry| Arc::clone(&entry.ticket))
+    }
+
+    /// Takes out the blocks whose last stream has come to them; `own` are the events of this device.
+    ///
+    /// With an error, the queue that it came from stays as it was and the others are looked through.
+    pub(super) fn take_done(&self, own: &Arc<EventPool>) -> (Vec<Block>, Result<()>) {
+        let mut done = Vec::new();
+        let mut result = Ok(());
+        self.queues().streams.retain(|_, queue| {
+            while let Some(entry) = queue.front() {
+                match entry.ticket.is_done(!entry.ticket.is_of(own)) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        let first = std::mem::replace(&mut result, Ok(()));
+                        result = first.and(Err(error));
+                        break;
+                    }
+                }
+                done.extend(queue.pop_front().and_then(|entry| Arc::into_inner(entry.block)));
+            }
+            !queue.is_empty()
+        });
+        (done, result)
+    }
+
+    /// Takes out everything, after waiting for the streams of other devices. This device's were waited for.
+    pub(super) fn take_all(&self, own: &Arc<EventPool>) -> Vec<Block> {
+        let queues = std::mem::take(&mut *self.queues());
+        let mut blocks = Vec::new();
+        for entry in queues.streams.into_values().flatten() {
+            if !entry.ticket.is_of(own) {
+                // A lost device's work stands still too; that device's own calls report the fault.
+                let _ = entry.ticket.wait();
+            }
+            blocks.extend(Arc::into_inner(entry.block));
+        }
+        blocks
+    }
+}

@@ -1,0 +1,54 @@
+//! The reserve: one segment locked at the first use, from which blocks are cut in whole pages, front to back.
+//!
+//! A block cut from it stays a block: when it is free it waits in the cache as others do, but it does not go
+//! back to the driver. The segment itself goes with the device.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::cache::Block;
+use super::classes;
+use crate::error::Result;
+
+#[derive(Debug, Default)]
+struct State {
+    segment: Option<Block>,
+    /// Bytes cut off so far.
+    used: usize,
+}
+
+/// The reserve of one device.
+#[derive(Debug, Default)]
+pub(super) struct Reserve {
+    state: Mutex<State>,
+}
+
+impl Reserve {
+    /// Cuts off a block of at least `size` bytes, if there is room. `make` makes the segment, of `bytes`
+    /// bytes, if there is none yet.
+    pub(super) fn take(
+        &self,
+        size: usize,
+        bytes: usize,
+        make: impl FnOnce() -> Result<Block>,
+    ) -> Result<Option<Block>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = classes::round_to_pages(size);
+        if state.segment.is_none() && size <= bytes {
+            state.segment = Some(make()?);
+        }
+        let used = state.used;
+        let Some(segment) = state.segment.as_ref().filter(|segment| size <= segment.bytes - used) else {
+            return Ok(None);
+        };
+        // SAFETY: `used` and `size` bytes after it lie within the segment, which is one allocation.
+        let ptr = unsafe { segment.ptr.add(used) };
+        state.used += size;
+        Ok(Some(Block { ptr, bytes: size, asked: size, reserve: true }))
+    }
+
+    /// Takes out the segment, of which no block is used any more.
+    pub(super) fn take_segment(&self) -> Option<Block> {
+        let state = std::mem::take(&mut *self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        state.segment
+    }
+}

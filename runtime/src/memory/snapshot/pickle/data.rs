@@ -1,0 +1,129 @@
+//! The values of a pickle as a source of serde's data.
+//!
+//! Guarantees: values that lie too deep in others, or in themselves, are an error instead of an overflow.
+
+use serde::de::value::{Error, StrDeserializer};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+use super::machine::Value;
+
+/// Values in values that are read at most: more than any snapshot has, less than the stack holds.
+const DEEPEST: usize = 32;
+
+/// A value and the lists it may refer to.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'s, 'a> {
+    lists: &'s [Vec<Value<'a>>],
+    value: Value<'a>,
+    /// How many values it lies in.
+    deep: usize,
+}
+
+impl<'s, 'a> Data<'s, 'a> {
+    pub(super) fn new(lists: &'s [Vec<Value<'a>>], value: Value<'a>) -> Self {
+        Self { lists, value, deep: 0 }
+    }
+
+    fn items(self, list: usize) -> Result<Items<'s, 'a>, Error> {
+        if self.deep == DEEPEST {
+            return Err(Error::custom("it is nested too deeply"));
+        }
+        Ok(Items { rest: self.lists.get(list).map_or(&[][..], Vec::as_slice), data: self })
+    }
+}
+
+impl<'a> Deserializer<'a> for Data<'_, 'a> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::None => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(value),
+            Value::Number(value) => match (u64::try_from(value), i64::try_from(value)) {
+                (Ok(value), _) => visitor.visit_u64(value),
+                (_, Ok(value)) => visitor.visit_i64(value),
+                _ => Err(Error::custom("a number is too large")),
+            },
+            Value::Float(value) => visitor.visit_f64(value),
+            Value::Text(text) => visitor.visit_borrowed_str(text),
+            Value::List(list) => visitor.visit_seq(self.items(list)?),
+            Value::Dict(list) => visitor.visit_map(self.items(list)?),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.value {
+            Value::None => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'a>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let Value::Text(text) = self.value else { return self.deserialize_any(visitor) };
+        let text: StrDeserializer<'_, Error> = text.into_deserializer();
+        text.deserialize_enum(name, variants, visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'a>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        <W: Visitor<'a>>
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map struct identifier
+    }
+}
+
+/// The items of a list, or the keys and values of a dict, that have not been read.
+struct Items<'s, 'a> {
+    rest: &'s [Value<'a>],
+    data: Data<'s, 'a>,
+}
+
+impl<'s, 'a> Items<'s, 'a> {
+    fn next(&mut self) -> Option<Data<'s, 'a>> {
+        let (&value, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(Data { value, deep: self.data.deep + 1, ..self.data })
+    }
+}
+
+impl<'a> SeqAccess<'a> for Items<'_, 'a> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        self.next().map(|item| seed.deserialize(item)).transpose()
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.rest.len())
+    }
+}
+
+impl<'a> MapAccess<'a> for Items<'_, 'a> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        self.next().map(|key| seed.deserialize(key)).transpose()
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        let value = self.next().ok_or_else(|| Error::custom("a key has no value"))?;
+        seed.deserialize(value)
+    }
+}

@@ -1,0 +1,84 @@
+//! Devices with options of their own and nothing behind their addresses, and short ways to look at memory.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::sync::Arc;
+
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::memory::snapshot::{Block, Segment, Snapshot};
+use warpsmith_runtime::memory::statistics::MemoryStatistics;
+use warpsmith_runtime::{Device, DeviceBuffer, Error, OutOfMemory, Stream};
+
+pub const KIB: usize = 1 << 10;
+pub const MIB: usize = 1 << 20;
+
+/// Sets the options of a device that has not allocated yet, whatever the environment says.
+pub fn set_options(device: &Device, options: &str) {
+    device.memory().set_options(options.parse().unwrap()).unwrap();
+}
+
+/// A device of `memory` bytes that allocates as `options` say. Nothing is behind its addresses.
+pub fn device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device) {
+    let driver = EmulatedDriver::builder().memory(memory as u64).unbacked().build();
+    let device = Device::with_driver(driver.clone(), 0).unwrap();
+    set_options(&device, options);
+    (driver, device)
+}
+
+/// The same with memory behind the addresses, for tests that run work.
+pub fn backed_device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device) {
+    let driver = EmulatedDriver::builder().memory(memory as u64).build();
+    let device = Device::with_driver(driver.clone(), 0).unwrap();
+    set_options(&device, options);
+    (driver, device)
+}
+
+#[track_caller]
+pub fn allocate(stream: &Stream, bytes: usize) -> DeviceBuffer<u8> {
+    DeviceBuffer::uninit(stream, bytes).unwrap()
+}
+
+/// Allocates and frees at once, which leaves the memory in the cache. Returns where it was.
+#[track_caller]
+pub fn allocate_and_free(stream: &Stream, bytes: usize) -> u64 {
+    address(&allocate(stream, bytes))
+}
+
+pub fn address(buffer: &DeviceBuffer<u8>) -> u64 {
+    buffer.as_device_ptr().0
+}
+
+/// The report of a request that must fail for lack of memory.
+#[track_caller]
+pub fn fails(stream: &Stream, bytes: usize) -> OutOfMemory {
+    match DeviceBuffer::<u8>::uninit(stream, bytes) {
+        Err(Error::OutOfMemory(report)) => *report,
+        Err(error) => panic!("{error}"),
+        Ok(buffer) => panic!("{bytes} bytes were allocated: {buffer:?}"),
+    }
+}
+
+pub fn statistics(device: &Device) -> MemoryStatistics {
+    device.memory().statistics()
+}
+
+/// The number of segments that a device has from the driver.
+pub fn segments(device: &Device) -> u64 {
+    statistics(device).segment.all.current
+}
+
+/// The segment and the block that a buffer lies in.
+#[track_caller]
+pub fn find(snapshot: &Snapshot, address: u64) -> (&Segment, &Block) {
+    let found = snapshot.segments.iter().find_map(|segment| {
+        let block = segment.blocks.iter().find(|block| block.address == address)?;
+        Some((segment, block))
+    });
+    found.unwrap_or_else(|| panic!("no block at {address:#x}"))
+}
+
+/// The size of the block that a buffer has.
+#[track_caller]
+pub fn block_size(buffer: &DeviceBuffer<u8>) -> usize {
+    let snapshot = buffer.device().memory().snapshot();
+    find(&snapshot, address(buffer)).1.size as usize
+}

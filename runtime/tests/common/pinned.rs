@@ -1,0 +1,49 @@
+//! What the tests of page-locked memory share.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::ffi::c_void;
+use std::time::{Duration, Instant};
+
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::memory::statistics::HostMemoryStatistics;
+use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
+
+pub fn zeroed(device: &Device, bytes: usize) -> PinnedBuffer<u8> {
+    PinnedBuffer::zeroed(device, bytes).unwrap()
+}
+
+pub fn statistics(device: &Device) -> HostMemoryStatistics {
+    device.pinned_memory().statistics()
+}
+
+/// Enqueues a copy to the device and notes it.
+pub fn send(stream: &Stream, from: &PinnedBuffer<u8>, to: &DeviceBuffer<u8>) {
+    assert!(from.len() <= to.len());
+    let (driver, context) = stream.device().driver();
+    // SAFETY: the pinned memory is kept by `record_use`, and the tests keep the device buffer until the stream
+    // was waited for.
+    unsafe {
+        let source: *const c_void = from.as_ptr().cast();
+        driver.copy_to_device(context, to.as_device_ptr(), source, from.len(), stream.handle()).unwrap();
+    }
+    from.record_use(stream).unwrap();
+}
+
+pub fn eventually(what: &str, mut happens: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happens() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+pub fn panicked() -> Fault {
+    Fault {
+        kind: FaultKind::Panic,
+        message: "told to".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    }
+}
