@@ -5,6 +5,7 @@ mod allocator_support;
 use allocator_support::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
 #[test]
@@ -163,6 +164,28 @@ fn a_pool_is_refused_after_its_release() {
     pool.release().unwrap();
     drop(guard);
     drop(allocate(&stream, 512));
+}
+
+#[test]
+fn options_that_are_fixed_at_the_start_cannot_change_after_the_first_request() {
+    let (_, device) = device_with(64 * MIB, "");
+    let memory = device.memory();
+    let changed = |change: fn(&mut AllocatorOptions)| {
+        let mut options = memory.options();
+        change(&mut options);
+        memory.set_options(options)
+    };
+    changed(|options| options.caching = false).unwrap();
+    changed(|options| options.caching = true).unwrap();
+    drop(allocate(&device.default_stream(), 512));
+    let before = memory.options();
+    let error = changed(|options| options.backend = Backend::StreamOrdered).unwrap_err();
+    assert!(matches!(&error, Error::AllocatorOption { option, .. } if option == "backend"), "{error}");
+    let error = changed(|options| options.caching = false).unwrap_err();
+    assert!(matches!(&error, Error::AllocatorOption { option, .. } if option == "caching"), "{error}");
+    assert!(error.to_string().contains("when the program starts"), "{error}");
+    assert_eq!(memory.options(), before);
+    changed(|options| options.max_split_size = Some(30 << 20)).unwrap();
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 mod allocator_support;
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use allocator_support::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, MemoryPool, PoolOptions, Stream};
@@ -149,6 +152,28 @@ fn a_block_that_only_its_own_stream_used_is_handed_out_again_within_the_capture(
     let place = allocate_and_free(&stream, MIB);
     assert_eq!(allocate_and_free(&stream, MIB), place);
     drop(capture);
+}
+
+#[test]
+fn the_last_handle_of_a_stream_may_go_while_a_block_waits_for_it() {
+    let (_, device) = device_with(128 * MIB, "");
+    let (done, finished) = mpsc::channel();
+    // In a thread of its own: what is asserted is that it comes to an end.
+    std::thread::spawn(move || {
+        let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let pool = MemoryPool::for_graph(&device).unwrap();
+        let buffer = allocate(&stream, MIB);
+        allocate_and_free(&other, MIB);
+        buffer.record_stream(&other).unwrap();
+        let capture = pool.capture(&stream).unwrap();
+        drop((buffer, other));
+        drop(capture);
+        device.synchronize().unwrap();
+        device.memory().empty_cache().unwrap();
+        done.send(device.memory().reserved()).unwrap();
+    });
+    let reserved = finished.recv_timeout(Duration::from_secs(20)).expect("the end of the capture comes back");
+    assert_eq!(reserved, 0);
 }
 
 #[test]

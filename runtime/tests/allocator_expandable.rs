@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use allocator_support::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, MemoryPool, PoolOptions, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, DevicePtr, Error, MemoryPool, PoolOptions, Stream};
 
 const ON: &str = "expandable_segments:True";
 
@@ -48,6 +48,37 @@ fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
     let both = allocate(&stream, 40 * MIB);
     assert_eq!((address(&both), driver.calls(Call::PhysicalCreate)), (place, 0));
     drop((both, last));
+}
+
+#[test]
+fn what_is_left_of_a_run_joins_the_free_block_behind_it() {
+    let (_, device) = device_with(256 * MIB, ON);
+    let stream = device.default_stream();
+    let [first, hole, third, last] = [4, 8, 4, 4].map(|mib| allocate(&stream, mib * MIB));
+    let place = address(&first);
+    drop(hole);
+    device.memory().empty_cache().unwrap();
+    drop((first, third));
+    let run = allocate(&stream, 10 * MIB);
+    assert_eq!(address(&run), place);
+    let snapshot = device.memory().snapshot();
+    let (segment, rest) = find(&snapshot, place + 10 * MIB as u64);
+    assert_eq!((rest.size as usize, segment.blocks.len()), (6 * MIB, 3));
+    drop((run, last));
+}
+
+#[test]
+fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
+    let driver = EmulatedDriver::builder().memory(64 * MIB as u64).unbacked().without_mapping().build();
+    let device = Device::with_driver(driver.clone(), 0).unwrap();
+    set_options(&device, ON);
+    let stream = device.default_stream();
+    let error = DeviceBuffer::<u8>::uninit(&stream, 512).unwrap_err();
+    assert!(matches!(error, Error::NoExpandableSegments { .. }), "{error}");
+    assert!(error.to_string().contains("set `expandable_segments:False`"), "{error}");
+    set_options(&device, "");
+    drop(allocate(&stream, 512));
+    assert_eq!((driver.live_reservations(0), driver.live_allocations(0)), (0, 1));
 }
 
 #[test]

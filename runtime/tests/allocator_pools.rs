@@ -310,3 +310,36 @@ fn what_a_released_pool_still_cached_serves_others_under_pressure() {
     drop(buffer);
     drop(allocate(&stream, 40 * MIB));
 }
+
+#[test]
+fn what_was_counted_of_a_pool_is_still_counted_after_its_release() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    drop(allocate_in(&pool, &stream, 512));
+    let before = statistics(&device).allocation.all;
+    assert_eq!((before.allocated, before.freed, before.peak), (1, 1, 1));
+    drop(pool);
+    assert_eq!(statistics(&device).allocation.all, before);
+    device.memory().reset_accumulated_statistics();
+    device.memory().reset_peak_statistics();
+    let after = statistics(&device).allocation.all;
+    assert_eq!((after.allocated, after.freed, after.peak), (0, 0, 0));
+}
+
+#[test]
+fn a_released_pool_leaves_no_event_behind() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    let pool = MemoryPool::new(&device).unwrap();
+    let buffer = allocate_in(&pool, &other, MIB);
+    buffer.record_stream(&stream).unwrap();
+    drop(buffer);
+    drop(other);
+    device.memory().empty_cache().unwrap();
+    drop(pool);
+    device.memory().empty_cache().unwrap();
+    drop((stream, device));
+    let events = (driver.calls(Call::EventCreate), driver.calls(Call::EventDestroy));
+    assert!(events.0 >= 2 && events.0 == events.1, "{events:?} created and destroyed");
+}

@@ -364,3 +364,16 @@ fn memory_that_the_driver_does_not_take_back_stays_usable() {
     assert_eq!(allocate_and_free(&stream, 30 * MIB), place);
     assert_eq!(device.memory().empty_cache().unwrap(), 30 * MIB as u64);
 }
+
+#[test]
+fn a_peak_of_what_is_reserved_is_never_more_than_the_driver_gave() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let held = allocate(&stream, 20 * MIB);
+    fails(&stream, 50 * MIB);
+    let now = statistics(&device);
+    assert_eq!((now.reserved_bytes.all.peak, now.segment.all.peak), (20 * MIB as u64, 1));
+    assert_eq!((now.reserved_bytes.all.allocated, now.reserved_bytes.all.freed), (20 * MIB as u64, 0));
+    assert_eq!(now.num_device_free, 0, "nothing went back");
+    drop(held);
+}

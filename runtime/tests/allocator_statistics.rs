@@ -1,10 +1,15 @@
 //! The figures: what is counted when, peaks and resets, and that they agree with a snapshot.
 
+mod common;
+
 mod allocator_support;
 
 use allocator_support::*;
+use common::Random;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::memory::snapshot::BlockState;
 use warpsmith_runtime::memory::statistics::{ByPool, Statistic};
-use warpsmith_runtime::{MemoryPool, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, Stream};
 
 #[test]
 fn the_figures_of_one_request_stand_under_pytorchs_names() {
@@ -129,6 +134,59 @@ fn oversize_blocks_and_segments_are_counted() {
 }
 
 #[test]
+fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
+    let (_, device) = device_with(256 * MIB, "");
+    let stream = device.default_stream();
+    let held = [30, 12].map(|mib| allocate(&stream, mib * MIB));
+    set_options(&device, "max_split_size_mb:20");
+    let now = statistics(&device);
+    assert_eq!((now.oversize_allocations.current, now.oversize_segments.current), (1, 1));
+    drop(held);
+    device.memory().empty_cache().unwrap();
+    let now = statistics(&device);
+    assert_eq!((now.oversize_allocations.current, now.oversize_segments.current), (0, 0));
+
+    let held = allocate(&stream, 30 * MIB);
+    set_options(&device, "");
+    drop(held);
+    device.memory().empty_cache().unwrap();
+    let now = statistics(&device);
+    assert_eq!((now.oversize_allocations.current, now.oversize_segments.current), (0, 0));
+}
+
+#[test]
+fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let held = [12, 20, 3].map(|mib| allocate(&stream, mib * MIB));
+    drop(held);
+    drop(allocate(&stream, 60 * MIB));
+    device.memory().empty_cache().unwrap();
+    let now = statistics(&device);
+    assert_eq!(now.num_device_alloc, driver.calls(Call::MemoryAllocate));
+    assert_eq!(now.num_device_free, driver.calls(Call::MemoryFree));
+    assert_eq!(now.num_alloc_retries, 1);
+}
+
+#[test]
+fn a_wait_that_frees_the_memory_is_no_retry_of_the_driver() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let buffer = allocate(&stream, 40 * MIB);
+    buffer.record_stream(&other).unwrap();
+    let hold = driver.hold();
+    drop(buffer);
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        drop(hold);
+    });
+    drop(allocate(&stream, 40 * MIB));
+    release.join().unwrap();
+    let now = statistics(&device);
+    assert_eq!((now.num_sync_all_streams, now.num_alloc_retries), (1, 0));
+}
+
+#[test]
 fn what_is_pending_is_active_but_not_allocated() {
     let (driver, device) = device_with(64 * MIB, "");
     let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -165,6 +223,75 @@ fn each_private_pool_has_keys_of_its_own_while_it_has_memory() {
     assert!(!statistics(&device).to_map().contains_key(&name));
 }
 
+/// Whether statistics and snapshot tell the same, and the snapshot keeps to its rules.
+fn check(device: &Device, live: &[DeviceBuffer<u8>]) {
+    let (now, snapshot) = (statistics(device), device.memory().snapshot());
+    assert_eq!(snapshot.reserved(), now.reserved_bytes.all.current);
+    assert_eq!(snapshot.allocated(), now.allocated_bytes.all.current);
+    assert_eq!(snapshot.active(), now.active_bytes.all.current);
+    assert_eq!(snapshot.requested(), now.requested_bytes.all.current);
+    assert_eq!(snapshot.allocated(), device.memory().allocated());
+    let (mut in_use, mut last_end, mut splits) = (0, 0, 0);
+    for segment in &snapshot.segments {
+        assert!(segment.address >= last_end, "sorted, and none overlaps another");
+        last_end = segment.address + segment.total_size;
+        let mut at = segment.address;
+        for (index, block) in segment.blocks.iter().enumerate() {
+            assert_eq!(block.address, at, "no gaps");
+            assert!(block.requested_size <= block.size && block.size % 512 == 0);
+            let next = segment.blocks.get(index + 1);
+            let free = block.state == BlockState::Inactive;
+            assert!(!(free && next.is_some_and(|next| next.state == BlockState::Inactive)), "merged");
+            splits += u64::from(free && segment.blocks.len() > 1 && !segment.is_expandable);
+            in_use += usize::from(block.state == BlockState::ActiveAllocated);
+            at += block.size;
+        }
+        assert_eq!(at, last_end);
+    }
+    assert_eq!((in_use, now.inactive_split.all.current), (live.len(), splits));
+    for buffer in live {
+        let (_, block) = find(&snapshot, address(buffer));
+        assert_eq!((block.requested_size as usize, block.state), (buffer.len(), BlockState::ActiveAllocated));
+    }
+}
+
+#[test]
+fn statistics_and_snapshot_agree_after_any_requests() {
+    for options in ["", "expandable_segments:True", "max_split_size_mb:20,allocation_strategy:first_fit"] {
+        let (driver, device) = device_with(512 * MIB, options);
+        let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
+        let pool = MemoryPool::new(&device).unwrap();
+        let mut random = Random::new();
+        let mut live = Vec::new();
+        for step in 0..1500 {
+            if live.len() > 40 || (random.below(5) < 2 && !live.is_empty()) {
+                let buffer: DeviceBuffer<u8> = live.swap_remove(random.below(live.len()));
+                if random.below(3) == 0 {
+                    buffer.record_stream(&streams[random.below(3)]).unwrap();
+                }
+            } else {
+                let most = [1 << 10, MIB, 8 * MIB, 30 * MIB][random.below(4)];
+                let bytes = 1 + random.below(most);
+                let guard = (random.below(4) == 0).then(|| pool.enter().unwrap());
+                live.extend(DeviceBuffer::uninit(&streams[random.below(3)], bytes));
+                drop(guard);
+            }
+            if random.below(100) == 0 {
+                device.memory().empty_cache().unwrap();
+            }
+            if step % 10 == 0 {
+                check(&device, &live);
+            }
+        }
+        live.clear();
+        device.synchronize().unwrap();
+        drop(pool);
+        device.memory().empty_cache().unwrap();
+        check(&device, &[]);
+        assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (0, 0), "{options}");
+    }
+}
+
 #[test]
 fn a_snapshot_says_what_was_asked_by_whom_and_how_the_options_stand() {
     let (_, device) = device_with(64 * MIB, "max_split_size_mb:30,roundup_power2_divisions:2");
@@ -181,4 +308,28 @@ fn a_snapshot_says_what_was_asked_by_whom_and_how_the_options_stand() {
     assert_eq!(settings.max_split_size, 30 << 20);
     assert_eq!((settings.roundup_power2_divisions["1"], settings.roundup_power2_divisions["32768"]), (2, 2));
     assert_eq!(settings.alloc_conf, "max_split_size_mb:30,roundup_power2_divisions:2");
+}
+
+#[test]
+fn the_summary_has_every_row_with_its_figures() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let held = [300 * KIB, 3 * MIB].map(|bytes| allocate(&stream, bytes));
+    fails(&stream, 100 * MIB);
+    let summary = device.memory().summary(false);
+    let row = |name: &str| -> Vec<String> {
+        let line = summary.lines().find(|line| line.trim_matches(['|', ' ']).starts_with(name));
+        let cells = line.unwrap_or_else(|| panic!("no {name}: {summary}")).trim_matches('|').split('|');
+        cells.map(|cell| cell.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    assert_eq!(row("Allocated memory"), ["Allocated memory", "3372 KiB", "3372 KiB", "3372 KiB", "0 B"]);
+    assert_eq!(row("GPU reserved memory")[1], "22528 KiB");
+    assert_eq!(row("Allocations"), ["Allocations", "2", "2", "2", "0"]);
+    assert_eq!(row("GPU reserved segments")[1..3], ["2", "2"]);
+    assert!(summary.contains("CUDA OOMs: 1 ") && summary.contains("cudaMalloc retries: 1 "), "{summary}");
+    assert_eq!(summary.matches("from large pool").count(), 9);
+    assert!(summary.lines().all(|line| line.len() == 77));
+    let short = device.memory().summary(true);
+    assert!(!short.contains("from large pool") && short.contains("Oversize GPU segments"));
+    drop(held);
 }

@@ -1,12 +1,15 @@
 //! Memory and streams: blocks stay with their stream, wait for others, and move only behind an event.
 
+mod common;
+
 mod allocator_support;
 
 use std::time::Duration;
 
 use allocator_support::*;
+use common::{Axpy, Iota, module};
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{DeviceBuffer, MemoryPool, PoolOptions, Stream};
+use warpsmith_runtime::{DeviceBuffer, Launch, MemoryPool, PoolOptions, Stream};
 
 #[test]
 fn a_request_never_has_a_free_block_of_another_stream() {
@@ -213,6 +216,19 @@ fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
 }
 
 #[test]
+fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
+    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True,max_split_size_mb:20");
+    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let place = allocate_and_free(&first, 40 * MIB);
+    driver.reset_calls();
+    let small = allocate(&second, 5 * MIB);
+    assert_eq!((driver.calls(Call::StreamWaitEvent), driver.calls(Call::MemoryAllocate)), (0, 1));
+    assert_eq!(allocate_and_free(&first, 40 * MIB), place);
+    assert_eq!(allocate_and_free(&second, 38 * MIB), place);
+    drop(small);
+}
+
+#[test]
 fn a_pool_may_share_between_streams_on_its_own() {
     let (driver, device) = device_with(128 * MIB, "");
     let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -240,4 +256,52 @@ fn a_wait_that_fails_leaves_the_segment_with_its_owner() {
     assert_eq!(error.driver_code(), Some(999), "{error}");
     assert_eq!(find(&device.memory().snapshot(), place).0.stream, first.id());
     assert_eq!(allocate_and_free(&second, 20 * MIB), place, "the next request takes it");
+}
+
+/// Work on a segment after it was once free as a whole, whose end is not marked because of a capture.
+#[test]
+fn a_segment_whose_last_work_is_not_marked_is_not_taken_by_another_stream() {
+    let (driver, device) = backed_device_with(128 * MIB, "cross_stream_reuse:True");
+    let [slow, fast, captured] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let before = DeviceBuffer::<u32>::uninit(&slow, 5 * MIB).unwrap();
+    let place = before.as_device_ptr();
+    drop(before);
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(50));
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let capture = pool.capture(&captured).unwrap();
+    let mut again = DeviceBuffer::<u32>::uninit(&slow, 5 * MIB).unwrap();
+    assert_eq!(again.as_device_ptr(), place);
+    kernel.launch(&slow, Launch::linear(1000, 32), (&mut again.slice_mut(..1000),)).unwrap();
+    drop(again);
+    drop(capture);
+    let taken = DeviceBuffer::<u32>::zeros(&fast, 5 * MIB).unwrap();
+    slow.synchronize().unwrap();
+    assert!(taken.to_host().unwrap().iter().all(|value| *value == 0));
+}
+
+/// The same, where the segment comes back while the events of a third stream are waited for.
+#[test]
+fn a_segment_that_came_back_under_pressure_is_not_taken_unordered() {
+    let (driver, device) = backed_device_with(32 * MIB, "cross_stream_reuse:True");
+    let [slow, fast, user] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let source = DeviceBuffer::from_host(&slow, &[1.0f32; 1000]).unwrap();
+    let make = |mib| DeviceBuffer::<f32>::uninit(&slow, mib * MIB / 4).unwrap();
+    drop([make(10), make(12)]);
+    let (other, mut used) = (make(10), make(12));
+    let place = used.as_device_ptr();
+    slow.synchronize().unwrap();
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
+    driver.set_stream_delay(user.handle(), Duration::from_millis(50));
+    kernel.launch(&slow, Launch::auto(1000), (1.0, &source, &mut used.slice_mut(..1000))).unwrap();
+    [&other, &used].into_iter().for_each(|buffer| buffer.record_stream(&user).unwrap());
+    drop((other, used));
+    let other = make(10);
+    assert_eq!(statistics(&device).num_sync_all_streams, 1, "the events were waited for, not the stream");
+    let taken = DeviceBuffer::<f32>::zeros(&fast, 12 * MIB / 4).unwrap();
+    slow.synchronize().unwrap();
+    let content = taken.to_host().unwrap();
+    assert!(content.iter().all(|value| *value == 0.0), "taken at {place:?}: {taken:?}");
+    drop(other);
 }

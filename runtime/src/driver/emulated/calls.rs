@@ -123,7 +123,8 @@ impl Driver for EmulatedDriver {
     }
 
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
-        Ok(self.enter(Call::VirtualGranularity, context)?.space.granularity())
+        let context = self.enter(Call::VirtualGranularity, context)?;
+        Ok(context.space.granularity().filter(|_| self.maps))
     }
 
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr> {

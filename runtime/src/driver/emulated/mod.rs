@@ -46,6 +46,7 @@ pub struct EmulatedDriverBuilder {
     memory: u64,
     order: Order,
     unbacked: bool,
+    maps: bool,
 }
 
 impl EmulatedDriverBuilder {
@@ -74,6 +75,12 @@ impl EmulatedDriverBuilder {
         self
     }
 
+    /// Has devices that cannot map memory behind reserved addresses.
+    pub fn without_mapping(mut self) -> Self {
+        self.maps = false;
+        self
+    }
+
     /// Makes the driver.
     pub fn build(self) -> Arc<EmulatedDriver> {
         let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
@@ -82,6 +89,7 @@ impl EmulatedDriverBuilder {
             memory: self.memory,
             order: self.order,
             backing,
+            maps: self.maps,
             control: Arc::new(Control::new()),
             contexts: Table::new(),
             streams: Table::new(),
@@ -139,6 +147,7 @@ pub struct EmulatedDriver {
     memory: u64,
     order: Order,
     backing: Backing,
+    maps: bool,
     control: Arc<Control>,
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
@@ -152,7 +161,7 @@ impl EmulatedDriver {
     /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
     pub fn builder() -> EmulatedDriverBuilder {
         let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
-        EmulatedDriverBuilder { devices: 1, memory, order: Order::Sequential, unbacked: false }
+        EmulatedDriverBuilder { devices: 1, memory, order: Order::Sequential, unbacked: false, maps: true }
     }
 
     /// The driver that the environment asks for: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1

@@ -86,10 +86,24 @@ impl ArenaState {
         state
     }
 
-    /// Sets the policy for later requests.
-    pub fn set_policy(&mut self, policy: Policy) {
+    /// Sets the policy for later requests, and counts anew what is oversize. Returns how many segments were and are.
+    pub fn set_policy(&mut self, policy: Policy) -> [u64; 2] {
+        let limits = [self.policy.max_split, policy.max_split];
         self.policy = policy;
         self.may_rest = self.history.is_none() && self.policy.lets_rest();
+        let (mut blocks, mut segments) = ([0; 2], [0; 2]);
+        for segment in self.segments.iter().flatten() {
+            let counted = !matches!(segment.source, Source::Expandable(_));
+            for ((limit, blocks), segments) in limits.into_iter().zip(&mut blocks).zip(&mut segments) {
+                let oversize =
+                    |(_, block): &(BlockId, &Block)| block.state == State::Allocated && block.size >= limit;
+                *blocks += self.blocks.list(segment.first).filter(oversize).count() as u64;
+                *segments += u64::from(counted && segment.size >= limit);
+            }
+        }
+        self.counters.oversize_allocations.correct(blocks[0], blocks[1]);
+        self.counters.oversize_segments.correct(segments[0], segments[1]);
+        segments
     }
 
     /// Begins a history, or ends it.
@@ -120,14 +134,7 @@ impl ArenaState {
             Strategy::WorstFit => index.largest(blocks).filter(|id| blocks[*id].size >= size)?,
         };
         let found = if blocks[found].expandable { self.least_growth(kind, found) } else { found };
-        let (available, max_split) = (blocks[found].size, self.policy.max_split);
-        // An oversize block is not spent on a small request, nor on one that would waste much of it.
-        let wasted = if size < max_split {
-            available >= max_split
-        } else {
-            available >= size.saturating_add(self.policy.max_non_split_rounding)
-        };
-        (!wasted).then_some(found)
+        (!self.policy.wastes(blocks[found].size, size)).then_some(found)
     }
 
     /// Of blocks in expandable segments the one that could grow least, so that what can grow stays whole.
@@ -272,6 +279,9 @@ impl ArenaState {
             if block.is_split() {
                 let bytes = block.size;
                 self.counters.up_both(kind, InactiveSplit, InactiveSplitBytes, bytes);
+            } else if let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
+                // It was recorded before the segment's last use, so it says nothing of that.
+                self.pending.keep_event(event);
             }
         }
         self.blocks[id].freed_at = self.policy.clock();

@@ -23,6 +23,7 @@ impl Totals {
 
     pub(super) fn reset_accumulated(&mut self) {
         self.counters.reset_accumulated();
+        self.forgotten.reset_accumulated();
         (self.alloc_retries, self.ooms, self.oom_rejections) = (0, 0, 0);
         (self.sync_all_streams, self.device_allocs, self.device_frees) = (0, 0, 0);
     }
@@ -42,6 +43,7 @@ pub(super) fn statistics(allocator: &CachingAllocator) -> MemoryStatistics {
         }
     }
     let totals = allocator.totals.lock();
+    add_counters(&totals.forgotten, &mut sum);
     totals.counters.add_to(Counted::Segment, &mut sum.segment);
     totals.counters.add_to(Counted::ReservedBytes, &mut sum.reserved_bytes);
     totals.counters.oversize_segments.add_to(&mut sum.oversize_segments);

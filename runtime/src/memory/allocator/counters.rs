@@ -46,12 +46,26 @@ impl Track {
         self.current = self.current.saturating_sub(amount);
     }
 
+    /// Counts anew what it counted as `before`, after what counts changed.
+    pub fn correct(&mut self, before: u64, now: u64) {
+        self.up(now.saturating_sub(before));
+        self.down(before.saturating_sub(now));
+    }
+
     fn reset_peak(&mut self) {
         self.peak = self.current;
     }
 
     fn reset_accumulated(&mut self) {
         (self.allocated, self.base) = (0, self.current);
+    }
+
+    /// Adds what another counter counted.
+    fn absorb(&mut self, other: &Track) {
+        self.current += other.current;
+        self.peak += other.peak;
+        self.allocated += other.allocated;
+        self.base += other.base;
     }
 
     /// Adds this counter to a sum, with a peak of its own.
@@ -188,6 +202,23 @@ impl Counters {
     pub fn reset_accumulated(&mut self) {
         self.tracks().for_each(Track::reset_accumulated);
         self.waiting.iter_mut().for_each(|waiting| waiting.base = waiting.current);
+    }
+
+    /// Adds what others counted of which nothing waits and that are about to go.
+    pub fn absorb(&mut self, others: &Counters) {
+        let mut others = others.clone();
+        for ((waiting, other), counted) in
+            self.waiting.iter_mut().zip(others.waiting).zip([Counted::Allocation, Counted::AllocatedBytes])
+        {
+            let [small, large] = [0, 1].map(|kind| others.by_kind[kind][counted as usize].peak);
+            let handed_out = [small, large, others.peaks[counted as usize]];
+            for ((peak, active), handed_out) in waiting.peak.iter_mut().zip(other.peak).zip(handed_out) {
+                *peak += active.max(handed_out);
+            }
+            waiting.base.iter_mut().zip(other.base).for_each(|(base, other)| *base += other);
+        }
+        self.peaks.iter_mut().zip(others.peaks).for_each(|(peak, other)| *peak += other);
+        self.tracks().zip(others.tracks()).for_each(|(track, other)| track.absorb(other));
     }
 
     fn tracks(&mut self) -> impl Iterator<Item = &mut Track> {

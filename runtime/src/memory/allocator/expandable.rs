@@ -96,14 +96,15 @@ pub(super) fn grow(
     }
     loop {
         if state.blocks[block].state == State::Free {
-            if state.blocks[block].size >= request.size {
-                return Ok(Some(block));
-            }
+            // Also when it is large enough: what is left of it would else stay apart from a free neighbour.
             let next = state.blocks[block].next;
-            if state.blocks[next].state == State::Free {
+            if next != NONE && state.blocks[next].state == State::Free {
                 state.take_out(next);
                 state.join(block, next);
                 continue;
+            }
+            if state.blocks[block].size >= request.size {
+                return Ok(Some(block));
             }
         }
         // Here the run goes on with addresses without memory: they are the next block, or the first of all.
@@ -214,16 +215,17 @@ fn map_front(
     let mut handles = spare_pages(memory, device, state, kind, page, wanted)?;
     let result = (|| {
         while handles.len() < wanted {
-            if !memory.reserve(kind, page, false, false) {
+            if !memory.claim(page) {
                 return Ok(false);
             }
             match device.call(|driver, context| driver.physical_create(context, page as usize)) {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
-                    memory.unreserve(kind, page, false, false);
+                    memory.unclaim(page);
                     return no_memory::<()>(error).map(|_| false);
                 }
             }
+            memory.reserve(kind, page, false, false);
         }
         map_pages(device, address, page, &handles, &state.devices).map(|()| true)
     })();

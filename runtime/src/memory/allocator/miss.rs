@@ -89,11 +89,11 @@ impl CachingAllocator {
             {
                 return Ok(allocation);
             }
-            self.totals.lock().alloc_retries += 1;
             self.finish_pending(device)?;
             if let Some(allocation) = place.take(request) {
                 return Ok(allocation);
             }
+            self.totals.lock().alloc_retries += 1;
             self.release_cached(device, None)?;
             for extent in [Extent::Segment, Extent::Block] {
                 if let Some(allocation) = self.grow(&place, request, extent)? {
@@ -116,20 +116,32 @@ impl CachingAllocator {
         callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
-    /// Counts memory that is about to be asked of the driver; false if it would be over the limit.
-    pub(super) fn reserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) -> bool {
+    /// Claims memory that is about to be asked of the driver; false if it would be over the limit.
+    pub(super) fn claim(&self, bytes: u64) -> bool {
         let mut totals = self.totals.lock();
-        let reserved = totals.counters.current(Counted::ReservedBytes);
-        if totals.limit.is_some_and(|limit| reserved.saturating_add(bytes) > limit) {
+        let claimed = totals.claimed.saturating_add(bytes);
+        if totals.limit.is_some_and(|limit| totals.reserved().saturating_add(claimed) > limit) {
             return false;
         }
+        totals.claimed = claimed;
+        totals.device_allocs += 1;
+        true
+    }
+
+    /// Ends a claim for memory that the driver did not give.
+    pub(super) fn unclaim(&self, bytes: u64) {
+        self.totals.lock().claimed -= bytes;
+    }
+
+    /// Counts memory that was claimed and that the driver gave.
+    pub(super) fn reserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
+        let mut totals = self.totals.lock();
+        totals.claimed -= bytes;
         totals.counters.up(kind, Counted::ReservedBytes, bytes);
         if segments {
             totals.counters.up(kind, Counted::Segment, 1);
             totals.counters.oversize_segments.up(oversize.into());
         }
-        totals.device_allocs += 1;
-        true
     }
 
     /// Counts memory that went back to the driver.
@@ -172,8 +184,7 @@ impl CachingAllocator {
         } else {
             size::segment_size(request.size, state.policy.large_segment)
         };
-        let oversize = bytes >= state.policy.max_split;
-        if !self.reserve(kind, bytes, true, oversize) {
+        if !self.claim(bytes) {
             return Ok(None);
         }
         let stream_ordered = state.policy.backend == Backend::StreamOrdered;
@@ -187,10 +198,11 @@ impl CachingAllocator {
         let address = match allocated {
             Ok(ptr) => ptr.0,
             Err(error) => {
-                self.unreserve(kind, bytes, true, oversize);
+                self.unclaim(bytes);
                 return no_memory(error);
             }
         };
+        self.reserve(kind, bytes, true, bytes >= state.policy.max_split);
         let source = if stream_ordered { Source::StreamOrdered } else { Source::Driver };
         let segment = Segment {
             address,
@@ -254,7 +266,7 @@ impl CachingAllocator {
 fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate::driver::EventHandle)> {
     let fits = |id: &super::BlockId| {
         let block = &state.blocks[*id];
-        block.kind == kind && block.size >= size
+        block.kind == kind && block.size >= size && !state.policy.wastes(block.size, size)
     };
     let best = state.whole_segments().into_iter().filter(fits).min_by_key(|id| state.blocks[*id].size)?;
     let idle = state.segment(best)?.idle.take()?;

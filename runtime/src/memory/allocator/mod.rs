@@ -146,6 +146,10 @@ struct Registry {
 struct Totals {
     /// Segments and reserved bytes; nothing else of it is used.
     counters: Counters,
+    /// What the arenas had counted that are there no more.
+    forgotten: Counters,
+    /// Bytes that the driver is being asked for.
+    claimed: u64,
     /// The most that may be reserved.
     limit: Option<u64>,
     alloc_retries: u64,

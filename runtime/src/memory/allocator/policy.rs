@@ -63,6 +63,17 @@ impl Policy {
         size::round(bytes, &self.divisions)
     }
 
+    /// Whether a block is too good for a request: an oversize block is not spent on a small request, nor on one that
+    /// would waste much of it.
+    #[inline]
+    pub fn wastes(&self, available: u64, size: u64) -> bool {
+        if size < self.max_split {
+            available >= self.max_split
+        } else {
+            available >= size.saturating_add(self.max_non_split_rounding)
+        }
+    }
+
     /// The time on the clock of garbage collection.
     #[inline]
     pub fn clock(&self) -> u64 {

@@ -3,7 +3,8 @@
 //! Requests go to a pool while a [`PoolGuard`] lives, from its thread; or while a [`CaptureGuard`] lives, from any
 //! thread, when they are for its stream. Blocks return to the pool they came from, wherever they are freed. What
 //! a pool has cached is never used for others, unless it is made to lend when memory runs out; when the pool is
-//! released, what it has cached goes back to the driver, and what is in use follows when it is freed.
+//! released, what it has cached goes back to the driver; what is in use follows, once freed, when the cache is
+//! emptied or memory runs out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -96,6 +97,8 @@ impl PoolShared {
         // A block of a segment of its own cannot grow in place.
         policy.expandable &= !self.options.no_split;
         let mut arenas = self.arenas();
+        // Once more with the lock: a release takes every arena there is, and must not miss this one.
+        self.check()?;
         if let Some(arena) = arenas.get(&stream.id()) {
             return Ok(Arc::clone(arena));
         }
@@ -235,6 +238,7 @@ impl MemoryPool {
         if memory.capturing() {
             return Err(Error::CaptureUnderway);
         }
+        memory.finish_pending(&self.0.device)?;
         memory.release_cached(&self.0.device, Some(self.0.id))
     }
 
@@ -337,9 +341,11 @@ impl CachingAllocator {
     fn finish_deferred(&self, device: &Device) -> Result<()> {
         let mut result = Ok(());
         for arena in self.arenas() {
+            // Dropped after the lock is released: the last handle of a stream takes it again.
+            let deferred = arena.lock().pending.take_deferred();
             let mut state = arena.lock();
-            for (block, users) in state.pending.take_deferred() {
-                result = result.and(wait_for_users(device, &mut state, block, &users));
+            for (block, users) in &deferred {
+                result = result.and(wait_for_users(device, &mut state, *block, users));
             }
         }
         result

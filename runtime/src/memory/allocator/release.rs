@@ -79,16 +79,25 @@ impl CachingAllocator {
             bytes += self.give_back(device, &mut state, &whole)?;
             bytes += expandable::release(self, device, &mut state)?;
         }
-        self.forget_empty_arenas();
+        self.forget_empty_arenas(device);
         Ok(bytes)
     }
 
-    /// Forgets the arenas of released pools that have no memory left.
-    fn forget_empty_arenas(&self) {
+    /// Forgets the arenas of released pools that have no memory left, but not what they counted.
+    fn forget_empty_arenas(&self, device: &Device) {
         let mut registry = self.registry.lock();
-        registry
-            .arenas
-            .retain(|arena| !arena.is_freeable() || Arc::strong_count(arena) > 1 || !arena.lock().is_empty());
+        registry.arenas.retain(|arena| {
+            if !arena.is_freeable() || Arc::strong_count(arena) > 1 {
+                return true;
+            }
+            let mut state = arena.lock();
+            if state.is_empty() {
+                self.totals.lock().forgotten.absorb(&state.counters);
+                let (driver, context) = device.driver();
+                state.destroy_events(&**driver, context);
+            }
+            !state.is_empty()
+        });
     }
 
     /// Gives back oversize blocks of an arena until they make up for `size`: the smallest that is as large, else
@@ -174,9 +183,6 @@ impl CachingAllocator {
             return Ok(());
         }
         let Order::Stream(stream) = state.home().order else { return Ok(()) };
-        if let Some(event) = state.segment(block).and_then(|segment| segment.idle.take()) {
-            state.pending.keep_event(event);
-        }
         let event = state.record_event(device, stream)?;
         if let Some(segment) = state.segment(block) {
             segment.idle = Some(event);
@@ -245,17 +251,10 @@ impl CachingAllocator {
     pub fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();
-            for event in state.pending.take_events() {
-                // SAFETY: nothing waits for the event, and it is forgotten here.
-                unsafe { driver.event_destroy(context, event) };
-            }
-            if let Order::Event(event) = state.home().order {
-                // SAFETY: as above.
-                unsafe { driver.event_destroy(context, event) };
-            }
+            state.destroy_events(driver, context);
             for segment in std::mem::take(&mut state.segments).into_iter().flatten() {
                 if let Some(event) = segment.idle {
-                    // SAFETY: as above.
+                    // SAFETY: nothing waits for the event, and it is forgotten here.
                     unsafe { driver.event_destroy(context, event) };
                 }
                 // SAFETY: allocations hold the device, so none is left, and all work was waited for.

@@ -14,7 +14,7 @@ use super::lock::{Guard, Lock};
 use super::policy::Policy;
 use super::{CachingAllocator, Registry};
 use crate::device::Device;
-use crate::driver::{EventHandle, StreamHandle};
+use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
@@ -78,6 +78,18 @@ impl std::ops::DerefMut for ArenaGuard<'_> {
 impl ArenaGuard<'_> {
     pub fn home(&self) -> Home {
         self.0.home
+    }
+
+    /// Destroys the events of an arena that goes, except those of segments it still has.
+    pub fn destroy_events(&mut self, driver: &dyn Driver, context: Context) {
+        let last = match std::mem::replace(&mut self.0.home.order, Order::Done) {
+            Order::Event(event) => Some(event),
+            Order::Stream(_) | Order::Done => None,
+        };
+        for event in self.pending.take_events().into_iter().chain(last) {
+            // SAFETY: nothing waits for the event, and it is forgotten here.
+            unsafe { driver.event_destroy(context, event) };
+        }
     }
 
     /// Waits for everything that may still use the free blocks.

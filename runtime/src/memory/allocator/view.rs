@@ -62,7 +62,11 @@ impl<'a> Memory<'a> {
     /// Makes every peak what is current now.
     pub fn reset_peak_statistics(&self) {
         let allocator = self.allocator();
-        allocator.totals.lock().counters.reset_peaks();
+        {
+            let mut totals = allocator.totals.lock();
+            totals.counters.reset_peaks();
+            totals.forgotten.reset_peaks();
+        }
         allocator.arenas().iter().for_each(|arena| arena.lock().counters.reset_peaks());
     }
 
@@ -104,7 +108,7 @@ impl<'a> Memory<'a> {
         collect::snapshot(self.allocator(), self.device)
     }
 
-    /// Keeps the last `events` events of each stream for [`Self::snapshot`] from now on; `None` for no history.
+    /// Keeps the last `events` events for [`Self::snapshot`] from now on; `None` for no history.
     /// What was kept before is dropped.
     pub fn record_history(&self, events: Option<usize>) {
         collect::record_history(self.allocator(), events);
@@ -159,13 +163,16 @@ impl<'a> Memory<'a> {
         options.check()?;
         let allocator = self.allocator();
         let mut registry = allocator.registry.lock();
+        let fixed = |option: &str, value: &str| Error::AllocatorOption {
+            option: option.to_owned(),
+            value: value.to_owned(),
+            reason: "it cannot change after the first allocation; set it when the program starts".to_owned(),
+        };
         if registry.started && options.backend != registry.options.backend {
-            return Err(Error::AllocatorOption {
-                option: "backend".to_owned(),
-                value: options.backend.name().to_owned(),
-                reason: "it cannot change after the first allocation; set it when the program starts"
-                    .to_owned(),
-            });
+            return Err(fixed("backend", options.backend.name()));
+        }
+        if registry.started && options.caching != registry.options.caching {
+            return Err(fixed("caching", if options.caching { "True" } else { "False" }));
         }
         let total = self.device.properties().total_memory;
         allocator.totals.lock().limit = limit(options.per_process_memory_fraction, total);
@@ -175,7 +182,8 @@ impl<'a> Memory<'a> {
             let mut state = arena.lock();
             let new = Policy::new(&registry.options, &allocator.clock);
             let policy = if arena.pool == PoolId::default() { new } else { state.policy.updated(new) };
-            state.set_policy(policy);
+            let [before, now] = state.set_policy(policy);
+            allocator.totals.lock().counters.oversize_segments.correct(before, now);
         }
         Ok(())
     }
