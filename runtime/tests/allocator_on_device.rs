@@ -264,8 +264,7 @@ fn requests_of_other_threads_are_served_while_a_thread_captures() {
         unsafe { sys::cuStreamBeginCapture_v2(raw, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL) };
     assert_eq!(begun, sys::CUresult::CUDA_SUCCESS);
     let allocated = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| DeviceBuffer::<u8>::uninit(&other, 30 * MIB).map(drop));
-        asked.join().unwrap()
+        scope.spawn(|| DeviceBuffer::<u8>::uninit(&other, 30 * MIB)).join().unwrap()
     });
     let mut graph = std::ptr::null_mut();
     // SAFETY: this thread began the capture; an empty graph is destroyed at once.
@@ -275,5 +274,5 @@ fn requests_of_other_threads_are_served_while_a_thread_captures() {
             sys::cuGraphDestroy(graph);
         }
     }
-    allocated.unwrap();
+    assert_eq!(allocated.unwrap().len(), 30 * MIB);
 }

@@ -18,12 +18,13 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// Memory for `elements` of `element_bytes` each, with any content.
+    #[inline]
     #[track_caller]
     pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
         let bytes = elements
             .checked_mul(element_bytes)
             .filter(|bytes| *bytes <= isize::MAX as usize)
-            .ok_or(Error::TooManyElements { elements, element_bytes })?;
+            .ok_or_else(|| Error::TooManyElements { elements, element_bytes })?;
         let allocation = allocator::allocate(stream, bytes)?;
         Ok(Self { allocation, stream: stream.clone(), usage: Usage::default() })
     }
@@ -55,6 +56,14 @@ impl Storage {
         self.usage.add(&self.stream, stream);
     }
 
+    /// Keeps an error of a drop. A lost device reports its fault with every call; that is no error of the drop.
+    #[cold]
+    fn report(&self, error: Error) {
+        if !self.device().is_lost() {
+            self.device().0.health.record_drop(Err(error));
+        }
+    }
+
     /// Enqueues work that uses this memory on its own stream, after every other use.
     pub(super) fn enqueue(&self, work: impl FnOnce(&dyn Driver, Context) -> Result<()>) -> Result<()> {
         let begun = self.begin(&self.stream)?;
@@ -84,11 +93,8 @@ impl Drop for Storage {
         // SAFETY: the memory is this value's, which goes away, and was allocated on this stream. Every use was
         // noted: it is on the home stream, on one of `users`, or was waited for by one of them.
         let freed = unsafe { allocator::free(&self.stream, allocation, &users) };
-        // A lost device reports its fault with every call; that is no error of the drop.
-        if let Err(error) = freed
-            && !self.device().is_lost()
-        {
-            self.device().0.health.record_drop(Err(error));
+        if let Err(error) = freed {
+            self.report(error);
         }
     }
 }

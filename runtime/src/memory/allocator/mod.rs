@@ -207,6 +207,7 @@ struct Request {
 }
 
 /// Allocates `bytes` of device memory for work on `stream`. Zero bytes need no block and have the null address.
+#[inline]
 #[track_caller]
 pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Allocation> {
     if bytes == 0 {
@@ -271,7 +272,7 @@ fn allocate_in(
     allocate_from(&arena, Some(&arena), stream, bytes, site)
 }
 
-#[inline]
+#[inline(always)]
 fn allocate_from(
     arena: &Arc<Arena>,
     owner: Option<&Arc<Arena>>,
@@ -312,6 +313,7 @@ fn allocate_from(
 /// # Safety
 /// The allocation came from [`allocate`] on this stream, and nobody enqueues work with it any more. Work
 /// enqueued already is on the home stream, on `users`, or ordered before later work on one of them.
+#[inline]
 pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
     if allocation.block == NONE {
         return Ok(());
