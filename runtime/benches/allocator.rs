@@ -1,14 +1,20 @@
-//! The caching allocator: pairs of allocate and free, random live sets, many threads, recorded traces.
+//! The caching allocator: pairs of allocate and free, random live sets, many threads, traces.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one without memory behind its addresses, on
 //! which only the allocator itself takes time. `docs/memory.md` has the figures, beside PyTorch's for the same
 //! loops.
 
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/common/traces.rs"]
+mod traces;
+
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use criterion::{BenchmarkId, Criterion};
+use criterion::{BenchmarkId, Criterion, Throughput};
+use traces::{Event, Sizes, Trace};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, Result, Stream};
 
@@ -40,6 +46,51 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         live_sets(criterion, name, &device)?;
         threads(criterion, name, &device)?;
         device.memory().empty_cache()?;
+    }
+    for (name, trace) in [
+        ("training", traces::recorded(include_str!("../tests/data/training.trace")).expect("a trace")),
+        ("random 64 MiB", traces::rmm_random(1, 10_000, 64 << 20, 16 << 30, Sizes::LogUniform)),
+        ("random 1 GiB", traces::rmm_random(1, 10_000, 1 << 30, 16 << 30, Sizes::LogUniform)),
+    ] {
+        replays(criterion, name, &trace)?;
+    }
+    Ok(())
+}
+
+/// A whole trace: the time of an event once the cache is warm, and, printed, how much was reserved at most of a cold
+/// one and how often the driver was asked.
+fn replays(criterion: &mut Criterion, name: &str, trace: &Trace) -> Result<()> {
+    let mut group = criterion.benchmark_group(format!("trace/{name}"));
+    group.throughput(Throughput::Elements(trace.events.len() as u64));
+    for (kind, options) in [("native", ""), ("expandable", "expandable_segments:True")] {
+        let device = device(options)?;
+        let stream = Stream::new(&device)?;
+        let start = Instant::now();
+        replay(trace, &stream)?;
+        let first = start.elapsed();
+        let statistics = device.memory().statistics();
+        println!(
+            "trace/{name}/{kind}: peak reserved / peak live {:.3}, first replay {:.1} ms, {} requests to the driver",
+            statistics.reserved_bytes.all.peak as f64 / trace.peak_live() as f64,
+            first.as_secs_f64() * 1e3,
+            statistics.num_device_alloc,
+        );
+        group.bench_function(kind, |bencher| bencher.iter(|| replay(trace, &stream).expect("memory enough")));
+        device.memory().empty_cache()?;
+    }
+    group.finish();
+    Ok(())
+}
+
+fn replay(trace: &Trace, stream: &Stream) -> Result<()> {
+    let mut live = HashMap::with_capacity(1024);
+    for event in &trace.events {
+        match *event {
+            Event::Alloc { id, bytes, .. } => {
+                live.insert(id, DeviceBuffer::<u8>::uninit(stream, bytes as usize)?);
+            }
+            Event::Free { id } => drop(live.remove(&id)),
+        }
     }
     Ok(())
 }

@@ -271,15 +271,12 @@ impl ArenaState {
         let (kind, expandable) = (self.blocks[id].kind, self.blocks[id].expandable);
         let (id, merged, merged_bytes) = self.merge_neighbours(id);
         if !expandable {
-            if merged > 0 {
-                self.counters.down(kind, InactiveSplit, merged);
-                self.counters.down(kind, InactiveSplitBytes, merged_bytes);
-            }
             let block = &self.blocks[id];
-            if block.is_split() {
-                let bytes = block.size;
-                self.counters.up_both(kind, InactiveSplit, InactiveSplitBytes, bytes);
-            } else if let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
+            let is_split = block.is_split();
+            let (now, now_bytes) = if is_split { (1, block.size) } else { (0, 0) };
+            self.counters.change(kind, InactiveSplit, merged, now);
+            self.counters.change(kind, InactiveSplitBytes, merged_bytes, now_bytes);
+            if !is_split && let Some(event) = self.segment(id).and_then(|segment| segment.idle.take()) {
                 // It was recorded before the segment's last use, so it says nothing of that.
                 self.pending.keep_event(event);
             }

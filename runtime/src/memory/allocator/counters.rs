@@ -129,6 +129,16 @@ impl Counters {
         self.by_kind[kind as usize][counted as usize].down(amount);
     }
 
+    /// Counts that an amount changed, in one step.
+    #[inline]
+    pub fn change(&mut self, kind: Kind, counted: Counted, before: u64, now: u64) {
+        if now > before {
+            self.up(kind, counted, now - before);
+        } else {
+            self.down(kind, counted, before - now);
+        }
+    }
+
     /// Counts one thing of `amount` bytes, in a counter of things and in one of their bytes.
     #[inline]
     pub fn up_both(&mut self, kind: Kind, things: Counted, bytes: Counted, amount: u64) {

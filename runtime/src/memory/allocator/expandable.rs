@@ -81,6 +81,10 @@ pub(super) fn grow(
     request: Request,
 ) -> Result<Option<BlockId>> {
     let kind = Kind::of(request.size);
+    if request.size > device.properties().total_memory {
+        // Mapping page after page until the device has no more would take long.
+        return Ok(None);
+    }
     let run = match find_run(state, kind, request.size) {
         Some(run) => run,
         None => match reserve_addresses(device, state, kind, request)? {
@@ -212,8 +216,9 @@ fn map_front(
     let bytes = missing.min(state.blocks[unmapped].size).next_multiple_of(page);
     let wanted = (bytes / page) as usize;
 
-    let mut handles = spare_pages(memory, device, state, kind, page, wanted)?;
+    let mut handles = Vec::new();
     let result = (|| {
+        spare_pages(memory, device, state, kind, (page, wanted), &mut handles)?;
         while handles.len() < wanted {
             if !memory.claim(page) {
                 return Ok(false);
@@ -298,16 +303,15 @@ fn map_pages(
     })
 }
 
-/// Unmaps pages that are free as a whole, as many of `wanted` as new ones would be beyond the slack.
+/// Unmaps pages that are free as a whole into `handles`, as many of `wanted` as new ones would be beyond the slack.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,
     state: &mut ArenaGuard<'_>,
     kind: Kind,
-    page: u64,
-    wanted: usize,
-) -> Result<Vec<PhysicalHandle>> {
-    let mut handles = Vec::new();
+    (page, wanted): (u64, usize),
+    handles: &mut Vec<PhysicalHandle>,
+) -> Result<()> {
     let new = wanted as u64 * page;
     let active = state.counters.current(Counted::AllocatedBytes) + state.counters.waiting_bytes();
     let in_use = state.counters.active_peak().max(active + new);
@@ -315,11 +319,11 @@ fn spare_pages(
     let beyond =
         |state: &ArenaState| (state.counters.current(Counted::ReservedBytes) + new).saturating_sub(limit);
     if beyond(state) == 0 || memory.capturing() {
-        return Ok(handles);
+        return Ok(());
     }
-    let Order::Stream(stream) = state.home().order else { return Ok(handles) };
+    let Order::Stream(stream) = state.home().order else { return Ok(()) };
     if !device.call(|driver, context| driver.stream_query(context, stream))? {
-        return Ok(handles);
+        return Ok(());
     }
     // The smallest blocks first, which are the least likely to serve a request.
     for block in expandable_blocks(state, kind) {
@@ -327,7 +331,7 @@ fn spare_pages(
         if missing == 0 {
             break;
         }
-        unmap(device, state, block, missing, page, &mut handles)?;
+        unmap(device, state, block, missing, page, handles)?;
     }
     let other = if kind == Kind::Small { Kind::Large } else { Kind::Small };
     for block in expandable_blocks(state, other) {
@@ -335,7 +339,7 @@ fn spare_pages(
         let Some((_, page)) = layout(state, block).filter(|_| beyond > 0) else { continue };
         release_pages(memory, device, state, block, beyond.div_ceil(page) as usize)?;
     }
-    Ok(handles)
+    Ok(())
 }
 
 /// The free blocks of expandable segments, smallest first.
@@ -440,10 +444,9 @@ fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
 /// Returns how many bytes went.
 pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut ArenaGuard<'_>) -> Result<u64> {
     let free = [Kind::Small, Kind::Large].map(|kind| expandable_blocks(state, kind)).concat();
-    if free.is_empty() {
-        return Ok(0);
+    if !free.is_empty() {
+        state.wait_until_idle(device)?;
     }
-    state.wait_until_idle(device)?;
     let mut released = 0;
     for block in free {
         released += release_pages(memory, device, state, block, usize::MAX)?;

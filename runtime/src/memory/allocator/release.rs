@@ -154,10 +154,10 @@ impl CachingAllocator {
             candidates.extend(found.into_iter().map(|(age, address)| (age, address, Arc::clone(&arena))));
         }
         while wanted > 0 && !candidates.is_empty() {
-            let ages: u64 = candidates.iter().map(|(age, ..)| age).sum();
-            let average = ages / candidates.len() as u64;
+            let ages: u128 = candidates.iter().map(|(age, ..)| u128::from(*age)).sum();
+            let count = candidates.len() as u128;
             let (old, young): (Vec<_>, Vec<_>) =
-                candidates.into_iter().partition(|(age, ..)| *age >= average);
+                candidates.into_iter().partition(|(age, ..)| u128::from(*age) * count >= ages);
             candidates = young;
             for (_, address, arena) in old {
                 let mut state = arena.lock();
@@ -212,7 +212,8 @@ impl CachingAllocator {
             std::iter::once(stream).chain(users).map(Stream::synchronize).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
-            // Not ordered behind all its uses, so it must stay.
+            // Not ordered behind all its uses, so it must stay, in use by nobody.
+            state.free(block, true);
             return waited;
         }
         // SAFETY: the caller hands the memory over. All its uses were waited for, or are on the stream or on what

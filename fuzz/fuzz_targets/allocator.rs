@@ -1,0 +1,12 @@
+//! Turns bytes into a program for the caching allocator and checks every promise after each step.
+#![no_main]
+
+#[allow(dead_code, reason = "seeded programs are for the test that shares the file")]
+#[path = "../../runtime/tests/common/allocator_program.rs"]
+mod allocator_program;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    allocator_program::run(&mut allocator_program::Bytes(bytes), 2000);
+});
