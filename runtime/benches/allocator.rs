@@ -65,6 +65,9 @@ fn replays(criterion: &mut Criterion, name: &str, trace: &Trace) -> Result<()> {
     for (kind, options) in [("native", ""), ("expandable", "expandable_segments:True")] {
         let device = device(options)?;
         let stream = Stream::new(&device)?;
+        device.memory().empty_cache()?;
+        device.memory().reset_peak_statistics();
+        device.memory().reset_accumulated_statistics();
         let start = Instant::now();
         replay(trace, &stream)?;
         let first = start.elapsed();

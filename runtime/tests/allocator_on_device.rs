@@ -241,6 +241,38 @@ fn private_pools_hold_their_own_memory() {
     assert_eq!(outside.to_host().unwrap(), [1; 100]);
 }
 
+/// With one device there, that device is the only peer: it may use its own memory in any case.
+#[test]
+fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_later() {
+    let _turn = turn();
+    for options in ["", "expandable_segments:True"] {
+        let device = device_with(options);
+        let (driver, context) = device.driver();
+        let other = (device.id().ordinal() + 1) % driver.device_count().unwrap();
+        let peer = Device::with_driver(Arc::clone(driver), other).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let before = DeviceBuffer::from_host(&stream, &vec![1u8; 3 * MIB]).unwrap();
+        device.memory().allow_peer(&peer).unwrap();
+        let after = DeviceBuffer::from_host(&stream, &vec![2u8; 50 * MIB]).unwrap();
+        stream.synchronize().unwrap();
+        let on_peer = Stream::new(&peer).unwrap();
+        let (_, peer_context) = peer.driver();
+        assert!(other != device.id().ordinal() || context == peer_context);
+        let copy = DeviceBuffer::<u8>::uninit(&on_peer, 3 * MIB).unwrap();
+        let (from, middle, to) = (before.as_device_ptr(), copy.as_device_ptr(), after.as_device_ptr());
+        // SAFETY: the ranges are valid until the stream was waited for, and the peer may use the device's memory.
+        unsafe {
+            driver.copy_device(peer_context, middle, from, 3 * MIB, on_peer.handle()).unwrap();
+            driver.copy_device(peer_context, to, middle, 3 * MIB, on_peer.handle()).unwrap();
+        }
+        on_peer.synchronize().unwrap();
+        let after = after.to_host().unwrap();
+        assert!(
+            after[..3 * MIB].iter().all(|byte| *byte == 1) && after[3 * MIB..].iter().all(|byte| *byte == 2)
+        );
+    }
+}
+
 #[test]
 fn requests_of_other_threads_are_served_while_a_thread_captures() {
     let _turn = turn();

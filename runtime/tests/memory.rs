@@ -131,6 +131,17 @@ fn out_of_memory_says_the_figures_and_the_program_goes_on() {
 }
 
 #[test]
+fn what_is_cached_is_available() {
+    let driver = EmulatedDriver::builder().memory(32 << 20).build();
+    let device = Device::with_driver(driver, 0).unwrap();
+    let held = DeviceBuffer::<u8>::uninit(&device.default_stream(), 12 << 20).unwrap();
+    assert_eq!(device.memory().available().unwrap(), 20 << 20);
+    drop(held);
+    assert_eq!(device.memory_info().unwrap().free, 20 << 20);
+    assert_eq!(device.memory().available().unwrap(), 32 << 20);
+}
+
+#[test]
 fn elements_without_bytes_are_fine() {
     let (_, device) = device();
     let stream = device.default_stream();

@@ -75,7 +75,7 @@ impl Stopwatch {
     /// # Errors
     /// Whatever the runtime reports.
     pub fn new(stream: &Stream) -> Result<Self> {
-        let free = stream.device().memory_info()?.free;
+        let free = stream.device().memory().available()?;
         let half = (Self::cover_bytes(stream.device(), free) / 2) as usize;
         let cover = match half {
             0 => None,

@@ -76,7 +76,7 @@ impl Plan {
     /// # Errors
     /// An unknown kernel, type or configuration value, or sizes that do not fit the device's free memory.
     pub fn new(device: &Device, request: &Request) -> Result<Plan> {
-        let free = device.memory_info()?.free;
+        let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
         // One part in sixteen stays free for alignment, code and everyone else.
         let free = free - free / 16;
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_before_anything_is_allocated() {
-        let (device, driver) = small_device();
+        let (device, _) = small_device();
         for n in [1 << 17, 1 << 50, u64::MAX] {
             let error = Plan::new(&device, &request("copy", &[64, n])).unwrap_err();
             assert!(matches!(error, Error::TooLarge { n: at, .. } if at == n), "{error}");
@@ -277,7 +277,7 @@ mod tests {
             .unwrap()
             .run(|_, m| assert!(m.record.correct))
             .unwrap();
-        assert_eq!(driver.live_allocations(0), 0);
+        assert_eq!(device.memory().allocated(), 0);
     }
 
     #[test]

@@ -17,7 +17,12 @@ use crate::setup::setup;
 const LIMIT: u64 = 60 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
-const LEFT_OUT: [&str; 3] = ["xtask", "warpsmith-builder", "gpu-macros"];
+const LEFT_OUT: [&str; 4] = ["xtask", "warpsmith-builder", "warpsmith-emulator", "gpu-macros"];
+/// Whether a test of the runtime says something on a GPU machine: most have an emulated device of their own.
+fn asks_for_the_device(package: &str, test: &str) -> bool {
+    package != "warpsmith-runtime" || test.ends_with("_on_device")
+}
+
 /// Whether a test needs sources or a compiler, which a GPU machine does not have: `ui`, `ui_…`.
 fn needs_sources(test: &str) -> bool {
     test == "ui" || test.starts_with("ui_")
@@ -67,7 +72,8 @@ fn program(message: &Value) -> Option<Program> {
         ("bin", false) if package == "own-kernels" => "examples/own-kernels".to_owned(),
         ("bin", false) if target == "warpsmith" => "warpsmith".to_owned(),
         ("bin", false) => return None,
-        ("test", true) if needs_sources(target) => return None,
+        ("test", true) if needs_sources(target) || !asks_for_the_device(&package, target) => return None,
+        ("lib", true) if !asks_for_the_device(&package, target) => return None,
         ("test", true) => format!("tests/{package}.{target}"),
         (_, true) => format!("tests/{package}.unit"),
         _ => return None,
@@ -188,6 +194,11 @@ mod tests {
         assert_eq!(program(&message(facade, "test", "ui", true)), None);
         assert_eq!(program(&message(facade, "test", "ui_launch", true)), None);
         assert_eq!(program(&message(facade, "custom-build", "build-script-build", false)), None);
+        let runtime = "path+file:///src/runtime#warpsmith-runtime@0.1.0";
+        assert_eq!(program(&message(runtime, "test", "faults", true)), None);
+        assert_eq!(program(&message(runtime, "lib", "warpsmith_runtime", true)), None);
+        let on_device = program(&message(runtime, "test", "allocator_on_device", true)).unwrap();
+        assert_eq!(on_device.place, "tests/warpsmith-runtime.allocator_on_device");
         let mut library = message(facade, "lib", "warpsmith", false);
         library["executable"] = Value::Null;
         assert_eq!(program(&library), None);

@@ -98,6 +98,19 @@ impl<'a> Memory<'a> {
         self.statistics().reserved_bytes.all.peak
     }
 
+    /// Bytes that buffers could still get, in pieces: what the device has free, and what is cached. A memory fraction
+    /// may allow less.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn available(&self) -> Result<u64> {
+        let free = self.device.memory_info()?.free;
+        let statistics = self.statistics();
+        let cached =
+            statistics.reserved_bytes.all.current.saturating_sub(statistics.active_bytes.all.current);
+        Ok(free.saturating_add(cached))
+    }
+
     /// The statistics as a table, for people. Abbreviated: without a row for each kind of pool.
     pub fn summary(&self, abbreviated: bool) -> String {
         memory_summary(self.device.id(), &self.statistics(), abbreviated)
