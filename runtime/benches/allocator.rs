@@ -4,7 +4,6 @@
 //! which only the allocator itself takes time. `docs/memory.md` has the figures, beside PyTorch's for the same
 //! loops.
 
-#[allow(dead_code, reason = "the tests use all of it")]
 #[path = "../tests/common/traces.rs"]
 mod traces;
 

@@ -21,10 +21,8 @@ impl Storage {
     #[inline]
     #[track_caller]
     pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
-        let bytes = elements
-            .checked_mul(element_bytes)
-            .filter(|bytes| *bytes <= isize::MAX as usize)
-            .ok_or_else(|| Error::TooManyElements { elements, element_bytes })?;
+        let bytes = elements.checked_mul(element_bytes).filter(|bytes| *bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
         let allocation = allocator::allocate(stream, bytes)?;
         Ok(Self { allocation, stream: stream.clone(), usage: Usage::default() })
     }

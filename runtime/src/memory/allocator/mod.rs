@@ -7,7 +7,7 @@
 //! what the cache holds.
 //!
 //! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes that
-//! lock and no other; what all streams share ([`Registry`], [`Totals`]) is touched only when memory comes from
+//! lock and no other; what all streams share (the registry and the totals) is touched only when memory comes from
 //! the driver or goes back, when a stream is used for the first or last time, and to report. Locks are taken in
 //! the order registry, arena, totals; never two arenas at once; none while code of the user runs.
 //!
