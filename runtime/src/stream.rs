@@ -235,7 +235,8 @@ impl Stream {
     /// for kernels that need some of their own. `work` is also told whether the memory is new, with any content;
     /// else it is as earlier work on the stream left it. Nobody else has it meanwhile.
     ///
-    /// It is given up for new memory when a call asks for more, and freed with the stream.
+    /// It is given up for new memory when a call asks for more or when `work` fails, and freed with the stream.
+    /// `work` must not come back to here on the same stream.
     ///
     /// # Errors
     /// As [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
@@ -249,28 +250,39 @@ impl Stream {
         bytes: usize,
         work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
-        let mut scratch = self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = scratch.iter().position(|scratch| scratch.purpose == purpose);
-        if let Some(known) = known
-            && scratch[known].bytes >= bytes
-        {
-            return work(scratch[known].memory.ptr(), false);
+        let lock = || self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = |scratch: &[Scratch]| scratch.iter().position(|scratch| scratch.purpose == purpose);
+        let mut scratch = lock();
+        let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
+        let mut surplus = None;
+        if large_enough(&scratch).is_none() {
+            // Without the lock: an allocation may call what the user registered.
+            drop(scratch);
+            let memory = allocator::allocate_default(self, bytes)?;
+            scratch = lock();
+            surplus = match (large_enough(&scratch), find(&scratch)) {
+                // Another thread was faster.
+                (Some(_), _) => Some(memory),
+                (None, Some(index)) => Some(std::mem::replace(&mut scratch[index].memory, memory)),
+                (None, None) => {
+                    scratch.push(Scratch { purpose, bytes: 0, memory });
+                    None
+                }
+            };
         }
-        let memory = allocator::allocate_default(self, bytes)?;
-        let ptr = memory.ptr();
-        let new = Scratch { purpose, bytes, memory };
-        match known {
-            Some(known) => {
-                let old = std::mem::replace(&mut scratch[known], new);
-                // SAFETY: it was allocated on this stream and used on no other; its place has new memory now.
-                unsafe { allocator::free(self, old.memory, &[]) }?;
-            }
-            None => scratch.push(new),
+        let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
+        // Until `work` is done, its content is not known to be what the next call expects.
+        let known = std::mem::replace(&mut scratch[index].bytes, 0);
+        let new = known < bytes;
+        let done = work(scratch[index].memory.ptr(), new);
+        if done.is_ok() {
+            scratch[index].bytes = known.max(bytes);
         }
-        let done = work(ptr, true);
-        if done.is_err() {
-            // Its content is not known to be what the next call expects.
-            scratch.iter_mut().filter(|s| s.purpose == purpose).for_each(|scratch| scratch.bytes = 0);
+        drop(scratch);
+        if let Some(surplus) = surplus {
+            // SAFETY: it was allocated on this stream, used on no other, and has no place any more.
+            let freed = unsafe { allocator::free(self, surplus, &[]) };
+            self.device().0.health.record_drop(freed);
         }
         done
     }

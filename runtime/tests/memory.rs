@@ -156,3 +156,53 @@ fn memory_starts_poisoned() {
     let buffer = DeviceBuffer::<f32>::uninit(&device.default_stream(), 33).unwrap();
     assert!(buffer.to_host().unwrap().iter().all(|value| value.is_nan()));
 }
+
+#[test]
+fn scratch_memory_is_new_again_after_work_that_failed() {
+    let (_, device) = device();
+    let stream = device.default_stream();
+    let scratch = |bytes, fails: bool| {
+        // SAFETY: no work is enqueued with the memory.
+        unsafe {
+            stream.with_scratch("test", bytes, |ptr, new| match fails {
+                true => Err(Error::CaptureUnderway),
+                false => Ok((ptr, new)),
+            })
+        }
+    };
+    scratch(100, true).unwrap_err();
+    let (first, new) = scratch(100, false).unwrap();
+    assert!(new);
+    assert_eq!(scratch(50, false).unwrap(), (first, false), "it is kept");
+    assert!(scratch(100_000, false).unwrap().1, "a larger one is new");
+    assert!(!scratch(100, false).unwrap().1);
+    scratch(100, true).unwrap_err();
+    assert!(scratch(100, false).unwrap().1);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: as above.
+        unsafe { stream.with_scratch("test", 100, |_, _| -> Result<(), Error> { panic!("on purpose") }) }
+    }));
+    panicked.unwrap_err();
+    assert!(scratch(100, false).unwrap().1);
+    assert_eq!(device.memory().statistics().allocation.all.current, 1, "what was given up was freed");
+}
+
+#[test]
+fn what_the_user_registered_may_use_scratch_memory_of_the_same_stream() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let calls = std::sync::Arc::new(AtomicU32::new(0));
+    let (inside, counted) = (stream.clone(), calls.clone());
+    device.memory().add_free_callback(move || {
+        if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            // SAFETY: no work is enqueued with the memory.
+            unsafe { inside.with_scratch("test", 64, |_, _| Ok::<(), Error>(())) }.unwrap();
+        }
+        false
+    });
+    // SAFETY: as above.
+    let new = unsafe { stream.with_scratch("test", 1 << 20, |_, new| Ok::<bool, Error>(new)) }.unwrap();
+    assert!(new && calls.load(Ordering::SeqCst) >= 2);
+    assert_eq!(device.memory().statistics().allocation.all.current, 1);
+}

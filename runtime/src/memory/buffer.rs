@@ -96,9 +96,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.storage.ptr()
     }
 
-    /// Keeps the memory from being handed out again, after the buffer is dropped, before the work that is
-    /// enqueued on `stream` then is done. Only for work enqueued with the bare address; launches and copies of
-    /// this crate note their streams by themselves.
+    /// Notes that the work enqueued on `stream` so far uses the memory: later work on the buffer is ordered behind
+    /// it, and the memory is not handed out again before it is done. Only for work enqueued with the bare address,
+    /// after which it is called each time; launches and copies of this crate note their streams by themselves.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).

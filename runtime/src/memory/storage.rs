@@ -74,8 +74,9 @@ impl Storage {
     /// more, whatever the result.
     pub(super) fn run(&self, work: impl FnOnce(&dyn Driver, Context) -> Result<()>) -> Result<()> {
         let begun = self.begin(&self.stream)?;
-        self.device().call(work)?;
-        let result = self.stream.synchronize();
+        let called = self.device().call(work);
+        // Also when the call failed: it may have enqueued something before it did.
+        let result = self.stream.synchronize().and(called);
         match result {
             Ok(()) => self.usage.finished(begun),
             Err(_) => self.end(&self.stream, begun),

@@ -35,7 +35,8 @@ pub(crate) struct Track {
 impl Track {
     #[inline]
     pub fn up(&mut self, amount: u64) {
-        self.allocated += amount;
+        // Over years, or with large blocks that come and go fast, the sum passes what fits; differences still hold.
+        self.allocated = self.allocated.wrapping_add(amount);
         self.current += amount;
         self.peak = self.peak.max(self.current);
     }
@@ -64,7 +65,7 @@ impl Track {
     fn absorb(&mut self, other: &Track) {
         self.current += other.current;
         self.peak += other.peak;
-        self.allocated += other.allocated;
+        self.allocated = self.allocated.wrapping_add(other.allocated);
         self.base += other.base;
     }
 
@@ -72,8 +73,8 @@ impl Track {
     fn add_with_peak(&self, peak: u64, sum: &mut Statistic) {
         sum.current += self.current;
         sum.peak += peak;
-        sum.allocated += self.allocated;
-        sum.freed += (self.base + self.allocated).saturating_sub(self.current);
+        sum.allocated = sum.allocated.wrapping_add(self.allocated);
+        sum.freed = sum.freed.wrapping_add(self.base.wrapping_add(self.allocated).wrapping_sub(self.current));
     }
 
     /// Adds this counter to a sum.
@@ -86,7 +87,7 @@ impl Track {
         Track {
             current: self.current + other.current,
             peak: 0,
-            allocated: self.allocated + other.allocated,
+            allocated: self.allocated.wrapping_add(other.allocated),
             base: self.base + other.base,
         }
     }
@@ -240,7 +241,8 @@ impl Counters {
     pub fn repeat(&mut self, before: &Counters, times: u64) {
         let mut before = before.clone();
         for (track, before) in self.tracks().zip(before.tracks()) {
-            track.allocated += (track.allocated - before.allocated) * times;
+            let once = track.allocated.wrapping_sub(before.allocated);
+            track.allocated = track.allocated.wrapping_add(once.wrapping_mul(times));
         }
     }
 

@@ -11,7 +11,7 @@
 //! 7. private pools that lend under pressure
 //! 8. the error, after its observers were told
 //!
-//! While a capture is underway nothing waits, so step 6 is left out.
+//! While a capture is underway nothing waits and nothing goes back, so steps 2, 3, 5 and 6 are left out.
 
 use std::sync::Arc;
 
@@ -130,13 +130,14 @@ impl CachingAllocator {
 
     /// Ends a claim for memory that the driver did not give.
     pub(super) fn unclaim(&self, bytes: u64) {
-        self.totals.lock().claimed -= bytes;
+        let mut totals = self.totals.lock();
+        totals.claimed = totals.claimed.saturating_sub(bytes);
     }
 
     /// Counts memory that was claimed and that the driver gave.
     pub(super) fn reserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
         let mut totals = self.totals.lock();
-        totals.claimed -= bytes;
+        totals.claimed = totals.claimed.saturating_sub(bytes);
         totals.counters.up(kind, Counted::ReservedBytes, bytes);
         if segments {
             totals.counters.up(kind, Counted::Segment, 1);

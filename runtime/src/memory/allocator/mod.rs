@@ -307,8 +307,8 @@ fn allocate_from(
 /// Gives memory back, which may still be in use by work enqueued on its home `stream` and on `users`.
 ///
 /// # Errors
-/// When the driver fails to record or wait; the memory is then kept from being used again, unless the device is
-/// lost and runs nothing any more.
+/// When the driver fails to record an event or to wait. If no event was recorded, the memory is kept from being used
+/// again, unless the device is lost and runs nothing any more.
 ///
 /// # Safety
 /// The allocation came from [`allocate`] on this stream, and nobody enqueues work with it any more. Work
@@ -336,11 +336,10 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
     }
     if users.is_empty() || device.is_lost() {
         let whole = state.free(block, false);
-        return if state.policy.lends {
-            device.0.memory.mark_idle(device, &mut state, whole)
-        } else {
-            Ok(())
-        };
+        if state.policy.lends {
+            device.0.memory.mark_idle(device, &mut state, whole);
+        }
+        return Ok(());
     }
     state.free(block, true);
     if device.0.memory.capturing() {
@@ -389,7 +388,7 @@ impl CachingAllocator {
                 Ok(Some(block)) => {
                     let whole = state.release(block);
                     if state.policy.lends {
-                        self.mark_idle(device, state, whole)?;
+                        self.mark_idle(device, state, whole);
                     }
                 }
                 Ok(None) => break,

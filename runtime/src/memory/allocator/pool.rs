@@ -208,7 +208,7 @@ impl MemoryPool {
 
     /// Sends all requests for a stream to the pool while its work is captured. Meanwhile no event of the allocator
     /// is recorded or asked and it waits for nothing: blocks that other streams used stay out of use until the
-    /// capture ends.
+    /// capture ends. With caching turned off, and when the last handle of a stream is dropped, it does wait or record.
     ///
     /// # Errors
     /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`Error::CaptureUnderway`] when the stream is being
@@ -216,6 +216,8 @@ impl MemoryPool {
     pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
         self.0.check()?;
         stream.check_device(&self.0.device, || ("capturing".to_owned(), "the pool".to_owned()))?;
+        // Before it counts: the arena may wait for the work of a stream that is gone.
+        self.0.arena_of(stream)?;
         let memory = &self.0.device.0.memory;
         let mut registry = memory.registry.lock();
         if registry.captures.iter().any(|(id, _)| *id == stream.id()) {
@@ -345,7 +347,12 @@ impl CachingAllocator {
             let deferred = arena.lock().pending.take_deferred();
             let mut state = arena.lock();
             for (block, users) in &deferred {
-                result = result.and(wait_for_users(device, &mut state, *block, users));
+                if self.capturing() {
+                    // Another capture has begun; its end comes back here.
+                    state.pending.defer(*block, users.clone());
+                } else {
+                    result = result.and(wait_for_users(device, &mut state, *block, users));
+                }
             }
         }
         result

@@ -171,23 +171,18 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Notes when the segment of a block, if it is free as a whole now, was last used.
-    pub(super) fn mark_idle(
-        &self,
-        device: &Device,
-        state: &mut ArenaGuard<'_>,
-        block: BlockId,
-    ) -> Result<()> {
+    /// Notes when the segment of a block, if it is free as a whole now, was last used. A segment for which that
+    /// cannot be noted is not lent.
+    pub(super) fn mark_idle(&self, device: &Device, state: &mut ArenaGuard<'_>, block: BlockId) {
         let found = &state.blocks[block];
         if found.is_split() || found.expandable || device.is_lost() || self.capturing() {
-            return Ok(());
+            return;
         }
-        let Order::Stream(stream) = state.home().order else { return Ok(()) };
-        let event = state.record_event(device, stream)?;
+        let Order::Stream(stream) = state.home().order else { return };
+        let Ok(event) = state.record_event(device, stream) else { return };
         if let Some(segment) = state.segment(block) {
             segment.idle = Some(event);
         }
-        Ok(())
     }
 
     /// Gives a block back to the driver at once that is not to be cached.
@@ -261,9 +256,9 @@ impl CachingAllocator {
                 // SAFETY: allocations hold the device, so none is left, and all work was waited for.
                 unsafe {
                     match segment.source {
-                        Source::Driver => drop(driver.memory_free(context, DevicePtr(segment.address))),
-                        // Given back when it was freed; what is left belongs to the driver's pool.
-                        Source::StreamOrdered => {}
+                        Source::Driver | Source::StreamOrdered => {
+                            drop(driver.memory_free(context, DevicePtr(segment.address)));
+                        }
                         Source::Expandable(pages) => {
                             pages.shut_down(driver, context, segment.address, segment.size);
                         }

@@ -53,7 +53,7 @@ pub struct OutOfMemory {
 impl OutOfMemory {
     /// What to try, most promising first.
     fn advice(&self) -> &'static str {
-        let over_limit = self.limit.is_some_and(|limit| self.reserved + self.segment > limit);
+        let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
         let others: u64 = self.other_processes.iter().map(|(_, bytes)| bytes).sum();
         if self.capturing {
             "run the work once before capturing it, so that its memory is in the pool"
