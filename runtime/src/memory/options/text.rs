@@ -199,21 +199,21 @@ fn unknown(name: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::value::THRESHOLD_RANGE;
     use super::super::{Backend, MIB, PinnedOptions, Reserve, Strategy};
     use super::*;
 
-    fn parse(text: &str) -> AllocatorOptions {
+    pub fn parse(text: &str) -> AllocatorOptions {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    fn refusal(text: &str) -> String {
+    pub fn refusal(text: &str) -> String {
         text.parse::<AllocatorOptions>().map(|_| text).unwrap_err().to_string()
     }
 
     /// Asserts that each text is refused, for the option and the value and with the reason given.
-    fn assert_refused(option: &str, cases: &[(&str, &str)]) {
+    pub fn assert_refused(option: &str, cases: &[(&str, &str)]) {
         for (value, reason) in cases {
             let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
             assert_eq!(refusal(&format!("{option}:{value}")), expected);

@@ -210,24 +210,8 @@ pub(super) fn write_divisions(divisions: &[u32; 16]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::AllocatorOptions;
+    use super::super::text::tests::{assert_refused, parse};
     use super::*;
-
-    fn parse(text: &str) -> AllocatorOptions {
-        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
-    }
-
-    fn refusal(text: &str) -> String {
-        text.parse::<AllocatorOptions>().map(|_| text).unwrap_err().to_string()
-    }
-
-    /// Asserts that each text is refused, for the option and the value and with the reason given.
-    fn assert_refused(option: &str, cases: &[(&str, &str)]) {
-        for (value, reason) in cases {
-            let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
-            assert_eq!(refusal(&format!("{option}:{value}")), expected);
-        }
-    }
 
     #[test]
     fn sizes_are_whole_numbers_of_mib_that_fit() {
