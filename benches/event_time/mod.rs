@@ -21,11 +21,11 @@ impl Measurement for EventTime {
     type Value = f64;
 
     fn start(&self) -> Event {
-        self.stream.record().expect("an event before the work")
+        self.stream.record_timed_event().expect("an event before the work")
     }
 
     fn end(&self, start: Event) -> f64 {
-        let end = self.stream.record().expect("an event after the work");
+        let end = self.stream.record_timed_event().expect("an event after the work");
         end.synchronize().expect("the work succeeds");
         end.elapsed_us(&start).expect("both events are recorded") * 1e3
     }

@@ -1,4 +1,4 @@
-//! `warpsmith devices`: every device there is.
+//! `warpsmith devices`: every device there is, and how they are connected.
 
 use serde_json::json;
 use warpsmith::{Device, DeviceInfo};
@@ -7,8 +7,9 @@ use warpsmith_tuner::size::format_bytes;
 use crate::args::JsonArg;
 use crate::failure::Failure;
 use crate::output::{plain, print, table};
+use crate::peers;
 
-/// Prints the devices, and why there is no CUDA device if there is none.
+/// Prints the devices, why there is no CUDA device if there is none, and who reaches whom if there are several.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let devices = Device::list();
     let cuda_problem = match Device::cuda_count() {
@@ -16,9 +17,19 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         Ok(_) => None,
         Err(error) => Some(error.to_string()),
     };
+    let (peers, peer_problem) = match Device::peers() {
+        Ok(peers) => (peers, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
     let text = if args.json {
         let list: Vec<_> = devices.iter().map(as_json).collect();
-        let document = json!({"schema": 1, "devices": list, "no_cuda_because": cuda_problem});
+        let document = json!({
+            "schema": 1,
+            "devices": list,
+            "no_cuda_because": cuda_problem,
+            "peers": peers::as_json(&peers),
+            "no_peers_because": peer_problem,
+        });
         serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
     } else {
         let rows = devices.iter().map(|info| {
@@ -42,6 +53,12 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         });
         let header = ["device", "name", "capability", "SMs", "memory", "L2", "bandwidth", "driver"];
         let mut text = table(&header, &[2, 3, 4, 5, 6], rows.collect());
+        if !peers.is_empty() {
+            text.push_str(&format!("\n{}", peers::as_text(&peers)));
+        }
+        if let Some(problem) = peer_problem {
+            text.push_str(&format!("\nWhich devices reach each other is not known: {problem}\n"));
+        }
         if let Some(problem) = cuda_problem {
             text.push_str(&format!("\nNo CUDA device: {problem}\n"));
         }

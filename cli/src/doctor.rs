@@ -14,30 +14,31 @@ use crate::args::JsonArg;
 use crate::failure::Failure;
 use crate::image;
 use crate::output::{bad, good, note, plain, print, table};
+use crate::visibility;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Status {
+pub enum Status {
     Ok,
     Note,
     Broken,
 }
 
 #[derive(Debug, Serialize)]
-struct Check {
-    what: String,
-    status: Status,
-    detail: String,
+pub struct Check {
+    pub what: String,
+    pub status: Status,
+    pub detail: String,
     /// What to do; empty when there is nothing to do.
-    mend: Vec<String>,
+    pub mend: Vec<String>,
 }
 
 impl Check {
-    fn new(what: impl Into<String>, status: Status, detail: impl Into<String>, mend: &[String]) -> Self {
+    pub fn new(what: impl Into<String>, status: Status, detail: impl Into<String>, mend: &[String]) -> Self {
         Self { what: what.into(), status, detail: detail.into(), mend: mend.to_vec() }
     }
 
-    fn ok(what: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub fn ok(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(what, Status::Ok, detail, &[])
     }
 }
@@ -45,6 +46,7 @@ impl Check {
 /// Checks everything and prints it.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let mut checks = vec![driver()];
+    checks.extend(visibility::check());
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
     checks.push(gpu_image());
     checks.extend(build_tools());

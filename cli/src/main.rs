@@ -18,6 +18,8 @@ mod memory_report;
 mod memory_view;
 mod occupancy;
 mod output;
+mod peers;
+mod visibility;
 
 use std::process::ExitCode;
 

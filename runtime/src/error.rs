@@ -398,6 +398,37 @@ pub enum Error {
         kernels: Vec<String>,
     },
 
+    /// A stream that other code made and destroyed while it was still in use here.
+    #[error(
+        "a stream of {device} was destroyed by the code it came from; keep it until every handle of it and every buffer that was used on it is dropped"
+    )]
+    StreamDestroyed {
+        /// The device.
+        device: DeviceId,
+    },
+
+    /// The source and the target of a copy have bytes in common.
+    #[error("{operation}: the source and the target overlap; copy by way of a third buffer")]
+    Overlap {
+        /// What was to be done.
+        operation: &'static str,
+    },
+
+    /// The process was made by `fork` from one that had opened devices.
+    #[error(
+        "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"
+    )]
+    Forked,
+
+    /// An event was recorded on, or read for, a device that it is not of.
+    #[error("the event is of {event}, the stream is on {stream}; record a new event for that device")]
+    EventOfOtherDevice {
+        /// The event's device.
+        event: DeviceId,
+        /// The stream's device.
+        stream: DeviceId,
+    },
+
     /// Elapsed time asked of events that cannot give it.
     #[error("no elapsed time: {0}")]
     NoElapsedTime(&'static str),
@@ -442,10 +473,14 @@ pub(crate) mod code {
     pub const INVALID_VALUE: u32 = 1;
     pub const OUT_OF_MEMORY: u32 = 2;
     pub const NO_DEVICE: u32 = 100;
+    pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
+    pub const INVALID_HANDLE: u32 = 400;
     pub const NOT_FOUND: u32 = 500;
     pub const NOT_READY: u32 = 600;
+    pub const CONTEXT_IS_DESTROYED: u32 = 709;
     pub const ASSERT: u32 = 710;
     pub const LAUNCH_FAILED: u32 = 719;
+    pub const NOT_PERMITTED: u32 = 800;
     pub const NOT_SUPPORTED: u32 = 801;
     pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
     pub const UNKNOWN: u32 = 999;

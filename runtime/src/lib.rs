@@ -9,6 +9,7 @@
 //! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator; the only place that names CUDA |
 //! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
 //! | [`stream`], [`event`] | queues of work and marks in them |
+//! | [`transfer`] | copies on streams that do not wait |
 //! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
@@ -37,11 +38,12 @@ pub mod launch;
 pub mod memory;
 pub mod module;
 pub mod stream;
+pub mod transfer;
 
-pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo};
-pub use self::driver::{DeviceProperties, DevicePtr};
+pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
+pub use self::driver::{DeviceProperties, DevicePtr, LinkKind};
 pub use self::error::{Error, Result};
-pub use self::event::Event;
+pub use self::event::{Event, ExportedEvent};
 pub use self::launch::{Argument, Arguments, Dim, Function, Launch, LaunchConfig, TypedKernel};
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
@@ -49,4 +51,5 @@ pub use self::memory::{
     PinnedBuffer, PinnedMemory, PoolOptions,
 };
 pub use self::module::{GpuImage, KernelResources, Module};
-pub use self::stream::Stream;
+pub use self::stream::{Stream, StreamGuard};
+pub use self::transfer::{CopyFailed, Pending};

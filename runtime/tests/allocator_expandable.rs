@@ -191,7 +191,7 @@ fn pages_that_are_free_elsewhere_are_moved_when_that_costs_no_wait() {
         let [hole, end] = [40, 40].map(|mib| allocate(&stream, mib * MIB));
         drop(hole);
         let hold = driver.hold();
-        let event = busy.then(|| stream.record().unwrap());
+        let event = busy.then(|| stream.record_timed_event().unwrap());
         driver.reset_calls();
         let larger = allocate(&stream, 60 * MIB);
         let moved = driver.calls(Call::VirtualUnmap);

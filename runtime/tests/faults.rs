@@ -124,11 +124,11 @@ fn program(device: &Device) -> Result<()> {
     let sum = device.load(&IMAGE)?.kernel::<SharedSum>()?;
     let x = DeviceBuffer::from_host(&first, &[2.0f32; 50])?;
     let mut y = DeviceBuffer::zeros(&second, 50)?;
-    let start = first.record()?;
+    let start = first.record_timed_event()?;
     kernel.launch(&first, Launch::auto(50).waves(1), (1.0, &x, &mut y))?;
     kernel.launch(&second, Launch::auto(50), (1.0, &x, &mut y))?;
-    let end = second.record()?;
-    first.wait(&end)?;
+    let end = second.record_timed_event()?;
+    first.wait_event(&end)?;
     end.synchronize()?;
     let mut z = DeviceBuffer::uninit(&second, 50)?;
     z.copy_from(&y)?;

@@ -213,11 +213,12 @@ fn things_of_two_devices_do_not_mix() {
     assert!(matches!(error, Error::DifferentDevices { .. }), "also when nothing is launched");
     let error = kernel.launch(&there, Launch::auto(4), (1.0, &x, &mut y)).unwrap_err();
     assert!(matches!(error, Error::DifferentDevices { .. }), "{error}");
-    let error = y.copy_from(&x).unwrap_err();
-    assert!(matches!(error, Error::DifferentDevices { .. }), "{error}");
-    let event = there.record().unwrap();
-    assert!(matches!(here.wait(&event).unwrap_err(), Error::DifferentDevices { .. }));
-    let other = here.record().unwrap();
+    let event = there.record_timed_event().unwrap();
+    here.wait_event(&event).unwrap();
+    let elsewhere = Device::with_driver(self::driver(1), 0).unwrap().default_stream();
+    assert!(matches!(elsewhere.wait_event(&event).unwrap_err(), Error::DifferentDevices { .. }));
+    assert!(matches!(elsewhere.wait_stream(&here).unwrap_err(), Error::DifferentDevices { .. }));
+    let other = here.record_timed_event().unwrap();
     assert!(matches!(event.elapsed_us(&other).unwrap_err(), Error::NoElapsedTime(_)));
     here.synchronize().unwrap();
 }

@@ -21,6 +21,7 @@ const PAGE: usize = 2 << 20;
 const TOTAL: u64 = 64 << 20;
 const INVALID_VALUE: u32 = 1;
 const OUT_OF_MEMORY: u32 = 2;
+const INVALID_HANDLE: u32 = 400;
 const NOT_SUPPORTED: u32 = 801;
 
 /// A device of a driver, with a context and a stream.
@@ -357,9 +358,9 @@ fn stream_ordered_memory_comes_back_when_its_stream_comes_to_it() {
     let plain = driver.memory_allocate(context, 1).unwrap();
     refused(rig.stream_free(plain, rig.stream), INVALID_VALUE, "not allocated in stream order");
     refused(driver.stream_allocate(context, 0, rig.stream), INVALID_VALUE, "zero bytes");
-    refused(driver.stream_allocate(context, 1, StreamHandle(u64::MAX)), INVALID_VALUE, "unknown");
+    refused(driver.stream_allocate(context, 1, StreamHandle(u64::MAX)), INVALID_HANDLE, "unknown");
     let pooled = driver.stream_allocate(context, 1, rig.stream).unwrap();
-    refused(rig.stream_free(pooled, StreamHandle(u64::MAX)), INVALID_VALUE, "unknown");
+    refused(rig.stream_free(pooled, StreamHandle(u64::MAX)), INVALID_HANDLE, "unknown");
     rig.fill(pooled, 1).unwrap();
     rig.stream_free(pooled, rig.stream).unwrap();
     rig.wait().unwrap();

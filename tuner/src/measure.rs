@@ -144,11 +144,11 @@ impl Stopwatch {
         if let (Some((from, to)), true) = (&mut self.cover, launches > 1) {
             to.copy_from(&*from)?;
         }
-        let start = self.stream.record()?;
+        let start = self.stream.record_timed_event()?;
         for launch in 0..launches as usize {
             case.launch(config, (copy + launch) % case.copies())?;
         }
-        Ok((start, self.stream.record()?))
+        Ok((start, self.stream.record_timed_event()?))
     }
 }
 
@@ -224,10 +224,10 @@ mod tests {
         let mut case = Recorder { stream, launches: Vec::new(), takes: Duration::ZERO };
         let with_cover = elapsed(stopwatch.sample(&mut case, CONFIG, 2, 5).unwrap()).unwrap();
         stopwatch.sample(&mut case, CONFIG, 1, 0).unwrap();
-        let before = case.stream.record().unwrap();
+        let before = case.stream.record_timed_event().unwrap();
         let (from, to) = stopwatch.cover.as_mut().unwrap();
         to.copy_from(&*from).unwrap();
-        let copying = elapsed((before, case.stream.record().unwrap())).unwrap();
+        let copying = elapsed((before, case.stream.record_timed_event().unwrap())).unwrap();
         assert!(with_cover < copying / 2.0, "{with_cover} us, the copy alone {copying} us");
         assert_eq!(case.launches, [2, 0, 0]);
         assert_eq!(stopwatch.cover.unwrap().1.to_host().unwrap(), vec![7u8; bytes]);

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use gpu_spec::KernelSpec;
 
 use super::DeviceId;
+use super::fork::Origin;
 use crate::driver::{Fault, FaultKind, LaunchConfig};
 use crate::error::{Error, Result};
 
@@ -26,6 +27,8 @@ struct Recent {
 /// The state of one context.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
+    /// The process that opened the device.
+    pub(super) origin: Origin,
     fault: OnceLock<Arc<Error>>,
     /// The first error of a drop, which had nobody to report to.
     dropped: Mutex<Option<Error>>,
@@ -37,8 +40,10 @@ impl Health {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails if the device is lost.
+    /// Fails if the device is lost, or was opened before the process was forked.
+    #[inline]
     pub(crate) fn check(&self, device: DeviceId) -> Result<()> {
+        self.origin.check()?;
         match self.fault.get() {
             None => Ok(()),
             Some(cause) => Err(Error::DeviceLost { device, cause: Arc::clone(cause) }),

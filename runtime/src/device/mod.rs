@@ -4,11 +4,32 @@
 //! called. A fault in a kernel loses the device: the call that finds out reports the fault, every later call
 //! reports [`Error::DeviceLost`] with that fault as the cause, and dropping things still works. When the last
 //! handle, stream, buffer and module of a lost device is dropped, opening it again gives a fresh context.
+//!
+//! Nothing touches CUDA before a device is opened, listed or counted. [`Device::is_available`] does not start CUDA,
+//! so a process may ask it and then fork. A process that is forked after a device was opened cannot use that device,
+//! nor others of its kind: every call fails with [`Error::Forked`], and dropping what it has of the device works.
+//!
+//! | of `torch.cuda` | here |
+//! | --- | --- |
+//! | `init` | not needed: opening a device does what is to be done |
+//! | `is_available` | [`Device::is_available`] |
+//! | `device_count` | [`Device::cuda_count`], [`Device::emulated_count`], [`Device::list`] |
+//! | `current_device`, `set_device` | [`Device::current`], [`Device::set_current`] |
+//! | `device` | [`Device::guard`] |
+//! | `device_of` | `x.device().guard()`: buffers, streams, events, modules and pools have `device()` |
+//! | `get_device_name`, `get_device_capability` | [`Device::name`], [`Device::capability`] |
+//! | `get_device_properties` | [`Device::properties`], of a device that is not open [`Device::list`] |
+//! | `can_device_access_peer` | [`Device::can_access_peer`], for all devices [`Device::peers`] |
+//! | `synchronize`, `mem_get_info` | [`Device::synchronize`], [`Device::memory_info`] |
 
-mod guard;
+pub(crate) mod fork;
+pub(crate) mod guard;
 mod health;
 mod id;
+mod peer;
+mod query;
 mod registry;
+pub mod visible;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,15 +37,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::guard::DeviceGuard;
 pub use self::id::DeviceId;
-use crate::driver::cuda::CudaDriver;
+pub use self::peer::PeerInfo;
+pub use self::query::Uuid;
 use crate::driver::{Context, DeviceProperties, Driver};
 use crate::error::{Error, Result};
+use crate::event::pool::EventPool;
 use crate::memory::MemoryInfo;
 use crate::memory::allocator::CachingAllocator;
 use crate::memory::options::AllocatorOptions;
 use crate::memory::pinned::allocator::PinnedAllocator;
 use crate::module::{GpuImage, Module, ModuleInner};
-use crate::stream::{Stream, StreamCore};
+use crate::stream::StreamCore;
+use crate::stream::pool::Streams;
 
 use self::health::Health;
 
@@ -51,7 +75,8 @@ pub(crate) struct DeviceInner {
     pub(crate) health: Health,
     /// Whether every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
     pub(crate) launch_blocking: bool,
-    pub(crate) default_stream: StreamCore,
+    pub(crate) streams: Streams,
+    pub(crate) events: EventPool,
     pub(crate) memory: CachingAllocator,
     pub(crate) pinned: PinnedAllocator,
     /// Loaded images, by the address of their static.
@@ -73,8 +98,10 @@ impl Device {
     /// [`Device::cuda`] says why there is no CUDA device.
     ///
     /// # Errors
-    /// When neither can be opened.
+    /// When neither can be opened. [`Error::Forked`] in a process that was forked from one which used CUDA: it is
+    /// not given the emulated device instead.
     pub fn best() -> Result<Self> {
+        fork::check(DeviceId::Cuda(0))?;
         let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
         let best = cuda.max_by_key(|info| (info.properties.multiprocessors, std::cmp::Reverse(info.id)));
         match best.map(|info| registry::open(info.id)) {
@@ -133,9 +160,9 @@ impl Device {
     /// The number of CUDA devices.
     ///
     /// # Errors
-    /// Why CUDA cannot be used: no driver library, a driver that does not start.
+    /// Why CUDA cannot be used: no driver library, a driver that does not start, [`Error::Forked`].
     pub fn cuda_count() -> Result<u32> {
-        CudaDriver::get()?.device_count()
+        registry::driver(DeviceId::Cuda(0))?.device_count()
     }
 
     /// A device of a driver of one's own, for tests. It is not shared: each call retains the context again.
@@ -151,18 +178,15 @@ impl Device {
         if ordinal >= count {
             return Err(Error::NoSuchDevice { device: id, count });
         }
+        fork::begin_use(id)?;
         let options = AllocatorOptions::from_environment()?;
         let properties = driver.device_properties(ordinal)?;
         let context = driver.context_retain(ordinal)?;
-        let default_stream = match StreamCore::create(&*driver, context) {
-            Ok(core) => core,
-            Err(error) => {
-                driver.context_release(ordinal);
-                return Err(error);
-            }
-        };
+        let made = Streams::new(&*driver, context)
+            .and_then(|streams| Ok((streams, StreamCore::create(&*driver, context, 0)?)));
+        let (streams, default) = made.inspect_err(|_| driver.context_release(ordinal))?;
         let pinned = PinnedAllocator::new(Arc::clone(&driver), context, options.pinned.clone());
-        Ok(Self(Arc::new(DeviceInner {
+        let device = Self(Arc::new(DeviceInner {
             driver,
             id,
             context,
@@ -171,9 +195,12 @@ impl Device {
             properties,
             health: Health::default(),
             launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
-            default_stream,
+            streams,
+            events: EventPool::default(),
             modules: Mutex::default(),
-        })))
+        }));
+        device.0.streams.set_default(&device, default);
+        Ok(device)
     }
 
     /// Which device it is.
@@ -215,17 +242,13 @@ impl Device {
         Ok(())
     }
 
-    /// The stream for work that needs no other. Every call gives the same one.
-    pub fn default_stream(&self) -> Stream {
-        Stream::of_default(self.clone())
-    }
-
     /// Loads an image, or finds it loaded: the best form of it that the device takes.
     ///
     /// # Errors
     /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
     /// [`Error::DriverTooOld`], [`Error::ImageRejected`]. On the emulated device none of them: it needs no code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
+        self.check_process()?;
         let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let key = std::ptr::from_ref(image).addr();
         if let Some(loaded) = modules.get(&key) {
@@ -251,14 +274,25 @@ impl Device {
         (&self.0.driver, self.0.context)
     }
 
-    /// Calls the driver, unless the device is lost; a fault is told from other errors and kept.
-    pub(crate) fn call<R>(&self, call: impl FnOnce(&dyn Driver, Context) -> Result<R>) -> Result<R> {
-        self.0.health.check(self.0.id)?;
-        self.call_lost(call)
+    /// Fails if the device is lost, or was opened before the process was forked.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        self.0.health.check(self.0.id)
     }
 
-    /// Calls the driver even if the device is lost.
+    /// Calls the driver, unless the device is lost; a fault is told from other errors and kept.
+    pub(crate) fn call<R>(&self, call: impl FnOnce(&dyn Driver, Context) -> Result<R>) -> Result<R> {
+        self.check()?;
+        self.call_driver(call)
+    }
+
+    /// Calls the driver even if the device is lost, but not in a process that was forked since.
     pub(crate) fn call_lost<R>(&self, call: impl FnOnce(&dyn Driver, Context) -> Result<R>) -> Result<R> {
+        self.check_process()?;
+        self.call_driver(call)
+    }
+
+    fn call_driver<R>(&self, call: impl FnOnce(&dyn Driver, Context) -> Result<R>) -> Result<R> {
         let inner = &*self.0;
         call(&*inner.driver, inner.context).map_err(|error| {
             if error.stops_context() {
@@ -285,7 +319,8 @@ impl Drop for DeviceInner {
         }
         self.pinned.close();
         self.memory.shut_down(&*self.driver, self.context);
-        self.default_stream.destroy(&*self.driver, self.context);
+        self.events.destroy(&*self.driver, self.context);
+        self.streams.destroy(&*self.driver, self.context);
         self.driver.context_release(self.id.ordinal());
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use super::{Device, DeviceId, DeviceInner};
+use super::{Device, DeviceId, DeviceInner, fork};
 use crate::driver::Driver;
 use crate::driver::cuda::CudaDriver;
 use crate::driver::emulated::EmulatedDriver;
@@ -20,11 +20,16 @@ enum Entry {
 
 static DEVICES: Mutex<Option<HashMap<DeviceId, Entry>>> = Mutex::new(None);
 
-/// The driver for a kind of device.
+/// The driver for a kind of device. Fails with [`Error::Forked`] where devices of that kind cannot be used.
 pub(super) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
     static EMULATED: OnceLock<Arc<EmulatedDriver>> = OnceLock::new();
+    fork::check(id)?;
     match id {
-        DeviceId::Cuda(_) => Ok(CudaDriver::get()?),
+        DeviceId::Cuda(_) => {
+            // Starting CUDA is enough to make it useless in a copy of the process.
+            fork::begin_use(id)?;
+            Ok(CudaDriver::get().inspect_err(|_| fork::end_use(id))?)
+        }
         DeviceId::Emulated(_) => Ok(EMULATED.get_or_init(EmulatedDriver::from_environment).clone()),
     }
 }
@@ -36,6 +41,8 @@ pub(super) fn open(id: DeviceId) -> Result<Device> {
     if id.ordinal() >= count {
         return Err(Error::NoSuchDevice { device: id, count });
     }
+    // Before the lock, which a copy of the process would never get while it is held here.
+    fork::begin_use(id)?;
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let devices = devices.get_or_insert_default();
     match devices.get(&id) {

@@ -13,6 +13,7 @@
 
 pub mod cuda;
 pub mod emulated;
+mod host_function;
 
 use std::ffi::c_void;
 use std::fmt::Debug;
@@ -146,6 +147,54 @@ pub enum ModuleSource<'a> {
     HostEntries,
 }
 
+/// A function that a stream calls on the host.
+pub type HostFunction = Box<dyn FnOnce() + Send>;
+
+/// One side of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Memory of the process.
+    Host(*mut c_void),
+    /// Memory of a device.
+    Device(DevicePtr),
+}
+
+/// A copy of rows that lie apart.
+#[derive(Debug, Clone, Copy)]
+pub struct RowsCopy {
+    /// Where the first row goes.
+    pub dst: Place,
+    /// Bytes from the start of one row to the next there, at least `row_bytes`.
+    pub dst_pitch: usize,
+    /// Where the first row comes from.
+    pub src: Place,
+    /// Bytes from the start of one row to the next there, at least `row_bytes`.
+    pub src_pitch: usize,
+    /// Bytes of a row, not zero.
+    pub row_bytes: usize,
+    /// The number of rows, not zero.
+    pub rows: usize,
+}
+
+/// How two devices are connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LinkKind {
+    /// They are the same device.
+    Same,
+    /// By so many NVLinks, directly or through a switch.
+    NvLink(u32),
+    /// By PCIe, under one switch or board.
+    PcieSwitch,
+    /// By PCIe, through a host bridge of one CPU.
+    PcieHost,
+    /// Through the link between CPUs.
+    System,
+    /// Both are emulated and share the process's memory.
+    Emulated,
+    /// The system does not tell.
+    Unknown,
+}
+
 /// What kind of fault stopped a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
@@ -275,14 +324,26 @@ pub trait Driver: Send + Sync + Debug {
 
     /// Whether device `ordinal` can reach the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
+    /// How two devices are connected, as far as the system tells. It does not say whether they reach each other's
+    /// memory. Needs no context.
+    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind;
     /// Lets `context` reach the memory of `peer`'s context; already allowed is no error. Mapped memory is not
     /// meant: who reaches that is said by [`Driver::virtual_set_access`].
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
     /// Device memory of every process that the system tells of (pid, bytes); empty where it does not tell.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
 
-    /// Creates a stream that does not order itself with the legacy default stream. Lower numbers are more urgent.
+    /// The priorities that streams can have: (least urgent, most urgent). Lower numbers are more urgent.
+    fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;
+    /// Creates a stream that does not order itself with the legacy default stream. A priority beyond the range
+    /// counts as its end.
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;
+    /// A number that no other stream of the process ever has, also when its handle is used again. Fails with
+    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, where the driver can tell, for one that was
+    /// destroyed. A driver older than CUDA 12 gives the handle's value, which a later stream may have again.
+    fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64>;
+    /// The priority that the stream has: the one it was created with, or the end of the range that was nearer.
+    fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32>;
     /// Destroys a stream; work already enqueued still runs.
     ///
     /// # Safety
@@ -295,8 +356,22 @@ pub trait Driver: Send + Sync + Debug {
     /// Makes later work on `stream` wait for `event`.
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()>;
 
+    /// Enqueues a call of a function on a thread of the driver's own; later work of the stream waits for it.
+    ///
+    /// It must not call the driver, nor own what does so when it is dropped: calls from inside it fail with
+    /// `CUDA_ERROR_NOT_PERMITTED`. When the context stops first, it is dropped without a call, at the latest with
+    /// the last release of the context. A panic in it is caught and forgotten.
+    fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()>;
+
     /// Creates an event.
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle>;
+    /// Creates an event without timing that other processes can be given. Fails with `CUDA_ERROR_NOT_SUPPORTED` where
+    /// processes share no events.
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle>;
+    /// What another process needs to use an event of [`Driver::event_create_shared`], while it is alive.
+    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; 64]>;
+    /// The event that another process exported. It is destroyed as any other; the exporting process keeps its own.
+    fn event_import(&self, context: Context, exported: [u8; 64]) -> Result<EventHandle>;
     /// Destroys it.
     ///
     /// # Safety
@@ -347,6 +422,26 @@ pub trait Driver: Send + Sync + Debug {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
+    /// Enqueues a copy between two devices, or within one, whether or not they reach each other's memory. The stream
+    /// is of `context`, which is that of one of them. The ranges do not overlap.
+    ///
+    /// # Safety
+    /// Both ranges are valid for `bytes` until the copy has run.
+    unsafe fn copy_peer(
+        &self,
+        context: Context,
+        dst: (Context, DevicePtr),
+        src: (Context, DevicePtr),
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()>;
+    /// Enqueues a copy of rows. What the driver does not take as one copy, for example because a pitch is over the
+    /// limit of its hardware, goes as one copy a row.
+    ///
+    /// # Safety
+    /// Every row of both sides is valid until the copy has run, and no row of the target overlaps another row of
+    /// either side.
+    unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()>;
     /// Enqueues setting every byte to `value`.
     ///
     /// # Safety

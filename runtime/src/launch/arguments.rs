@@ -18,8 +18,8 @@ use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
 
 use crate::driver::DevicePtr;
 use crate::error::Result;
-use crate::memory::storage::Storage;
-use crate::memory::usage::Begun;
+use crate::memory::storage::Part;
+use crate::memory::usage::{Access, Waits};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
@@ -32,7 +32,9 @@ const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 pub struct ArgumentList<'a> {
     params: [Param; MAX_PARAMS],
     param_count: usize,
-    buffers: [Option<Buffer<'a>>; MAX_ARGUMENTS],
+    /// The buffers, with the arguments' numbers, from 1.
+    parts: [Option<(usize, Part<'a>)>; MAX_ARGUMENTS],
+    part_count: usize,
     /// Arguments so far.
     count: usize,
 }
@@ -44,20 +46,13 @@ enum Param {
     Value(*const c_void),
 }
 
-#[derive(Clone, Copy)]
-struct Buffer<'a> {
-    storage: &'a Storage,
-    /// The argument's number, from 1.
-    argument: usize,
-    begun: Option<Begun>,
-}
-
 impl<'a> ArgumentList<'a> {
     pub(super) fn new() -> Self {
         Self {
             params: [Param::Word(0); MAX_PARAMS],
             param_count: 0,
-            buffers: [None; MAX_ARGUMENTS],
+            parts: [const { None }; MAX_ARGUMENTS],
+            part_count: 0,
             count: 0,
         }
     }
@@ -67,12 +62,17 @@ impl<'a> ArgumentList<'a> {
         self.param_count += 1;
     }
 
-    fn buffer(&mut self, storage: &'a Storage) {
-        self.buffers[self.count] = Some(Buffer { storage, argument: self.count + 1, begun: None });
+    fn part(&mut self, part: Part<'a>) {
+        self.parts[self.part_count] = Some((self.count + 1, part));
+        self.part_count += 1;
     }
 
-    fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>) {
-        self.buffer(slice.storage());
+    fn parts(&self) -> impl Iterator<Item = &(usize, Part<'a>)> {
+        self.parts[..self.part_count].iter().flatten()
+    }
+
+    fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
+        self.part(slice.part(access));
         let address = match slice.as_device_ptr() {
             // The kernel makes a slice of it, and no slice is null.
             DevicePtr::NULL => align_of::<T>() as u64,
@@ -82,29 +82,30 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.len() as u64));
     }
 
-    fn pointer<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>) {
-        self.buffer(slice.storage());
+    fn pointer<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
+        self.part(slice.part(access));
         self.push(Param::Word(slice.as_device_ptr().0));
     }
 
     /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
     pub(super) fn check_devices(&self, stream: &Stream, kernel: &'static str) -> Result<()> {
-        self.buffers.iter().flatten().try_for_each(|buffer| {
-            stream.check_device(buffer.storage.device(), || {
-                (format!("launching kernel `{kernel}`"), format!("argument {}", buffer.argument))
+        self.parts().try_for_each(|(argument, part)| {
+            stream.check_device(part.storage.device(), || {
+                (format!("launching kernel `{kernel}`"), format!("argument {argument}"))
             })
         })
     }
 
     /// Makes the stream wait for other uses of the buffers, launches, and notes the use.
     pub(super) fn launch_with(
-        &mut self,
+        &self,
         stream: &Stream,
         launch: impl FnOnce(&[*const c_void]) -> Result<()>,
     ) -> Result<()> {
-        for buffer in self.buffers.iter_mut().flatten() {
-            buffer.begun = Some(buffer.storage.begin(stream)?);
-        }
+        stream.device().check_process()?;
+        let mut waits = Waits::default();
+        self.parts().for_each(|(_, part)| part.needs(stream, &mut waits));
+        waits.enqueue(stream)?;
         let mut pointers = [std::ptr::null::<c_void>(); MAX_PARAMS];
         for (pointer, param) in pointers.iter_mut().zip(&self.params[..self.param_count]) {
             *pointer = match param {
@@ -113,10 +114,8 @@ impl<'a> ArgumentList<'a> {
             };
         }
         launch(&pointers[..self.param_count])?;
-        for Buffer { storage, begun, .. } in self.buffers.iter().flatten() {
-            if let Some(begun) = begun {
-                storage.end(stream, *begun);
-            }
+        for (_, part) in self.parts() {
+            part.end(stream);
         }
         Ok(())
     }
@@ -146,33 +145,33 @@ unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
 }
 
 /// Implements [`Argument`] for something that gives a slice: pointer and length for the first markers, the
-/// pointer alone for the last.
+/// pointer alone for the last. What a kernel is given to write counts as written.
 macro_rules! buffer_argument {
-    ($argument:ty, $self:ident => $slice:expr, [$($view:ident),*], $pointer:ident) => {
+    ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
         $(
             // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
             unsafe impl<T: DeviceCopy> Argument<$view<T>> for $argument {
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
-                    list.slice($slice);
+                    list.slice($slice, Access::$access);
                 }
             }
         )*
         // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
         unsafe impl<T: DeviceCopy> Argument<$pointer<T>> for $argument {
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
-                list.pointer($slice);
+                list.pointer($slice, Access::$access);
             }
         }
     };
 }
 
-buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), [Slice], Pointer);
-buffer_argument!(DeviceSlice<'_, T>, self => *self, [Slice], Pointer);
-buffer_argument!(&DeviceSlice<'_, T>, self => **self, [Slice], Pointer);
+buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [Slice], Pointer);
+buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [Slice], Pointer);
+buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [Slice], Pointer);
 // Threads write through a slice of atomics, so it takes its elements as exclusively as a view does.
-buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), [SliceMut, AtomicSlice], PointerMut);
-buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), [SliceMut, AtomicSlice], PointerMut);
-buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
 
 // SAFETY: a raw pointer is one machine parameter; whose memory it names is the caller's to know.
 unsafe impl<T> Argument<Pointer<T>> for DevicePtr {

@@ -133,7 +133,7 @@ impl Function {
     unsafe fn enqueue(&self, stream: &Stream, config: LaunchConfig, args: &[*const c_void]) -> Result<()> {
         self.allow_shared(config.shared_bytes)?;
         let (function, handle) = (self.inner.handle, stream.handle());
-        self.device.call(|driver, context| {
+        stream.call(|driver, context| {
             // SAFETY: passed on from the caller.
             unsafe { driver.launch(context, function, config, args, handle) }
         })?;

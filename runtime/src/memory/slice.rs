@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 
-use super::storage::Storage;
+use super::storage::{self, Part, Storage};
+use super::usage::Access;
 use super::{DeviceBuffer, DeviceCopy};
 use crate::device::Device;
 use crate::driver::DevicePtr;
@@ -17,6 +18,8 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
     /// The first element, counted from the buffer's.
     start: usize,
     len: usize,
+    /// Whether work waits for earlier uses: see [`Self::unordered`].
+    ordered: bool,
     elements: PhantomData<&'a [T]>,
 }
 
@@ -43,11 +46,23 @@ fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>>
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     pub(super) fn whole(storage: &'a Storage, len: usize) -> Self {
-        Self { storage, start: 0, len, elements: PhantomData }
+        Self { storage, start: 0, len, ordered: true, elements: PhantomData }
     }
 
-    pub(crate) fn storage(&self) -> &'a Storage {
-        self.storage
+    /// What work with this access to these elements uses.
+    #[inline]
+    pub(crate) fn part(&self, access: Access) -> Part<'a> {
+        let start = self.start * size_of::<T>();
+        Part { storage: self.storage, range: start..start + self.bytes(), access, ordered: self.ordered }
+    }
+
+    /// The same range, before whose use no wait is inserted: for a program that has ordered the streams by means that
+    /// this crate does not see. Later work on the buffer comes after it as ever, and the memory is kept until it has run.
+    ///
+    /// # Safety
+    /// Work with the result is enqueued only where it comes after every write of these elements on another stream.
+    pub unsafe fn unordered(self) -> Self {
+        Self { ordered: false, ..self }
     }
 
     /// The number of elements.
@@ -122,7 +137,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
                 (host.as_mut_ptr(), self.as_device_ptr(), self.bytes(), self.storage.stream().handle());
             // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns
             // only when the copy does not run any more.
-            self.storage.run(|driver, context| unsafe {
+            self.part(Access::Read).run(|driver, context| unsafe {
                 driver.copy_to_host(context, target.cast(), source, bytes, stream)
             })?;
         }
@@ -143,7 +158,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         let stream = self.storage.stream().handle();
         // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
         // run any more. Any bits that it writes are a `T`.
-        self.storage.run(|driver, context| unsafe {
+        self.part(Access::Read).run(|driver, context| unsafe {
             driver.copy_to_host(context, host.as_mut_ptr().cast(), self.as_device_ptr(), self.bytes(), stream)
         })
     }
@@ -177,6 +192,21 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     /// The same range, to read.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         self.range
+    }
+
+    /// What work that writes these elements uses.
+    #[inline]
+    pub(crate) fn part(&self) -> Part<'a> {
+        self.range.part(Access::Write)
+    }
+
+    /// The same range, before whose use no wait is inserted: see [`DeviceSlice::unordered`].
+    ///
+    /// # Safety
+    /// Work with the result is enqueued only where it comes after every use of these elements on another stream.
+    pub unsafe fn unordered(self) -> Self {
+        // SAFETY: passed on from the caller.
+        Self { range: unsafe { self.range.unordered() }, exclusive: PhantomData }
     }
 
     /// The same range, borrowed for a shorter time.
@@ -235,11 +265,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         if self.range.bytes() == 0 {
             return Ok(());
         }
-        let storage = self.range.storage;
-        let stream = storage.stream().handle();
+        let stream = self.range.storage.stream().handle();
         // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
         // run any more.
-        storage.run(|driver, context| unsafe {
+        self.part().run(|driver, context| unsafe {
             driver.copy_to_device(
                 context,
                 self.as_device_ptr(),
@@ -257,23 +286,20 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
     pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
         let source = source.into();
         check_lengths("copying between buffers", self.len(), source.len())?;
-        let storage = self.range.storage;
-        let stream = storage.stream();
+        let stream = self.range.storage.stream();
         stream.check_device(source.device(), || {
             ("copying between buffers".to_owned(), "the source".to_owned())
         })?;
         if self.range.bytes() == 0 {
             return Ok(());
         }
-        let begun = source.storage.begin(stream)?;
+        let parts = [&source.part(Access::Read), &self.part()];
         // SAFETY: both ranges have `bytes` bytes; the source is shared and the target exclusive, so they do not
         // overlap; both buffers note the stream, so neither is freed before the copy has run.
-        storage.enqueue(|driver, context| unsafe {
+        storage::enqueue(parts, stream, |driver, context| unsafe {
             let (target, bytes) = (self.as_device_ptr(), self.range.bytes());
             driver.copy_device(context, target, source.as_device_ptr(), bytes, stream.handle())
-        })?;
-        source.storage.end(stream, begun);
-        Ok(())
+        })
     }
 
     /// Enqueues setting every byte to zero, after all earlier work on the buffer.
@@ -284,12 +310,11 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         if self.range.bytes() == 0 {
             return Ok(());
         }
-        let storage = self.range.storage;
-        let stream = storage.stream().handle();
+        let stream = self.range.storage.stream();
         // SAFETY: the range is this borrow's own, and the buffer notes the stream, so it is not freed before the
         // work has run.
-        storage.enqueue(|driver, context| unsafe {
-            driver.set_bytes(context, self.as_device_ptr(), 0, self.range.bytes(), stream)
+        self.part().enqueue(stream, |driver, context| unsafe {
+            driver.set_bytes(context, self.as_device_ptr(), 0, self.range.bytes(), stream.handle())
         })
     }
 }

@@ -1,110 +1,286 @@
-//! [`Usage`]: which streams may still use a buffer, and how work on another stream is ordered after them.
+//! [`Usage`]: what uses a buffer on which streams, and how work is ordered after it.
 //!
-//! The protocol has two steps around each piece of work: [`Usage::begin`] makes the work's stream wait for every
-//! other stream that used the buffer, [`Usage::end`] notes the work's stream *after* the work was enqueued. It
-//! is right with several host threads because:
+//! The protocol has two steps around each piece of work on a range of the buffer: [`Usage::begin`] tells what the work
+//! must come after and is not known to, for which the work's stream then waits ([`Waits`]), and [`Usage::end`] notes the
+//! work *after* it was enqueued. Reads come after the last write, writes after everything. It is right with several host
+//! threads because:
 //!
 //! - Two threads are in these steps for the same bytes at once only if both read: the borrows that a launch or
-//!   copy holds last until it has been enqueued and noted. Reads need no order among themselves, and neither do
-//!   the disjoint parts of a split buffer.
-//! - `end` forgets only what `begin` saw and waited for, by number. A use that another thread notes in between
-//!   has a higher number and stays.
+//!   copy holds last until it has been enqueued and noted.
+//! - What is forgotten lies within the range of a write, so nobody adds to it meanwhile, and the write comes after it.
 //! - Freeing needs the buffer by value, so every use has been noted before.
 //!
-//! The buffer's home stream, the one it was allocated on, counts as a user from the beginning: work of that
+//! The buffer's home stream, the one it was allocated on, counts as having written it at the beginning: work of that
 //! stream from before the allocation may still use the memory, for a buffer that was there earlier.
 //!
-//! With one stream nothing waits, no event is made and nothing is allocated.
+//! Uses of the whole buffer on its home stream are two numbers; all others are a list. A program with one stream and
+//! whole buffers takes no lock, makes no event and allocates nothing.
 
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// The streams that may still use a buffer.
+/// Above this many uses in the list, those of one stream and kind become one that covers them.
+const PRECISE: usize = 32;
+/// Up to so many streams, none is waited for that another's wait covers.
+const MINIMISED: usize = 8;
+
+/// What a piece of work does with a range of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// The uses of a buffer that later work may have to come after.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    uses: Mutex<Uses>,
+    /// The epochs of the newest write and the newest read of the whole buffer on the home stream; 0 for none that
+    /// matters.
+    home_write: AtomicU64,
+    home_read: AtomicU64,
+    /// The length of the list, so that nobody locks an empty one.
+    listed: AtomicUsize,
+    list: Mutex<Vec<Use>>,
 }
 
 #[derive(Debug)]
-struct Uses {
-    /// The number of the newest use.
-    newest: u64,
-    /// The newest use on the home stream, 0 for none that matters.
-    home: u64,
-    /// For each other stream its newest use.
-    others: Vec<(Stream, u64)>,
+struct Use {
+    range: Range<usize>,
+    access: Access,
+    stream: Stream,
+    epoch: u64,
 }
 
-/// What [`Usage::begin`] waited for: uses up to this number.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Begun(u64);
+/// What a piece of work must come after: streams, each once, with the epoch of their newest such work.
+#[derive(Debug, Default)]
+pub(crate) struct Waits(Vec<(Stream, u64)>);
 
-impl Default for Usage {
-    fn default() -> Self {
-        Self { uses: Mutex::new(Uses { newest: 1, home: 1, others: Vec::new() }) }
+impl Waits {
+    fn add(&mut self, stream: &Stream, other: &Stream, epoch: u64) {
+        if stream.comes_after(other, epoch) {
+            return;
+        }
+        match self.0.iter_mut().find(|(known, _)| known == other) {
+            Some((_, newest)) => *newest = epoch.max(*newest),
+            None => self.0.push((other.clone(), epoch)),
+        }
+    }
+
+    /// Makes later work on `stream` wait, for no stream that another wait covers.
+    #[inline]
+    pub fn enqueue(self, stream: &Stream) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { self.enqueue_all(stream) }
+    }
+
+    #[cold]
+    fn enqueue_all(self, stream: &Stream) -> Result<()> {
+        let all = 0..self.0.len();
+        // A wait covers what its stream has waited for until now. That one is covered by a second does not mean that the
+        // second covers what the first covers: it may have waited for the first before.
+        let covers = |by: usize, index: usize| {
+            let (other, epoch) = &self.0[index];
+            by == index || self.0[by].0.comes_after(other, *epoch)
+        };
+        let mut waits = vec![true; all.len()];
+        if all.len() <= MINIMISED {
+            for index in all.clone() {
+                waits[index] = false;
+                waits[index] = !all.clone().all(|other| all.clone().any(|by| waits[by] && covers(by, other)));
+            }
+        }
+        let waited = self.0.iter().zip(&waits).filter(|(_, waits)| **waits);
+        waited.map(|((other, _), _)| other).try_for_each(|other| stream.wait_stream(other))
+    }
+}
+
+fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
+    left.start < right.end && right.start < left.end
+}
+
+fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// Raises a number. Looks first: it is mostly there already.
+#[inline]
+fn raise(number: &AtomicU64, to: u64) {
+    if number.load(Ordering::Relaxed) < to {
+        number.fetch_max(to, Ordering::Release);
     }
 }
 
 impl Usage {
-    fn uses(&self) -> MutexGuard<'_, Uses> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Of a buffer that was just allocated on `home`.
+    #[inline]
+    pub fn new(home: &Stream) -> Self {
+        Self {
+            home_write: AtomicU64::new(home.epoch()),
+            home_read: AtomicU64::new(0),
+            listed: AtomicUsize::new(0),
+            list: Mutex::new(Vec::new()),
+        }
     }
 
-    /// Makes later work on `stream` wait for every use on another stream.
-    pub(crate) fn begin(&self, home: &Stream, stream: &Stream) -> Result<Begun> {
-        let uses = self.uses();
-        if uses.home > 0 && stream != home {
-            stream.wait_for(home)?;
+    fn list(&self) -> MutexGuard<'_, Vec<Use>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what work on `stream` with this access to this range must come after.
+    #[inline]
+    pub fn begin(
+        &self,
+        home: &Stream,
+        stream: &Stream,
+        range: &Range<usize>,
+        access: Access,
+        waits: &mut Waits,
+    ) {
+        if stream != home {
+            self.after_home(home, stream, access, waits);
         }
-        for (user, _) in &uses.others {
-            if user != stream {
-                stream.wait_for(user)?;
+        if self.listed.load(Ordering::Acquire) > 0 {
+            self.after_listed(stream, range, access, waits);
+        }
+    }
+
+    #[cold]
+    fn after_home(&self, home: &Stream, stream: &Stream, access: Access, waits: &mut Waits) {
+        let write = self.home_write.load(Ordering::Acquire);
+        let epoch = match access {
+            Access::Read => write,
+            Access::Write => write.max(self.home_read.load(Ordering::Acquire)),
+        };
+        waits.add(stream, home, epoch);
+    }
+
+    #[cold]
+    fn after_listed(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
+        let conflicts = |other: &&Use| {
+            (access == Access::Write || other.access == Access::Write) && overlap(&other.range, range)
+        };
+        for other in self.list().iter().filter(conflicts) {
+            waits.add(stream, &other.stream, other.epoch);
+        }
+    }
+
+    /// Notes that work with this access to this range of `bytes` was enqueued on `stream`.
+    #[inline]
+    pub fn end(&self, home: &Stream, stream: &Stream, range: &Range<usize>, bytes: usize, access: Access) {
+        let epoch = stream.epoch();
+        let whole = range.len() == bytes;
+        if stream != home || !whole {
+            return self.note(home, stream, range, whole, access, epoch);
+        }
+        match access {
+            Access::Read => raise(&self.home_read, epoch),
+            Access::Write => {
+                raise(&self.home_write, epoch);
+                if self.listed.load(Ordering::Relaxed) > 0 {
+                    self.clear();
+                }
             }
         }
-        Ok(Begun(uses.newest))
     }
 
-    /// Notes that work which uses the buffer was enqueued on `stream`.
-    pub(crate) fn end(&self, home: &Stream, stream: &Stream, begun: Begun) {
-        let mut uses = self.uses();
-        uses.newest += 1;
-        let newest = uses.newest;
-        uses.others.retain(|(user, number)| user == stream || *number > begun.0);
+    #[cold]
+    fn clear(&self) {
+        let forgotten = {
+            let mut list = self.list();
+            self.listed.store(0, Ordering::Release);
+            std::mem::take(&mut *list)
+        };
+        // Without the lock: the last handle of a stream may be among them.
+        drop(forgotten);
+    }
+
+    /// Notes a use in the list.
+    #[cold]
+    fn note(
+        &self,
+        home: &Stream,
+        stream: &Stream,
+        range: &Range<usize>,
+        whole: bool,
+        access: Access,
+        epoch: u64,
+    ) {
+        let mut forgotten = Vec::new();
+        let mut list = self.list();
+        let same = |other: &Use| other.stream == *stream && other.access == access;
+        if access == Access::Write {
+            let older =
+                |other: &mut Use| covers(range, &other.range) && !(same(other) && other.range == *range);
+            forgotten.extend(list.extract_if(.., older));
+            if whole && stream != home {
+                self.home_write.store(0, Ordering::Release);
+                self.home_read.store(0, Ordering::Release);
+            }
+        }
+        match list.iter_mut().find(|other| same(other) && other.range == *range) {
+            Some(other) => other.epoch = other.epoch.max(epoch),
+            None => list.push(Use { range: range.clone(), access, stream: stream.clone(), epoch }),
+        }
+        if list.len() > PRECISE {
+            merge(&mut list, &mut forgotten);
+        }
+        self.listed.store(list.len(), Ordering::Release);
+        drop(list);
+        drop(forgotten);
+    }
+
+    /// Notes that work which was ordered by other means was enqueued on `stream`.
+    pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
+        let epoch = stream.epoch();
         if stream == home {
-            uses.home = newest;
-            return;
+            return raise(&self.home_write, epoch);
         }
-        if uses.home <= begun.0 {
-            uses.home = 0;
+        let mut list = self.list();
+        list.push(Use { range: 0..bytes, access: Access::Write, stream: stream.clone(), epoch });
+        let mut forgotten = Vec::new();
+        if list.len() > PRECISE {
+            merge(&mut list, &mut forgotten);
         }
-        match uses.others.iter_mut().find(|(user, _)| user == stream) {
-            Some((_, number)) => *number = newest,
-            None => uses.others.push((stream.clone(), newest)),
-        }
+        self.listed.store(list.len(), Ordering::Release);
+        drop(list);
+        drop(forgotten);
     }
 
-    /// Notes that work which is not ordered by this value was enqueued on `stream`.
-    pub(crate) fn add(&self, home: &Stream, stream: &Stream) {
-        self.end(home, stream, Begun(0));
+    /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
+    #[inline]
+    pub fn users(&mut self, home: &Stream) -> Vec<Stream> {
+        if *self.listed.get_mut() == 0 { Vec::new() } else { self.listed_users(home) }
     }
 
-    /// Notes that `stream`, which had waited for everything [`Usage::begin`] saw, was waited for by the host.
-    pub(crate) fn finished(&self, begun: Begun) {
-        let mut uses = self.uses();
-        if uses.home <= begun.0 {
-            uses.home = 0;
+    #[cold]
+    fn listed_users(&mut self, home: &Stream) -> Vec<Stream> {
+        let mut users = Vec::new();
+        for Use { stream, epoch, .. } in self.list.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..)
+        {
+            if !home.comes_after(&stream, epoch) && !users.contains(&stream) {
+                users.push(stream);
+            }
         }
-        uses.others.retain(|(_, number)| *number > begun.0);
+        users
     }
+}
 
-    /// The streams other than home that may still use the buffer.
-    pub(crate) fn others(&mut self) -> Vec<Stream> {
-        let uses = self.uses.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if uses.others.is_empty() {
-            return Vec::new();
+/// Makes one use of all those of one stream and kind. It covers more than they did, which only costs waits.
+fn merge(list: &mut Vec<Use>, forgotten: &mut Vec<Use>) {
+    let mut merged = Vec::<Use>::new();
+    for other in list.drain(..) {
+        let same = |kept: &&mut Use| kept.stream == other.stream && kept.access == other.access;
+        match merged.iter_mut().find(same) {
+            Some(kept) => {
+                kept.range = kept.range.start.min(other.range.start)..kept.range.end.max(other.range.end);
+                kept.epoch = kept.epoch.max(other.epoch);
+                forgotten.push(other);
+            }
+            None => merged.push(other),
         }
-        std::mem::take(&mut uses.others).into_iter().map(|(stream, _)| stream).collect()
     }
+    *list = merged;
 }

@@ -92,6 +92,32 @@ unsafe fn axpy(args: *const *const c_void) {
 }
 
 kernel!(
+    /// `y = 31 * y + 17 * x + a`, wrapping: a result that depends on the order of all that was done before.
+    Mix, "mix__u32", (Value<u32>, Slice<u32>, SliceMut<u32>),
+    [
+        param::<u32>("a", ParamKind::Value),
+        param::<u32>("x", ParamKind::Slice),
+        param::<u32>("y", ParamKind::SliceMut)
+    ],
+    mix
+);
+unsafe impl SafeKernel for Mix {}
+
+unsafe fn mix(args: *const *const c_void) {
+    let (a, x, (y, len)) = unsafe { (value::<u32>(args, 0), slice::<u32>(args, 1), view::<u32>(args, 3)) };
+    let (mut i, step) = index();
+    while i < len.min(x.len()) {
+        unsafe { *y.add(i) = mixed(a, x[i], *y.add(i)) };
+        i += step;
+    }
+}
+
+/// What [`Mix`] makes of an element.
+pub fn mixed(a: u32, x: u32, y: u32) -> u32 {
+    y.wrapping_mul(31).wrapping_add(x.wrapping_mul(17)).wrapping_add(a)
+}
+
+kernel!(
     /// Writes every element's index, without a loop.
     Iota, "iota__u32", (SliceMut<u32>,), [param::<u32>("out", ParamKind::SliceMut)], iota
 );

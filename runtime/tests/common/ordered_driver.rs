@@ -15,7 +15,7 @@ use gpu_spec::KernelSpec;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, StreamHandle,
+    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
 };
 use warpsmith_runtime::{Error, Result};
 
@@ -238,6 +238,15 @@ pub fn failure_code(call: Call) -> u32 {
     }
 }
 
+/// The calls that need memory with something behind it.
+macro_rules! unsupported {
+    ($($name:ident($($argument:ty),*) = $call:ident;)*) => {
+        $(unsafe fn $name(&self, _context: Context, $(_: $argument),*) -> Result<()> {
+            self.unsupported(Call::$call)
+        })*
+    };
+}
+
 impl Driver for OrderedDriver {
     fn name(&self) -> &'static str {
         "emulated"
@@ -388,8 +397,17 @@ impl Driver for OrderedDriver {
         self.unsupported(Call::PeerEnable)
     }
 
+    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind {
+        self.memory.peer_link(ordinal, peer)
+    }
+
     fn process_memory(&self, _ordinal: u32) -> Vec<(u32, u64)> {
         Vec::new()
+    }
+
+    fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
+        let _state = self.enter(Call::StreamPriorities)?;
+        self.memory.stream_priorities(context)
     }
 
     fn stream_create(&self, _context: Context, _priority: i32) -> Result<StreamHandle> {
@@ -399,6 +417,15 @@ impl Driver for OrderedDriver {
         let handle = state.handles;
         state.streams.insert(handle, Clock::new());
         Ok(StreamHandle(handle))
+    }
+
+    fn stream_unique_id(&self, _context: Context, stream: StreamHandle) -> Result<u64> {
+        // Handles are not used again.
+        self.enter(Call::StreamUniqueId).map(|_| stream.0)
+    }
+
+    fn stream_priority(&self, _context: Context, _stream: StreamHandle) -> Result<i32> {
+        self.enter(Call::StreamPriority).map(|_| 0)
     }
 
     unsafe fn stream_destroy(&self, _context: Context, _stream: StreamHandle) {
@@ -423,12 +450,28 @@ impl Driver for OrderedDriver {
         Ok(())
     }
 
+    fn host_function(&self, _context: Context, _stream: StreamHandle, _function: HostFunction) -> Result<()> {
+        self.unsupported(Call::HostFunction)
+    }
+
     fn event_create(&self, _context: Context, _timing: bool) -> Result<EventHandle> {
         let mut state = self.enter(Call::EventCreate)?;
         state.handles += 1;
         let handle = state.handles;
         state.events.insert(handle, None);
         Ok(EventHandle(handle))
+    }
+
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
+        self.memory.event_create_shared(context)
+    }
+
+    fn event_export(&self, _context: Context, _event: EventHandle) -> Result<[u8; 64]> {
+        self.unsupported(Call::EventExport)
+    }
+
+    fn event_import(&self, context: Context, exported: [u8; 64]) -> Result<EventHandle> {
+        self.memory.event_import(context, exported)
     }
 
     unsafe fn event_destroy(&self, _context: Context, event: EventHandle) {
@@ -467,37 +510,13 @@ impl Driver for OrderedDriver {
         self.unsupported(Call::EventElapsed)
     }
 
-    unsafe fn copy_to_device(
-        &self,
-        _context: Context,
-        _dst: DevicePtr,
-        _src: *const c_void,
-        _bytes: usize,
-        _stream: StreamHandle,
-    ) -> Result<()> {
-        self.unsupported(Call::CopyToDevice)
-    }
-
-    unsafe fn copy_to_host(
-        &self,
-        _context: Context,
-        _dst: *mut c_void,
-        _src: DevicePtr,
-        _bytes: usize,
-        _stream: StreamHandle,
-    ) -> Result<()> {
-        self.unsupported(Call::CopyToHost)
-    }
-
-    unsafe fn copy_device(
-        &self,
-        _context: Context,
-        _dst: DevicePtr,
-        _src: DevicePtr,
-        _bytes: usize,
-        _stream: StreamHandle,
-    ) -> Result<()> {
-        self.unsupported(Call::CopyDevice)
+    unsupported! {
+        copy_to_device(DevicePtr, *const c_void, usize, StreamHandle) = CopyToDevice;
+        copy_to_host(*mut c_void, DevicePtr, usize, StreamHandle) = CopyToHost;
+        copy_device(DevicePtr, DevicePtr, usize, StreamHandle) = CopyDevice;
+        copy_peer((Context, DevicePtr), (Context, DevicePtr), usize, StreamHandle) = CopyPeer;
+        copy_rows(RowsCopy, StreamHandle) = CopyRows;
+        launch(FunctionHandle, LaunchConfig, &[*const c_void], StreamHandle) = Launch;
     }
 
     unsafe fn set_bytes(
@@ -552,16 +571,5 @@ impl Driver for OrderedDriver {
         _shared_bytes: u32,
     ) -> Result<u32> {
         self.unsupported(Call::FunctionOccupancy)
-    }
-
-    unsafe fn launch(
-        &self,
-        _context: Context,
-        _function: FunctionHandle,
-        _config: LaunchConfig,
-        _args: &[*const c_void],
-        _stream: StreamHandle,
-    ) -> Result<()> {
-        self.unsupported(Call::Launch)
     }
 }

@@ -28,6 +28,7 @@ const SYMBOLS: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
+    "cuCtxGetStreamPriorityRange",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
@@ -35,6 +36,7 @@ const SYMBOLS: &[&str] = &[
     "cuMemHostGetDevicePointer_v2",
     "cuMemFreeHost",
     "cuStreamCreateWithPriority",
+    "cuStreamGetPriority",
     "cuStreamDestroy_v2",
     "cuStreamQuery",
     "cuStreamSynchronize",
@@ -48,6 +50,8 @@ const SYMBOLS: &[&str] = &[
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",
+    "cuMemcpyAsync",
+    "cuMemcpy2DAsync_v2",
     "cuMemsetD8Async",
     "cuModuleLoadDataEx",
     "cuModuleUnload",
@@ -66,10 +70,17 @@ pub(super) enum Feature {
     Pools,
     Peers,
     CaptureMode,
+    HostFunctions,
+    /// The context of a stream.
+    StreamContexts,
+    /// The same where streams can be of a part of a device.
+    StreamParts,
+    StreamIds,
+    SharedEvents,
 }
 
 impl Feature {
-    const COUNT: usize = Feature::CaptureMode as usize + 1;
+    const COUNT: usize = Feature::SharedEvents as usize + 1;
 
     const fn symbols(self) -> &'static [&'static str] {
         match self {
@@ -93,8 +104,13 @@ impl Feature {
                 "cuMemAllocFromPoolAsync",
                 "cuMemFreeAsync",
             ],
-            Feature::Peers => &["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess"],
+            Feature::Peers => &["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemcpyPeerAsync"],
             Feature::CaptureMode => &["cuThreadExchangeStreamCaptureMode"],
+            Feature::HostFunctions => &["cuLaunchHostFunc"],
+            Feature::StreamContexts => &["cuStreamGetCtx"],
+            Feature::StreamParts => &["cuStreamGetCtx_v2"],
+            Feature::StreamIds => &["cuStreamGetId"],
+            Feature::SharedEvents => &["cuIpcGetEventHandle", "cuIpcOpenEventHandle"],
         }
     }
 
@@ -229,10 +245,15 @@ pub(super) fn elapsed_us(start: sys::CUevent, end: sys::CUevent) -> Result<f64> 
 
 /// An error that this crate found itself, in the driver's form.
 pub(super) fn invalid(call: &'static str, text: String) -> Error {
-    Error::Driver { call, code: code::INVALID_VALUE, name: "CUDA_ERROR_INVALID_VALUE".to_owned(), text }
+    error(call, code::INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", text)
 }
 
 /// An error for what this driver or device cannot do, in the driver's form.
 pub(super) fn not_supported(call: &'static str, text: String) -> Error {
-    Error::Driver { call, code: code::NOT_SUPPORTED, name: "CUDA_ERROR_NOT_SUPPORTED".to_owned(), text }
+    error(call, code::NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", text)
+}
+
+/// An error in the driver's form, with one of its codes and the code's name.
+pub(super) fn error(call: &'static str, code: u32, name: &str, text: String) -> Error {
+    Error::Driver { call, code, name: name.to_owned(), text }
 }

@@ -5,32 +5,41 @@
 //! Streams do not order themselves with the legacy default stream. A panicking kernel leaves its text in a
 //! mailbox in pinned host memory, one a context, which outlives the kernel. Stream-ordered memory comes from a pool
 //! of this crate's own, one a context, made when it is first asked for: what other code of the process has set for
-//! the device's default pool is neither used nor changed.
+//! the device's default pool is neither used nor changed. Calls from inside a host function are refused before they
+//! reach the driver, which must not be called there.
 
 mod call;
+mod context;
+mod event;
+mod host_functions;
+mod link;
+mod machine;
 mod mailbox;
+mod management;
 mod module;
 mod peer;
 mod pool;
 mod processes;
 mod properties;
+mod rows;
+mod stream;
 mod virtual_memory;
 
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 
 use self::call::{RelaxedCapture, check};
-use self::mailbox::PinnedMailbox;
-use self::pool::Pool;
+use self::context::{Contexts, bind};
+pub use self::machine::machine_devices;
+use super::host_function::HostCall;
 use super::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, StreamHandle,
+    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
 };
-use crate::error::{Error, Result, code};
+use crate::error::{Result, code};
 
 /// See the [module's documentation](self).
 #[derive(Debug)]
@@ -38,19 +47,7 @@ pub struct CudaDriver {
     /// `1000 * major + 10 * minor`, as CUDA gives it.
     version: i32,
     devices: u32,
-    contexts: Mutex<HashMap<u64, ContextState>>,
-}
-
-/// What this driver keeps for a retained context.
-#[derive(Debug)]
-struct ContextState {
-    ordinal: u32,
-    retained: u32,
-    mailbox: PinnedMailbox,
-    /// Made when it is first asked for.
-    pool: Option<Pool>,
-    /// The devices, by ordinal, whose contexts were let into this one.
-    visitors: Vec<u32>,
+    contexts: Contexts,
 }
 
 impl CudaDriver {
@@ -65,6 +62,11 @@ impl CudaDriver {
         DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
     }
 
+    /// Whether the driver library is there and has every function that this crate needs. Does not start the driver.
+    pub fn is_installed() -> bool {
+        call::load_library().is_ok()
+    }
+
     fn load() -> Result<Self> {
         call::load_library()?;
         // SAFETY: the library is loaded and has these functions; the pointers are to local variables.
@@ -77,52 +79,13 @@ impl CudaDriver {
                 Err(error) => return Err(error),
             }
             check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
-            Ok(Self { version, devices: devices.max(0) as u32, contexts: Mutex::default() })
+            Ok(Self { version, devices: devices.max(0) as u32, contexts: Contexts::default() })
         }
-    }
-
-    fn contexts(&self) -> std::sync::MutexGuard<'_, HashMap<u64, ContextState>> {
-        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ordinal(&self, context: Context) -> Result<u32> {
-        self.contexts().get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
-    }
-
-    /// The pool of a context, which is current. It is made if there is none.
-    fn pool(&self, context: Context) -> Result<Pool> {
-        let mut contexts = self.contexts();
-        let state = contexts.get_mut(&context.0).ok_or_else(not_retained)?;
-        if let Some(pool) = state.pool {
-            return Ok(pool);
-        }
-        let pool = Pool::create(state.ordinal, &state.visitors)?;
-        state.pool = Some(pool);
-        Ok(pool)
     }
 
     fn version_text(&self) -> String {
         format!("{}.{}", self.version / 1000, self.version % 1000 / 10)
     }
-}
-
-fn not_retained() -> Error {
-    call::invalid("cuDevicePrimaryCtxRetain", "the context is not retained".to_owned())
-}
-
-/// Makes a context the thread's current one.
-fn bind(context: Context) -> Result<()> {
-    let wanted = context.0 as sys::CUcontext;
-    let mut current = std::ptr::null_mut();
-    // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Asking first
-    // is cheaper than setting, and right whatever other code has made current on this thread.
-    unsafe {
-        check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
-        if current != wanted {
-            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(wanted))?;
-        }
-    }
-    Ok(())
 }
 
 fn stream_of(stream: StreamHandle) -> sys::CUstream {
@@ -155,47 +118,11 @@ impl Driver for CudaDriver {
     }
 
     fn context_retain(&self, ordinal: u32) -> Result<Context> {
-        let mut contexts = self.contexts();
-        let mut raw = std::ptr::null_mut();
-        let device = call::device(ordinal)?;
-        // SAFETY: the pointer is to a local variable.
-        unsafe { check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Context(raw as u64);
-        if let Some(state) = contexts.get_mut(&context.0) {
-            state.retained += 1;
-            return Ok(context);
-        }
-        match bind(context).and_then(|()| PinnedMailbox::allocate()) {
-            Ok(mailbox) => {
-                let state = ContextState { ordinal, retained: 1, mailbox, pool: None, visitors: Vec::new() };
-                contexts.insert(context.0, state);
-                Ok(context)
-            }
-            Err(error) => {
-                // SAFETY: retained above. The first error is the one to report.
-                let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
-                Err(error)
-            }
-        }
+        self.contexts.retain(ordinal)
     }
 
     fn context_release(&self, ordinal: u32) {
-        let mut contexts = self.contexts();
-        let Ok(device) = call::device(ordinal) else { return };
-        let entry = contexts.iter_mut().find(|(_, state)| state.ordinal == ordinal);
-        let Some((&context, state)) = entry else { return };
-        state.retained -= 1;
-        if state.retained == 0
-            && let Some(state) = contexts.remove(&context)
-        {
-            // A lost context does not free; the memory goes with it below.
-            let _ = bind(Context(context)).and_then(|()| {
-                let destroyed = state.pool.map_or(Ok(()), Pool::destroy);
-                state.mailbox.free().and(destroyed)
-            });
-        }
-        // SAFETY: the caller retained it. There is nobody to report an error to.
-        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+        self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 
     fn context_synchronize(&self, context: Context) -> Result<()> {
@@ -205,7 +132,7 @@ impl Driver for CudaDriver {
     }
 
     fn take_fault(&self, context: Context) -> Option<Fault> {
-        self.contexts().get(&context.0)?.mailbox.take()
+        self.contexts.take_fault(context)
     }
 
     fn memory_info(&self, context: Context) -> Result<(u64, u64)> {
@@ -245,7 +172,7 @@ impl Driver for CudaDriver {
     }
 
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {
-        virtual_memory::granularity(self.ordinal(context)?)
+        virtual_memory::granularity(self.contexts.ordinal(context)?)
     }
 
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
@@ -261,7 +188,7 @@ impl Driver for CudaDriver {
 
     fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle> {
         bind(context)?;
-        virtual_memory::create(self.ordinal(context)?, bytes)
+        virtual_memory::create(self.contexts.ordinal(context)?, bytes)
     }
 
     unsafe fn physical_release(&self, context: Context, handle: PhysicalHandle) -> Result<()> {
@@ -302,7 +229,7 @@ impl Driver for CudaDriver {
 
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr> {
         bind(context)?;
-        self.pool(context)?.allocate(bytes, stream_of(stream))
+        self.contexts.pool(context)?.allocate(bytes, stream_of(stream))
     }
 
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
@@ -313,12 +240,12 @@ impl Driver for CudaDriver {
 
     fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)> {
         bind(context)?;
-        self.pool(context)?.info()
+        self.contexts.pool(context)?.info()
     }
 
     fn stream_pool_trim(&self, context: Context, keep: u64) -> Result<()> {
         bind(context)?;
-        self.pool(context)?.trim(keep)
+        self.contexts.pool(context)?.trim(keep)
     }
 
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool> {
@@ -328,18 +255,20 @@ impl Driver for CudaDriver {
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()> {
         bind(context)?;
         peer::enable(peer)?;
-        let visitor = self.ordinal(context)?;
-        let mut contexts = self.contexts();
-        let state = contexts.get_mut(&peer.0).ok_or_else(not_retained)?;
-        if !state.visitors.contains(&visitor) {
-            state.pool.map_or(Ok(()), |pool| pool.let_in(&[visitor]))?;
-            state.visitors.push(visitor);
-        }
-        Ok(())
+        self.contexts.let_in(context, peer)
+    }
+
+    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind {
+        link::between(ordinal, peer)
     }
 
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
         processes::memory(ordinal)
+    }
+
+    fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
+        bind(context)?;
+        stream::priorities()
     }
 
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
@@ -351,6 +280,16 @@ impl Driver for CudaDriver {
             check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, priority))
         }?;
         Ok(StreamHandle(stream as u64))
+    }
+
+    fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64> {
+        bind(context)?;
+        stream::unique_id(context, stream_of(stream))
+    }
+
+    fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32> {
+        bind(context)?;
+        stream::priority(stream_of(stream))
     }
 
     unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle) {
@@ -376,17 +315,29 @@ impl Driver for CudaDriver {
         unsafe { check("cuStreamWaitEvent", sys::cuStreamWaitEvent(stream_of(stream), event_of(event), 0)) }
     }
 
+    fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()> {
+        bind(context)?;
+        host_functions::enqueue(context, stream_of(stream), function)
+    }
+
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle> {
         bind(context)?;
-        let flags = if timing {
-            sys::CUevent_flags::CU_EVENT_DEFAULT
-        } else {
-            sys::CUevent_flags::CU_EVENT_DISABLE_TIMING
-        };
-        let mut event = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local variable.
-        unsafe { check("cuEventCreate", sys::cuEventCreate(&mut event, flags as u32)) }?;
-        Ok(EventHandle(event as u64))
+        event::create(timing).map(|event| EventHandle(event as u64))
+    }
+
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
+        bind(context)?;
+        event::create_shared().map(|event| EventHandle(event as u64))
+    }
+
+    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; 64]> {
+        bind(context)?;
+        event::export(event_of(event))
+    }
+
+    fn event_import(&self, context: Context, exported: [u8; 64]) -> Result<EventHandle> {
+        bind(context)?;
+        event::import(exported).map(|event| EventHandle(event as u64))
     }
 
     unsafe fn event_destroy(&self, context: Context, event: EventHandle) {
@@ -458,6 +409,25 @@ impl Driver for CudaDriver {
         }
     }
 
+    unsafe fn copy_peer(
+        &self,
+        context: Context,
+        dst: (Context, DevicePtr),
+        src: (Context, DevicePtr),
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { peer::copy(dst, src, bytes, stream_of(stream)) }
+    }
+
+    unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { rows::copy(&rows, stream_of(stream)) }
+    }
+
     unsafe fn set_bytes(
         &self,
         context: Context,
@@ -477,8 +447,7 @@ impl Driver for CudaDriver {
 
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle> {
         bind(context)?;
-        let mailbox = self.contexts().get(&context.0).map(|state| state.mailbox.device_address());
-        module::load(source, mailbox)
+        module::load(source, self.contexts.mailbox(context))
     }
 
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {

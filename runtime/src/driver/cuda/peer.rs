@@ -1,9 +1,9 @@
-//! Access of one device to another's memory.
+//! Access of one device to another's memory, and copies between devices, which need none.
 
 use cudarc::driver::sys;
 
 use super::call::{self, Feature, RelaxedCapture, check};
-use crate::driver::Context;
+use crate::driver::{Context, DevicePtr};
 use crate::error::Result;
 
 /// Whether device `ordinal` can reach the memory of device `peer`. No context is needed.
@@ -27,4 +27,26 @@ pub(super) fn enable(peer: Context) -> Result<()> {
         sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
         result => check("cuCtxEnablePeerAccess", result),
     }
+}
+
+/// Enqueues a copy between two contexts, or within one. Memory of any kind will do, mapped memory too.
+///
+/// # Safety
+/// Both contexts are retained; both ranges are valid for `bytes` until the copy has run, and do not overlap.
+pub(super) unsafe fn copy(
+    dst: (Context, DevicePtr),
+    src: (Context, DevicePtr),
+    bytes: usize,
+    stream: sys::CUstream,
+) -> Result<()> {
+    let (to, from) = (dst.1.0, src.1.0);
+    if dst.0 == src.0 {
+        // SAFETY: passed on from the caller.
+        return unsafe { check("cuMemcpyDtoDAsync", sys::cuMemcpyDtoDAsync_v2(to, from, bytes, stream)) };
+    }
+    Feature::Peers.need("cuMemcpyPeerAsync")?;
+    let (to_context, from_context) = (dst.0.0 as sys::CUcontext, src.0.0 as sys::CUcontext);
+    // SAFETY: passed on from the caller.
+    let result = unsafe { sys::cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, stream) };
+    check("cuMemcpyPeerAsync", result)
 }

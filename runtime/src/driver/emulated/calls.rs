@@ -10,18 +10,23 @@ use gpu_spec::KernelSpec;
 
 use super::control::driver_error;
 use super::kernel::KernelCall;
-use super::stream::{Queue, Touched, Work};
+use super::rows::Rows;
+use super::stream::{Access, Mark, Queue, Touched, Work};
 use super::{Call, EmulatedDriver};
+use crate::driver::host_function::HostCall;
 use crate::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, StreamHandle,
+    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
 };
-use crate::error::{Result, code};
+use crate::error::{Error, Result, code};
 
 const WARP: u32 = 32;
 const MAX_THREADS: u32 = 1024;
 const SHARED_BYTES: u32 = 48 << 10;
 const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
+/// The ends of the range of priorities, as GPUs of today have them.
+const LEAST_URGENT: i32 = 0;
+const MOST_URGENT: i32 = -5;
 
 impl Driver for EmulatedDriver {
     fn name(&self) -> &'static str {
@@ -69,8 +74,10 @@ impl Driver for EmulatedDriver {
     }
 
     fn context_release(&self, ordinal: u32) {
-        // The release is only counted: there is no way to report that it failed.
-        let _ = self.control.enter(Call::ContextRelease);
+        // There is no way to report that it failed. A host function can release nothing: it would wait for itself.
+        if self.control.enter_to_wait(Call::ContextRelease).is_err() {
+            return;
+        }
         let Ok(primary) = self.primary(ordinal) else { return };
         let mut primary = primary.lock().unwrap_or_else(PoisonError::into_inner);
         primary.retained = primary.retained.saturating_sub(1);
@@ -82,9 +89,12 @@ impl Driver for EmulatedDriver {
     }
 
     fn context_synchronize(&self, context: Context) -> Result<()> {
-        let ordered = self.control.enter(Call::ContextSynchronize);
+        let ordered = self.control.enter_to_wait(Call::ContextSynchronize)?;
+        let enqueued = self.races.of_context(context.0);
         let context = self.contexts.get(Call::ContextSynchronize, context.0)?;
-        context.streams().iter().for_each(|stream| stream.wait());
+        let wait = |stream: &Arc<Queue>| stream.wait(Call::ContextSynchronize);
+        context.streams().iter().map(wait).fold(Ok(()), Result::and)?;
+        self.races.host_saw(enqueued.as_ref());
         ordered?;
         context.check(Call::ContextSynchronize.name())
     }
@@ -98,27 +108,35 @@ impl Driver for EmulatedDriver {
     }
 
     fn memory_allocate(&self, context: Context, bytes: usize) -> Result<DevicePtr> {
-        self.enter(Call::MemoryAllocate, context)?.heap.allocate(Call::MemoryAllocate, bytes)
+        let ptr = self.enter(Call::MemoryAllocate, context)?.heap.allocate(Call::MemoryAllocate, bytes)?;
+        self.races.allocated(Call::MemoryAllocate, ptr.0, bytes, None);
+        Ok(ptr)
     }
 
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()> {
         let context = self.enter_to_free(Call::MemoryFree, context)?;
         // SAFETY: passed on from the caller.
-        unsafe { context.heap.free(Call::MemoryFree, ptr, |start, end| self.is_busy(start, end)) }?;
+        unsafe {
+            context.heap.free(Call::MemoryFree, ptr, |start, end| self.frees(Call::MemoryFree, start, end))
+        }?;
         context.check(Call::MemoryFree.name())
     }
 
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void> {
         self.enter(Call::PinnedAllocate, context)?;
-        Ok(std::ptr::with_exposed_provenance_mut(
-            self.pinned.allocate(Call::PinnedAllocate, bytes)?.0 as usize,
-        ))
+        let ptr = self.pinned.allocate(Call::PinnedAllocate, bytes)?;
+        self.races.allocated(Call::PinnedAllocate, ptr.0, bytes, None);
+        Ok(std::ptr::with_exposed_provenance_mut(ptr.0 as usize))
     }
 
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()> {
         let context = self.enter_to_free(Call::PinnedFree, context)?;
+        let used = |start, end| {
+            self.races.host_frees(Call::PinnedFree, start..end, true);
+            false
+        };
         // SAFETY: passed on from the caller.
-        unsafe { self.pinned.free(Call::PinnedFree, DevicePtr(ptr.addr() as u64), |_, _| false) }?;
+        unsafe { self.pinned.free(Call::PinnedFree, DevicePtr(ptr.addr() as u64), used) }?;
         context.check(Call::PinnedFree.name())
     }
 
@@ -162,8 +180,9 @@ impl Driver for EmulatedDriver {
 
     unsafe fn virtual_unmap(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()> {
         let context = self.enter_to_free(Call::VirtualUnmap, context)?;
+        let busy = |start, end| self.frees(Call::VirtualUnmap, start, end);
         // SAFETY: passed on from the caller.
-        unsafe { context.space.unmap(ptr, bytes, &context.heap, |start, end| self.is_busy(start, end)) }?;
+        unsafe { context.space.unmap(ptr, bytes, &context.heap, busy) }?;
         context.check(Call::VirtualUnmap.name())
     }
 
@@ -177,6 +196,7 @@ impl Driver for EmulatedDriver {
         let context = self.enter(Call::VirtualSetAccess, context)?;
         for ordinal in ordinals {
             self.known(Call::VirtualSetAccess, *ordinal)?;
+            self.reaches(Call::VirtualSetAccess, *ordinal, context.ordinal)?;
         }
         context.space.set_access(ptr, bytes, ordinals)
     }
@@ -184,13 +204,15 @@ impl Driver for EmulatedDriver {
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr> {
         let context = self.enter(Call::StreamAllocate, context)?;
         self.streams.get(Call::StreamAllocate, stream.0)?;
-        context.heap.allocate(Call::StreamAllocate, bytes)
+        let ptr = context.heap.allocate(Call::StreamAllocate, bytes)?;
+        self.races.allocated(Call::StreamAllocate, ptr.0, bytes, Some(stream.0));
+        Ok(ptr)
     }
 
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
         let context = self.enter_to_free(Call::StreamFree, context)?;
-        context.heap.leave(ptr)?;
-        self.push(Call::StreamFree, stream, Work::Free(ptr), Touched::new())
+        let bytes = context.heap.leave(ptr)?;
+        self.push(Call::StreamFree, stream, Work::Free(ptr), vec![Access::write(ptr.0, bytes)])
             .inspect_err(|_| context.heap.stay(ptr))?;
         context.check(Call::StreamFree.name())
     }
@@ -209,7 +231,7 @@ impl Driver for EmulatedDriver {
         self.control.enter(Call::PeerCanAccess)?;
         self.known(Call::PeerCanAccess, ordinal)?;
         self.known(Call::PeerCanAccess, peer)?;
-        Ok(ordinal != peer)
+        Ok(self.peers && ordinal != peer)
     }
 
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()> {
@@ -219,8 +241,18 @@ impl Driver for EmulatedDriver {
             let text = "a context is no peer of itself";
             return Err(driver_error(call.name(), code::INVALID_VALUE, text));
         }
+        self.reaches(call, context.ordinal, peer.ordinal)?;
         context.add_peer(&peer);
         Ok(())
+    }
+
+    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind {
+        let count = self.devices.len();
+        match (ordinal as usize) < count && (peer as usize) < count {
+            true if ordinal == peer => LinkKind::Same,
+            true => LinkKind::Emulated,
+            false => LinkKind::Unknown,
+        }
     }
 
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
@@ -231,41 +263,75 @@ impl Driver for EmulatedDriver {
         }
     }
 
-    fn stream_create(&self, context: Context, _priority: i32) -> Result<StreamHandle> {
+    fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
+        self.enter(Call::StreamPriorities, context).map(|_| (LEAST_URGENT, MOST_URGENT))
+    }
+
+    fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
+        let handle = context;
         let context = self.enter(Call::StreamCreate, context)?;
-        let queue = Queue::new(Arc::clone(&context), Arc::clone(&self.control));
+        let priority = priority.clamp(MOST_URGENT, LEAST_URGENT);
+        let (own, control, stepper) = (Arc::clone(&context), Arc::clone(&self.control), self.stepper.clone());
+        let queue = Queue::new(own, control, priority, stepper);
         context.add_stream(&queue);
-        Ok(StreamHandle(self.streams.insert(queue)))
+        Ok(self.add_stream(handle, queue))
+    }
+
+    fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64> {
+        let context = self.enter(Call::StreamUniqueId, context)?;
+        self.stream_of(Call::StreamUniqueId, &context, stream)?;
+        // No handle is given out twice.
+        Ok(stream.0)
+    }
+
+    fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32> {
+        let context = self.enter(Call::StreamPriority, context)?;
+        Ok(self.stream_of(Call::StreamPriority, &context, stream)?.priority())
     }
 
     unsafe fn stream_destroy(&self, _context: Context, stream: StreamHandle) {
-        // The destruction is only counted: there is no way to report that it failed.
-        let _ = self.control.enter(Call::StreamDestroy);
+        // There is no way to report that it failed. A host function can destroy nothing: it would wait for itself.
+        if self.control.enter_to_wait(Call::StreamDestroy).is_err() {
+            return;
+        }
         if let Some(queue) = self.streams.remove(stream.0) {
+            self.races.stream_destroyed(stream.0);
             queue.close();
         }
     }
 
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
         self.enter(Call::StreamQuery, context)?;
-        Ok(self.streams.get(Call::StreamQuery, stream.0)?.is_idle())
+        let enqueued = self.races.of_stream(stream.0);
+        let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
+        self.races.host_saw(enqueued.as_ref().filter(|_| idle));
+        Ok(idle)
     }
 
     fn stream_synchronize(&self, _context: Context, stream: StreamHandle) -> Result<()> {
-        let ordered = self.control.enter(Call::StreamSynchronize);
+        let ordered = self.control.enter_to_wait(Call::StreamSynchronize)?;
         let queue = self.streams.get(Call::StreamSynchronize, stream.0)?;
-        queue.wait();
+        let enqueued = self.races.of_stream(stream.0);
+        queue.wait(Call::StreamSynchronize)?;
+        self.races.host_saw(enqueued.as_ref());
         ordered?;
         queue.context().check(Call::StreamSynchronize.name())
     }
 
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        let skip = self.control.skips_wait();
         self.enter(Call::StreamWaitEvent, context)?;
         let event = self.events.get(Call::StreamWaitEvent, event.0)?;
-        match event.newest() {
+        match event.newest().filter(|_| !skip) {
             Some(mark) => self.push(Call::StreamWaitEvent, stream, Work::Wait(mark), Touched::new()),
             None => Ok(()),
         }
+    }
+
+    fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()> {
+        self.enter(Call::HostFunction, context)?;
+        let work = Work::Host(HostCall::new(function));
+        self.push(Call::HostFunction, stream, work, Touched::new())
     }
 
     fn event_create(&self, context: Context, _timing: bool) -> Result<EventHandle> {
@@ -273,29 +339,57 @@ impl Driver for EmulatedDriver {
         Ok(EventHandle(self.events.insert(Arc::default())))
     }
 
+    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
+        self.enter(Call::EventCreateShared, context)?;
+        Err(not_shared(Call::EventCreateShared))
+    }
+
+    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; 64]> {
+        self.enter(Call::EventExport, context)?;
+        self.events.get(Call::EventExport, event.0)?;
+        Err(not_shared(Call::EventExport))
+    }
+
+    fn event_import(&self, context: Context, _exported: [u8; 64]) -> Result<EventHandle> {
+        self.enter(Call::EventImport, context)?;
+        Err(not_shared(Call::EventImport))
+    }
+
     unsafe fn event_destroy(&self, _context: Context, event: EventHandle) {
-        // The destruction is only counted: there is no way to report that it failed.
-        let _ = self.control.enter(Call::EventDestroy);
+        // There is no way to report that it failed. A host function can destroy nothing.
+        if self.control.enter_to_wait(Call::EventDestroy).is_err() {
+            return;
+        }
         self.events.remove(event.0);
     }
 
     fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()> {
         self.enter(Call::EventRecord, context)?;
-        let mark = self.events.get(Call::EventRecord, event.0)?.record();
-        self.push(Call::EventRecord, stream, Work::Record(mark), Touched::new())
+        let event = self.events.get(Call::EventRecord, event.0)?;
+        let mark = Arc::new(Mark::default());
+        self.push(Call::EventRecord, stream, Work::Record(Arc::clone(&mark)), Touched::new())?;
+        // Not before: nobody can wait for what is not enqueued.
+        event.set_newest(mark);
+        Ok(())
     }
 
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
         self.enter(Call::EventQuery, context)?;
-        let newest = self.events.get(Call::EventQuery, event.0)?.newest();
-        Ok(newest.is_none_or(|mark| mark.time().is_some()))
+        let Some(mark) = self.events.get(Call::EventQuery, event.0)?.newest() else { return Ok(true) };
+        let reached = mark.time().is_some();
+        self.races.host_saw(mark.clock().filter(|_| reached));
+        Ok(reached)
     }
 
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
-        let ordered = self.control.enter(Call::EventSynchronize);
+        let ordered = self.control.enter_to_wait(Call::EventSynchronize)?;
         let event = self.events.get(Call::EventSynchronize, event.0)?;
         if let Some(mark) = event.newest() {
-            mark.wait();
+            match &self.stepper {
+                Some(stepper) => stepper.run_until(Call::EventSynchronize, || mark.time().is_some())?,
+                None => mark.wait(),
+            }
+            self.races.host_saw(mark.clock());
         }
         ordered?;
         self.contexts.get(Call::EventSynchronize, context.0)?.check(Call::EventSynchronize.name())
@@ -325,8 +419,7 @@ impl Driver for EmulatedDriver {
     ) -> Result<()> {
         let context = self.enter(Call::CopyToDevice, context)?;
         self.check_range(Call::CopyToDevice, &context, dst, bytes)?;
-        let work = Work::Copy { dst: dst.0, src: src.expose_provenance() as u64, bytes };
-        self.push(Call::CopyToDevice, stream, work, touches(dst, bytes))
+        self.copy(Call::CopyToDevice, stream, dst.0, src.expose_provenance() as u64, bytes)
     }
 
     unsafe fn copy_to_host(
@@ -339,8 +432,7 @@ impl Driver for EmulatedDriver {
     ) -> Result<()> {
         let context = self.enter(Call::CopyToHost, context)?;
         self.check_range(Call::CopyToHost, &context, src, bytes)?;
-        let work = Work::Copy { dst: dst.expose_provenance() as u64, src: src.0, bytes };
-        self.push(Call::CopyToHost, stream, work, touches(src, bytes))
+        self.copy(Call::CopyToHost, stream, dst.expose_provenance() as u64, src.0, bytes)
     }
 
     unsafe fn copy_device(
@@ -354,8 +446,43 @@ impl Driver for EmulatedDriver {
         let context = self.enter(Call::CopyDevice, context)?;
         self.check_range(Call::CopyDevice, &context, dst, bytes)?;
         self.check_range(Call::CopyDevice, &context, src, bytes)?;
-        let touched = vec![dst.0..dst.0 + bytes as u64, src.0..src.0 + bytes as u64];
-        self.push(Call::CopyDevice, stream, Work::Copy { dst: dst.0, src: src.0, bytes }, touched)
+        self.copy(Call::CopyDevice, stream, dst.0, src.0, bytes)
+    }
+
+    unsafe fn copy_peer(
+        &self,
+        context: Context,
+        dst: (Context, DevicePtr),
+        src: (Context, DevicePtr),
+        bytes: usize,
+        stream: StreamHandle,
+    ) -> Result<()> {
+        let call = Call::CopyPeer;
+        let here = self.enter(call, context)?;
+        if context != dst.0 && context != src.0 {
+            let text = "the copy is neither to nor from the device of its stream";
+            return Err(driver_error(call.name(), code::INVALID_VALUE, text));
+        }
+        self.stream_of(call, &here, stream)?;
+        let mut touched = Touched::new();
+        for (side, ptr) in [dst, src] {
+            let side = self.contexts.get(call, side.0)?;
+            side.check(call.name())?;
+            self.check_range(call, &side, ptr, bytes)?;
+            let access = if ptr == dst.1 { Access::write } else { Access::read };
+            touched.push(access(ptr.0, bytes));
+            if !Arc::ptr_eq(&side, &here) {
+                side.add_visitor(&here);
+            }
+        }
+        self.push(call, stream, Work::Copy { dst: dst.1.0, src: src.1.0, bytes }, touched)
+    }
+
+    unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
+        let context = self.enter(Call::CopyRows, context)?;
+        let rows = Rows::check(self, &context, rows)?;
+        let touched = rows.touched();
+        self.push(Call::CopyRows, stream, Work::Rows(rows), touched)
     }
 
     unsafe fn set_bytes(
@@ -369,7 +496,7 @@ impl Driver for EmulatedDriver {
         let context = self.enter(Call::SetBytes, context)?;
         self.check_range(Call::SetBytes, &context, dst, bytes)?;
         let work = Work::Set { dst: dst.0, value, bytes };
-        self.push(Call::SetBytes, stream, work, touches(dst, bytes))
+        self.push(Call::SetBytes, stream, work, vec![Access::write(dst.0, bytes)])
     }
 
     fn max_ptx_version(&self) -> Option<u32> {
@@ -455,7 +582,9 @@ fn spec_of(function: FunctionHandle) -> &'static KernelSpec {
     unsafe { &*std::ptr::with_exposed_provenance(function.0 as usize) }
 }
 
-/// What a copy or a fill touches.
-fn touches(ptr: DevicePtr, bytes: usize) -> Touched {
-    std::iter::once(ptr.0..ptr.0 + bytes as u64).collect()
+/// The answer to calls about events that processes share.
+fn not_shared(call: Call) -> Error {
+    let text = "emulated devices belong to one process, and so do their events; processes that share work of an \
+                emulated device must wait for each other by other means";
+    driver_error(call.name(), code::NOT_SUPPORTED, text)
 }

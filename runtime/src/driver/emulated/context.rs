@@ -18,6 +18,8 @@ pub(super) struct EmulatedContext {
     pub(super) space: AddressSpace,
     /// The contexts whose memory this one may use.
     peers: Mutex<Vec<Weak<EmulatedContext>>>,
+    /// The contexts whose work may name this one's memory.
+    visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
 }
@@ -36,6 +38,7 @@ impl EmulatedContext {
             heap: Heap::new(capacity, backing.clone()),
             space: AddressSpace::new(backing),
             peers: Mutex::default(),
+            visitors: Mutex::default(),
             streams: Mutex::default(),
             poison: Mutex::default(),
         })
@@ -84,20 +87,35 @@ impl EmulatedContext {
     }
 
     /// Lets work of this context use the memory of another.
-    pub(super) fn add_peer(&self, peer: &Arc<EmulatedContext>) {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(peer));
-        peers.push(Arc::downgrade(peer));
+    pub(super) fn add_peer(self: &Arc<Self>, peer: &Arc<EmulatedContext>) {
+        add(&self.peers, peer);
+        peer.add_visitor(self);
     }
 
     /// The contexts that are alive and whose memory this one may use.
     pub(super) fn peers(&self) -> Vec<Arc<EmulatedContext>> {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        peers.iter().filter_map(Weak::upgrade).collect()
+        alive(&self.peers)
     }
 
-    /// Whether work on a stream of this context that has not run yet touches addresses from `start` to `end`.
-    pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
-        self.streams().iter().any(|stream| stream.touches(start, end))
+    /// Makes work of another context count as work that may name this one's memory.
+    pub(super) fn add_visitor(&self, visitor: &Arc<EmulatedContext>) {
+        add(&self.visitors, visitor);
     }
+
+    /// Whether work of this context or of a visitor that has not run yet touches addresses from `start` to `end`.
+    pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
+        let busy = |context: &EmulatedContext| context.streams().iter().any(|s| s.touches(start, end));
+        busy(self) || alive(&self.visitors).iter().any(|visitor| busy(visitor))
+    }
+}
+
+fn add(contexts: &Mutex<Vec<Weak<EmulatedContext>>>, context: &Arc<EmulatedContext>) {
+    let mut contexts = contexts.lock().unwrap_or_else(PoisonError::into_inner);
+    contexts.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(context));
+    contexts.push(Arc::downgrade(context));
+}
+
+fn alive(contexts: &Mutex<Vec<Weak<EmulatedContext>>>) -> Vec<Arc<EmulatedContext>> {
+    let contexts = contexts.lock().unwrap_or_else(PoisonError::into_inner);
+    contexts.iter().filter_map(Weak::upgrade).collect()
 }

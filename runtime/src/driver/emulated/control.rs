@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::driver::host_function;
 use crate::error::{Error, Result, code};
 
 macro_rules! calls {
@@ -52,12 +53,19 @@ calls! {
     PeerCanAccess = "peer_can_access",
     PeerEnable = "peer_enable",
     ProcessMemory = "process_memory",
+    StreamPriorities = "stream_priorities",
     StreamCreate = "stream_create",
+    StreamUniqueId = "stream_unique_id",
+    StreamPriority = "stream_priority",
     StreamDestroy = "stream_destroy",
     StreamQuery = "stream_query",
     StreamSynchronize = "stream_synchronize",
     StreamWaitEvent = "stream_wait_event",
+    HostFunction = "host_function",
     EventCreate = "event_create",
+    EventCreateShared = "event_create_shared",
+    EventExport = "event_export",
+    EventImport = "event_import",
     EventDestroy = "event_destroy",
     EventRecord = "event_record",
     EventQuery = "event_query",
@@ -66,6 +74,8 @@ calls! {
     CopyToDevice = "copy_to_device",
     CopyToHost = "copy_to_host",
     CopyDevice = "copy_device",
+    CopyPeer = "copy_peer",
+    CopyRows = "copy_rows",
     SetBytes = "set_bytes",
     ModuleLoad = "module_load",
     ModuleUnload = "module_unload",
@@ -97,6 +107,8 @@ pub(super) struct Control {
     /// How many holds keep streams from starting tasks.
     holds: Mutex<usize>,
     released: Condvar,
+    /// For each wait to skip, how many more waits come before it.
+    skips: Mutex<Vec<u64>>,
 }
 
 impl Control {
@@ -108,12 +120,27 @@ impl Control {
             delay_us: AtomicU64::new(0),
             holds: Mutex::new(0),
             released: Condvar::new(),
+            skips: Mutex::default(),
         }
     }
 
-    /// Counts a call, and fails it if that was ordered.
+    /// Counts a call, and fails it if it comes from a host function or if that was ordered.
     pub(super) fn enter(&self, call: Call) -> Result<()> {
+        self.enter_to_wait(call)?
+    }
+
+    /// Counts a call that is to wait before it does what was ordered. Fails only if it must not wait, because it
+    /// comes from a host function; the result within is what was ordered.
+    pub(super) fn enter_to_wait(&self, call: Call) -> Result<Result<()>> {
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
+        if host_function::is_running() {
+            return Err(driver_error(call.name(), code::NOT_PERMITTED, host_function::REFUSED));
+        }
+        Ok(self.ordered(call))
+    }
+
+    /// Fails a call if that was ordered.
+    fn ordered(&self, call: Call) -> Result<()> {
         if !self.any_orders.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -149,6 +176,19 @@ impl Control {
         self.any_orders.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn skip_wait(&self, after: u64) {
+        self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
+    }
+
+    /// Whether this wait of a stream for an event is to be skipped. To be asked once for each.
+    pub(super) fn skips_wait(&self) -> bool {
+        let mut skips = self.skips.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = skips.contains(&0);
+        skips.retain(|after| *after > 0);
+        skips.iter_mut().for_each(|after| *after -= 1);
+        due
+    }
+
     pub(super) fn set_delay(&self, delay: Duration) {
         self.delay_us.store(delay.as_micros() as u64, Ordering::Relaxed);
     }
@@ -182,10 +222,14 @@ pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String
     let name = match code {
         code::INVALID_VALUE => "CUDA_ERROR_INVALID_VALUE",
         code::OUT_OF_MEMORY => "CUDA_ERROR_OUT_OF_MEMORY",
+        code::PEER_ACCESS_UNSUPPORTED => "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+        code::INVALID_HANDLE => "CUDA_ERROR_INVALID_HANDLE",
         code::NOT_FOUND => "CUDA_ERROR_NOT_FOUND",
         code::NOT_READY => "CUDA_ERROR_NOT_READY",
+        code::CONTEXT_IS_DESTROYED => "CUDA_ERROR_CONTEXT_IS_DESTROYED",
         code::ASSERT => "CUDA_ERROR_ASSERT",
         code::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
+        code::NOT_PERMITTED => "CUDA_ERROR_NOT_PERMITTED",
         code::NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
         code::STREAM_CAPTURE_UNSUPPORTED => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
         _ => "CUDA_ERROR_UNKNOWN",

@@ -149,12 +149,12 @@ impl Heap {
         Ok(())
     }
 
-    /// Marks a block as freed in stream order: it cannot be named any more.
-    pub(super) fn leave(&self, ptr: DevicePtr) -> Result<()> {
+    /// Marks a block as freed in stream order: it cannot be named any more. Gives its size in bytes.
+    pub(super) fn leave(&self, ptr: DevicePtr) -> Result<usize> {
         match self.blocks().live.get_mut(&ptr.0) {
             Some(block) if block.kind == Kind::Pooled => {
                 block.kind = Kind::Leaving;
-                Ok(())
+                Ok(block.bytes)
             }
             Some(Block { kind: Kind::Plain, .. }) => {
                 let text = format!("{:#x} was not allocated in stream order", ptr.0);

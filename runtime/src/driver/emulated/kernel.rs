@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use gpu_spec::{KernelSpec, ParamKind};
 use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
 
-use super::stream::Touched;
+use super::stream::{Access, Touched};
 use crate::driver::{Fault, FaultKind, LaunchConfig};
 
 /// A launch with its own copy of the arguments.
@@ -32,7 +32,13 @@ impl KernelCall {
         Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) } }
     }
 
-    /// The device memory that slices and views name. What raw pointers reach is not known.
+    /// The kernel's symbol.
+    pub(super) fn symbol(&self) -> &'static str {
+        self.kernel.symbol
+    }
+
+    /// The device memory that slices and views name. What raw pointers reach is not known. Slices are read, but
+    /// those of atomics, which their type as written tells.
     pub(super) fn touched(&self) -> Touched {
         let mut touched = Touched::new();
         let mut index = 0;
@@ -40,7 +46,8 @@ impl KernelCall {
             if matches!(param.kind, ParamKind::Slice | ParamKind::SliceMut) {
                 // SAFETY: a slice or view is an address followed by a length, both of 8 bytes.
                 let (start, len) = unsafe { (self.args.word(index), self.args.word(index + 1)) };
-                touched.push(start..start + len * param.size as u64);
+                let write = param.kind == ParamKind::SliceMut || param.type_name.contains("Atomic");
+                touched.push(Access { range: start..start + len * param.size as u64, write });
             }
             index += param.kind.machine_params();
         }

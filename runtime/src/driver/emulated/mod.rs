@@ -3,12 +3,19 @@
 //! Work goes to streams and comes back later: each stream has a worker thread that runs its tasks in order, and
 //! kernels run through `warpsmith_emulator`. A kernel that panics or deadlocks stops its context exactly as on
 //! a GPU: later calls fail, [`Driver::take_fault`](super::Driver::take_fault) tells what happened, and retaining the primary context again
-//! after the last release gives a fresh one.
+//! after the last release gives a fresh one. Calls from inside a host function fail with
+//! `CUDA_ERROR_NOT_PERMITTED`, or do nothing where they cannot fail.
 //!
 //! For tests, a driver can be told to fail ([`EmulatedDriver::fail_call`]), to be slow
 //! ([`EmulatedDriver::set_delay`]), to stand still ([`EmulatedDriver::hold`]) or to lose a context
 //! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
 //! that enqueued work still names, and to copy to or from memory that is not allocated, mapped and accessible.
+//! Streams keep their priorities, which change nothing. Events belong to the process: none is shared with others.
+//!
+//! For tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
+//! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
+//! ([`EmulatedDriverBuilder::check_races`]), and leave a wait out ([`EmulatedDriver::skip_wait`]).
+//!
 //! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
 
 mod address_space;
@@ -16,9 +23,13 @@ mod calls;
 mod context;
 mod control;
 mod heap;
+mod history;
 mod kernel;
 mod pages;
+mod race;
 mod range;
+mod rows;
+mod schedule;
 mod stream;
 
 use std::collections::HashMap;
@@ -33,7 +44,10 @@ pub use self::control::Call;
 use self::control::{Control, driver_error};
 use self::heap::Heap;
 use self::pages::{Backing, Numbers};
-use self::stream::{EventState, Queue, Touched, Work};
+use self::race::Races;
+pub use self::schedule::Schedule;
+use self::schedule::Stepper;
+use self::stream::{Access, EventState, Queue, Touched, Work};
 use super::{Context, DevicePtr, Fault, StreamHandle};
 use crate::error::{Result, code};
 
@@ -47,6 +61,9 @@ pub struct EmulatedDriverBuilder {
     order: Order,
     unbacked: bool,
     maps: bool,
+    peers: bool,
+    schedule: Option<Schedule>,
+    races: bool,
 }
 
 impl EmulatedDriverBuilder {
@@ -81,6 +98,55 @@ impl EmulatedDriverBuilder {
         self
     }
 
+    /// Has devices that cannot reach each other's memory. Copies between them work all the same.
+    pub fn without_peer_access(mut self) -> Self {
+        self.peers = false;
+        self
+    }
+
+    /// Starts no worker threads: tasks run on the host thread that waits for a stream, an event or a context, or
+    /// that destroys a stream, one at a time, in the order that the schedule decides among all streams of all
+    /// devices, until what is waited for is reached. Of several threads that wait, one runs tasks at a time.
+    ///
+    /// Nothing runs otherwise: [`Driver::stream_query`](super::Driver::stream_query) and
+    /// [`Driver::event_query`](super::Driver::event_query) only look, so a loop around them never ends. Holds and
+    /// delays have no effect, for a thread that waits would never go on.
+    ///
+    /// ```
+    /// use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let driver = EmulatedDriver::builder().stepped(Schedule::Random(1)).check_races().build();
+    /// let device = Device::with_driver(driver.clone(), 0)?;
+    /// let [first, second] = [Stream::new(&device)?, Stream::new(&device)?];
+    /// let x = DeviceBuffer::from_host(&first, &[1u32, 2, 3])?;
+    /// let mut y = DeviceBuffer::zeros(&second, 3)?;
+    /// y.copy_from(&x)?;
+    /// assert!(!second.query()?);
+    /// assert_eq!(y.to_host()?, [1, 2, 3]);
+    /// assert!(driver.take_races().is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn stepped(mut self, schedule: Schedule) -> Self {
+        self.schedule = Some(schedule);
+        self
+    }
+
+    /// Looks for races: two tasks of different streams that touch a common byte, of which one or the other writes,
+    /// and that no event, no stream and no wait of the host orders. [`EmulatedDriver::take_races`] has them.
+    ///
+    /// A copy reads its source and writes its target, on the host too; a kernel reads its slices and writes its
+    /// views and slices of atomics, while what its raw pointers reach is not known. An allocation and a free in
+    /// stream order are writes. Freeing or unmapping memory, page-locked memory too, is a race when the host has
+    /// not seen that the work that uses it is done: by waiting for, or a query that said so of, a stream, an event
+    /// or a context.
+    pub fn check_races(mut self) -> Self {
+        self.races = true;
+        self
+    }
+
     /// Makes the driver.
     pub fn build(self) -> Arc<EmulatedDriver> {
         let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
@@ -90,26 +156,32 @@ impl EmulatedDriverBuilder {
             order: self.order,
             backing,
             maps: self.maps,
+            peers: self.peers,
             control: Arc::new(Control::new()),
-            contexts: Table::new(),
-            streams: Table::new(),
-            events: Table::new(),
+            stepper: self.schedule.map(|schedule| Arc::new(Stepper::new(schedule))),
+            races: Races::new(self.races),
+            contexts: Table::new("context", code::INVALID_VALUE),
+            streams: Table::new("stream", code::INVALID_HANDLE),
+            events: Table::new("event", code::INVALID_HANDLE),
             pinned: Heap::new(u64::MAX, Backing::Host),
             processes: Mutex::default(),
         })
     }
 }
 
-/// Handles of one kind and what they stand for.
+/// Handles of one kind and what they stand for. No handle is given out twice.
 #[derive(Debug)]
 struct Table<T> {
+    kind: &'static str,
+    /// The error code for a handle that stands for nothing.
+    unknown: u32,
     next: AtomicU64,
     entries: RwLock<HashMap<u64, Arc<T>>>,
 }
 
 impl<T> Table<T> {
-    fn new() -> Self {
-        Self { next: AtomicU64::new(1), entries: RwLock::default() }
+    fn new(kind: &'static str, unknown: u32) -> Self {
+        Self { kind, unknown, next: AtomicU64::new(1), entries: RwLock::default() }
     }
 
     fn insert(&self, entry: Arc<T>) -> u64 {
@@ -120,8 +192,8 @@ impl<T> Table<T> {
 
     fn get(&self, call: Call, handle: u64) -> Result<Arc<T>> {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let text = || format!("handle {handle} is unknown or was destroyed");
-        entries.get(&handle).cloned().ok_or_else(|| driver_error(call.name(), code::INVALID_VALUE, text()))
+        let text = || format!("{} {handle} is unknown or was destroyed", self.kind);
+        entries.get(&handle).cloned().ok_or_else(|| driver_error(call.name(), self.unknown, text()))
     }
 
     fn all(&self) -> Vec<Arc<T>> {
@@ -148,7 +220,11 @@ pub struct EmulatedDriver {
     order: Order,
     backing: Backing,
     maps: bool,
+    peers: bool,
     control: Arc<Control>,
+    /// Who has the tasks run, if not worker threads.
+    stepper: Option<Arc<Stepper>>,
+    races: Races,
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
     events: Table<EventState>,
@@ -161,7 +237,16 @@ impl EmulatedDriver {
     /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
     pub fn builder() -> EmulatedDriverBuilder {
         let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
-        EmulatedDriverBuilder { devices: 1, memory, order: Order::Sequential, unbacked: false, maps: true }
+        EmulatedDriverBuilder {
+            devices: 1,
+            memory,
+            order: Order::Sequential,
+            unbacked: false,
+            maps: true,
+            peers: true,
+            schedule: None,
+            races: false,
+        }
     }
 
     /// The driver that the environment asks for: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
@@ -226,6 +311,26 @@ impl EmulatedDriver {
         Hold { control: Arc::clone(&self.control) }
     }
 
+    /// Goes on by another schedule, from its start. Nothing on a driver with worker threads.
+    pub fn set_schedule(&self, schedule: Schedule) {
+        if let Some(stepper) = &self.stepper {
+            stepper.set_schedule(schedule);
+        }
+    }
+
+    /// The races found since the last call, each with both uses: what it was, on which stream ([`StreamHandle`]),
+    /// and the range. None unless the driver was built to look for them
+    /// ([`check_races`](EmulatedDriverBuilder::check_races)).
+    pub fn take_races(&self) -> Vec<String> {
+        self.races.take()
+    }
+
+    /// Lets `after` more calls of [`Call::StreamWaitEvent`] do what they should, and makes the next one succeed
+    /// without doing anything: what a program that forgets this wait does.
+    pub fn skip_wait(&self, after: u64) {
+        self.control.skip_wait(after);
+    }
+
     /// Stops the primary context of a device as if a kernel had left `fault`. Nothing if it is not retained.
     pub fn poison(&self, ordinal: u32, fault: Fault) {
         if let Some(context) = self.primary_context(ordinal) {
@@ -288,13 +393,52 @@ impl EmulatedDriver {
         self.contexts.get(call, context.0)
     }
 
+    /// A stream of a context.
+    fn stream_of(
+        &self,
+        call: Call,
+        context: &Arc<EmulatedContext>,
+        stream: StreamHandle,
+    ) -> Result<Arc<Queue>> {
+        let queue = self.streams.get(call, stream.0)?;
+        if Arc::ptr_eq(queue.context(), context) {
+            return Ok(queue);
+        }
+        let text = format!("stream {} is of device {}", stream.0, queue.context().ordinal);
+        Err(driver_error(call.name(), code::INVALID_HANDLE, text))
+    }
+
     /// Enqueues work on a stream.
     fn push(&self, call: Call, stream: StreamHandle, work: Work, touched: Touched) -> Result<()> {
         let queue = self.streams.get(call, stream.0)?;
         let no_thread = |error| {
             driver_error(call.name(), code::UNKNOWN, format!("cannot start a stream's thread: {error}"))
         };
-        queue.push(work, touched).map_err(no_thread)
+        let push = |work, touched| queue.push(work, touched);
+        self.races.enqueue(stream.0, call, work, touched, push).map_err(no_thread)
+    }
+
+    /// Enqueues a copy between any two places.
+    fn copy(&self, call: Call, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()> {
+        let touched = vec![Access::read(src, bytes), Access::write(dst, bytes)];
+        self.push(call, stream, Work::Copy { dst, src, bytes }, touched)
+    }
+
+    /// Gives a new stream its handle.
+    fn add_stream(&self, context: Context, queue: Arc<Queue>) -> StreamHandle {
+        let stream = StreamHandle(self.streams.insert(Arc::clone(&queue)));
+        self.races.stream_created(stream.0, context.0);
+        if let Some(stepper) = &self.stepper {
+            stepper.add(stream, &queue);
+        }
+        stream
+    }
+
+    /// Whether work that has not run yet keeps the host from freeing addresses from `start` to `end`.
+    fn frees(&self, call: Call, start: u64, end: u64) -> bool {
+        let busy = self.is_busy(start, end);
+        self.races.host_frees(call, start..end, !busy);
+        busy
     }
 }
 

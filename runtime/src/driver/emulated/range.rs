@@ -1,7 +1,9 @@
 //! Which device memory work may name: blocks, and mapped memory, of its context or of one that it was let into.
 //!
-//! Copies and fills name ranges, which are checked when they are enqueued. Of launches only what lies in reserved
-//! addresses is checked, where a wrong address would end the process.
+//! Copies and fills name ranges, which are checked when they are enqueued. Launches are checked for what lies in
+//! reserved addresses, where a wrong address would end the process, and for blocks of other devices.
+
+use std::sync::Arc;
 
 use super::context::EmulatedContext;
 use super::control::driver_error;
@@ -50,11 +52,30 @@ impl EmulatedDriver {
         if matches!(self.backing, Backing::Numbers(_)) && call.names_memory() {
             return Err(nothing_behind(Call::Launch));
         }
-        for range in touched.iter().filter(|range| !range.is_empty()) {
+        for range in touched.iter().map(|access| &access.range).filter(|range| !range.is_empty()) {
             let bytes = (range.end - range.start) as usize;
-            self.check_mapped(Call::Launch, context, DevicePtr(range.start), bytes).unwrap_or(Ok(()))?;
+            let ptr = DevicePtr(range.start);
+            let mapped = self.check_mapped(Call::Launch, context, ptr, bytes);
+            mapped.unwrap_or_else(|| self.check_foreign(context, ptr, bytes))?;
         }
         Ok(())
+    }
+
+    /// Refuses a range in a block of another device whose memory this one may not use.
+    fn check_foreign(&self, context: &EmulatedContext, ptr: DevicePtr, bytes: usize) -> Result<()> {
+        if self.devices.len() == 1 || context.heap.holds(ptr, bytes) {
+            return Ok(());
+        }
+        let holder = self.contexts.all().into_iter().find(|other| other.heap.holds(ptr, bytes));
+        let Some(holder) = holder.filter(|holder| !context.peers().iter().any(|p| Arc::ptr_eq(p, holder)))
+        else {
+            return Ok(());
+        };
+        let text = format!(
+            "{bytes} bytes at {:#x} are memory of device {}, which device {} was not let into",
+            ptr.0, holder.ordinal, context.ordinal
+        );
+        Err(driver_error(Call::Launch.name(), code::INVALID_VALUE, text))
     }
 
     /// Checks a range of reserved addresses, of whichever context. `None` if the range does not start at any.
@@ -77,6 +98,15 @@ impl EmulatedDriver {
     /// Whether work of any context that has not run yet touches addresses from `start` to `end`.
     pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
         self.contexts.all().iter().any(|context| context.is_busy(start, end))
+    }
+
+    /// Checks that one device can reach the memory of another.
+    pub(super) fn reaches(&self, call: Call, ordinal: u32, peer: u32) -> Result<()> {
+        if self.peers || ordinal == peer {
+            return Ok(());
+        }
+        let text = format!("device {ordinal} cannot reach the memory of device {peer}");
+        Err(driver_error(call.name(), code::PEER_ACCESS_UNSUPPORTED, text))
     }
 
     /// Checks that there is a device `ordinal`.

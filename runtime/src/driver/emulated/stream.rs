@@ -1,4 +1,5 @@
-//! Streams and events of the emulated device: one worker thread a stream, started with its first task.
+//! Streams and events of the emulated device: one worker thread a stream, started with its first task, or none and
+//! a [`Stepper`] for all.
 //!
 //! Tasks of a stream run in order; streams run independently. A task of a poisoned context is skipped, except
 //! that events are still marked, so nobody waits forever. When [`Queue::wait`] returns, nothing enqueued before
@@ -6,14 +7,20 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::Call;
 use super::context::EmulatedContext;
 use super::control::Control;
 use super::kernel::KernelCall;
+use super::race::Clock;
+use super::rows::Rows;
+use super::schedule::Stepper;
+use crate::driver::host_function::{self, HostCall};
 use crate::driver::{DevicePtr, Fault, FaultKind};
+use crate::error::Result;
 
 /// An event: its newest record, if it has one.
 #[derive(Debug, Default)]
@@ -27,11 +34,9 @@ impl EventState {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a new record, to be reached by [`Work::Record`]. Whoever waits for an older one still does.
-    pub(super) fn record(&self) -> Arc<Mark> {
-        let mark = Arc::new(Mark::default());
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mark));
-        mark
+    /// Takes a new record, whose [`Work::Record`] is enqueued. Whoever waits for an older one still does.
+    pub(super) fn set_newest(&self, mark: Arc<Mark>) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
     }
 }
 
@@ -41,12 +46,23 @@ pub(super) struct Mark {
     /// When the stream came to it.
     at: Mutex<Option<Instant>>,
     reached: Condvar,
+    /// What is ordered before it, if races are checked.
+    clock: OnceLock<Clock>,
 }
 
 impl Mark {
     /// When the stream came to it; `None` if it has not.
     pub(super) fn time(&self) -> Option<Instant> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn clock(&self) -> Option<&Clock> {
+        self.clock.get()
+    }
+
+    /// Has an effect once, when it is enqueued.
+    pub(super) fn set_clock(&self, clock: Clock) {
+        self.clock.get_or_init(|| clock);
     }
 
     fn reach(&self) {
@@ -76,19 +92,46 @@ pub(super) enum Work {
         value: u8,
         bytes: usize,
     },
+    Rows(Rows),
     Launch(KernelCall),
+    Host(HostCall),
     /// Frees a block in stream order.
     Free(DevicePtr),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
 }
 
-/// The ranges of device memory that a task touches.
-pub(super) type Touched = Vec<Range<u64>>;
+/// What a task does to a range of memory, of a device or of the host.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    pub(super) range: Range<u64>,
+    pub(super) write: bool,
+}
+
+impl Access {
+    pub(super) fn read(start: u64, bytes: usize) -> Self {
+        Self { range: start..start + bytes as u64, write: false }
+    }
+
+    pub(super) fn write(start: u64, bytes: usize) -> Self {
+        Self { range: start..start + bytes as u64, write: true }
+    }
+}
+
+/// The memory that a task touches.
+pub(super) type Touched = Vec<Access>;
+
+#[derive(Debug)]
+struct Task {
+    work: Work,
+    touched: Touched,
+    /// The place in the order in which tasks of all streams were enqueued, if somebody asks for it.
+    number: u64,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    tasks: VecDeque<(Work, Touched)>,
+    tasks: VecDeque<Task>,
     /// What the running task touches.
     running: Touched,
     pushed: u64,
@@ -98,18 +141,48 @@ struct State {
     worker: Option<JoinHandle<()>>,
 }
 
+impl State {
+    /// Takes the next task, which is the running one from now on.
+    fn begin(&mut self) -> Option<Work> {
+        let Task { work, touched, .. } = self.tasks.pop_front()?;
+        // A free must not be in the way of itself.
+        self.running = if matches!(work, Work::Free(_)) { Touched::new() } else { touched };
+        Some(work)
+    }
+}
+
 /// A stream.
 #[derive(Debug)]
 pub(super) struct Queue {
     context: Arc<EmulatedContext>,
     control: Arc<Control>,
+    priority: i32,
+    /// Who has the tasks run, if not a worker.
+    stepper: Option<Arc<Stepper>>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Queue {
-    pub(super) fn new(context: Arc<EmulatedContext>, control: Arc<Control>) -> Arc<Self> {
-        Arc::new(Self { context, control, state: Mutex::default(), changed: Condvar::new() })
+    pub(super) fn new(
+        context: Arc<EmulatedContext>,
+        control: Arc<Control>,
+        priority: i32,
+        stepper: Option<Arc<Stepper>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context,
+            control,
+            priority,
+            stepper,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The priority it was made with. It changes nothing about what runs when.
+    pub(super) fn priority(&self) -> i32 {
+        self.priority
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -124,17 +197,18 @@ impl Queue {
         self.state().delay = delay;
     }
 
-    /// Enqueues a task, starting the worker if this is the first.
+    /// Enqueues a task, starting the worker if this is the first and there is to be one.
     ///
     /// Errors with the system's text when the thread cannot be started.
     pub(super) fn push(self: &Arc<Self>, work: Work, touched: Touched) -> std::io::Result<()> {
         let mut state = self.state();
-        if state.worker.is_none() {
+        if self.stepper.is_none() && state.worker.is_none() {
             let queue = Arc::clone(self);
             let worker = std::thread::Builder::new().name("warpsmith-stream".to_owned());
             state.worker = Some(worker.spawn(move || queue.work())?);
         }
-        state.tasks.push_back((work, touched));
+        let number = self.stepper.as_ref().map_or(0, |stepper| stepper.number());
+        state.tasks.push_back(Task { work, touched, number });
         state.pushed += 1;
         self.changed.notify_all();
         Ok(())
@@ -146,31 +220,61 @@ impl Queue {
         state.done == state.pushed
     }
 
-    /// Waits until everything enqueued so far has run.
-    pub(super) fn wait(&self) {
+    /// Waits until everything enqueued so far has run. Without a worker, runs it.
+    ///
+    /// Fails as [`Stepper::run_until`].
+    pub(super) fn wait(&self, call: Call) -> Result<()> {
         let mut state = self.state();
         let target = state.pushed;
+        if let Some(stepper) = &self.stepper {
+            drop(state);
+            return stepper.run_until(call, || self.state().done >= target);
+        }
         while state.done < target {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        Ok(())
     }
 
-    /// Whether a task that has not run to its end touches addresses from `start` to `end`.
+    /// Whether a task that has not run to its end touches addresses from `start` to `end`. A free in stream order
+    /// does not count.
     pub(super) fn touches(&self, start: u64, end: u64) -> bool {
         let state = self.state();
-        let mut ranges = state.running.iter().chain(state.tasks.iter().flat_map(|(_, touched)| touched));
-        ranges.any(|range| range.start < end && start < range.end)
+        let enqueued = state.tasks.iter().filter(|task| !matches!(task.work, Work::Free(_)));
+        let mut accesses = state.running.iter().chain(enqueued.flat_map(|task| &task.touched));
+        accesses.any(|Access { range, .. }| !range.is_empty() && range.start < end && start < range.end)
+    }
+
+    /// The number of the next task, if there is one and it does not wait for a mark that is not reached.
+    pub(super) fn ready(&self) -> Option<u64> {
+        let state = self.state();
+        let next = state.tasks.front()?;
+        let waits = matches!(&next.work, Work::Wait(mark) if mark.time().is_none());
+        (!waits).then_some(next.number)
+    }
+
+    /// Runs the next task, which is ready, on this thread.
+    pub(super) fn step(&self) {
+        let Some(work) = self.state().begin() else { return };
+        self.run(work);
+        self.finish();
     }
 
     /// Runs what is enqueued, then ends the worker.
     pub(super) fn close(&self) {
+        if self.stepper.is_some() {
+            // Tasks that wait for what was never enqueued have nobody left to run for.
+            let _ = self.wait(Call::StreamDestroy);
+            return;
+        }
         let worker = {
             let mut state = self.state();
             state.closing = true;
             self.changed.notify_all();
             state.worker.take()
         };
-        if let Some(worker) = worker {
+        // A host function, which can be the last owner of the driver, would wait for itself; the workers end anyway.
+        if let Some(worker) = worker.filter(|_| !host_function::is_running()) {
             // The worker catches nothing and panics nowhere; if it did, its work is lost with it.
             let _ = worker.join();
         }
@@ -179,27 +283,30 @@ impl Queue {
     fn work(&self) {
         loop {
             let mut state = self.state();
-            let (work, touched) = loop {
-                if let Some(task) = state.tasks.pop_front() {
-                    break task;
+            let work = loop {
+                if let Some(work) = state.begin() {
+                    break work;
                 }
                 if state.closing {
                     return;
                 }
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
-            state.running = touched;
             let delay = state.delay;
             drop(state);
 
             self.control.before_task(delay);
             self.run(work);
-
-            let mut state = self.state();
-            state.running.clear();
-            state.done += 1;
-            self.changed.notify_all();
+            self.finish();
         }
+    }
+
+    /// The running task has run.
+    fn finish(&self) {
+        let mut state = self.state();
+        state.running.clear();
+        state.done += 1;
+        self.changed.notify_all();
     }
 
     fn run(&self, work: Work) {
@@ -207,6 +314,8 @@ impl Queue {
             Work::Record(mark) => mark.reach(),
             Work::Wait(mark) => mark.wait(),
             Work::Free(ptr) => self.free(ptr),
+            Work::Host(function) if self.context.is_poisoned() => function.skip(),
+            Work::Host(function) => function.call(),
             _ if self.context.is_poisoned() => {}
             // SAFETY: whoever enqueued the copy promised that both ranges are valid until it has run, and
             // that they do not overlap.
@@ -220,6 +329,8 @@ impl Queue {
                 let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(dst as usize);
                 dst.write_bytes(value, bytes);
             },
+            // SAFETY: as above, for each row.
+            Work::Rows(rows) => unsafe { rows.copy() },
             Work::Launch(call) => {
                 // SAFETY: whoever enqueued the launch promised that its arguments are valid until it is done.
                 if let Err(fault) = unsafe { call.run() } {

@@ -77,6 +77,7 @@ impl PoolShared {
     }
 
     fn check(&self) -> Result<()> {
+        self.device.check_process()?;
         if self.released.load(Ordering::Acquire) {
             return Err(Error::PoolReleased { pool: self.id });
         }
@@ -119,6 +120,7 @@ impl PoolShared {
 
     /// Lets go of everything; what is in use follows when it is freed.
     fn release(&self) -> Result<()> {
+        self.device.check_process()?;
         if self.released.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -136,6 +138,9 @@ impl PoolShared {
 
 impl Drop for PoolShared {
     fn drop(&mut self) {
+        if self.device.is_forked() {
+            return;
+        }
         let released = self.release();
         self.device.0.health.record_drop(released);
     }
@@ -327,6 +332,9 @@ impl fmt::Debug for CaptureGuard {
 impl Drop for CaptureGuard {
     fn drop(&mut self) {
         let device = &self.pool.device;
+        if device.is_forked() {
+            return;
+        }
         let memory = &device.0.memory;
         memory.registry.lock().captures.retain(|(id, _)| *id != self.stream.id());
         memory.routes.fetch_sub(1, Ordering::AcqRel);

@@ -93,6 +93,7 @@ impl Memory<'_> {
         if ptr == DevicePtr::NULL {
             return Ok(());
         }
+        self.device.check_process()?;
         let raw =
             self.device.0.memory.raw.shard(ptr).remove(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
         // SAFETY: the entry is gone, so this is the only free; the rest is passed on from the caller.
@@ -108,6 +109,7 @@ impl Memory<'_> {
         if ptr == DevicePtr::NULL {
             return Ok(());
         }
+        self.device.check_process()?;
         stream.check_device(self.device, || ("recording a stream".to_owned(), "the memory".to_owned()))?;
         let mut shard = self.device.0.memory.raw.shard(ptr);
         let raw = shard.get_mut(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;

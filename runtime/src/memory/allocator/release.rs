@@ -201,7 +201,7 @@ impl CachingAllocator {
         let stream_ordered =
             state.segment(block).is_some_and(|segment| matches!(segment.source, Source::StreamOrdered));
         let waited = if stream_ordered {
-            users.iter().try_for_each(|user| stream.wait_for(user))
+            users.iter().try_for_each(|user| stream.wait_stream(user))
         } else {
             // When a wait returns, nothing of its stream runs any more, whatever the result.
             std::iter::once(stream).chain(users).map(Stream::synchronize).fold(Ok(()), Result::and)

@@ -134,6 +134,7 @@ impl<'a> Memory<'a> {
     /// # Errors
     /// [`Error::CaptureUnderway`]; whatever the driver reports.
     pub fn empty_cache(&self) -> Result<u64> {
+        self.device.check_process()?;
         let allocator = self.allocator();
         if allocator.capturing() {
             return Err(Error::CaptureUnderway);
@@ -148,6 +149,7 @@ impl<'a> Memory<'a> {
     /// # Errors
     /// [`Error::AllocatorOption`] unless it is from 0 to 1.
     pub fn set_fraction(&self, fraction: f64) -> Result<()> {
+        self.device.check_process()?;
         let allocator = self.allocator();
         let mut registry = allocator.registry.lock();
         let options = AllocatorOptions { per_process_memory_fraction: fraction, ..registry.options.clone() };
@@ -173,6 +175,7 @@ impl<'a> Memory<'a> {
     /// [`Error::AllocatorOption`] for a value that cannot be, and for another backend or caching turned on or off
     /// after the first allocation; nothing has changed then.
     pub fn set_options(&self, options: AllocatorOptions) -> Result<()> {
+        self.device.check_process()?;
         options.check()?;
         let allocator = self.allocator();
         let mut registry = allocator.registry.lock();
@@ -219,6 +222,7 @@ impl<'a> Memory<'a> {
     /// # Errors
     /// [`Error::NoPeerAccess`] when the devices cannot reach each other; whatever the driver reports.
     pub fn allow_peer(&self, peer: &Device) -> Result<()> {
+        self.device.check_process()?;
         let (driver, context) = self.device.driver();
         let (own, other) = (self.device.id(), peer.id());
         let same_driver = Arc::ptr_eq(driver, peer.driver().0);

@@ -114,8 +114,9 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// It does not keep the program from writing to the buffer while that work reads it.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`] when the stream's device is lost; the use is noted all the same.
+    /// [`Error::DeviceLost`] when the stream's device is lost; the use is noted all the same. [`Error::Forked`].
     pub fn record_use(&self, stream: &Stream) -> Result<()> {
+        stream.device().check_process()?;
         if self.block.is_some() {
             let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
             if !streams.contains(stream) {
@@ -145,6 +146,9 @@ impl<T: DeviceCopy> DerefMut for PinnedBuffer<T> {
 
 impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
+        if self.device.is_forked() {
+            return;
+        }
         if let Some(block) = self.block.take() {
             let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
             self.device.0.pinned.release(&self.device, block, streams);

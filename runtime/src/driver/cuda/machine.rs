@@ -1,0 +1,23 @@
+//! The machine's devices, hidden ones too, from the management library, without starting CUDA.
+//!
+//! The library is opened for each question and closed after it, so that nothing is left to a forked process.
+
+use nvml_wrapper::Nvml;
+
+/// The identities of all GPUs by their indices, and after them those of the parts of GPUs (MIG). `None` if the library
+/// is not there or does not work.
+pub fn machine_devices() -> Option<Vec<String>> {
+    let library = Nvml::init().ok()?;
+    let (mut gpus, mut parts) = (Vec::new(), Vec::new());
+    for index in 0..library.device_count().ok()? {
+        // A device that is not told of is one that the process may not use.
+        let Ok(device) = library.device_by_index(index) else { continue };
+        gpus.extend(device.uuid());
+        for part in 0..device.mig_device_count().unwrap_or(0) {
+            // The count is that of the places, not all of which are taken.
+            parts.extend(device.mig_device_by_index(part).and_then(|part| part.uuid()));
+        }
+    }
+    gpus.append(&mut parts);
+    Some(gpus)
+}

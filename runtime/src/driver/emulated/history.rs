@@ -1,0 +1,203 @@
+//! Who used which bytes of memory, as far as later work may still be in conflict with it.
+//!
+//! A use is forgotten when a later one stands for it: work that is ordered after the later one is ordered after
+//! the earlier one too. So a byte has at most a few uses for each stream, however long the program. Uses that the
+//! host knows to be done can be in no conflict with anything later, and go when there are many pieces.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// One task's use of a range of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Use {
+    /// Which clock, and what it said.
+    pub(super) slot: usize,
+    pub(super) tick: u64,
+    pub(super) write: bool,
+    /// The driver call or the kernel.
+    pub(super) task: &'static str,
+    pub(super) stream: u64,
+    /// The whole range, of which a piece may be a part.
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { task, stream, start, end, .. } = self;
+        let kind = if self.write { "writes" } else { "reads" };
+        write!(f, "{task} on stream {stream} ({kind} {start:#x}..{end:#x})")
+    }
+}
+
+/// Bytes with the same uses.
+#[derive(Debug)]
+struct Piece {
+    end: u64,
+    uses: Vec<Use>,
+}
+
+/// The uses of all memory.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// By first address; they do not overlap.
+    pieces: BTreeMap<u64, Piece>,
+    /// How many pieces there were after [`Self::prune`] had last looked at them.
+    pruned: usize,
+}
+
+impl History {
+    /// Forgets the uses that are `done`, if there are enough pieces for that to be worth it.
+    pub(super) fn prune(&mut self, done: impl Fn(&Use) -> bool) {
+        if self.pieces.len() < 1024.max(2 * self.pruned) {
+            return;
+        }
+        self.pieces.retain(|_, piece| {
+            piece.uses.retain(|used| !done(used));
+            !piece.uses.is_empty()
+        });
+        self.pruned = self.pieces.len();
+    }
+
+    /// Adds a use. `ordered` says whether an earlier one comes before it; `conflict` is given each that does not
+    /// and of which one or the other writes, with the first address they have in common.
+    pub(super) fn add(
+        &mut self,
+        new: Use,
+        ordered: impl Fn(&Use) -> bool,
+        mut conflict: impl FnMut(&Use, u64),
+    ) {
+        let mut at = new.start;
+        for (start, Piece { end, uses }) in self.take(new.start..new.end) {
+            self.put(at, start, vec![new]);
+            let mut kept = Vec::with_capacity(uses.len() + 1);
+            for old in uses {
+                let before = ordered(&old);
+                if !before && (old.write || new.write) {
+                    conflict(&old, start);
+                }
+                if !before || old.write && !new.write {
+                    kept.push(old);
+                }
+            }
+            kept.push(new);
+            self.put(start, end, kept);
+            at = end;
+        }
+        self.put(at, new.end, vec![new]);
+    }
+
+    /// Forgets the uses of a range, and gives those that there were, a use once for each piece.
+    pub(super) fn forget(&mut self, range: Range<u64>) -> Vec<Use> {
+        self.take(range).into_iter().flat_map(|(_, piece)| piece.uses).collect()
+    }
+
+    /// The uses of a range, a use once for each piece.
+    pub(super) fn uses(&self, range: Range<u64>) -> Vec<Use> {
+        let before = self.pieces.range(..range.start).next_back();
+        let within = self.pieces.range(range.start..range.end.max(range.start));
+        let pieces = before.into_iter().chain(within);
+        pieces
+            .filter(|(_, piece)| piece.end > range.start)
+            .flat_map(|(_, piece)| piece.uses.clone())
+            .collect()
+    }
+
+    /// Takes the pieces of a range out, cut at its ends.
+    fn take(&mut self, range: Range<u64>) -> Vec<(u64, Piece)> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        self.cut(range.start);
+        self.cut(range.end);
+        let starts: Vec<u64> = self.pieces.range(range).map(|(start, _)| *start).collect();
+        starts.into_iter().filter_map(|start| self.pieces.remove_entry(&start)).collect()
+    }
+
+    /// Makes two of a piece that an address lies in.
+    fn cut(&mut self, at: u64) {
+        if let Some((_, piece)) = self.pieces.range_mut(..at).next_back()
+            && piece.end > at
+        {
+            let upper = Piece { end: piece.end, uses: piece.uses.clone() };
+            piece.end = at;
+            self.pieces.insert(at, upper);
+        }
+    }
+
+    /// Puts a piece in where there is none, and makes it one with a piece before it that has the same uses.
+    fn put(&mut self, start: u64, end: u64, uses: Vec<Use>) {
+        if start >= end {
+            return;
+        }
+        match self.pieces.range_mut(..start).next_back() {
+            Some((_, before)) if before.end == start && before.uses == uses => before.end = end,
+            _ => _ = self.pieces.insert(start, Piece { end, uses }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(tick: u64, write: bool, range: Range<u64>) -> Use {
+        let (start, end) = (range.start, range.end);
+        Use { slot: 0, tick, write, task: "task", stream: 1, start, end }
+    }
+
+    fn add(history: &mut History, new: Use, ordered: bool) -> Vec<(u64, u64)> {
+        let mut conflicts = Vec::new();
+        history.add(new, |_| ordered, |old, at| conflicts.push((old.tick, at)));
+        conflicts
+    }
+
+    #[test]
+    fn an_ordered_write_replaces_what_it_covers_and_leaves_the_rest() {
+        let mut history = History::default();
+        for tick in 0..10 {
+            assert!(add(&mut history, used(tick, tick % 2 == 0, tick * 10..tick * 10 + 10), true).is_empty());
+        }
+        assert!(add(&mut history, used(10, true, 15..85), true).is_empty());
+        let ticks: Vec<(u64, u64, u64)> =
+            history.pieces.iter().map(|(start, piece)| (*start, piece.end, piece.uses[0].tick)).collect();
+        assert_eq!(ticks, [(0, 10, 0), (10, 15, 1), (15, 85, 10), (85, 90, 8), (90, 100, 9)]);
+        assert!(history.pieces.values().all(|piece| piece.uses.len() == 1));
+    }
+
+    #[test]
+    fn only_common_bytes_conflict_and_only_with_a_write() {
+        let mut history = History::default();
+        assert!(add(&mut history, used(1, false, 0..10), false).is_empty());
+        assert!(add(&mut history, used(2, false, 5..15), false).is_empty());
+        assert!(add(&mut history, used(3, true, 15..20), false).is_empty());
+        assert_eq!(add(&mut history, used(4, true, 8..16), false), [(1, 8), (2, 8), (2, 10), (3, 15)]);
+        assert_eq!(add(&mut history, used(5, false, 7..9), false), [(4, 8)]);
+    }
+
+    #[test]
+    fn a_read_keeps_the_write_before_it() {
+        let mut history = History::default();
+        add(&mut history, used(1, true, 0..10), true);
+        add(&mut history, used(2, false, 0..10), true);
+        add(&mut history, used(3, false, 0..10), true);
+        let ticks: Vec<u64> = history.uses(4..5).iter().map(|used| used.tick).collect();
+        assert_eq!(ticks, [1, 3]);
+        assert_eq!(history.forget(0..5).len(), 2);
+        assert!(history.uses(0..5).is_empty());
+        assert_eq!(history.uses(0..6).len(), 2);
+    }
+
+    #[test]
+    fn many_pieces_are_pruned_of_what_is_done() {
+        let mut history = History::default();
+        for tick in 0..10_000 {
+            add(&mut history, used(tick, true, tick * 16..tick * 16 + 8), true);
+            history.prune(|used| used.tick + 10 < tick);
+            assert!(history.pieces.len() <= 1024, "{tick}");
+        }
+        let recent: Vec<u64> = history.uses(9990 * 16..u64::MAX).iter().map(|used| used.tick).collect();
+        assert!(recent.into_iter().eq(9990..10_000));
+    }
+}

@@ -1,0 +1,296 @@
+//! The race check: finds work of two streams that uses the same memory and that nothing orders.
+//!
+//! Every stream has a vector clock, which grows with its tasks and with the waits that are enqueued on it, and the
+//! host has one of what it knows to be done. So what is found depends only on the calls made, not on when tasks
+//! happen to run.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Call;
+use super::history::{History, Use};
+use super::stream::{Access, Touched, Work};
+
+/// For each slot how many of its tasks are meant. Those that are not listed have none.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clock(Vec<u64>);
+
+impl Clock {
+    fn get(&self, slot: usize) -> u64 {
+        self.0.get(slot).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, slot: usize, tick: u64) {
+        if self.0.len() <= slot {
+            self.0.resize(slot + 1, 0);
+        }
+        self.0[slot] = tick;
+    }
+
+    fn join(&mut self, other: &Clock) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own = (*own).max(*other));
+    }
+
+    fn covers(&self, used: &Use) -> bool {
+        self.get(used.slot) >= used.tick
+    }
+}
+
+/// A stream, or one that was destroyed.
+#[derive(Debug)]
+struct Slot {
+    context: u64,
+    alive: bool,
+    /// All that is ordered before the stream's next task, beyond what the host knows to be done.
+    clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Vec<Slot>,
+    /// The slots of live streams, by handle.
+    by_handle: HashMap<u64, usize>,
+    /// What the host knows to be done. All that is enqueued later is ordered after it.
+    host: Clock,
+    history: History,
+    found: Vec<String>,
+}
+
+impl State {
+    /// The slot of a stream and the time of its next task.
+    fn tick(&mut self, stream: u64) -> Option<(usize, u64)> {
+        let slot = *self.by_handle.get(&stream)?;
+        let clock = &mut self.slots[slot].clock;
+        let tick = clock.get(slot) + 1;
+        clock.set(slot, tick);
+        Some((slot, tick))
+    }
+
+    fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) {
+        let Some((slot, tick)) = self.tick(stream) else { return };
+        let Self { slots, host, history, found, .. } = self;
+        history.prune(|old| host.covers(old));
+        let clock = &slots[slot].clock;
+        let mut told = Vec::new();
+        for Access { range: Range { start, end }, write } in touched {
+            let new = Use { slot, tick, write: *write, task, stream, start: *start, end: *end };
+            let ordered = |old: &Use| clock.covers(old) || host.covers(old);
+            history.add(new, ordered, |old, at| {
+                if !told.contains(&(old.slot, old.tick)) {
+                    told.push((old.slot, old.tick));
+                    found.push(format!(
+                        "{old} and {new} have bytes from {at:#x} in common and are not ordered"
+                    ));
+                }
+            });
+        }
+    }
+
+    fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
+        let uses = if goes { self.history.forget(range.clone()) } else { self.history.uses(range.clone()) };
+        let mut told = Vec::new();
+        for used in uses.iter().filter(|used| !self.host.covers(used)) {
+            if !told.contains(&(used.slot, used.tick)) {
+                told.push((used.slot, used.tick));
+                let (call, Range { start, end }) = (call.name(), &range);
+                self.found.push(format!(
+                    "{used} and {call} of {start:#x}..{end:#x} by the host: the host did not wait for that work"
+                ));
+            }
+        }
+    }
+}
+
+/// The race check of a driver, which may be off.
+#[derive(Debug)]
+pub(super) struct Races(Option<Mutex<State>>);
+
+impl Races {
+    pub(super) fn new(on: bool) -> Self {
+        Self(on.then(Mutex::default))
+    }
+
+    fn state(&self) -> Option<MutexGuard<'_, State>> {
+        self.0.as_ref().map(|state| state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The races found since the last call.
+    pub(super) fn take(&self) -> Vec<String> {
+        self.state().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.found))
+    }
+
+    pub(super) fn stream_created(&self, stream: u64, context: u64) {
+        let Some(mut state) = self.state() else { return };
+        let State { slots, by_handle, host, .. } = &mut *state;
+        // A slot can be used again when all its work is ordered before whatever comes.
+        let done = |slot: usize, old: &Slot| !old.alive && host.get(slot) >= old.clock.get(slot);
+        let free = slots.iter().enumerate().position(|(slot, old)| done(slot, old));
+        let slot = free.unwrap_or(slots.len());
+        let mut clock = Clock::default();
+        clock.set(slot, host.get(slot));
+        let new = Slot { context, alive: true, clock };
+        match slots.get_mut(slot) {
+            Some(old) => *old = new,
+            None => slots.push(new),
+        }
+        by_handle.insert(stream, slot);
+    }
+
+    /// The host does not wait for a stream by destroying it.
+    pub(super) fn stream_destroyed(&self, stream: u64) {
+        let Some(mut state) = self.state() else { return };
+        if let Some(slot) = state.by_handle.remove(&stream) {
+            state.slots[slot].alive = false;
+        }
+    }
+
+    /// Checks a task and enqueues it by `push`, so that tasks are checked in the order in which they are enqueued.
+    pub(super) fn enqueue<R>(
+        &self,
+        stream: u64,
+        call: Call,
+        work: Work,
+        touched: Touched,
+        push: impl FnOnce(Work, Touched) -> R,
+    ) -> R {
+        let mut state = self.state();
+        if let Some(state) = &mut state {
+            match &work {
+                Work::Record(mark) => {
+                    if let Some(slot) = state.by_handle.get(&stream) {
+                        mark.set_clock(state.slots[*slot].clock.clone());
+                    }
+                }
+                Work::Wait(mark) => {
+                    if let (Some(slot), Some(clock)) = (state.by_handle.get(&stream).copied(), mark.clock()) {
+                        state.slots[slot].clock.join(clock);
+                    }
+                }
+                Work::Launch(launch) => state.enqueue(stream, launch.symbol(), &touched),
+                _ => state.enqueue(stream, call.name(), &touched),
+            }
+        }
+        push(work, touched)
+    }
+
+    /// Memory is new: what was there before has nothing to do with it. If it comes in stream order, work on other
+    /// streams has to come after that.
+    pub(super) fn allocated(&self, call: Call, start: u64, bytes: usize, stream: Option<u64>) {
+        let Some(mut state) = self.state() else { return };
+        let access = Access::write(start, bytes);
+        state.history.forget(access.range.clone());
+        if let Some(stream) = stream {
+            state.enqueue(stream, call.name(), &[access]);
+        }
+    }
+
+    /// The host frees or unmaps memory; `goes` says whether it can.
+    pub(super) fn host_frees(&self, call: Call, range: Range<u64>, goes: bool) {
+        if let Some(mut state) = self.state() {
+            state.host_frees(call, range, goes);
+        }
+    }
+
+    /// What is enqueued on a stream.
+    pub(super) fn of_stream(&self, stream: u64) -> Option<Clock> {
+        let state = self.state()?;
+        let slot = state.by_handle.get(&stream)?;
+        Some(state.slots[*slot].clock.clone())
+    }
+
+    /// What is enqueued on all streams of a context, also those that were destroyed.
+    pub(super) fn of_context(&self, context: u64) -> Option<Clock> {
+        let state = self.state()?;
+        let mut all = Clock::default();
+        state.slots.iter().filter(|slot| slot.context == context).for_each(|slot| all.join(&slot.clock));
+        Some(all)
+    }
+
+    /// The host has seen that work is done.
+    pub(super) fn host_saw(&self, clock: Option<&Clock>) {
+        if let (Some(mut state), Some(clock)) = (self.state(), clock) {
+            state.host.join(clock);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::stream::Mark;
+    use super::*;
+
+    fn write(races: &Races, stream: u64, start: u64) {
+        let work = Work::Set { dst: start, value: 0, bytes: 8 };
+        races.enqueue(stream, Call::SetBytes, work, vec![Access::write(start, 8)], |_, _| ());
+    }
+
+    fn two_streams() -> Races {
+        let races = Races::new(true);
+        races.stream_created(1, 1);
+        races.stream_created(2, 1);
+        races
+    }
+
+    #[test]
+    fn memory_that_is_allocated_anew_has_no_uses() {
+        let races = two_streams();
+        write(&races, 1, 0x100);
+        races.allocated(Call::MemoryAllocate, 0x100, 8, None);
+        write(&races, 2, 0x100);
+        assert!(races.take().is_empty());
+        write(&races, 1, 0x100);
+        assert_eq!(races.take().len(), 1);
+    }
+
+    #[test]
+    fn a_new_stream_takes_the_place_of_one_only_when_that_is_known_to_be_done() {
+        let slots = |races: &Races| races.state().unwrap().slots.len();
+        let races = two_streams();
+        write(&races, 1, 0x100);
+        races.stream_destroyed(1);
+        races.stream_created(3, 1);
+        write(&races, 3, 0x100);
+        assert_eq!(races.take().len(), 1, "destroying a stream waits for nothing");
+        races.host_saw(races.of_context(2).as_ref());
+        races.stream_created(5, 1);
+        assert_eq!(slots(&races), 4, "another context was waited for");
+        races.host_saw(races.of_context(1).as_ref());
+        races.stream_created(4, 1);
+        assert_eq!(slots(&races), 4);
+        write(&races, 4, 0x200);
+        write(&races, 2, 0x200);
+        assert_eq!(races.take().len(), 1);
+    }
+
+    #[test]
+    fn a_long_program_leaves_a_short_history() {
+        let races = two_streams();
+        for round in 0..1000 {
+            for (stream, other) in [(1, 2), (2, 1)] {
+                write(&races, stream, 0x100 + round % 16 * 8);
+                let mark = Arc::new(Mark::default());
+                for (of, work) in [(stream, Work::Record(Arc::clone(&mark))), (other, Work::Wait(mark))] {
+                    races.enqueue(of, Call::EventRecord, work, Touched::new(), |_, _| ());
+                }
+            }
+        }
+        assert!(races.take().is_empty());
+        assert_eq!(races.state().unwrap().history.uses(0..u64::MAX).len(), 16);
+    }
+
+    #[test]
+    fn without_the_check_nothing_is_kept() {
+        let races = Races::new(false);
+        races.stream_created(1, 1);
+        races.stream_created(2, 1);
+        write(&races, 1, 0x100);
+        write(&races, 2, 0x100);
+        assert!(races.take().is_empty() && races.of_stream(1).is_none() && races.of_context(1).is_none());
+    }
+}

@@ -1,0 +1,237 @@
+//! Events: marks in a stream, for ordering and for time.
+//!
+//! An event is recorded on streams of its device, as often as one likes; what is asked of it or waits for it means
+//! its last record. Events come from a pool of the device and go back there when they are dropped, also while
+//! streams still wait for them.
+
+pub(crate) mod pool;
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::device::Device;
+use crate::driver::EventHandle;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::stream::clock::Closed;
+
+/// A mark in a stream.
+///
+/// ```
+/// use warpsmith_runtime::{Device, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let (first, second) = (Stream::from_pool(&device)?, Stream::from_pool(&device)?);
+/// let event = first.record_event()?;
+/// second.wait_event(&event)?; // later work on `second` comes after all work on `first` so far
+/// event.synchronize()?;
+/// assert!(event.query()?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Event {
+    device: Device,
+    handle: EventHandle,
+    kind: Kind,
+    last: Mutex<Option<Record>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ordering,
+    Timed,
+    /// Given to or by another process.
+    Shared,
+}
+
+/// A record of an event.
+#[derive(Debug)]
+pub(crate) enum Record {
+    /// What will have run when it is reached.
+    Own(Closed),
+    /// By another process.
+    Foreign,
+}
+
+/// What another process needs to use an event: see [`Event::export`]. Plain bytes, to be sent there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExportedEvent(pub [u8; 64]);
+
+impl Event {
+    /// An event for ordering, from the device's pool. It takes no time.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn new(device: &Device) -> Result<Self> {
+        Self::from_pool(device, Kind::Ordering)
+    }
+
+    /// An event that takes the time when it is recorded, from the device's pool.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn timed(device: &Device) -> Result<Self> {
+        Self::from_pool(device, Kind::Timed)
+    }
+
+    fn from_pool(device: &Device, kind: Kind) -> Result<Self> {
+        let handle = device.0.events.take(device, kind == Kind::Timed)?;
+        Ok(Self { device: device.clone(), handle, kind, last: Mutex::default() })
+    }
+
+    /// An event for ordering that other processes can be given with [`Event::export`].
+    ///
+    /// # Errors
+    /// Whatever the driver reports. The emulated device has none: it lives in one process.
+    pub fn shared(device: &Device) -> Result<Self> {
+        let handle = device.call(|driver, context| driver.event_create_shared(context))?;
+        Ok(Self { device: device.clone(), handle, kind: Kind::Shared, last: Mutex::default() })
+    }
+
+    /// What another process needs to use this event, which is of [`Event::shared`], with [`Event::import`].
+    ///
+    /// # Errors
+    /// [`Error::Driver`] for an event that is not shared; whatever the driver reports.
+    pub fn export(&self) -> Result<ExportedEvent> {
+        self.device.call(|driver, context| driver.event_export(context, self.handle)).map(ExportedEvent)
+    }
+
+    /// The event that another process exported. Records of both processes are seen by both.
+    ///
+    /// # Errors
+    /// Whatever the driver reports: for bytes that are no exported event, or of another device or of this process.
+    pub fn import(device: &Device, exported: ExportedEvent) -> Result<Self> {
+        let handle = device.call(|driver, context| driver.event_import(context, exported.0))?;
+        let last = Mutex::new(Some(Record::Foreign));
+        Ok(Self { device: device.clone(), handle, kind: Kind::Shared, last })
+    }
+
+    /// Records the event after everything enqueued on a stream so far.
+    ///
+    /// # Errors
+    /// [`Error::EventOfOtherDevice`]; whatever the driver reports.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        self.device.check_process()?;
+        if !self.device.ptr_eq(stream.device()) {
+            return Err(Error::EventOfOtherDevice { event: self.device.id(), stream: stream.device().id() });
+        }
+        let mut last = self.last();
+        let closed = stream.clock().close();
+        let handle = stream.handle();
+        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
+        *last = Some(Record::Own(closed));
+        Ok(())
+    }
+
+    /// The device on whose streams it is recorded.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The driver's handle. It is valid while the event lives.
+    pub fn handle(&self) -> EventHandle {
+        self.handle
+    }
+
+    /// The last record. There is no other while the guard lives.
+    pub(crate) fn last(&self) -> MutexGuard<'_, Option<Record>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether its stream has come to the last record. An event that was never recorded counts as reached.
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn query(&self) -> Result<bool> {
+        self.device.check_process()?;
+        let last = self.last();
+        let Some(record) = &*last else { return Ok(true) };
+        let done = self.device.call(|driver, context| driver.event_query(context, self.handle))?;
+        if done {
+            record.reached();
+        }
+        Ok(done)
+    }
+
+    /// Waits until its stream has come to the last record. An event that was never recorded is not waited for.
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.check_process()?;
+        let Some(asked) = self.last().as_ref().map(Record::id) else { return Ok(()) };
+        // Without the lock: others may record and ask meanwhile.
+        self.device.call(|driver, context| driver.event_synchronize(context, self.handle))?;
+        // If it is another record by now, that one may be what was waited for.
+        if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
+            record.reached();
+        }
+        Ok(())
+    }
+
+    /// Microseconds from `earlier` to this event, on the device's clock.
+    ///
+    /// # Errors
+    /// [`Error::NoElapsedTime`] for events that take no time, were not recorded, were not reached yet, or are of
+    /// different devices.
+    pub fn elapsed_us(&self, earlier: &Event) -> Result<f64> {
+        self.device.check_process()?;
+        let both = |holds: fn(&Event) -> bool| holds(self) && holds(earlier);
+        let why = |text| Err(Error::NoElapsedTime(text));
+        if !self.device.ptr_eq(&earlier.device) {
+            return why("the events are of different devices; record both on one");
+        }
+        if !both(|event| event.kind == Kind::Timed) {
+            return why(
+                "an event takes no time; make it with `Event::timed` or `Stream::record_timed_event`",
+            );
+        }
+        if !both(|event| event.last().is_some()) {
+            return why("an event was not recorded; record both first");
+        }
+        if !earlier.query()? || !self.query()? {
+            return why("an event was not reached yet; synchronize first");
+        }
+        self.device.call(|driver, context| driver.event_elapsed(context, earlier.handle, self.handle))
+    }
+}
+
+impl Record {
+    /// Tells it from other records.
+    fn id(&self) -> Option<(u64, u64)> {
+        match self {
+            Record::Own(closed) => Some(closed.id()),
+            Record::Foreign => None,
+        }
+    }
+
+    /// Notes what has run since it was reached.
+    fn reached(&self) {
+        if let Record::Own(closed) = self {
+            closed.finish();
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.device.is_forked() {
+            return;
+        }
+        match self.kind {
+            Kind::Ordering | Kind::Timed => self.device.0.events.put(self.handle, self.kind == Kind::Timed),
+            Kind::Shared => {
+                let (driver, context) = self.device.driver();
+                // SAFETY: this value owns the handle and goes away. Waits already enqueued keep what they wait for.
+                unsafe { driver.event_destroy(context, self.handle) };
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event({:#x} on {})", self.handle.0, self.device.id())
+    }
+}

@@ -1,0 +1,194 @@
+//! [`Clock`]: what is known about the order of a stream's work and that of other streams, without asking the driver.
+//!
+//! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
+//! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
+//! work of epochs up to `e`: had that work been enqueued after the record, the driver's own lock on the stream would
+//! have made the closing visible to it. Enqueueing work reads the epoch and changes nothing, so a program with one
+//! stream pays one load.
+//!
+//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no
+//! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
+//! forgotten (only so many streams are remembered) costs a wait that was not needed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many other streams are remembered.
+const REMEMBERED: usize = 256;
+
+/// Work of a stream up to an epoch.
+#[derive(Debug, Clone)]
+pub(crate) struct Until {
+    stream: u64,
+    epoch: u64,
+    /// The stream's [`Clock::done`].
+    done: Arc<AtomicU64>,
+}
+
+impl Until {
+    /// Notes that this work has run.
+    pub fn finish(&self) {
+        self.done.fetch_max(self.epoch, Ordering::Release);
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire) >= self.epoch
+    }
+}
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// The stream's number.
+    stream: u64,
+    /// The epoch that is open. Starts at 1.
+    now: AtomicU64,
+    /// Work of epochs up to this has run.
+    done: Arc<AtomicU64>,
+    /// What of other streams comes before later work of this one, each stream once.
+    waited: Mutex<Vec<Until>>,
+}
+
+impl Clock {
+    pub fn new(stream: u64) -> Self {
+        Self { stream, now: AtomicU64::new(1), done: Arc::default(), waited: Mutex::default() }
+    }
+
+    /// The epoch of work that was just enqueued.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// Closes the open epoch. Gives what will have run when the stream has come to here: first the stream's own work,
+    /// then that of others for which it had waited.
+    pub fn close(&self) -> Closed {
+        // Before the epoch is closed, so that nothing is taken for earlier than it is.
+        let others = {
+            let mut waited = self.waited();
+            waited.retain(|until| !until.is_done());
+            waited.clone()
+        };
+        let epoch = self.now.fetch_add(1, Ordering::SeqCst);
+        Closed { own: Until { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
+    }
+
+    /// Whether work of this epoch is known to have run.
+    #[inline]
+    pub fn is_done(&self, epoch: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= epoch
+    }
+
+    fn waited(&self) -> MutexGuard<'_, Vec<Until>> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether work of that epoch of another stream comes before later work of this one.
+    pub fn has_waited(&self, stream: u64, epoch: u64) -> bool {
+        self.waited().iter().any(|until| until.stream == stream && until.epoch >= epoch)
+    }
+
+    /// Notes that this stream waits for what another has closed.
+    pub fn learn(&self, closed: &Closed) {
+        let mut waited = self.waited();
+        for new in closed.others.iter().chain(std::iter::once(&closed.own)) {
+            if new.stream == self.stream || new.is_done() {
+                continue;
+            }
+            match waited.iter().position(|known| known.stream == new.stream) {
+                // Those learned last are kept longest.
+                Some(index) => {
+                    let mut known = waited.remove(index);
+                    known.epoch = known.epoch.max(new.epoch);
+                    waited.push(known);
+                }
+                None => waited.push(new.clone()),
+            }
+        }
+        let surplus = waited.len().saturating_sub(REMEMBERED);
+        waited.drain(..surplus);
+    }
+}
+
+/// A place in a stream where an epoch was closed.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    own: Until,
+    others: Vec<Until>,
+}
+
+impl Closed {
+    /// Notes that the stream has come to here.
+    pub fn finish(&self) {
+        self.own.finish();
+        self.others.iter().for_each(Until::finish);
+    }
+
+    /// The stream and its epoch, which no other place has.
+    pub fn id(&self) -> (u64, u64) {
+        (self.own.stream, self.own.epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clocks<const N: usize>() -> [Clock; N] {
+        std::array::from_fn(|stream| Clock::new(stream as u64))
+    }
+
+    #[test]
+    fn epochs_close_and_finish() {
+        let [clock] = clocks();
+        let early = clock.now();
+        let closed = clock.close();
+        assert_eq!(closed.id(), (0, early));
+        assert!(clock.now() > early, "later work is of a later epoch");
+        assert!(!clock.is_done(early));
+        let later = clock.close();
+        later.finish();
+        closed.finish();
+        assert!(clock.is_done(later.id().1), "what was done stays done");
+        assert!(!clock.is_done(clock.now()));
+    }
+
+    #[test]
+    fn waits_are_transitive_and_never_go_back() {
+        let [a, b, c] = clocks();
+        let old = a.close();
+        let new = a.close();
+        b.learn(&new);
+        c.learn(&b.close());
+        assert!(c.has_waited(0, new.id().1) && c.has_waited(1, 1));
+        assert!(!c.has_waited(0, new.id().1 + 1) && !c.has_waited(2, 1));
+        c.learn(&old);
+        assert!(c.has_waited(0, new.id().1));
+        a.learn(&c.close());
+        assert!(!a.has_waited(0, 1), "of its own work a stream remembers nothing");
+    }
+
+    #[test]
+    fn what_a_stream_had_waited_for_has_run_when_the_stream_has() {
+        let [a, b, c] = clocks();
+        let early = a.close();
+        b.learn(&early);
+        let closed = b.close();
+        b.learn(&a.close());
+        closed.finish();
+        assert!(a.is_done(early.id().1) && b.is_done(closed.id().1));
+        assert!(!a.is_done(a.now() - 1), "that was waited for later");
+        c.learn(&early);
+        assert!(!c.has_waited(0, early.id().1), "what has run need not be remembered");
+    }
+
+    #[test]
+    fn only_so_many_streams_are_remembered() {
+        let clock = Clock::new(0);
+        for stream in 1..=2 * REMEMBERED as u64 {
+            clock.learn(&Clock::new(stream).close());
+        }
+        assert_eq!(clock.waited().len(), REMEMBERED);
+        assert!(clock.has_waited(2 * REMEMBERED as u64, 1) && !clock.has_waited(1, 1));
+    }
+}

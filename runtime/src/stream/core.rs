@@ -1,0 +1,157 @@
+//! [`Shared`]: a stream's state behind its handles, and who ends it.
+//!
+//! | a stream | its state lies | the driver's stream is destroyed |
+//! | --- | --- | --- |
+//! | of its own | in a box of its own | with the last handle |
+//! | kept (the default stream, those of the pools) | in the device | with the device |
+//! | adopted | in a box of its own | by whoever made it |
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::clock::Clock;
+use super::handles::HandleCount;
+use super::scratch::Scratch;
+use crate::device::Device;
+use crate::driver::{Context, Driver, EventHandle, StreamHandle};
+use crate::error::Result;
+use crate::memory::allocator::Arena;
+
+/// Aligned so that two streams, whose handles are counted by two threads, share no cache line.
+#[repr(align(128))]
+pub(crate) struct Shared {
+    handles: HandleCount,
+    /// Owns a count of the device while there are handles, and points to it while the device lives.
+    device: ManuallyDrop<Device>,
+    pub(super) keeping: Keeping,
+    pub(super) core: StreamCore,
+}
+
+/// Who ends a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeping {
+    Own,
+    Kept,
+    /// With the driver's number of the stream, by which a handle that was used again is told.
+    Adopted(u64),
+}
+
+/// What the runtime knows of a stream of the driver.
+#[derive(Debug)]
+pub(crate) struct StreamCore {
+    pub(super) handle: StreamHandle,
+    /// Unlike the handle, never used again in this process.
+    pub(super) id: u64,
+    pub(super) priority: i32,
+    pub(super) clock: Clock,
+    /// Made when another stream first has to wait for this one. It is recorded anew for each wait: a wait
+    /// counts from the last record before it, and a later record on the same stream only covers more.
+    pub(super) order: OnceLock<EventHandle>,
+    /// Where the stream's memory comes from, once it has allocated.
+    pub(super) arena: OnceLock<Arc<Arena>>,
+    pub(super) scratch: Mutex<Vec<Scratch>>,
+}
+
+impl StreamCore {
+    pub(super) fn new(handle: StreamHandle, priority: i32) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self {
+            handle,
+            id,
+            priority,
+            clock: Clock::new(id),
+            order: OnceLock::new(),
+            arena: OnceLock::new(),
+            scratch: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn create(driver: &dyn Driver, context: Context, priority: i32) -> Result<Self> {
+        Ok(Self::new(driver.stream_create(context, priority)?, priority))
+    }
+
+    /// Destroys the event, and the stream itself unless it is another's.
+    pub(super) fn destroy(&self, driver: &dyn Driver, context: Context, adopted: bool) {
+        if let Some(&event) = self.order.get() {
+            // SAFETY: the owner is being dropped, so nobody uses the event's handle again.
+            unsafe { driver.event_destroy(context, event) };
+        }
+        if !adopted {
+            // SAFETY: as above, for the stream's handle.
+            unsafe { driver.stream_destroy(context, self.handle) };
+        }
+    }
+}
+
+impl Shared {
+    /// A stream that the device keeps. It has no handles yet.
+    pub(super) fn kept(device: &Device, core: StreamCore) -> Self {
+        // SAFETY: the pointer is of an `Arc`; the count that this value would own is not taken, and it is never
+        // dropped, before there is a handle.
+        let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
+        Self { handles: HandleCount::new(0), device, keeping: Keeping::Kept, core }
+    }
+
+    /// A stream in a box of its own, with one handle.
+    pub(super) fn boxed(device: Device, keeping: Keeping, core: StreamCore) -> NonNull<Self> {
+        let shared = Self { handles: HandleCount::new(1), device: ManuallyDrop::new(device), keeping, core };
+        NonNull::from(Box::leak(Box::new(shared)))
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A handle of a kept stream of `device`.
+    #[inline]
+    pub(super) fn first_handle(&self, device: &Device) -> NonNull<Self> {
+        if self.handles.add_first() {
+            // The handles' count of the device, which `remove_handle` gives back.
+            std::mem::forget(device.clone());
+        }
+        NonNull::from(self)
+    }
+
+    pub(super) fn handles(&self) -> &HandleCount {
+        &self.handles
+    }
+
+    /// Takes a handle away.
+    ///
+    /// # Safety
+    /// The caller has the handle, and does not use it afterwards.
+    pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
+        // SAFETY: the caller's handle keeps it until the count is taken down.
+        let this = unsafe { shared.as_ref() };
+        // The device outlives this read: the handles own a count of it until the last line.
+        let device = Arc::as_ptr(&this.device.0);
+        if !this.handles.remove() {
+            return;
+        }
+        if this.keeping != Keeping::Kept {
+            if this.device.is_forked() {
+                return;
+            }
+            this.end();
+            // SAFETY: it was made by `boxed`, and that was its last handle.
+            drop(unsafe { Box::from_raw(shared.as_ptr()) });
+        }
+        // SAFETY: the handles' count, which was taken with the first handle, or by `boxed`.
+        drop(Device(unsafe { Arc::from_raw(device) }));
+    }
+
+    /// Ends a stream that the device does not keep.
+    fn end(&self) {
+        let (device, core) = (&*self.device, &self.core);
+        if let Keeping::Adopted(number) = self.keeping {
+            device.0.streams.forget_adopted(number, NonNull::from(self));
+        }
+        self.free_scratch();
+        device.0.memory.retire(device, core.id, core.handle);
+        let (driver, context) = device.driver();
+        core.destroy(&**driver, context, self.keeping != Keeping::Own);
+    }
+}

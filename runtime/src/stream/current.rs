@@ -1,0 +1,95 @@
+//! The thread's current stream of each device, and guards that set it for a while.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
+use super::Stream;
+use crate::device::{Device, guard};
+
+thread_local! {
+    /// At most one stream of each device.
+    static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes `stream` the current one of its device, or the default stream for `None`. Gives what was before.
+fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
+    // While a thread ends its locals may be gone already; then there is nothing to set.
+    CURRENT
+        .try_with(|current| {
+            let mut current = current.borrow_mut();
+            let index = current.iter().position(|stream| stream.device() == device);
+            let before = index.map(|index| current.swap_remove(index));
+            current.extend(stream);
+            before
+        })
+        .ok()
+        .flatten()
+}
+
+/// Makes a stream and its device the thread's current ones until it is dropped; then those of before are current again.
+///
+/// Guards belong to their thread and are dropped in reverse order of their making, as scopes do by themselves.
+#[must_use = "the stream is current only while the guard lives"]
+#[derive(Debug)]
+pub struct StreamGuard {
+    /// The streams of both devices that were current before.
+    streams: Vec<(Device, Option<Stream>)>,
+    device: Option<Device>,
+    /// Not `Send`: it restores this thread's streams.
+    thread: PhantomData<*const ()>,
+}
+
+impl Stream {
+    /// The thread's current stream of a device: of the innermost [`Stream::guard`] or the last
+    /// [`Stream::set_current`], else the default stream.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = Stream::from_pool(&device)?;
+    /// {
+    ///     let _guard = stream.guard();
+    ///     assert_eq!(Stream::current(&device), stream);
+    /// }
+    /// assert_eq!(Stream::current(&device), device.default_stream());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn current(device: &Device) -> Self {
+        CURRENT
+            .try_with(|current| current.borrow().iter().find(|stream| stream.device() == device).cloned())
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| device.default_stream())
+    }
+
+    /// Makes this the thread's current stream of its device, until another is set. The current device stays.
+    pub fn set_current(&self) {
+        let default = *self == self.device().default_stream();
+        drop(exchange(self.device(), (!default).then(|| self.clone())));
+    }
+
+    /// Makes this stream and its device the thread's current ones while the guard lives.
+    pub fn guard(&self) -> StreamGuard {
+        let device = guard::exchange(Some(self.device().clone()));
+        let mut streams = Vec::with_capacity(2);
+        if let Some(before) = device.as_ref().filter(|before| *before != self.device()) {
+            let stream = exchange(before, None);
+            drop(exchange(before, stream.clone()));
+            streams.push((before.clone(), stream));
+        }
+        streams.push((self.device().clone(), exchange(self.device(), Some(self.clone()))));
+        StreamGuard { streams, device, thread: PhantomData }
+    }
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        for (device, stream) in self.streams.drain(..) {
+            drop(exchange(&device, stream));
+        }
+        drop(guard::exchange(self.device.take()));
+    }
+}

@@ -1,0 +1,156 @@
+//! The streams of a device that outlive their handles: its default stream and its pools; and those it has adopted.
+//!
+//! There is a pool for each of up to [`PRIORITIES`] priorities. Its streams are made when their turn first comes,
+//! are given out in turn, and are never destroyed before the device, so a handle of the driver's never means
+//! another stream than before.
+
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::Stream;
+use super::core::{Keeping, Shared, StreamCore};
+use super::slots::Slots;
+use crate::device::Device;
+use crate::driver::{Context, Driver, StreamHandle};
+use crate::error::{Error, Result, code};
+
+/// Streams in a pool.
+pub(crate) const POOL_STREAMS: usize = 32;
+/// Priorities that have a pool: 0 to -3.
+const PRIORITIES: usize = 4;
+
+/// The streams that a device keeps or has adopted.
+pub(crate) struct Streams {
+    default: OnceLock<Shared>,
+    pools: [Slots<Shared, POOL_STREAMS>; PRIORITIES],
+    /// Least and most urgent.
+    range: (i32, i32),
+    /// By the driver's number of the stream. An entry whose stream has no handle any more is about to be removed.
+    adopted: Mutex<Vec<(u64, Entry)>>,
+}
+
+struct Entry(NonNull<Shared>);
+
+// SAFETY: the pointer is only followed under the lock of the table, in which the stream is until it ends.
+unsafe impl Send for Entry {}
+
+impl Streams {
+    /// Fails with what the driver reports.
+    pub fn new(driver: &dyn Driver, context: Context) -> Result<Self> {
+        Ok(Self {
+            default: OnceLock::new(),
+            pools: std::array::from_fn(|_| Slots::new()),
+            range: driver.stream_priorities(context)?,
+            adopted: Mutex::default(),
+        })
+    }
+
+    /// Makes `core` the default stream of the device, which has these streams.
+    pub fn set_default(&self, device: &Device, core: StreamCore) -> &Shared {
+        self.default.get_or_init(|| Shared::kept(device, core))
+    }
+
+    /// Destroys the kept streams. The device's work was waited for, and there are no handles.
+    pub fn destroy(&mut self, driver: &dyn Driver, context: Context) {
+        let pooled = self.pools.iter_mut().flat_map(Slots::take);
+        for stream in self.default.take().into_iter().chain(pooled) {
+            stream.core.destroy(driver, context, false);
+        }
+    }
+
+    fn adopted(&self) -> MutexGuard<'_, Vec<(u64, Entry)>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets an adopted stream that ends.
+    pub(super) fn forget_adopted(&self, number: u64, stream: NonNull<Shared>) {
+        self.adopted().retain(|(of, Entry(entry))| *of != number || *entry != stream);
+    }
+}
+
+impl Device {
+    /// The stream for work that needs no other. Every call gives the same one.
+    pub fn default_stream(&self) -> Stream {
+        let streams = &self.0.streams;
+        let Some(shared) = streams.default.get() else { unreachable!("set when the device was opened") };
+        Stream(shared.first_handle(self))
+    }
+
+    /// The priorities that streams of the device can have: (least urgent, most urgent). Lower numbers are more
+    /// urgent.
+    pub fn stream_priorities(&self) -> (i32, i32) {
+        self.0.streams.range
+    }
+}
+
+impl Stream {
+    /// A stream from the device's pool of least urgent streams.
+    ///
+    /// There are 32 in a pool. They are given out in turn: the 33rd is the first again, and two who got the same one
+    /// wait for each other's work; results are right all the same. They are never destroyed.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    #[inline]
+    pub fn from_pool(device: &Device) -> Result<Self> {
+        Self::from_pool_with_priority(device, 0)
+    }
+
+    /// A stream from the device's pool of that priority. Lower numbers are more urgent. There are pools for 0 to -3, as
+    /// far as the device has the priorities ([`Device::stream_priorities`]); what is beyond counts as the nearest.
+    ///
+    /// # Errors
+    /// As [`Stream::from_pool`].
+    #[inline]
+    pub fn from_pool_with_priority(device: &Device, priority: i32) -> Result<Self> {
+        let streams = &device.0.streams;
+        let (least, greatest) = streams.range;
+        let most_urgent = greatest.max(least - (PRIORITIES as i32 - 1)).min(least);
+        let priority = priority.clamp(most_urgent, least);
+        let pool = &streams.pools[(least - priority) as usize];
+        device.check()?;
+        let shared = pool.next(|| {
+            let core = device.call(|driver, context| StreamCore::create(driver, context, priority))?;
+            Ok::<_, Error>(Shared::kept(device, core))
+        })?;
+        Ok(Self(shared.first_handle(device)))
+    }
+
+    /// A handle of a stream that other code made, for example `cudarc`, `cust` or C++. It is told from others by the
+    /// driver's number of the stream, so that a second adoption gives the same stream, and one of another stream
+    /// that happens to have the same handle does not.
+    ///
+    /// When the owner has destroyed the stream, later calls fail with [`Error::StreamDestroyed`] as far as the driver
+    /// can tell.
+    ///
+    /// # Errors
+    /// [`Error::StreamDestroyed`] for a handle that the driver does not know; whatever else it reports.
+    ///
+    /// # Safety
+    /// The stream is of this device's primary context. It is not destroyed before every handle of it and every buffer
+    /// that was used on it is dropped, and it is not being captured into a graph.
+    pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
+        let read = device.check().and_then(|()| {
+            let (driver, context) = device.driver();
+            let number = driver.stream_unique_id(context, handle)?;
+            Ok((number, driver.stream_priority(context, handle)?))
+        });
+        let (number, priority) = read.map_err(|error| match error.driver_code() {
+            Some(code::INVALID_HANDLE | code::CONTEXT_IS_DESTROYED | code::INVALID_VALUE) => {
+                Error::StreamDestroyed { device: device.id() }
+            }
+            _ => error,
+        })?;
+        let mut adopted = device.0.streams.adopted();
+        for (of, Entry(entry)) in adopted.iter() {
+            // SAFETY: it is in the table, so it has not ended; see `Entry`.
+            if *of == number && unsafe { entry.as_ref() }.handles().add_unless_none() {
+                return Ok(Self(*entry));
+            }
+        }
+        let shared =
+            Shared::boxed(device.clone(), Keeping::Adopted(number), StreamCore::new(handle, priority));
+        adopted.push((number, Entry(shared)));
+        Ok(Self(shared))
+    }
+}

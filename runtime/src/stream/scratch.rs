@@ -1,0 +1,88 @@
+//! Memory that a stream keeps for one purpose from one call to the next.
+
+use std::sync::PoisonError;
+
+use super::Stream;
+use super::core::Shared;
+use crate::driver::DevicePtr;
+use crate::error::Error;
+use crate::memory::allocator::{self, Allocation};
+
+/// Memory that a stream keeps for one purpose.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    purpose: &'static str,
+    bytes: usize,
+    memory: Allocation,
+}
+
+impl Shared {
+    /// Gives the scratch memory back; the stream is ending.
+    pub(super) fn free_scratch(&self) {
+        let Some(arena) = self.core.arena.get() else { return };
+        let scratch = std::mem::take(&mut *self.core.scratch.lock().unwrap_or_else(PoisonError::into_inner));
+        for Scratch { memory, .. } in scratch {
+            // SAFETY: the stream goes away, so nobody enqueues work with its scratch memory again.
+            let freed = unsafe { allocator::free_at_end(self.device(), arena, memory, self.core.handle) };
+            self.device().0.health.record_drop(freed);
+        }
+    }
+}
+
+impl Stream {
+    /// Runs `work` with memory of at least `bytes` that the stream keeps for `purpose` from one call to the next,
+    /// for kernels that need some of their own. `work` is also told whether the memory is new, with any content;
+    /// else it is as earlier work on the stream left it. Nobody else has it meanwhile.
+    ///
+    /// It is given up for new memory when a call asks for more or when `work` fails, and freed with the stream.
+    /// `work` must not come back to here on the same stream.
+    ///
+    /// # Errors
+    /// As [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
+    ///
+    /// # Safety
+    /// `work` enqueues work with the memory on this stream only, and lets nobody use the address afterwards.
+    #[track_caller]
+    pub unsafe fn with_scratch<R, E: From<Error>>(
+        &self,
+        purpose: &'static str,
+        bytes: usize,
+        work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        self.device().check_process()?;
+        let lock = || self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = |scratch: &[Scratch]| scratch.iter().position(|scratch| scratch.purpose == purpose);
+        let mut scratch = lock();
+        let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
+        let mut surplus = None;
+        if large_enough(&scratch).is_none() {
+            // Without the lock: an allocation may call what the user registered.
+            drop(scratch);
+            let memory = allocator::allocate_default(self, bytes)?;
+            scratch = lock();
+            surplus = match (large_enough(&scratch), find(&scratch)) {
+                // Another thread was faster.
+                (Some(_), _) => Some(memory),
+                (None, Some(index)) => Some(std::mem::replace(&mut scratch[index].memory, memory)),
+                (None, None) => {
+                    scratch.push(Scratch { purpose, bytes: 0, memory });
+                    None
+                }
+            };
+        }
+        if let Some(surplus) = surplus {
+            // SAFETY: it was allocated on this stream, used on no other, and has no place any more. What uses it was
+            // enqueued before.
+            let freed = unsafe { allocator::free(self, surplus, &[]) };
+            self.device().0.health.record_drop(freed);
+        }
+        let Some(index) = find(&scratch) else { return work(DevicePtr::NULL, true) };
+        // Until `work` is done, its content is not known to be what the next call expects.
+        let known = std::mem::replace(&mut scratch[index].bytes, 0);
+        let done = work(scratch[index].memory.ptr(), known < bytes);
+        if done.is_ok() {
+            scratch[index].bytes = known.max(bytes);
+        }
+        done
+    }
+}

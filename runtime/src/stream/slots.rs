@@ -1,0 +1,47 @@
+//! [`Slots`]: a fixed number of things, each made when its turn first comes, given out in turn for ever.
+//!
+//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/loom_streams.rs`).
+
+use std::sync::OnceLock;
+
+use super::sync::{AtomicUsize, Mutex, Ordering};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct Slots<T, const N: usize> {
+    slots: [OnceLock<T>; N],
+    next: AtomicUsize,
+    /// Held while one is made, so that none is made twice.
+    making: Mutex<()>,
+}
+
+impl<T, const N: usize> Slots<T, N> {
+    pub(crate) fn new() -> Self {
+        Self { slots: [const { OnceLock::new() }; N], next: AtomicUsize::new(0), making: Mutex::new(()) }
+    }
+
+    /// The next in turn. An error of `make` leaves the slot empty for its next turn.
+    #[inline]
+    pub(crate) fn next<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        let slot = &self.slots[self.next.fetch_add(1, Ordering::Relaxed) % N];
+        match slot.get() {
+            Some(made) => Ok(made),
+            None => self.make(slot, make),
+        }
+    }
+
+    #[cold]
+    fn make<'a, E>(&self, slot: &'a OnceLock<T>, make: impl FnOnce() -> Result<T, E>) -> Result<&'a T, E> {
+        let _making = self.making.lock();
+        if let Some(made) = slot.get() {
+            return Ok(made);
+        }
+        let made = make()?;
+        Ok(slot.get_or_init(|| made))
+    }
+
+    /// Takes out all there are.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = T> {
+        self.slots.iter_mut().filter_map(OnceLock::take)
+    }
+}
