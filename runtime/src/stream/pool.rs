@@ -120,8 +120,8 @@ impl Stream {
     /// driver's number of the stream, so that a second adoption gives the same stream, and one of another stream
     /// that happens to have the same handle does not.
     ///
-    /// When the owner has destroyed the stream, later calls fail with [`Error::StreamDestroyed`] as far as the driver
-    /// can tell.
+    /// When the owner has destroyed the stream against the promise below, calls fail with [`Error::StreamDestroyed`] if
+    /// another stream has its handle by then, or if the driver says that there is none; CUDA may also crash.
     ///
     /// # Errors
     /// [`Error::StreamDestroyed`] for a handle that the driver does not know; whatever else it reports.

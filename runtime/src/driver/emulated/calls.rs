@@ -567,6 +567,9 @@ impl Driver for EmulatedDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         let context = self.enter(Call::Launch, context)?;
+        if self.idle {
+            return Ok(());
+        }
         // SAFETY: the caller vouches for the arguments.
         let call = unsafe { KernelCall::new(spec_of(function), config, self.order, args) };
         let touched = call.touched();

@@ -62,6 +62,7 @@ pub struct EmulatedDriverBuilder {
     unbacked: bool,
     maps: bool,
     peers: bool,
+    idle: bool,
     schedule: Option<Schedule>,
     races: bool,
 }
@@ -95,6 +96,12 @@ impl EmulatedDriverBuilder {
     /// Has devices that cannot map memory behind reserved addresses.
     pub fn without_mapping(mut self) -> Self {
         self.maps = false;
+        self
+    }
+
+    /// Accepts launches and runs none of them: for benchmarks of what enqueueing costs the host.
+    pub fn idle(mut self) -> Self {
+        self.idle = true;
         self
     }
 
@@ -157,6 +164,7 @@ impl EmulatedDriverBuilder {
             backing,
             maps: self.maps,
             peers: self.peers,
+            idle: self.idle,
             control: Arc::new(Control::new()),
             stepper: self.schedule.map(|schedule| Arc::new(Stepper::new(schedule))),
             races: Races::new(self.races),
@@ -221,6 +229,7 @@ pub struct EmulatedDriver {
     backing: Backing,
     maps: bool,
     peers: bool,
+    idle: bool,
     control: Arc<Control>,
     /// Who has the tasks run, if not worker threads.
     stepper: Option<Arc<Stepper>>,
@@ -244,6 +253,7 @@ impl EmulatedDriver {
             unbacked: false,
             maps: true,
             peers: true,
+            idle: false,
             schedule: None,
             races: false,
         }
