@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use kernels::CopyRaw;
-use warpsmith_runtime::driver::Driver;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, PinnedBuffer, Result, Stream};
 
@@ -43,10 +42,13 @@ fn streams(criterion: &mut Criterion, device: &Device) -> Result<()> {
     let held = (0..32).map(|_| Stream::from_pool(device)).collect::<Result<Vec<_>>>()?;
     let mut group = criterion.benchmark_group("stream");
     group.bench_function("from_pool", |bencher| {
+        bencher.iter_with_large_drop(|| Stream::from_pool(device).expect("a stream"));
+    });
+    group.bench_function("from_pool and drop", |bencher| {
         bencher.iter(|| Stream::from_pool(device).expect("a stream"));
     });
     drop(held);
-    group.bench_function("from_pool, no other handle", |bencher| {
+    group.bench_function("from_pool and drop, no other handle", |bencher| {
         bencher.iter(|| Stream::from_pool(device).expect("a stream"));
     });
     group.bench_function("default", |bencher| bencher.iter(|| device.default_stream()));
@@ -163,7 +165,7 @@ fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()
             pageable = Some(pending.wait().expect("copied"));
         });
     });
-    let mut host = vec![0u8; bytes];
+    let mut host = pageable.take().unwrap_or_default();
     group.bench_function(id("in, pageable, copy_from_host"), |bencher| {
         bencher.iter(|| target.copy_from_host(black_box(&host)).expect("copied"));
     });

@@ -48,8 +48,8 @@ pub use self::launch::{Argument, Arguments, Dim, Function, Launch, LaunchConfig,
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,
-    PinnedBuffer, PinnedMemory, PoolOptions,
+    PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
 };
 pub use self::module::{GpuImage, KernelResources, Module};
 pub use self::stream::{Stream, StreamGuard};
-pub use self::transfer::{CopyFailed, Pending};
+pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};

@@ -6,7 +6,7 @@
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpsmith_runtime::driver::{Context, DevicePtr, Driver, LinkKind, Place, RowsCopy, StreamHandle};
@@ -16,6 +16,12 @@ const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
 const NOT_PERMITTED: u32 = 800;
 const NOT_SUPPORTED: u32 = 801;
+
+/// The tests take turns: while a host function waits, calls of other threads may wait for its stream.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A device with a stream that is destroyed with it.
 struct Rig {
@@ -101,6 +107,7 @@ fn code<T>(result: Result<T, Error>) -> Option<u32> {
 
 #[test]
 fn priorities_are_a_range_and_streams_keep_theirs() {
+    let _turn = turn();
     let rig = Rig::new();
     let (least, most) = rig.driver().stream_priorities(rig.context()).unwrap();
     assert!(most <= least, "lower is more urgent: {most} to {least}");
@@ -113,6 +120,7 @@ fn priorities_are_a_range_and_streams_keep_theirs() {
 
 #[test]
 fn identities_differ_when_handles_come_again() {
+    let _turn = turn();
     let rig = Rig::new();
     let mut seen = vec![rig.driver().stream_unique_id(rig.context(), rig.stream).unwrap()];
     for _ in 0..20 {
@@ -130,6 +138,7 @@ fn identities_differ_when_handles_come_again() {
 
 #[test]
 fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
+    let _turn = turn();
     let rig = Rig::new();
     let block = rig.block(&[1; 4]);
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -157,6 +166,7 @@ fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
 
 #[test]
 fn a_host_function_cannot_call_the_driver() {
+    let _turn = turn();
     let rig = Rig::new();
     let (driver, context) = (Arc::clone(rig.device.driver().0), rig.context());
     let stream = rig.stream;
@@ -178,6 +188,7 @@ fn a_host_function_cannot_call_the_driver() {
 
 #[test]
 fn rows_are_copied_and_what_lies_between_stays() {
+    let _turn = turn();
     let rig = Rig::new();
     let rows =
         |dst, dst_pitch, src, src_pitch| RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes: 3, rows: 3 };
@@ -220,6 +231,7 @@ fn rows_are_copied_and_what_lies_between_stays() {
 
 #[test]
 fn copies_go_within_a_device_and_between_two() {
+    let _turn = turn();
     let rig = Rig::new();
     let copy = |on: &Rig, dst: (&Rig, DevicePtr), src: (&Rig, DevicePtr), bytes| {
         let (dst, src) = ((dst.0.context(), dst.1), (src.0.context(), src.1));
@@ -243,6 +255,7 @@ fn copies_go_within_a_device_and_between_two() {
 
 #[test]
 fn links_are_told_of_every_pair() {
+    let _turn = turn();
     let rig = Rig::new();
     let ordinal = rig.device.id().ordinal();
     assert_eq!(rig.driver().peer_link(ordinal, ordinal), LinkKind::Same);
@@ -258,6 +271,7 @@ fn links_are_told_of_every_pair() {
 
 #[test]
 fn events_are_exported_where_processes_can_share_them() {
+    let _turn = turn();
     let rig = Rig::new();
     match rig.driver().event_create_shared(rig.context()) {
         Ok(event) => {

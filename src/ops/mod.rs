@@ -2,8 +2,9 @@
 //!
 //! Every operation is enqueued on the stream it is given and returns before it has run, except the reductions
 //! that return a value to the host. Inputs and outputs are [`DeviceBuffer`](crate::DeviceBuffer)s or slices of
-//! them, on the stream's device, at any alignment. Lengths that do not fit are an error, and nothing is enqueued
-//! then. No elements are no work, and fine; only a minimum or maximum of nothing is an error.
+//! them, at any alignment, on the stream's device but for those of [`reduce_add()`]. Lengths that do not fit are an
+//! error, and nothing is enqueued then. No elements are no work, and fine; only a minimum or maximum of nothing is an
+//! error.
 //!
 //! `x` takes the default configuration for the size and the device; `x_with` takes a [`Config`], or `None` for
 //! the default. [`variants`] lists what can be chosen.
@@ -13,6 +14,7 @@
 //! | [`copy()`], [`fill()`] | every [`Number`] |
 //! | [`cast()`] | from every [`Number`] to every [`Number`] |
 //! | [`add()`], [`mul()`] | every [`Number`] |
+//! | [`reduce_add()`], of buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |
 //! | [`sum()`], [`prod()`], [`min()`], [`max()`], [`argmin()`], [`argmax()`] | every [`Number`] |
 //! | [`mean()`] | every [`Real`] |
@@ -34,6 +36,7 @@
 //! # Ok::<(), warpsmith::Error>(())
 //! ```
 
+mod collective;
 mod config;
 mod data;
 mod elementwise;
@@ -42,6 +45,7 @@ mod number;
 mod reduce;
 mod workspace;
 
+pub use collective::reduce_add;
 pub use config::{Config, GridRule, Variant, default_config, variants};
 pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
 pub use elementwise::{

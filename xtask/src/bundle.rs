@@ -1,6 +1,6 @@
 //! `target/bundle/`: the tests, the benches, the examples and the `warpsmith` command as stripped programs, with
 //! scripts that unpack and run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
-//! Rust. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
+//! Rust. The scripts need `xz`. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -133,8 +133,8 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
 /// Compresses a program in place, which takes the image that each carries to a fraction; the scripts unpack it
 /// before they run it.
 fn compress(program: &Path) -> Result<u64> {
-    run(Command::new("gzip").args(["-9", "--force"]).arg(program))?;
-    size(&program.with_added_extension("gz"))
+    run(Command::new("xz").args(["-2", "--force"]).arg(program))?;
+    size(&program.with_added_extension("xz"))
 }
 
 fn size(file: &Path) -> Result<u64> {

@@ -12,7 +12,7 @@ use crate::process::{cargo, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
-pub const EXAMPLES: [&str; 3] = ["saxpy", "reduce", "nbody"];
+pub const EXAMPLES: [&str; 4] = ["saxpy", "reduce", "nbody", "overlap"];
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 

@@ -26,7 +26,7 @@ pub(crate) mod fork;
 pub(crate) mod guard;
 mod health;
 mod id;
-mod peer;
+pub(crate) mod peer;
 mod query;
 mod registry;
 pub mod visible;

@@ -171,7 +171,6 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
 ///
 /// # Errors
 /// [`Error::DeviceLost`] of either, [`Error::Forked`]; whatever the driver reports.
-#[allow(dead_code, reason = "copies between devices are to call it")]
 pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
     // Before a lock is taken, which a forked process may never get.
     from.0.health.check(from.id())?;

@@ -75,6 +75,23 @@ impl Event {
         Self::from_pool(device, Kind::Timed)
     }
 
+    /// An event from the pool, recorded.
+    #[inline]
+    pub(crate) fn recorded(stream: &Stream, timed: bool) -> Result<Self> {
+        let mut event = Self::from_pool(stream.device(), if timed { Kind::Timed } else { Kind::Ordering })?;
+        let closed = event.enqueue(stream)?;
+        *event.last.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(Record::Own(closed));
+        Ok(event)
+    }
+
+    /// Closes the stream's epoch, and enqueues the record behind it.
+    fn enqueue(&self, stream: &Stream) -> Result<Closed> {
+        let closed = stream.clock().close();
+        let handle = stream.handle();
+        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
+        Ok(closed)
+    }
+
     fn from_pool(device: &Device, kind: Kind) -> Result<Self> {
         let handle = device.0.events.take(device, kind == Kind::Timed)?;
         Ok(Self { device: device.clone(), handle, kind, last: Mutex::default() })
@@ -117,10 +134,7 @@ impl Event {
             return Err(Error::EventOfOtherDevice { event: self.device.id(), stream: stream.device().id() });
         }
         let mut last = self.last();
-        let closed = stream.clock().close();
-        let handle = stream.handle();
-        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
-        *last = Some(Record::Own(closed));
+        *last = Some(Record::Own(self.enqueue(stream)?));
         Ok(())
     }
 

@@ -13,8 +13,10 @@ use crate::stream::Stream;
 
 /// `len` elements in the memory of a device, aligned to at least 256 bytes.
 ///
-/// A buffer is made on a stream, on which its copies run. It can be used on any stream of the same device: when
-/// that is another one than before, the wait is inserted by itself. Dropping it waits for nothing: the memory is
+/// A buffer is made on a stream, on which its own copies run. It can be used on any stream of the same device, and be
+/// copied to and from other devices: when that is on another stream than before, the wait is inserted by itself. The
+/// copies of this type that take or give host memory wait until they are done; those of
+/// [`Stream`] do not: see [`transfer`](crate::transfer). Dropping it waits for nothing: the memory is
 /// handed out again when the work that uses it is done, or behind that work on the same stream.
 ///
 /// ```
@@ -169,11 +171,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_host(host)
     }
 
-    /// Enqueues a copy from another buffer. See [`DeviceSliceMut::copy_from`].
+    /// Enqueues a copy from another buffer, which may be of another device. See [`DeviceSliceMut::copy_from`].
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
+    /// As [`Stream::copy`].
     pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
         self.as_mut_slice().copy_from(source)
     }

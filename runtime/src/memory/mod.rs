@@ -9,6 +9,7 @@
 //! | [`buffer`] | [`DeviceBuffer`], which owns memory |
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
 //! | `storage` | the memory without its type, and work enqueued on it |
+//! | `large_pages` | asking for large pages under new host memory |
 //! | `usage` | which streams may still use a buffer |
 //! | [`allocator`] | where memory comes from: the caching allocator |
 //! | [`pinned`] | [`PinnedBuffer`], page-locked host memory for fast copies |
@@ -18,6 +19,7 @@
 
 pub mod allocator;
 pub mod buffer;
+mod large_pages;
 pub mod options;
 pub mod pinned;
 pub mod slice;
@@ -31,7 +33,7 @@ pub use self::allocator::Memory;
 pub use self::allocator::pool::{CaptureGuard, MemoryPool, PoolGuard, PoolOptions};
 pub use self::allocator::report::OutOfMemory;
 pub use self::buffer::DeviceBuffer;
-pub use self::pinned::{PinnedBuffer, PinnedMemory};
+pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
 
 /// Types whose values can lie in device memory: plain bits, any of which are a value.

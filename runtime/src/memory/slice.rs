@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 
-use super::storage::{self, Part, Storage};
+use super::large_pages;
+use super::storage::{Part, Storage};
 use super::usage::Access;
 use super::{DeviceBuffer, DeviceCopy};
 use crate::device::Device;
@@ -42,6 +43,22 @@ fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>>
         Bound::Unbounded => len,
     };
     (start <= end && end <= len).then_some(start..end)
+}
+
+/// As [`resolve`].
+///
+/// # Panics
+/// When the range is not within the elements.
+#[track_caller]
+pub(crate) fn resolve_or_panic(bounds: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    match resolve(bounds, len) {
+        Some(range) => range,
+        None => panic!(
+            "range from {:?} to {:?} is not within {len} elements",
+            bounds.start_bound(),
+            bounds.end_bound(),
+        ),
+    }
 }
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
@@ -100,15 +117,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// When it is not within it, as slices do.
     #[track_caller]
     pub fn slice(&self, bounds: impl RangeBounds<usize>) -> Self {
-        match resolve(&bounds, self.len) {
-            Some(range) => self.range(range),
-            None => panic!(
-                "range from {:?} to {:?} is not within {} elements",
-                bounds.start_bound(),
-                bounds.end_bound(),
-                self.len
-            ),
-        }
+        self.range(resolve_or_panic(&bounds, self.len))
     }
 
     fn range(&self, range: Range<usize>) -> Self {
@@ -132,6 +141,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         let mut host = Vec::<T>::new();
         host.try_reserve_exact(self.len)
             .map_err(|_| Error::TooManyElements { elements: self.len, element_bytes: size_of::<T>() })?;
+        large_pages::advise(host.as_mut_ptr().cast(), self.bytes());
         if self.bytes() != 0 {
             let (target, source, bytes, stream) =
                 (host.as_mut_ptr(), self.as_device_ptr(), self.bytes(), self.storage.stream().handle());
@@ -279,47 +289,57 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         })
     }
 
-    /// Enqueues a copy from another buffer of the device, after all earlier work on both.
+    /// Enqueues a copy from another buffer, which may be of another device, after all earlier work on both. It runs
+    /// on the stream that this buffer was made on; [`Stream::copy`](crate::Stream::copy) takes another.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`]; whatever the driver reports.
+    /// As [`Stream::copy`](crate::Stream::copy).
     pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
-        let source = source.into();
-        check_lengths("copying between buffers", self.len(), source.len())?;
-        let stream = self.range.storage.stream();
-        stream.check_device(source.device(), || {
-            ("copying between buffers".to_owned(), "the source".to_owned())
-        })?;
-        if self.range.bytes() == 0 {
-            return Ok(());
-        }
-        let parts = [&source.part(Access::Read), &self.part()];
-        // SAFETY: both ranges have `bytes` bytes; the source is shared and the target exclusive, so they do not
-        // overlap; both buffers note the stream, so neither is freed before the copy has run.
-        storage::enqueue(parts, stream, |driver, context| unsafe {
-            let (target, bytes) = (self.as_device_ptr(), self.range.bytes());
-            driver.copy_device(context, target, source.as_device_ptr(), bytes, stream.handle())
-        })
+        self.range.storage.stream().copy(source, self)
     }
 
-    /// Enqueues setting every byte to zero, after all earlier work on the buffer.
+    /// Enqueues a copy of a range of these elements to those from `dest` on, after all earlier work on the buffer. It
+    /// runs on the stream that the buffer was made on.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
+    /// let mut buffer = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5])?;
+    /// buffer.as_mut_slice().copy_within(..2, 3)?;
+    /// assert_eq!(buffer.to_host()?, [1, 2, 3, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] when source and target have an element in common; whatever the driver reports.
+    ///
+    /// # Panics
+    /// When the source or the target is not within the slice, as slices do.
+    #[track_caller]
+    pub fn copy_within(&mut self, source: impl RangeBounds<usize>, dest: usize) -> Result<()> {
+        let source = resolve_or_panic(&source, self.len());
+        let target = resolve_or_panic(&(dest..dest.saturating_add(source.len())), self.len());
+        if source.start < target.end && target.start < source.end && size_of::<T>() != 0 {
+            return Err(Error::Overlap { operation: "copying within a buffer" });
+        }
+        let whole = self.range;
+        // The two are apart, so the target is borrowed by itself.
+        let target = DeviceSliceMut { range: whole.range(target), exclusive: PhantomData };
+        whole.storage.stream().copy(whole.range(source), target)
+    }
+
+    /// Enqueues setting every byte to zero, after all earlier work on the buffer. It runs on the stream that the
+    /// buffer was made on; [`Stream::fill_zero`](crate::Stream::fill_zero) takes another.
     ///
     /// # Errors
     /// Whatever the driver reports.
     pub fn set_zero(&mut self) -> Result<()> {
-        if self.range.bytes() == 0 {
-            return Ok(());
-        }
-        let stream = self.range.storage.stream();
-        // SAFETY: the range is this borrow's own, and the buffer notes the stream, so it is not freed before the
-        // work has run.
-        self.part().enqueue(stream, |driver, context| unsafe {
-            driver.set_bytes(context, self.as_device_ptr(), 0, self.range.bytes(), stream.handle())
-        })
+        self.range.storage.stream().fill_zero(self)
     }
 }
 
-fn check_lengths(operation: &'static str, left: usize, right: usize) -> Result<()> {
+pub(crate) fn check_lengths(operation: &'static str, left: usize, right: usize) -> Result<()> {
     if left == right { Ok(()) } else { Err(Error::LengthMismatch { operation, left, right }) }
 }
 

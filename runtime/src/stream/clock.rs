@@ -10,7 +10,7 @@
 //! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
 //! forgotten (only so many streams are remembered) costs a wait that was not needed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many other streams are remembered.
@@ -47,11 +47,19 @@ pub(crate) struct Clock {
     done: Arc<AtomicU64>,
     /// What of other streams comes before later work of this one, each stream once.
     waited: Mutex<Vec<Until>>,
+    /// Whether there is any such, so that nobody locks for nothing.
+    any_waited: AtomicBool,
 }
 
 impl Clock {
     pub fn new(stream: u64) -> Self {
-        Self { stream, now: AtomicU64::new(1), done: Arc::default(), waited: Mutex::default() }
+        Self {
+            stream,
+            now: AtomicU64::new(1),
+            done: Arc::default(),
+            waited: Mutex::default(),
+            any_waited: AtomicBool::new(false),
+        }
     }
 
     /// The epoch of work that was just enqueued.
@@ -64,13 +72,17 @@ impl Clock {
     /// then that of others for which it had waited.
     pub fn close(&self) -> Closed {
         // Before the epoch is closed, so that nothing is taken for earlier than it is.
-        let others = {
-            let mut waited = self.waited();
-            waited.retain(|until| !until.is_done());
-            waited.clone()
-        };
+        let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
         Closed { own: Until { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
+    }
+
+    /// What this stream has waited for and what is not known to have run.
+    fn waiting_for(&self) -> Vec<Until> {
+        let mut waited = self.waited();
+        waited.retain(|until| !until.is_done());
+        self.any_waited.store(!waited.is_empty(), Ordering::Release);
+        waited.clone()
     }
 
     /// Whether work of this epoch is known to have run.
@@ -85,7 +97,8 @@ impl Clock {
 
     /// Whether work of that epoch of another stream comes before later work of this one.
     pub fn has_waited(&self, stream: u64, epoch: u64) -> bool {
-        self.waited().iter().any(|until| until.stream == stream && until.epoch >= epoch)
+        self.any_waited.load(Ordering::Acquire)
+            && self.waited().iter().any(|until| until.stream == stream && until.epoch >= epoch)
     }
 
     /// Notes that this stream waits for what another has closed.
@@ -105,6 +118,7 @@ impl Clock {
                 None => waited.push(new.clone()),
             }
         }
+        self.any_waited.store(!waited.is_empty(), Ordering::Release);
         let surplus = waited.len().saturating_sub(REMEMBERED);
         waited.drain(..surplus);
     }

@@ -1,7 +1,7 @@
 //! Streams: queues of work on a device.
 //!
 //! Ordering. Work on one stream runs in the order it was enqueued. Work on two streams is ordered only by an
-//! [`Event`] recorded on one and waited for on the other; buffers do that by themselves when they are used on
+//! [`Event`](crate::Event) recorded on one and waited for on the other; buffers do that by themselves when they are used on
 //! another stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
 //! legacy default stream.
 //!
@@ -134,7 +134,8 @@ impl Stream {
     ///
     /// The function must not use devices: enqueue, allocate, wait, or drop what does (the driver refuses it, and what
     /// is dropped there may be kept until the device goes). Sending on a channel, setting an atomic and computing are
-    /// what it is for. A panic in it is caught and forgotten. When a fault stops the device first, the function is dropped
+    /// what it is for. Nor may it wait for a thread that uses devices: a call of that thread's may be waiting for the
+    /// stream. A panic in it is caught and forgotten. When a fault stops the device first, the function is dropped
     /// without a call.
     ///
     /// ```

@@ -71,9 +71,7 @@ impl Stream {
     /// # Errors
     /// Whatever the driver reports.
     pub fn record_event(&self) -> Result<Event> {
-        let event = Event::new(self.device())?;
-        event.record(self)?;
-        Ok(event)
+        Event::recorded(self, false)
     }
 
     /// Records an event after everything enqueued so far that also takes the time, for [`Event::elapsed_us`].
@@ -81,9 +79,7 @@ impl Stream {
     /// # Errors
     /// Whatever the driver reports.
     pub fn record_timed_event(&self) -> Result<Event> {
-        let event = Event::timed(self.device())?;
-        event.record(self)?;
-        Ok(event)
+        Event::recorded(self, true)
     }
 
     /// Makes later work on this stream wait for the last record of an event, which may be of another device. An event

@@ -1,17 +1,76 @@
 //! Copies between host and devices, on streams and without waiting.
 //!
-//! What can be relied on: a copy that a method of [`Stream`] enqueues returns at once, whatever its source and target. Host
-//! memory is moved into the copy and given back by [`Pending::wait`] when it is done, so nobody sees or changes it
-//! meanwhile; device memory is borrowed until the copy is enqueued, and is ordered and kept afterwards as for
-//! kernels. Copies that borrow host memory ([`DeviceBuffer::copy_from_host`](crate::DeviceBuffer::copy_from_host)
-//! and its kin) wait until they are done.
+//! What can be relied on: a copy that a method of [`Stream`](crate::Stream) enqueues returns at once, whatever its
+//! source and target. Host memory is moved into the copy and given back by [`Pending::wait`] when it is done, so nobody
+//! sees or changes it meanwhile; device memory is borrowed until the copy is enqueued, and is ordered and kept
+//! afterwards as for kernels. An error gives the host memory back when nothing uses it any more. Copies that borrow
+//! host memory wait until they are done.
+//!
+//! | call | memory | the host waits for | what it costs |
+//! | --- | --- | --- | --- |
+//! | [`Stream::upload`], [`Stream::download`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full speed of its link |
+//! | the same | `Vec`, `Box<[T]>`, over 2 MiB | nothing | another copy by the host, up to [`CHUNK_BYTES`] at a time on a thread of the driver's while the device copies; twice as much page-locked memory |
+//! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | its own copy into page-locked memory, in the call (upload) or in `wait` (download) | page-locked memory of the same size |
+//! | [`Stream::upload_rows`], [`Stream::download_rows`] | [`PinnedRows`] | nothing | one copy by the device |
+//! | [`Stream::copy`], [`Stream::copy_rows`], [`DeviceSliceMut::copy_from`], [`DeviceSliceMut::copy_within`] | of one device | nothing | one copy by the device |
+//! | [`Stream::copy`], [`DeviceSliceMut::copy_from`] | of two devices that reach each other | nothing | one copy over the link between them |
+//! | the same | of two devices that do not | nothing | a copy out and a copy in, overlapping, through twice [`CHUNK_BYTES`] of page-locked memory |
+//! | [`broadcast`], [`scatter`], [`gather`] | of any devices of one driver | nothing | a copy as above for each target or source |
+//! | [`Stream::fill_zero`], [`Stream::set_bytes`] | of one device | nothing | one fill |
+//! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | any slice | the copy, and the work before it on the buffer and its stream | whatever the driver does for the slice's memory |
+//!
+//! Page-locked memory comes from the device's [cache](crate::memory::pinned) and goes back there; only when its limit
+//! is reached does a call wait, for copies that use some. Host functions of one device may run one after the other:
+//! one that waits for something keeps the copies of large `Vec`s waiting too.
+//!
+//! Devices of two drivers, a GPU and the emulated device, cannot wait for each other. [`Stream::copy`] refuses them
+//! with [`Error::NoPeerAccess`](crate::Error::NoPeerAccess): copy with `to_host` and `copy_from_host`.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`pending`] | [`Pending`], a copy that was enqueued with its host memory |
-//! | `host` | copies between page-locked host memory and a device |
+//! | [`host_memory`] | [`HostMemory`], what can be moved into a copy |
+//! | `host` | copies between host memory and a device |
+//! | `staged` | those of memory that the device does not reach, in chunks |
+//! | `host_copy` | copying host memory with several threads |
+//! | `device` | copies between buffers, fills |
+//! | `peer` | copies between devices |
+//! | [`rows`] | copies of rows that lie apart |
+//! | [`collective`] | [`broadcast`], [`scatter`], [`gather`]: one buffer to several devices and back |
+//! | `coalesced` | the broadcast of many small buffers in few copies |
+//! | [`pipeline`] | [`Pipeline`], which overlaps copies of many items with the work on them |
+//!
+//! [`broadcast`]: collective::broadcast
+//! [`scatter`]: collective::scatter
+//! [`gather`]: collective::gather
+//! [`Stream::upload`]: crate::Stream::upload
+//! [`Stream::download`]: crate::Stream::download
+//! [`Stream::upload_rows`]: crate::Stream::upload_rows
+//! [`Stream::download_rows`]: crate::Stream::download_rows
+//! [`Stream::copy`]: crate::Stream::copy
+//! [`Stream::copy_rows`]: crate::Stream::copy_rows
+//! [`Stream::fill_zero`]: crate::Stream::fill_zero
+//! [`Stream::set_bytes`]: crate::Stream::set_bytes
+//! [`DeviceSliceMut::copy_from`]: crate::DeviceSliceMut::copy_from
+//! [`DeviceSliceMut::copy_within`]: crate::DeviceSliceMut::copy_within
+//! [`DeviceBuffer::from_host`]: crate::DeviceBuffer::from_host
+//! [`PinnedBuffer`]: crate::PinnedBuffer
+//! [`PinnedRange`]: crate::PinnedRange
 
+mod coalesced;
+pub mod collective;
+mod device;
 mod host;
+mod host_copy;
+pub mod host_memory;
+mod peer;
 pub mod pending;
+pub mod pipeline;
+pub mod rows;
+mod staged;
 
+pub use self::host_memory::HostMemory;
 pub use self::pending::{CopyFailed, Pending};
+pub use self::pipeline::Pipeline;
+pub use self::rows::{DeviceRows, DeviceRowsMut, PinnedRows};
+pub use self::staged::CHUNK_BYTES;

@@ -1,17 +1,23 @@
 //! [`Pending`]: a copy that was enqueued, with the host memory that it uses.
+//!
+//! The memory is given back when neither a device nor a host function can use it any more, also when the copy failed.
 
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::memory::PinnedBuffer;
+use crate::stream::Stream;
 
 /// A copy that was enqueued. It has the host memory until it is done.
 ///
 /// Dropping it lets the copy run on; the memory is kept until then.
 #[must_use = "the host memory comes back from `wait`"]
 pub struct Pending<H> {
-    memory: H,
-    /// Recorded after the copy.
+    held: Held<H>,
+    stream: Stream,
+    /// Recorded on the stream after the copy.
     event: Event,
 }
 
@@ -23,9 +29,66 @@ pub struct CopyFailed<H> {
     pub memory: H,
 }
 
+/// Host memory during a copy.
+pub(super) enum Held<H> {
+    /// It is kept from everybody else, by moving it here.
+    Own(H),
+    /// Host functions use it too.
+    Lent(Arc<Lent<H>>),
+    /// It is filled from page-locked memory when the copy is done.
+    Behind { memory: H, staging: PinnedBuffer<u8>, fill: fn(&mut H, &PinnedBuffer<u8>) },
+}
+
+/// Host memory that host functions use until it is taken back.
+pub(super) struct Lent<H>(Mutex<Option<H>>);
+
+impl<H> Lent<H> {
+    pub fn new(memory: H) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(memory))))
+    }
+
+    /// The memory, to be used while the guard lives; `None` once it was taken back.
+    pub fn lock(&self) -> MutexGuard<'_, Option<H>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<H> Held<H> {
+    /// The memory, of a copy that was not done. Nothing that was enqueued on a device uses it any more.
+    fn take(self) -> H {
+        match self {
+            Held::Own(memory) | Held::Behind { memory, .. } => memory,
+            Held::Lent(lent) => match lent.lock().take() {
+                Some(memory) => memory,
+                None => unreachable!("it is taken once, here, by value"),
+            },
+        }
+    }
+
+    /// The memory, of a copy that is done.
+    fn finish(self) -> H {
+        match self {
+            Held::Behind { mut memory, staging, fill } => {
+                fill(&mut memory, &staging);
+                memory
+            }
+            held => held.take(),
+        }
+    }
+}
+
 impl<H> Pending<H> {
-    pub(super) fn new(memory: H, event: Event) -> Self {
-        Self { memory, event }
+    /// What became of a copy after `enqueued`, with the memory that it uses. `event` was not recorded yet.
+    pub(super) fn settle(
+        stream: &Stream,
+        enqueued: Result<()>,
+        event: Event,
+        held: Held<H>,
+    ) -> std::result::Result<Self, CopyFailed<H>> {
+        match enqueued.and_then(|()| event.record(stream)) {
+            Ok(()) => Ok(Self { held, stream: stream.clone(), event }),
+            Err(error) => Err(CopyFailed::after(stream, error, held)),
+        }
     }
 
     /// The event recorded after the copy: for other streams to wait for.
@@ -46,10 +109,20 @@ impl<H> Pending<H> {
     /// # Errors
     /// A fault of a kernel that was running, with the memory.
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
-        match self.event.synchronize() {
-            Ok(()) => Ok(self.memory),
-            Err(error) => Err(CopyFailed { error, memory: self.memory }),
+        let Self { held, stream, event } = self;
+        match event.synchronize() {
+            Ok(()) => Ok(held.finish()),
+            Err(error) => Err(CopyFailed::after(&stream, error, held)),
         }
+    }
+}
+
+impl<H> CopyFailed<H> {
+    /// Gives the memory back after an error, of a copy that may still run.
+    fn after(stream: &Stream, error: Error, held: Held<H>) -> Self {
+        // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
+        let _ = stream.synchronize();
+        Self { error, memory: held.take() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::stream::Stream;
 const ALIGN: usize = 256;
 
 /// `len` elements of page-locked host memory: copies to and from the device run at full speed and without the
-/// host waiting.
+/// host waiting, with [`Stream::upload`] and [`Stream::download`].
 ///
 /// It is a slice to the program. Elements may be of any type up to an alignment of 256 bytes. Dropping it
 /// does not wait: see [`Self::record_use`].
@@ -69,8 +69,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         Ok(buffer)
     }
 
-    /// Memory with any content, which the caller overwrites before anybody sees it.
-    fn uninit(device: &Device, len: usize) -> Result<Self> {
+    /// Memory with any content, which the caller overwrites before anybody sees it as elements.
+    pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
         let bytes = len
             .checked_mul(size_of::<T>())
@@ -94,6 +94,11 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// The device whose memory it is. Streams of every device may use it.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The address of the first element. It stays the same wherever the buffer is moved.
+    pub(crate) fn address(&self) -> *mut T {
+        self.elements.as_ptr()
     }
 
     /// The address of the first element, for work that is enqueued with bare addresses: see

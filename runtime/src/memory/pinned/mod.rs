@@ -17,6 +17,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`buffer`] | [`PinnedBuffer`], which owns memory |
+//! | [`range`] | [`PinnedRange`], a buffer with a range of it to copy |
 //! | [`view`] | [`PinnedMemory`]: statistics, options, emptying the cache |
 //! | `allocator` | where buffers get their memory and bring it back |
 //! | `store` | the blocks of one device, without the device |
@@ -36,9 +37,11 @@ mod classes;
 mod counters;
 mod events;
 mod pending;
+pub mod range;
 mod reserve;
 mod store;
 pub mod view;
 
 pub use self::buffer::PinnedBuffer;
+pub use self::range::PinnedRange;
 pub use self::view::PinnedMemory;

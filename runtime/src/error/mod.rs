@@ -2,10 +2,16 @@
 //!
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
+mod text;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub(crate) use self::text::Bytes;
+use self::text::{
+    arch_advice, arch_note, at, by_thread, device_count, kernel_name, log_suffix, pinned_advice, ptx_version,
+};
 use crate::device::DeviceId;
 use crate::memory::OutOfMemory;
 use crate::memory::statistics::PoolId;
@@ -199,6 +205,58 @@ pub enum Error {
         left: usize,
         /// Elements on the right (the source).
         right: usize,
+    },
+
+    /// A list of which something is to be made has nothing in it.
+    #[error("{operation}: the list of {list} is empty; pass at least one")]
+    EmptyList {
+        /// What was to be done.
+        operation: &'static str,
+        /// What the list is of.
+        list: &'static str,
+    },
+
+    /// Lengths of chunks that do not divide a buffer among the streams.
+    #[error(
+        "scatter: {chunks} chunk lengths of {total} elements in all, for {streams} streams and a source of {len} elements; \
+         pass a length for each stream, that add up to the source's"
+    )]
+    BadChunks {
+        /// Lengths there are.
+        chunks: usize,
+        /// Their sum in elements, at most `usize::MAX`.
+        total: usize,
+        /// Streams there are.
+        streams: usize,
+        /// Elements of the source.
+        len: usize,
+    },
+
+    /// Rows that do not lie within their memory, or within each other.
+    #[error("rows of {row_len} elements, one every {stride}, in {len} elements: {reason}")]
+    BadRows {
+        /// Elements of a row.
+        row_len: usize,
+        /// Elements from the start of one row to the next.
+        stride: usize,
+        /// Elements there are.
+        len: usize,
+        /// What is wrong, and what to do.
+        reason: &'static str,
+    },
+
+    /// Two numbers or lengths of rows that should be equal are not.
+    #[error(
+        "{operation}: {} rows of {} elements and {} rows of {} elements; both must be equal",
+        left.0, left.1, right.0, right.1
+    )]
+    ShapeMismatch {
+        /// What was to be done.
+        operation: &'static str,
+        /// Rows, and elements of a row, on the left (the destination).
+        left: (usize, usize),
+        /// Rows, and elements of a row, on the right (the source).
+        right: (usize, usize),
     },
 
     /// Something of one device was used with another.
@@ -414,6 +472,10 @@ pub enum Error {
         operation: &'static str,
     },
 
+    /// A pipeline that no item fits into.
+    #[error("a pipeline of depth 0 holds no item; its depth must be at least 1, and 3 overlaps all stages")]
+    NoDepth,
+
     /// The process was made by `fork` from one that had opened devices.
     #[error(
         "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"
@@ -510,92 +572,5 @@ impl Error {
     /// Whether a driver call failed with a code after which the context does nothing more.
     pub(crate) fn stops_context(&self) -> bool {
         matches!(self.driver_code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
-    }
-}
-
-/// A number of bytes in the largest unit that keeps it above one.
-pub(crate) struct Bytes(pub u64);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut value = self.0 as f64;
-        for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] {
-            if value < 1024.0 {
-                let digits = if unit == "B" { 0 } else { 2 };
-                return write!(f, "{value:.digits$} {unit}");
-            }
-            value /= 1024.0;
-        }
-        write!(f, "{value:.2} EiB")
-    }
-}
-
-fn pinned_advice(limit: Option<u64>) -> String {
-    match limit {
-        Some(limit) => format!(
-            "; the limit is {}: raise it with `PinnedMemory::set_limit`, or drop pinned buffers first",
-            Bytes(limit)
-        ),
-        None => {
-            "; drop pinned buffers first, lock smaller pieces, or copy from ordinary memory, which needs none"
-                .to_owned()
-        }
-    }
-}
-
-fn ptx_version(version: u32) -> String {
-    format!("{}.{}", version / 10, version % 10)
-}
-
-fn log_suffix(log: &str) -> String {
-    if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
-}
-
-fn device_count(device: DeviceId, count: u32) -> String {
-    let kind = device.kind_name();
-    match count {
-        0 => format!("there are no {kind} devices"),
-        1 => format!("there is one {kind} device, {}", device.with_ordinal(0)),
-        n => format!(
-            "there are {n} {kind} devices, {} to {}",
-            device.with_ordinal(0),
-            device.with_ordinal(n - 1)
-        ),
-    }
-}
-
-fn arch_note(min_arch: u32, capability: (u32, u32)) -> String {
-    if min_arch > 10 * capability.0 + capability.1 {
-        format!(" (compute capability {}.{})", capability.0, capability.1)
-    } else {
-        String::new()
-    }
-}
-
-fn arch_advice(min_arch: u32, capability: (u32, u32)) -> String {
-    if min_arch > 10 * capability.0 + capability.1 {
-        format!("it needs compute capability {}.{} or higher", min_arch / 10, min_arch % 10)
-    } else {
-        "load the image of the package that defines it, and list this instance in its `#[kernel]`".to_owned()
-    }
-}
-
-fn kernel_name(kernels: &[String]) -> String {
-    match kernels {
-        [] => "a kernel".to_owned(),
-        [one] => format!("kernel `{one}`"),
-        several => format!("one of the kernels `{}`", several.join("`, `")),
-    }
-}
-
-fn at(location: &Option<String>) -> String {
-    location.as_ref().map(|l| format!(" at {l}")).unwrap_or_default()
-}
-
-fn by_thread(block: &Option<[u32; 3]>, thread: &Option<[u32; 3]>) -> String {
-    match (block, thread) {
-        (Some(block), Some(thread)) => format!(" (block {block:?}, thread {thread:?})"),
-        (Some(block), None) => format!(" (block {block:?})"),
-        _ => String::new(),
     }
 }

@@ -1,0 +1,85 @@
+//! [`PinnedRange`]: a page-locked buffer and a range of it, for copies of that range.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range, RangeBounds};
+
+use super::PinnedBuffer;
+use crate::memory::DeviceCopy;
+use crate::memory::slice::resolve_or_panic;
+
+/// A [`PinnedBuffer`] of which a copy is to use a range only. It owns the buffer and is a slice of the range to the
+/// program.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let stream = device.default_stream();
+/// let all = PinnedBuffer::from_slice(&device, &[1u32, 2, 3, 4, 5])?;
+/// let mut target = DeviceBuffer::uninit(&stream, 3)?;
+/// let pending = stream.upload(all.into_range(1..4), &mut target)?;
+/// let all = pending.wait()?.into_buffer();
+/// assert_eq!(all.len(), 5);
+/// assert_eq!(target.to_host()?, [2, 3, 4]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct PinnedRange<T: DeviceCopy> {
+    buffer: PinnedBuffer<T>,
+    range: Range<usize>,
+}
+
+impl<T: DeviceCopy> PinnedBuffer<T> {
+    /// The buffer with a range of it that a copy is to use. [`PinnedRange::into_buffer`] gives the buffer back.
+    ///
+    /// # Panics
+    /// When the range is not within the buffer, as slices do.
+    #[track_caller]
+    pub fn into_range(self, bounds: impl RangeBounds<usize>) -> PinnedRange<T> {
+        let range = resolve_or_panic(&bounds, self.len());
+        PinnedRange { buffer: self, range }
+    }
+}
+
+impl<T: DeviceCopy> PinnedRange<T> {
+    /// The whole buffer.
+    pub fn into_buffer(self) -> PinnedBuffer<T> {
+        self.buffer
+    }
+
+    /// Which elements of the buffer they are.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    pub(crate) fn buffer(&self) -> &PinnedBuffer<T> {
+        &self.buffer
+    }
+
+    /// The address of the first element of the range.
+    pub(crate) fn address(&self) -> *mut T {
+        // SAFETY: the range is within the buffer.
+        unsafe { self.buffer.address().add(self.range.start) }
+    }
+}
+
+impl<T: DeviceCopy> Deref for PinnedRange<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.buffer[self.range.clone()]
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for PinnedRange<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.buffer[self.range.clone()]
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for PinnedRange<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PinnedRange({:?} of {:?})", self.range, self.buffer)
+    }
+}

@@ -1,0 +1,172 @@
+//! Copying large pieces of host memory with several threads.
+//!
+//! One core copies more slowly than a device's link takes: about 10 GB/s against 55 GB/s. So a few threads of the
+//! process help, which start with the first large copy and sleep between copies. The caller copies too, and waits for
+//! pieces that somebody has begun, never for a helper to begin: with all helpers busy, or none to be had, it copies
+//! everything itself.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{Builder, available_parallelism};
+
+/// The most threads that copy one piece of memory, the caller among them.
+const MOST_THREADS: usize = 8;
+/// Threads take so many bytes at a time.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// A copy that is underway.
+struct Job {
+    target: *mut u8,
+    source: *const u8,
+    bytes: usize,
+    /// The next piece that nobody has begun.
+    next: AtomicUsize,
+    done: AtomicUsize,
+}
+
+// SAFETY: whoever makes a job promises that any thread may copy its pieces.
+unsafe impl Send for Job {}
+// SAFETY: as above; each piece is begun by one thread.
+unsafe impl Sync for Job {}
+
+impl Job {
+    fn pieces(&self) -> usize {
+        self.bytes.div_ceil(PIECE_BYTES)
+    }
+
+    /// Copies pieces until all are begun.
+    fn help(&self) {
+        loop {
+            let piece = self.next.fetch_add(1, Ordering::Relaxed);
+            if piece >= self.pieces() {
+                return;
+            }
+            let start = piece * PIECE_BYTES;
+            let bytes = PIECE_BYTES.min(self.bytes - start);
+            // SAFETY: the piece is within both ranges, which the maker of the job keeps until all pieces are done, and
+            // this thread alone has begun it.
+            unsafe { self.target.add(start).copy_from_nonoverlapping(self.source.add(start), bytes) };
+            self.done.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// The helping threads.
+struct Helpers {
+    threads: usize,
+    jobs: Mutex<VecDeque<Arc<Job>>>,
+    more: Condvar,
+}
+
+impl Helpers {
+    fn get() -> &'static Self {
+        static HELPERS: OnceLock<&'static Helpers> = OnceLock::new();
+        HELPERS.get_or_init(|| {
+            let wanted = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS) - 1;
+            let helpers: &'static Helpers =
+                Box::leak(Box::new(Self { threads: wanted, jobs: Mutex::default(), more: Condvar::new() }));
+            for _ in 0..wanted {
+                // Without a thread there is one helper less.
+                let _ = Builder::new().name("warpsmith-copy".to_owned()).spawn(|| helpers.work());
+            }
+            helpers
+        })
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, VecDeque<Arc<Job>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks so many helpers for help.
+    fn ask(&self, job: &Arc<Job>, count: usize) {
+        let count = count.min(self.threads);
+        self.jobs().extend(std::iter::repeat_with(|| Arc::clone(job)).take(count));
+        (0..count).for_each(|_| self.more.notify_one());
+    }
+
+    fn work(&self) {
+        loop {
+            let mut jobs = self.jobs();
+            let job = loop {
+                match jobs.pop_front() {
+                    Some(job) => break job,
+                    None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(jobs);
+            job.help();
+        }
+    }
+}
+
+/// Copies `bytes` bytes, all of which are there when this returns.
+///
+/// # Safety
+/// Both ranges are valid for so many bytes and do not overlap, and nobody writes to them or reads the target meanwhile.
+pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
+    if bytes <= 2 * PIECE_BYTES {
+        // SAFETY: passed on from the caller.
+        return unsafe { target.copy_from_nonoverlapping(source, bytes) };
+    }
+    let job = Job { target, source, bytes, next: AtomicUsize::new(0), done: AtomicUsize::new(0) };
+    let job = Arc::new(job);
+    Helpers::get().ask(&job, job.pieces() - 1);
+    job.help();
+    // Pieces that helpers have begun. A helper that comes later finds none and touches nothing.
+    while job.done.load(Ordering::Acquire) < job.pieces() {
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_copied_and_none_beyond() {
+        for bytes in [0, 1, PIECE_BYTES, 2 * PIECE_BYTES + 1, 20 * PIECE_BYTES, 33 * PIECE_BYTES + 7] {
+            let source: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 1000) as u8).collect();
+            let mut target = vec![0; bytes + 1];
+            // SAFETY: both vectors have so many bytes and are used by nobody else.
+            unsafe { copy(target.as_mut_ptr(), source.as_ptr(), bytes) };
+            assert!(target[..bytes] == source[..], "{bytes} bytes");
+            assert_eq!(target[bytes], 0, "nothing beyond");
+        }
+    }
+
+    #[test]
+    fn many_threads_copy_at_once() {
+        std::thread::scope(|scope| {
+            for thread in 0..8u8 {
+                scope.spawn(move || {
+                    let source = vec![thread; 10 * PIECE_BYTES];
+                    for _ in 0..20 {
+                        let mut target = vec![0; source.len()];
+                        // SAFETY: both vectors have so many bytes and are used by nobody else.
+                        unsafe { copy(target.as_mut_ptr(), source.as_ptr(), source.len()) };
+                        assert!(target == source);
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn without_helpers_the_caller_copies_everything() {
+        let source = vec![5u8; 3 * PIECE_BYTES];
+        let mut target = vec![0u8; source.len()];
+        let job = Job {
+            target: target.as_mut_ptr(),
+            source: source.as_ptr(),
+            bytes: source.len(),
+            next: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+        };
+        job.help();
+        assert_eq!(job.done.load(Ordering::Acquire), 3);
+        job.help();
+        assert!(target == source);
+    }
+}

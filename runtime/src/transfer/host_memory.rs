@@ -1,0 +1,117 @@
+//! [`HostMemory`]: what can be moved into a copy between host and device.
+
+use crate::error::Result;
+use crate::memory::{DeviceCopy, PinnedBuffer, PinnedRange};
+use crate::stream::Stream;
+
+use self::sealed::Memory;
+
+/// Host memory that [`Stream::upload`] and [`Stream::download`] take and give back: [`PinnedBuffer`], [`PinnedRange`],
+/// `Vec` and `Box<[T]>`.
+///
+/// # Safety
+/// It cannot be implemented elsewhere. The memory that the methods of the sealed trait name is the value's own, stays
+/// where it is when the value is moved, and has no elements that must be dropped.
+pub unsafe trait HostMemory: Memory + Send + 'static {
+    /// The type of the elements.
+    type Element: DeviceCopy;
+}
+
+pub(super) mod sealed {
+    use super::{Result, Stream};
+
+    /// The memory without its type.
+    pub trait Memory {
+        /// Whether the device reaches it: else it is copied through memory that it reaches.
+        const PINNED: bool;
+        /// The number of elements.
+        fn elements(&self) -> usize;
+        /// The address of the first element.
+        fn source(&self) -> *const u8;
+        /// The address of the first element, for writing.
+        fn target(&mut self) -> *mut u8;
+        /// Keeps pinned memory from being handed out again until the stream has come past what is enqueued.
+        fn keep(&self, stream: &Stream) -> Result<()>;
+    }
+}
+
+impl<T: DeviceCopy> Memory for PinnedBuffer<T> {
+    const PINNED: bool = true;
+
+    fn elements(&self) -> usize {
+        self.len()
+    }
+
+    fn source(&self) -> *const u8 {
+        self.address().cast()
+    }
+
+    fn target(&mut self) -> *mut u8 {
+        self.address().cast()
+    }
+
+    fn keep(&self, stream: &Stream) -> Result<()> {
+        self.record_use(stream)
+    }
+}
+
+// SAFETY: a pinned buffer owns its block of the allocator.
+unsafe impl<T: DeviceCopy> HostMemory for PinnedBuffer<T> {
+    type Element = T;
+}
+
+impl<T: DeviceCopy> Memory for PinnedRange<T> {
+    const PINNED: bool = true;
+
+    fn elements(&self) -> usize {
+        self.range().len()
+    }
+
+    fn source(&self) -> *const u8 {
+        self.address().cast()
+    }
+
+    fn target(&mut self) -> *mut u8 {
+        self.address().cast()
+    }
+
+    fn keep(&self, stream: &Stream) -> Result<()> {
+        self.buffer().record_use(stream)
+    }
+}
+
+// SAFETY: it owns a pinned buffer.
+unsafe impl<T: DeviceCopy> HostMemory for PinnedRange<T> {
+    type Element = T;
+}
+
+macro_rules! pageable {
+    ($($memory:ty),*) => {$(
+        impl<T: DeviceCopy> Memory for $memory {
+            const PINNED: bool = false;
+
+            fn elements(&self) -> usize {
+                self.len()
+            }
+
+            fn source(&self) -> *const u8 {
+                self.as_ptr().cast()
+            }
+
+            fn target(&mut self) -> *mut u8 {
+                self.as_mut_ptr().cast()
+            }
+
+            fn keep(&self, _stream: &Stream) -> Result<()> {
+                Ok(())
+            }
+        }
+
+        // SAFETY: it owns its memory on the heap; elements are `Copy`.
+        unsafe impl<T: DeviceCopy> HostMemory for $memory {
+            type Element = T;
+        }
+    )*};
+}
+
+pageable!(Vec<T>, Box<[T]>);

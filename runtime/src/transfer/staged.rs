@@ -1,0 +1,144 @@
+//! Copies between a device and host memory that it does not reach, in chunks through page-locked memory.
+//!
+//! A chunk is copied between host memory and page-locked memory by a host function, and between that and the device by
+//! the device, in the order of a stream. Two streams, each with page-locked memory of its own for a chunk, take turns,
+//! so the host copies one chunk while the device copies another:
+//!
+//! ```text
+//! the caller's stream   | chunk 0: host | device | chunk 2: host | device | ... wait for the other stream
+//! one from the pool             | chunk 1: host | device | chunk 3: host | device |
+//! ```
+//!
+//! Both come after what is before on the caller's stream, and what is enqueued there later comes after both.
+
+use std::sync::Arc;
+
+use super::host::{DeviceSide, Direction};
+use super::host_copy;
+use super::host_memory::HostMemory;
+use super::pending::Lent;
+use crate::device::Device;
+use crate::error::Result;
+use crate::memory::PinnedBuffer;
+use crate::memory::storage;
+use crate::stream::Stream;
+
+/// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice as many.
+pub const CHUNK_BYTES: usize = 4 << 20;
+/// A copy has at least so many chunks, so that the host and the device work side by side,
+const CHUNKS: usize = 8;
+/// unless they were smaller than this: calling a host function takes the stream some time.
+const LEAST_CHUNK_BYTES: usize = 512 << 10;
+
+/// The bytes of a chunk of a copy.
+fn chunk_bytes(bytes: usize) -> usize {
+    bytes.div_ceil(CHUNKS).next_multiple_of(4096).clamp(LEAST_CHUNK_BYTES, CHUNK_BYTES)
+}
+
+/// A stream, and page-locked memory for a chunk that only work on this stream uses.
+pub(super) struct Lane {
+    stream: Stream,
+    staging: PinnedBuffer<u8>,
+}
+
+/// The page-locked memory of a lane, for a host function.
+struct Staging(*mut u8);
+
+// SAFETY: it is an address; who may use it is said where it is used.
+unsafe impl Send for Staging {}
+
+/// A stream of the device's pool that is another than this one.
+pub(super) fn another_stream(device: &Device, than: &Stream) -> Result<Stream> {
+    let stream = Stream::from_pool(device)?;
+    if stream == *than { Stream::from_pool(device) } else { Ok(stream) }
+}
+
+/// What a copy of so many bytes on a stream needs. Nothing is enqueued.
+pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
+    let device = stream.device();
+    let lane = |stream: Stream| -> Result<Lane> {
+        let staging = PinnedBuffer::uninit(device, bytes.min(chunk_bytes(bytes)))?;
+        staging.record_use(&stream)?;
+        Ok(Lane { stream, staging })
+    };
+    let mut lanes = vec![lane(stream.clone())?];
+    if bytes > chunk_bytes(bytes) {
+        lanes.push(lane(another_stream(device, stream)?)?);
+    }
+    Ok(lanes)
+}
+
+/// Enqueues a copy between lent memory and a device. When this fails, nothing of it runs any more.
+pub(super) fn enqueue<H: HostMemory>(
+    side: &DeviceSide<'_>,
+    lanes: &[Lane],
+    lent: &Arc<Lent<H>>,
+) -> Result<()> {
+    let enqueued = enqueue_chunks(side, lanes, lent);
+    for Lane { stream, .. } in lanes {
+        if enqueued.is_err() {
+            // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
+            let _ = stream.synchronize();
+        }
+    }
+    enqueued
+}
+
+fn enqueue_chunks<H: HostMemory>(side: &DeviceSide<'_>, lanes: &[Lane], lent: &Arc<Lent<H>>) -> Result<()> {
+    let [Lane { stream: first, .. }, others @ ..] = lanes else { return Ok(()) };
+    storage::begin([&side.part], first)?;
+    others.iter().try_for_each(|other| other.stream.wait_stream(first))?;
+    let chunk = chunk_bytes(side.bytes());
+    for (start, lane) in (0..side.bytes()).step_by(chunk).zip(lanes.iter().cycle()) {
+        let bytes = chunk.min(side.bytes() - start);
+        if side.direction == Direction::Up {
+            lane.exchange(side.direction, lent, start, bytes)?;
+        }
+        // SAFETY: the staging memory has room for a chunk, and the lane's stream keeps it. Its other uses are of this
+        // stream too, whose work runs in order. The streams come after the beginning of the part.
+        unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
+        if side.direction == Direction::Down {
+            lane.exchange(side.direction, lent, start, bytes)?;
+        }
+    }
+    others.iter().try_for_each(|other| first.wait_stream(&other.stream))?;
+    side.part.end(first);
+    Ok(())
+}
+
+impl Lane {
+    /// Enqueues the host's copy of a chunk.
+    fn exchange<H: HostMemory>(
+        &self,
+        direction: Direction,
+        lent: &Arc<Lent<H>>,
+        start: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        let (lent, staging) = (Arc::clone(lent), Staging(self.staging.address()));
+        // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned,
+        // and runs nothing else meanwhile.
+        self.stream.host_function(move || unsafe { exchange(&lent, direction, staging, start, bytes) })
+    }
+}
+
+/// Copies a chunk between lent memory and staging memory; nothing once the memory was taken back.
+///
+/// # Safety
+/// The chunk is within the lent memory. The staging memory is valid for so many bytes and nobody else uses it.
+unsafe fn exchange<H: HostMemory>(
+    lent: &Lent<H>,
+    direction: Direction,
+    staging: Staging,
+    start: usize,
+    bytes: usize,
+) {
+    let mut memory = lent.lock();
+    let Some(memory) = &mut *memory else { return };
+    match direction {
+        // SAFETY: passed on from the caller; the lent memory is locked.
+        Direction::Up => unsafe { host_copy::copy(staging.0, memory.source().add(start), bytes) },
+        // SAFETY: as above.
+        Direction::Down => unsafe { host_copy::copy(memory.target().add(start), staging.0, bytes) },
+    }
+}
