@@ -87,7 +87,8 @@ fn events_go_back_to_the_pool_and_are_destroyed_with_the_device() {
     let stream = device.default_stream();
     for _ in 0..50 {
         let (plain, timed) = (stream.record_event().unwrap(), stream.record_timed_event().unwrap());
-        assert_ne!(plain.handle(), timed.handle());
+        // SAFETY: they are only compared.
+        assert_ne!(unsafe { plain.handle() }, unsafe { timed.handle() });
     }
     assert_eq!((driver.calls(Call::EventCreate), driver.calls(Call::EventRecord)), (2, 100));
     drop((stream, device));
@@ -105,11 +106,13 @@ fn an_event_may_go_while_a_stream_waits_for_it_and_be_recorded_elsewhere() {
         slow.host_function(move || reached.store(true, Ordering::SeqCst)).unwrap();
     }
     let event = slow.record_event().unwrap();
-    let handle = event.handle();
+    // SAFETY: it is only compared.
+    let handle = unsafe { event.handle() };
     fast.wait_event(&event).unwrap();
     drop(event);
     let again = third.record_event().unwrap();
-    assert_eq!(again.handle(), handle, "from the pool");
+    // SAFETY: as above.
+    assert_eq!(unsafe { again.handle() }, handle, "from the pool");
     fast.synchronize().unwrap();
     assert!(reached.load(Ordering::SeqCst), "the wait kept to the record that it was enqueued for");
 }

@@ -407,3 +407,14 @@ fn random_programs_of_copies_on_random_streams_equal_sequential_ones() {
         assert_eq!(driver.live_allocations(0), 0, "program {program}");
     }
 }
+
+#[test]
+fn rows_with_the_largest_stride_are_one_row() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let source = DeviceBuffer::from_host(&stream, &[7u32; 4]).unwrap();
+    let mut target = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
+    let from = source.as_slice().rows(4, usize::MAX).unwrap();
+    stream.copy_rows(from, target.as_mut_slice().rows_mut(4, usize::MAX).unwrap()).unwrap();
+    assert_eq!(target.to_host().unwrap(), [7; 4]);
+}

@@ -13,6 +13,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use super::{Device, DeviceId};
+use crate::driver::host_function;
 use crate::error::{Error, Result};
 
 /// How many forks there were from the first process that opened a device to this one.
@@ -117,6 +118,9 @@ impl Drop for Device {
             // One handle more stays for good, so the device is never closed here: that would wait for threads that
             // do not exist, and call a driver that does not work.
             std::mem::forget(self.0.clone());
+        } else if host_function::is_running() {
+            // It may be the last handle, and nothing of the device can be closed here.
+            host_function::drop_elsewhere(Box::new(self.0.clone()));
         }
     }
 }

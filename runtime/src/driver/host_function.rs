@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
 
 use super::HostFunction;
 
@@ -19,8 +21,28 @@ pub(super) const REFUSED: &str =
     "a host function must not call the driver; let it tell another thread what to do";
 
 /// Whether this thread runs a host function.
-pub(super) fn is_running() -> bool {
+#[inline]
+pub(crate) fn is_running() -> bool {
     RUNNING.get()
+}
+
+/// Drops something on a thread that may call drivers and wait, soon. If the system has no thread, never.
+#[cold]
+pub(crate) fn drop_elsewhere(item: Box<dyn Send>) {
+    static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();
+    let elsewhere = ELSEWHERE.get_or_init(|| {
+        let (sender, items) = channel();
+        let thread = std::thread::Builder::new().name("warpsmith-drop".to_owned());
+        thread.spawn(move || items.into_iter().for_each(drop)).ok().map(|_| sender)
+    });
+    match elsewhere {
+        Some(elsewhere) => {
+            if let Err(kept) = elsewhere.send(item) {
+                std::mem::forget(kept);
+            }
+        }
+        None => std::mem::forget(item),
+    }
 }
 
 /// A function that is called once or never.

@@ -13,7 +13,7 @@
 
 pub mod cuda;
 pub mod emulated;
-mod host_function;
+pub(crate) mod host_function;
 
 use std::ffi::c_void;
 use std::fmt::Debug;

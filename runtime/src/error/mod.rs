@@ -465,6 +465,12 @@ pub enum Error {
         device: DeviceId,
     },
 
+    /// A handle that is another stream on each thread.
+    #[error(
+        "the default stream of each thread is no stream of its own; adopt one that was created, or the legacy default stream"
+    )]
+    PerThreadStream,
+
     /// The source and the target of a copy have bytes in common.
     #[error("{operation}: the source and the target overlap; copy by way of a third buffer")]
     Overlap {

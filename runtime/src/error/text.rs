@@ -7,8 +7,8 @@ use crate::device::DeviceId;
 /// A number of bytes in the largest unit that keeps it above one.
 pub(crate) struct Bytes(pub u64);
 
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut value = self.0 as f64;
         for unit in ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] {
             if value < 1024.0 {

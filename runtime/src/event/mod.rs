@@ -103,7 +103,9 @@ impl Event {
     /// Whatever the driver reports. The emulated device has none: it lives in one process.
     pub fn shared(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_create_shared(context))?;
-        Ok(Self { device: device.clone(), handle, kind: Kind::Shared, last: Mutex::default() })
+        // Another process may record it, without this one knowing.
+        let last = Mutex::new(Some(Record::Foreign));
+        Ok(Self { device: device.clone(), handle, kind: Kind::Shared, last })
     }
 
     /// What another process needs to use this event, which is of [`Event::shared`], with [`Event::import`].
@@ -134,7 +136,12 @@ impl Event {
             return Err(Error::EventOfOtherDevice { event: self.device.id(), stream: stream.device().id() });
         }
         let mut last = self.last();
-        *last = Some(Record::Own(self.enqueue(stream)?));
+        let closed = self.enqueue(stream)?;
+        *last = Some(match self.kind {
+            Kind::Ordering | Kind::Timed => Record::Own(closed),
+            // What is asked later may be a record of another process.
+            Kind::Shared => Record::Foreign,
+        });
         Ok(())
     }
 
@@ -144,7 +151,15 @@ impl Event {
     }
 
     /// The driver's handle. It is valid while the event lives.
-    pub fn handle(&self) -> EventHandle {
+    ///
+    /// # Safety
+    /// It is waited for and asked, but not recorded: what is recorded by hand is not seen here, and another record
+    /// would be taken for it.
+    pub unsafe fn handle(&self) -> EventHandle {
+        self.handle
+    }
+
+    pub(crate) fn raw(&self) -> EventHandle {
         self.handle
     }
 

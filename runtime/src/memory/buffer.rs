@@ -105,6 +105,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
+        self.device().check_process()?;
         stream.check_device(self.device(), || ("recording a stream".to_owned(), "the buffer".to_owned()))?;
         self.storage.record_stream(stream);
         Ok(())

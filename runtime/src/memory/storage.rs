@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::allocator::{self, Allocation};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
+use crate::driver::host_function;
 use crate::driver::{Context, DevicePtr, Driver};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -76,6 +77,11 @@ impl Drop for Storage {
             return;
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
+        if host_function::is_running() {
+            let usage = std::mem::replace(&mut self.usage, Usage::new(&self.stream));
+            let moved = Self { allocation, bytes: self.bytes, stream: self.stream.clone(), usage };
+            return host_function::drop_elsewhere(Box::new(moved));
+        }
         let mut users = self.usage.users(&self.stream);
         if users.iter().any(|user| !user.device().ptr_eq(self.device())) {
             users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
@@ -156,7 +162,8 @@ pub(crate) fn enqueue<const N: usize>(
     work: impl FnOnce(&dyn Driver, Context) -> Result<()>,
 ) -> Result<()> {
     begin(parts, stream)?;
-    stream.call(work)?;
+    let called = stream.call(work);
+    // Also when the call failed: it may have enqueued something before it did.
     parts.iter().for_each(|part| part.end(stream));
-    Ok(())
+    called
 }

@@ -3,7 +3,8 @@
 //! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
 //! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
 //! work of epochs up to `e`: had that work been enqueued after the record, the driver's own lock on the stream would
-//! have made the closing visible to it. Enqueueing work reads the epoch and changes nothing, so a program with one
+//! have made the closing visible to it. (What is relied on: a driver takes the calls on a
+//! stream, queries and waits too, one after the other.) Enqueueing work reads the epoch and changes nothing, so a program with one
 //! stream pays one load.
 //!
 //! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no

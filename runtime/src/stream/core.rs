@@ -15,6 +15,7 @@ use super::clock::Clock;
 use super::handles::HandleCount;
 use super::scratch::Scratch;
 use crate::device::Device;
+use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
 use crate::memory::allocator::Arena;
@@ -126,6 +127,10 @@ impl Shared {
     pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
         // SAFETY: the caller's handle keeps it until the count is taken down.
         let this = unsafe { shared.as_ref() };
+        if this.keeping != Keeping::Kept && host_function::is_running() && !this.device.is_forked() {
+            // It may be the last handle, and no stream can be ended here.
+            return host_function::drop_elsewhere(Box::new(super::Stream(shared)));
+        }
         // The device outlives this read: the handles own a count of it until the last line.
         let device = Arc::as_ptr(&this.device.0);
         if !this.handles.remove() {

@@ -132,9 +132,9 @@ impl Stream {
     /// Enqueues a call of a function on the host, on a thread of the driver's. Later work on the stream waits until
     /// it has returned.
     ///
-    /// The function must not use devices: enqueue, allocate, wait, or drop what does (the driver refuses it, and what
-    /// is dropped there may be kept until the device goes). Sending on a channel, setting an atomic and computing are
-    /// what it is for. Nor may it wait for a thread that uses devices: a call of that thread's may be waiting for the
+    /// The function must not use devices: enqueue, allocate or wait (the driver refuses it). Buffers, streams and devices
+    /// that are dropped there are dropped by another thread soon after. Sending on a channel, setting an atomic and
+    /// computing are what it is for. Nor may it wait for a thread that uses devices: a call of that thread's may be waiting for the
     /// stream. A panic in it is caught and forgotten. When a fault stops the device first, the function is dropped
     /// without a call.
     ///

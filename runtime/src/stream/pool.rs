@@ -16,6 +16,8 @@ use crate::error::{Error, Result, code};
 
 /// Streams in a pool.
 pub(crate) const POOL_STREAMS: usize = 32;
+/// CUDA's handle for the default stream of whichever thread calls.
+const PER_THREAD: StreamHandle = StreamHandle(2);
 /// Priorities that have a pool: 0 to -3.
 const PRIORITIES: usize = 4;
 
@@ -124,12 +126,16 @@ impl Stream {
     /// another stream has its handle by then, or if the driver says that there is none; CUDA may also crash.
     ///
     /// # Errors
-    /// [`Error::StreamDestroyed`] for a handle that the driver does not know; whatever else it reports.
+    /// [`Error::StreamDestroyed`] for a handle that the driver does not know, [`Error::PerThreadStream`] for CUDA's
+    /// default stream of each thread; whatever else the driver reports.
     ///
     /// # Safety
     /// The stream is of this device's primary context. It is not destroyed before every handle of it and every buffer
     /// that was used on it is dropped, and it is not being captured into a graph.
     pub unsafe fn adopt(device: &Device, handle: StreamHandle) -> Result<Self> {
+        if handle == PER_THREAD && !device.is_emulated() {
+            return Err(Error::PerThreadStream);
+        }
         let read = device.check().and_then(|()| {
             let (driver, context) = device.driver();
             let number = driver.stream_unique_id(context, handle)?;

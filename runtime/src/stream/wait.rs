@@ -7,7 +7,8 @@ use crate::error::{Error, Result};
 use crate::event::{Event, Record};
 
 impl Stream {
-    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it runs any more.
+    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it runs any more; but in a
+    /// [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it only fails.
     ///
     /// # Errors
     /// A fault of a kernel that was running.
@@ -16,10 +17,12 @@ impl Stream {
         device.check_process()?;
         let closed = core.clock.close();
         // On a lost device too: what runs there may use memory that the caller is about to free.
-        let waited = match device.is_lost() {
-            true => device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle)),
-            false => self.call(|driver, context| driver.stream_synchronize(context, core.handle)),
-        };
+        let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
+        if device.is_lost() {
+            // It may have been found to be lost before anything was waited for.
+            let again = device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle));
+            waited = waited.and(again);
+        }
         waited?;
         device.0.health.check(device.id())?;
         device.0.health.finished(self.id());
@@ -91,7 +94,7 @@ impl Stream {
         self.check_driver(event.device(), "waiting for an event", "the event")?;
         let last = event.last();
         let Some(record) = &*last else { return Ok(()) };
-        let (stream, event) = (self.handle(), event.handle());
+        let (stream, event) = (self.handle(), event.raw());
         self.call(|driver, context| driver.stream_wait_event(context, stream, event))?;
         if let Record::Own(closed) = record {
             self.core().clock.learn(closed);

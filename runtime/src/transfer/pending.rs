@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::driver::host_function;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::PinnedBuffer;
@@ -91,9 +92,18 @@ impl<H> Pending<H> {
         }
     }
 
-    /// The event recorded after the copy: for other streams to wait for.
-    pub fn event(&self) -> &Event {
+    /// The event recorded after the copy. Nobody else gets it, for it must not be recorded again.
+    pub(super) fn event(&self) -> &Event {
         &self.event
+    }
+
+    /// Makes later work on a stream wait for the copy, and for nothing that was enqueued behind it. Buffers order their
+    /// uses by themselves; this spares the wait that would be inserted later, and is for what buffers do not see.
+    ///
+    /// # Errors
+    /// As [`Stream::wait_event`].
+    pub fn make_wait(&self, stream: &Stream) -> Result<()> {
+        stream.wait_event(&self.event)
     }
 
     /// Whether the copy is done.
@@ -108,7 +118,14 @@ impl<H> Pending<H> {
     ///
     /// # Errors
     /// A fault of a kernel that was running, with the memory.
+    ///
+    /// # Panics
+    /// In a [host function](Stream::host_function), which cannot wait; the memory is kept for the copy then.
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
+        assert!(
+            !host_function::is_running(),
+            "a host function cannot wait for a copy; let another thread do it"
+        );
         let Self { held, stream, event } = self;
         match event.synchronize() {
             Ok(()) => Ok(held.finish()),

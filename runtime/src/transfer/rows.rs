@@ -195,7 +195,7 @@ impl<'a, T: DeviceCopy> DeviceRows<'a, T> {
     }
 
     fn place(&self) -> (Place, usize) {
-        (Place::Device(self.memory.as_device_ptr()), self.shape.stride * size_of::<T>())
+        (Place::Device(self.memory.as_device_ptr()), self.shape.stride.saturating_mul(size_of::<T>()))
     }
 }
 
@@ -211,13 +211,13 @@ impl<'a, T: DeviceCopy> DeviceRowsMut<'a, T> {
     }
 
     fn place(&self) -> (Place, usize) {
-        (Place::Device(self.memory.as_device_ptr()), self.shape.stride * size_of::<T>())
+        (Place::Device(self.memory.as_device_ptr()), self.shape.stride.saturating_mul(size_of::<T>()))
     }
 }
 
 impl<T: DeviceCopy> PinnedRows<T> {
     fn place(&self) -> (Place, usize) {
-        (Place::Host(self.memory.address().cast()), self.shape.stride * size_of::<T>())
+        (Place::Host(self.memory.address().cast()), self.shape.stride.saturating_mul(size_of::<T>()))
     }
 }
 

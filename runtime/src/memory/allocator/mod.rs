@@ -363,8 +363,11 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
             Err(error) => failed = failed.and(user.synchronize().map_err(|_| error)),
         }
     }
-    if events == 0 && (failed.is_ok() || device.is_lost()) {
-        state.release(block);
+    match (events, failed.is_ok() || device.is_lost()) {
+        (0, true) => drop(state.release(block)),
+        (_, true) => {}
+        // Somebody may use it, and there is no event that says how long.
+        (_, false) => state.pending.keep_for_good(block),
     }
     if device.is_lost() { Ok(()) } else { failed }
 }

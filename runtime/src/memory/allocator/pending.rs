@@ -40,6 +40,11 @@ impl Pending {
         }
     }
 
+    /// Notes that a block waits for something that never comes.
+    pub fn keep_for_good(&mut self, block: BlockId) {
+        *self.events_of.entry(block).or_default() += 1;
+    }
+
     /// A block that waits for nothing any more. `reached` says whether an event was reached.
     pub fn next_done(
         &mut self,

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::cache::Block;
 use crate::device::Device;
+use crate::driver::host_function;
 use crate::error::{Error, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
@@ -156,6 +157,15 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
         }
         if let Some(block) = self.block.take() {
             let streams = std::mem::take(self.streams.get_mut().unwrap_or_else(PoisonError::into_inner));
+            if host_function::is_running() {
+                return host_function::drop_elsewhere(Box::new(PinnedBuffer::<u8> {
+                    elements: NonNull::dangling(),
+                    len: 0,
+                    device: self.device.clone(),
+                    block: Some(block),
+                    streams: Mutex::new(streams),
+                }));
+            }
             self.device.0.pinned.release(&self.device, block, streams);
         }
     }
