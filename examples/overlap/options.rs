@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use warpsmith::Device;
 
-const USAGE: &str = "overlap [DEVICE] [--items N] [--mib M] [--svg FILE]";
+const USAGE: &str = "overlap [DEVICE] [--items N] [--mib M] [--launches N] [--svg FILE]";
 
 /// What was asked for; `None` where nothing was.
 #[derive(Default)]
@@ -12,6 +12,7 @@ pub struct Options {
     pub device: Option<String>,
     pub items: Option<usize>,
     pub mib: Option<f64>,
+    pub launches: Option<usize>,
     pub svg: Option<PathBuf>,
 }
 
@@ -24,6 +25,7 @@ impl Options {
             match argument.as_str() {
                 "--items" => options.items = Some(number(&argument, &value()?)?),
                 "--mib" => options.mib = Some(number(&argument, &value()?)?),
+                "--launches" => options.launches = Some(number(&argument, &value()?)?),
                 "--svg" => options.svg = Some(value()?.into()),
                 _ if argument.starts_with('-') => return Err(format!("unknown option {argument}: {USAGE}")),
                 _ if options.device.is_some() => return Err(format!("a second device {argument}: {USAGE}")),
@@ -32,6 +34,9 @@ impl Options {
         }
         if options.items == Some(0) {
             return Err("--items is at least 1".to_owned());
+        }
+        if options.launches.is_some_and(|launches| !(1..=10_000).contains(&launches)) {
+            return Err("--launches is from 1 to 10000".to_owned());
         }
         if options.mib.is_some_and(|mib| !(0.001..=16384.0).contains(&mib)) {
             return Err("--mib is from 0.001 to 16384".to_owned());

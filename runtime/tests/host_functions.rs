@@ -16,7 +16,7 @@ const BYTES: usize = 4096;
 /// Makes a stream stand still until something is sent, or the result is dropped.
 fn stand_still(stream: &Stream) -> mpsc::Sender<()> {
     let (go, wait) = mpsc::channel::<()>();
-    stream.host_function(move || drop(wait.recv())).unwrap();
+    stream.host_function(move || _ = wait.recv()).unwrap();
     go
 }
 
@@ -49,7 +49,7 @@ fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
     let pending = copying.download(&buffer, pinned).unwrap();
     let (sender, receiver) = mpsc::channel();
-    other.host_function(move || drop(sender.send(pending.wait().is_ok()))).unwrap();
+    other.host_function(move || _ = sender.send(pending.wait().is_ok())).unwrap();
     other.synchronize().unwrap();
     assert!(receiver.recv().is_err(), "nothing came back");
     let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -105,7 +105,7 @@ fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
     let (begun, begins) = mpsc::channel::<()>();
     stream
         .host_function(move || {
-            drop(begins.recv());
+            _ = begins.recv();
             // Time for the other thread to wait for this stream.
             std::thread::sleep(Duration::from_millis(50));
             drop(dropped);
@@ -150,7 +150,7 @@ fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
             .host_function(move || {
                 running.store(true, Ordering::SeqCst);
                 started.send(()).unwrap();
-                drop(wait.recv());
+                _ = wait.recv();
                 running.store(false, Ordering::SeqCst);
             })
             .unwrap();

@@ -2,6 +2,7 @@
 //!
 //! An event may go back while streams still wait for it: a wait keeps to the record that it was enqueued for.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::device::Device;
@@ -11,20 +12,46 @@ use crate::error::Result;
 /// Events that nobody has, by whether they take time.
 #[derive(Debug, Default)]
 pub(crate) struct EventPool {
-    ordering: Mutex<Vec<EventHandle>>,
-    timed: Mutex<Vec<EventHandle>>,
+    ordering: Spare,
+    timed: Spare,
+}
+
+/// Spare events of one kind. One of them lies where it costs no lock: a program that makes and drops an event at a
+/// time finds it there.
+#[derive(Debug, Default)]
+struct Spare {
+    /// The handle plus one; 0 for none.
+    first: AtomicU64,
+    others: Mutex<Vec<EventHandle>>,
+}
+
+impl Spare {
+    #[inline]
+    fn take(&self) -> Option<EventHandle> {
+        match self.first.swap(0, Ordering::Acquire).checked_sub(1) {
+            Some(event) => Some(EventHandle(event)),
+            None => self.others.lock().unwrap_or_else(PoisonError::into_inner).pop(),
+        }
+    }
+
+    #[inline]
+    fn put(&self, event: EventHandle) {
+        let EventHandle(number) = event;
+        if self.first.compare_exchange(0, number + 1, Ordering::Release, Ordering::Relaxed).is_err() {
+            self.others.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        }
+    }
 }
 
 impl EventPool {
-    fn of(&self, timed: bool) -> &Mutex<Vec<EventHandle>> {
+    fn of(&self, timed: bool) -> &Spare {
         if timed { &self.timed } else { &self.ordering }
     }
 
     /// An event of the pool, or a new one.
     pub fn take(&self, device: &Device, timed: bool) -> Result<EventHandle> {
         device.check_process()?;
-        let spare = self.of(timed).lock().unwrap_or_else(PoisonError::into_inner).pop();
-        match spare {
+        match self.of(timed).take() {
             Some(event) => Ok(event),
             None => device.call(|driver, context| driver.event_create(context, timed)),
         }
@@ -32,13 +59,13 @@ impl EventPool {
 
     /// Takes an event back that nobody uses any more.
     pub fn put(&self, event: EventHandle, timed: bool) {
-        self.of(timed).lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.of(timed).put(event);
     }
 
     /// Destroys all events. The device is going.
     pub fn destroy(&mut self, driver: &dyn Driver, context: Context) {
-        for events in [&mut self.ordering, &mut self.timed] {
-            for event in events.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for spare in [&self.ordering, &self.timed] {
+            while let Some(event) = spare.take() {
                 // SAFETY: nobody has it.
                 unsafe { driver.event_destroy(context, event) };
             }
