@@ -4,7 +4,7 @@
 //! so it goes through page-locked memory: a small piece at once, in the call or in [`Pending::wait`], a large one in
 //! [chunks](super::staged) that host functions copy in stream order.
 
-use super::host_copy::{self, Reuse};
+use super::host_copy;
 use super::host_memory::HostMemory;
 use super::pending::{CopyFailed, Held, Lent, Pending};
 use super::staged;
@@ -230,7 +230,7 @@ impl Stream {
     ) -> (Result<()>, Held<H>) {
         if side.direction == Direction::Up {
             // SAFETY: both have as many bytes, and nobody else has either.
-            unsafe { host_copy::copy(staging.address(), memory.source(), staging.len(), Reuse::Soon) };
+            unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
         }
         // SAFETY: the staging memory has as many bytes. Nobody uses it before the copy has run, and its block is kept
         // for the stream also when it is dropped.
@@ -248,5 +248,5 @@ impl Stream {
 fn fill<H: HostMemory>(memory: &mut H, staging: &PinnedBuffer<u8>) {
     // SAFETY: both have as many bytes, which was checked when the copy was enqueued. The copy has run, so it wrote all
     // of them; any bits are an element.
-    unsafe { host_copy::copy(memory.target(), staging.address(), staging.len(), Reuse::Soon) };
+    unsafe { host_copy::copy(memory.target(), staging.address(), staging.len()) };
 }

@@ -11,26 +11,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, available_parallelism};
 
-/// The most threads that copy one piece of memory, the caller among them.
-const MOST_THREADS: usize = 8;
+/// The most threads that copy one piece of memory, the caller among them. More take longer to wake than they save.
+const MOST_THREADS: usize = 4;
 /// Threads take so many bytes at a time.
 const PIECE_BYTES: usize = 128 << 10;
-
-/// Whether what is copied is used again soon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reuse {
-    /// By the device, which finds it in the caches.
-    Soon,
-    /// Not before the whole copy is done: past the caches, which saves reading what is overwritten.
-    Later,
-}
 
 /// A copy that is underway.
 struct Job {
     target: *mut u8,
     source: *const u8,
     bytes: usize,
-    reuse: Reuse,
     /// The next piece that nobody has begun.
     next: AtomicUsize,
     done: AtomicUsize,
@@ -57,13 +47,7 @@ impl Job {
             let bytes = PIECE_BYTES.min(self.bytes - start);
             // SAFETY: the piece is within both ranges, which the maker of the job keeps until all pieces are done, and
             // this thread alone has begun it.
-            unsafe {
-                let (target, source) = (self.target.add(start), self.source.add(start));
-                match self.reuse {
-                    Reuse::Soon => target.copy_from_nonoverlapping(source, bytes),
-                    Reuse::Later => copy_past_caches(target, source, bytes),
-                }
-            }
+            unsafe { self.target.add(start).copy_from_nonoverlapping(self.source.add(start), bytes) };
             self.done.fetch_add(1, Ordering::Release);
         }
     }
@@ -117,50 +101,16 @@ impl Helpers {
     }
 }
 
-/// Copies with stores that go past the caches.
-///
-/// # Safety
-/// As for [`copy`].
-#[cfg(target_arch = "x86_64")]
-unsafe fn copy_past_caches(target: *mut u8, source: *const u8, bytes: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-
-    const VECTOR: usize = size_of::<__m128i>();
-    let head = target.align_offset(VECTOR).min(bytes);
-    let vectors = (bytes - head) / VECTOR;
-    let tail = head + vectors * VECTOR;
-    // SAFETY: head, vectors and tail together are the range. Each target of a vector is aligned. The fence makes the
-    // stores visible before the piece is said to be done.
-    unsafe {
-        target.copy_from_nonoverlapping(source, head);
-        for at in (head..tail).step_by(VECTOR) {
-            let vector = _mm_loadu_si128(source.add(at).cast());
-            _mm_stream_si128(target.add(at).cast(), vector);
-        }
-        _mm_sfence();
-        target.add(tail).copy_from_nonoverlapping(source.add(tail), bytes - tail);
-    }
-}
-
-/// # Safety
-/// As for [`copy`].
-#[cfg(not(target_arch = "x86_64"))]
-unsafe fn copy_past_caches(target: *mut u8, source: *const u8, bytes: usize) {
-    // SAFETY: passed on from the caller.
-    unsafe { target.copy_from_nonoverlapping(source, bytes) }
-}
-
 /// Copies `bytes` bytes, all of which are there when this returns.
 ///
 /// # Safety
 /// Both ranges are valid for so many bytes and do not overlap, and nobody writes to them or reads the target meanwhile.
-pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize, reuse: Reuse) {
+pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     if bytes <= 2 * PIECE_BYTES {
         // SAFETY: passed on from the caller.
         return unsafe { target.copy_from_nonoverlapping(source, bytes) };
     }
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let job = Job { target, source, bytes, reuse, next, done };
+    let job = Job { target, source, bytes, next: AtomicUsize::new(0), done: AtomicUsize::new(0) };
     let job = Arc::new(job);
     Helpers::get().ask(&job, job.pieces() - 1);
     job.help();
@@ -179,26 +129,10 @@ mod tests {
         for bytes in [0, 1, PIECE_BYTES, 2 * PIECE_BYTES + 1, 20 * PIECE_BYTES, 33 * PIECE_BYTES + 7] {
             let source: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 1000) as u8).collect();
             let mut target = vec![0; bytes + 1];
-            for reuse in [Reuse::Soon, Reuse::Later] {
-                target.fill(0);
-                // SAFETY: both vectors have so many bytes and are used by nobody else.
-                unsafe { copy(target.as_mut_ptr(), source.as_ptr(), bytes, reuse) };
-                assert!(target[..bytes] == source[..], "{bytes} bytes");
-                assert_eq!(target[bytes], 0, "nothing beyond");
-            }
-        }
-    }
-
-    #[test]
-    fn copies_past_the_caches_keep_to_their_range_at_any_alignment() {
-        let source: Vec<u8> = (0..200).map(|i| i + 1).collect();
-        for (start, skipped, bytes) in (0..17).flat_map(|a| (0..17).map(move |b| (a, b, 7 * a + b))) {
-            let mut target = [0u8; 200];
-            // SAFETY: both ranges are within their arrays.
-            unsafe { copy_past_caches(target.as_mut_ptr().add(start), source.as_ptr().add(skipped), bytes) };
-            assert_eq!(target[start..start + bytes], source[skipped..skipped + bytes]);
-            let around = target[..start].iter().chain(&target[start + bytes..]);
-            assert!(around.into_iter().all(|byte| *byte == 0));
+            // SAFETY: both vectors have so many bytes and are used by nobody else.
+            unsafe { copy(target.as_mut_ptr(), source.as_ptr(), bytes) };
+            assert!(target[..bytes] == source[..], "{bytes} bytes");
+            assert_eq!(target[bytes], 0, "nothing beyond");
         }
     }
 
@@ -211,7 +145,7 @@ mod tests {
                     for _ in 0..20 {
                         let mut target = vec![0; source.len()];
                         // SAFETY: both vectors have so many bytes and are used by nobody else.
-                        unsafe { copy(target.as_mut_ptr(), source.as_ptr(), source.len(), Reuse::Later) };
+                        unsafe { copy(target.as_mut_ptr(), source.as_ptr(), source.len()) };
                         assert!(target == source);
                     }
                 });
@@ -227,7 +161,6 @@ mod tests {
             target: target.as_mut_ptr(),
             source: source.as_ptr(),
             bytes: source.len(),
-            reuse: Reuse::Soon,
             next: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
         };

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::host::{DeviceSide, Direction};
-use super::host_copy::{self, Reuse};
+use super::host_copy;
 use super::host_memory::HostMemory;
 use super::pending::Lent;
 use crate::device::Device;
@@ -137,12 +137,8 @@ unsafe fn exchange<H: HostMemory>(
     let Some(memory) = &mut *memory else { return };
     match direction {
         // SAFETY: passed on from the caller; the lent memory is locked.
-        Direction::Up => unsafe {
-            host_copy::copy(staging.0, memory.source().add(start), bytes, Reuse::Soon)
-        },
+        Direction::Up => unsafe { host_copy::copy(staging.0, memory.source().add(start), bytes) },
         // SAFETY: as above.
-        Direction::Down => unsafe {
-            host_copy::copy(memory.target().add(start), staging.0, bytes, Reuse::Later)
-        },
+        Direction::Down => unsafe { host_copy::copy(memory.target().add(start), staging.0, bytes) },
     }
 }
