@@ -10,6 +10,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, available_parallelism};
+use std::time::{Duration, Instant};
 
 /// The most threads that copy one piece of memory, the caller among them. More take longer to wake than they save.
 const MOST_THREADS: usize = 4;
@@ -53,10 +54,16 @@ impl Job {
     }
 }
 
+/// How long a helper looks for the next copy before it sleeps. Waking takes tens of microseconds, more on virtual
+/// machines, and the chunks of a large copy follow each other within that time.
+const AWAKE: Duration = Duration::from_micros(150);
+
 /// The helping threads.
 struct Helpers {
     threads: usize,
     jobs: Mutex<VecDeque<Arc<Job>>>,
+    /// How many there are, for helpers that are awake.
+    waiting: AtomicUsize,
     more: Condvar,
 }
 
@@ -65,8 +72,12 @@ impl Helpers {
         static HELPERS: OnceLock<&'static Helpers> = OnceLock::new();
         HELPERS.get_or_init(|| {
             let wanted = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS) - 1;
-            let helpers: &'static Helpers =
-                Box::leak(Box::new(Self { threads: wanted, jobs: Mutex::default(), more: Condvar::new() }));
+            let helpers: &'static Helpers = Box::leak(Box::new(Self {
+                threads: wanted,
+                jobs: Mutex::default(),
+                waiting: AtomicUsize::new(0),
+                more: Condvar::new(),
+            }));
             for _ in 0..wanted {
                 // Without a thread there is one helper less.
                 let _ = Builder::new().name("warpsmith-copy".to_owned()).spawn(|| helpers.work());
@@ -82,7 +93,10 @@ impl Helpers {
     /// Asks so many helpers for help.
     fn ask(&self, job: &Arc<Job>, count: usize) {
         let count = count.min(self.threads);
-        self.jobs().extend(std::iter::repeat_with(|| Arc::clone(job)).take(count));
+        let mut jobs = self.jobs();
+        jobs.extend(std::iter::repeat_with(|| Arc::clone(job)).take(count));
+        self.waiting.store(jobs.len(), Ordering::Release);
+        drop(jobs);
         (0..count).for_each(|_| self.more.notify_one());
     }
 
@@ -95,8 +109,13 @@ impl Helpers {
                     None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
                 }
             };
+            self.waiting.store(jobs.len(), Ordering::Release);
             drop(jobs);
             job.help();
+            let done = Instant::now();
+            while self.waiting.load(Ordering::Acquire) == 0 && done.elapsed() < AWAKE {
+                std::hint::spin_loop();
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::stream::Stream;
 /// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice as many.
 pub const CHUNK_BYTES: usize = 4 << 20;
 /// A copy has at least so many chunks, so that the host and the device work side by side,
-const CHUNKS: usize = 8;
+const CHUNKS: usize = 4;
 /// unless they were smaller than this: calling a host function takes the stream some time.
 const LEAST_CHUNK_BYTES: usize = 512 << 10;
 
