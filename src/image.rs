@@ -30,6 +30,6 @@ pub static IMAGE: GpuImage = crate::include_image!("gpu_kernels");
 #[macro_export]
 macro_rules! include_image {
     ($crate_name:literal) => {
-        $crate::GpuImage::new(include!(concat!(env!("OUT_DIR"), "/", $crate_name, "_image.rs")))
+        $crate::GpuImage::built(include!(concat!(env!("OUT_DIR"), "/", $crate_name, "_image.rs")))
     };
 }

@@ -19,7 +19,8 @@ fn rigs() -> Vec<Vec<Stream>> {
     let drivers: Vec<Arc<dyn Driver>> = if device.is_emulated() {
         vec![builder().build(), builder().without_peer_access().build()]
     } else {
-        vec![Arc::clone(device.driver().0)]
+        // SAFETY: what goes into its methods is of this device and alive.
+        vec![Arc::clone(unsafe { device.driver() }.0)]
     };
     let streams = |driver: Arc<dyn Driver>| {
         let count = driver.device_count().unwrap();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::arch::Arch;
 use crate::codegen::{self, Job, Module, Options};
 use crate::compile::{self, Request};
+use crate::device_runtime::Part;
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
 use crate::link;
@@ -228,7 +229,7 @@ impl PtxBuilder {
             fingerprint.tool(&tools.llvm.tool(tool));
         }
         cuda.ptxas.iter().for_each(|ptxas| fingerprint.tool(&ptxas.path));
-        cuda.libdevice.iter().for_each(|libdevice| fingerprint.tool(libdevice));
+        cuda.libdevice.iter().chain(&cuda.cudadevrt).for_each(|library| fingerprint.tool(library));
         for rlib in &compiled.rlibs {
             fingerprint.contents(rlib)?;
         }
@@ -237,8 +238,9 @@ impl PtxBuilder {
         let mut watched = compiled.sources;
         watched.extend(watched_tools(tools, cuda, folders)?);
         let file = folders.out_dir.join(format!("{name}_image.rs"));
+        let library = folders.out_dir.join(format!("{name}.libcudadevrt.a"));
         if let Some(record) = Record::reuse(&record_file, &fingerprint) {
-            let modules = record.files.into_iter().filter(|path| *path != file).collect();
+            let modules = record.files.into_iter().filter(|path| *path != file && *path != library).collect();
             return Ok(BuiltImage {
                 file,
                 modules,
@@ -266,7 +268,14 @@ impl PtxBuilder {
         };
         let modules = generate_all(&job, &self.archs)?;
 
-        link::write(&file, &image::text(&package, &modules, &linked.kernels, ""))?;
+        let runtime = &linked.device_runtime;
+        let library = cuda.cudadevrt.as_ref().filter(|_| runtime.is_needed()).map(|from| (from, library));
+        if let Some((from, library)) = &library {
+            std::fs::copy(from, library).map_err(Error::io("cannot copy", from.as_path()))?;
+        }
+        let library = library.map(|(_, library)| library);
+        let of_runtime = image::DeviceRuntimeFiles { users: &runtime.users, library: library.as_deref() };
+        link::write(&file, &image::text(&package, &modules, &linked.kernels, &of_runtime, ""))?;
         let kernels = crate::report::kernels(&linked.kernels, &modules);
         let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
         if cuda.ptxas.is_none() {
@@ -283,6 +292,7 @@ impl PtxBuilder {
         let outputs: Vec<PathBuf> =
             modules.iter().flat_map(|module| module.cubin.iter().chain([&module.ptx])).cloned().collect();
         let mut files = outputs.clone();
+        files.extend(library);
         files.push(file.clone());
         let record = Record { fingerprint, files, warnings: warnings.clone(), kernels: kernels.clone() };
         record.save(&record_file)?;
@@ -298,7 +308,7 @@ impl PtxBuilder {
         warnings: Vec<String>,
     ) -> Result<BuiltImage, Error> {
         let file = folders.out_dir.join(format!("{}_image.rs", package.replace('-', "_")));
-        link::write(&file, &image::text(package, &[], &[], reason))?;
+        link::write(&file, &image::text(package, &[], &[], &image::DeviceRuntimeFiles::default(), reason))?;
         Ok(BuiltImage {
             file,
             modules: Vec::new(),
@@ -314,8 +324,11 @@ impl PtxBuilder {
 /// Generates code for all architectures at once: each takes about as long as the others.
 fn generate_all(job: &Job<'_>, archs: &[Arch]) -> Result<Vec<Module>, Error> {
     std::thread::scope(|scope| {
+        let linked = if job.linked.device_runtime.is_needed() { archs } else { &[] };
+        let plain = archs.iter().map(|&arch| (arch, Part::Plain));
+        let all = plain.chain(linked.iter().map(|&arch| (arch, Part::Linked)));
         let threads: Vec<_> =
-            archs.iter().map(|&arch| scope.spawn(move || codegen::generate(job, arch))).collect();
+            all.map(|(arch, part)| scope.spawn(move || codegen::generate(job, arch, part))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Module, Error>>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -331,8 +344,8 @@ fn watched_tools(
 ) -> Result<Vec<PathBuf>, Error> {
     let mut watched = vec![tools.rustc.clone(), tools.llvm.tool("opt"), tools.llvm.tool("llc")];
     watched.extend(cuda.ptxas.iter().map(|ptxas| ptxas.path.clone()));
-    watched.extend(cuda.libdevice.clone());
-    if cuda.ptxas.is_none() || cuda.libdevice.is_none() {
+    watched.extend(cuda.libdevice.iter().chain(&cuda.cudadevrt).cloned());
+    if cuda.ptxas.is_none() || cuda.libdevice.is_none() || cuda.cudadevrt.is_none() {
         watched.extend(toolchain::installation_signs(&folders.target_dir)?);
     }
     Ok(watched)

@@ -38,6 +38,17 @@ impl<'a> Callers<'a> {
         Callers { users }
     }
 
+    /// Every function and global from which `symbol` is reached, and itself.
+    pub fn reaching(&self, symbol: &'a str) -> HashSet<&'a str> {
+        let mut seen = HashSet::from([symbol]);
+        let mut rest = vec![symbol];
+        while let Some(name) = rest.pop() {
+            let users = self.users.get(name).into_iter().flatten();
+            rest.extend(users.copied().filter(|user| seen.insert(user)));
+        }
+        seen
+    }
+
     /// A kernel from which `symbol` is reached.
     pub fn kernel_reaching(&self, symbol: &str, kernels: &[Kernel]) -> Option<String> {
         let kernels: HashSet<&str> = kernels.iter().map(|kernel| kernel.symbol.as_str()).collect();

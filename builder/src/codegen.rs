@@ -1,25 +1,29 @@
-//! From the linked module to the PTX and cubin of one architecture.
+//! From the linked module to the PTX and cubin of one architecture; of kernels that need NVIDIA's device runtime
+//! apart from the others.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arch::Arch;
+use crate::device_runtime::Part;
 use crate::error::Error;
 use crate::link::{self, Linked};
 use crate::ptxas::{self, Resources};
 use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
 
-/// What one architecture gave.
+/// What one architecture gave, for one of its modules.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// The architecture.
     pub arch: Arch,
+    /// Which kernels.
+    pub part: Part,
     /// The PTX file.
     pub ptx: PathBuf,
     /// The cubin, when the architecture asks for one and ptxas is there.
     pub cubin: Option<PathBuf>,
-    /// What each kernel needs, by symbol; empty without ptxas.
+    /// What each kernel needs, by symbol; empty without ptxas. A kernel that is in both modules is told of in one.
     pub resources: Vec<(String, Resources)>,
 }
 
@@ -52,15 +56,21 @@ pub struct Job<'a> {
     pub out: &'a Path,
 }
 
-/// Optimises the job's module for `arch` and writes `NAME.sm_XX.ptx` (and `.cubin`).
-pub fn generate(job: &Job<'_>, arch: Arch) -> Result<Module, Error> {
+/// Optimises the job's module for `arch` and writes `NAME.sm_XX.ptx` (and `.cubin`), or `NAME.linked.sm_XX.ptx`.
+pub fn generate(job: &Job<'_>, arch: Arch, part: Part) -> Result<Module, Error> {
     let Job { llvm, cuda, linked, options, name, work, out } = *job;
+    let name = match part {
+        Part::Plain => name.to_owned(),
+        Part::Linked => format!("{name}.linked"),
+    };
     let input = format!("{name} for {arch}");
     let cpu = [format!("-mcpu={arch}"), format!("-mattr=+ptx{}", arch.ptx())];
 
-    let public = work.join(format!("public.{arch}"));
-    link::write_public(&public, &linked.kernels, |kernel| kernel.min_arch <= arch.capability())?;
-    let optimised = work.join(format!("optimised.{arch}.bc"));
+    let public = work.join(format!("public.{name}.{arch}"));
+    link::write_public(&public, &linked.kernels, |kernel| {
+        kernel.min_arch <= arch.capability() && linked.device_runtime.has(part, &kernel.symbol)
+    })?;
+    let optimised = work.join(format!("optimised.{name}.{arch}.bc"));
     let mut command = Command::new(llvm.tool("opt"));
     command
         .args(&cpu)
@@ -76,10 +86,13 @@ pub fn generate(job: &Job<'_>, arch: Arch) -> Result<Module, Error> {
     tools::run(command.arg(&optimised), &input)?;
     crate::externs::check(&link::read(&ptx)?, linked)?;
 
-    let mut module = Module { arch, ptx, cubin: None, resources: Vec::new() };
+    let mut module = Module { arch, part, ptx, cubin: None, resources: Vec::new() };
     if let Some(ptxas) = &cuda.ptxas {
         let cubin = out.join(format!("{name}.{arch}.cubin"));
-        module.resources = ptxas::assemble(ptxas, arch, &module.ptx, &cubin)?;
+        module.resources = ptxas::assemble(ptxas, arch, part, &module.ptx, &cubin)?;
+        module
+            .resources
+            .retain(|(symbol, _)| part == Part::Plain || !linked.device_runtime.has(Part::Plain, symbol));
         if arch.has_cubin() {
             module.cubin = Some(cubin);
         } else {

@@ -82,6 +82,19 @@ pub enum Error {
         how: String,
     },
 
+    /// libcudadevrt is needed and missing.
+    #[error(
+        "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libcudadevrt.a, and that was not found.\n{how}"
+    )]
+    NoDeviceRuntime {
+        /// A kernel that reaches the function.
+        kernel: String,
+        /// The function of the device runtime.
+        function: String,
+        /// Where it was looked for and how to install it.
+        how: String,
+    },
+
     /// A tool of the pipeline failed.
     #[error("{tool} failed on {input}:\n{message}")]
     Tool {

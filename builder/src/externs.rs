@@ -4,12 +4,17 @@ use crate::callers::Callers;
 use crate::error::Error;
 use crate::link::{self, Linked};
 
-/// Functions that the GPU's driver, or its device runtime, provides.
+/// Functions that the GPU's driver provides.
 const PROVIDED: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
 
 /// Whether a function comes with the driver or with cudadevrt.
 fn is_provided(name: &str) -> bool {
-    PROVIDED.contains(&name) || name.starts_with("cuda") || name.starts_with("__cuda")
+    PROVIDED.contains(&name) || is_device_runtime(name)
+}
+
+/// Whether a function is one of NVIDIA's device runtime, cudadevrt.
+pub fn is_device_runtime(name: &str) -> bool {
+    name.starts_with("cuda") || name.starts_with("__cuda")
 }
 
 /// Checks the text `ptx` of a module made from `linked`.

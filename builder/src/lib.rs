@@ -20,6 +20,7 @@
 //! | `compile` | runs the inner cargo: the crate's graph as LLVM bitcode |
 //! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
 //! | `codegen` | for each architecture: `opt`, `llc`, the check for undefined functions (`externs`), ptxas |
+//! | `device_runtime` | which kernels need NVIDIA's device runtime, and so a module of their own |
 //! | `image` | the file that the host crate includes |
 //! | `fingerprint` | leaves all but `compile` out when nothing has changed |
 #![deny(missing_docs)]
@@ -29,6 +30,7 @@ mod builder;
 mod callers;
 mod codegen;
 mod compile;
+mod device_runtime;
 mod error;
 mod externs;
 mod fingerprint;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::callers::Callers;
+use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
 use crate::rewrite::{self, Kernel};
 use crate::toolchain::{CUDA_INSTALL_COMMANDS, CudaTools, LlvmTools, setup_command};
@@ -23,6 +24,8 @@ pub struct Linked {
     pub reachable: PathBuf,
     /// Its kernels.
     pub kernels: Vec<Kernel>,
+    /// Those that need NVIDIA's device runtime.
+    pub device_runtime: DeviceRuntime,
 }
 
 /// Unpacks the bitcode of each library into `work`; dependencies' libraries first, in the order given.
@@ -84,7 +87,8 @@ pub fn link(
         .args(["--only-needed", "--internalize", "--suppress-warnings", "-o"])
         .arg(&bitcode)
         .arg(&reachable);
-    if let Some(function) = first_libdevice_function(&read(&reachable)?) {
+    let ir = read(&reachable)?;
+    if let Some(function) = first_libdevice_function(&ir) {
         match &cuda.libdevice {
             Some(libdevice) => {
                 command.arg(libdevice);
@@ -92,8 +96,13 @@ pub fn link(
             None => return Err(no_libdevice(&function, &reachable, &rewritten.kernels, cuda)?),
         }
     }
+    let device_runtime = DeviceRuntime::of(&ir, &rewritten.kernels);
+    if let (Some((kernel, function)), None) = (&device_runtime.first, &cuda.cudadevrt) {
+        let (kernel, function) = (kernel.clone(), function.clone());
+        return Err(Error::NoDeviceRuntime { kernel, function, how: how_to_install(&reachable, cuda) });
+    }
     tools::run(&mut command, package)?;
-    Ok(Linked { bitcode, reachable, kernels: rewritten.kernels })
+    Ok(Linked { bitcode, reachable, kernels: rewritten.kernels, device_runtime })
 }
 
 /// Writes the symbols that stay visible: the kernels that `wanted` takes, and the mailbox.
@@ -145,14 +154,15 @@ fn no_libdevice(
 ) -> Result<Error, Error> {
     let ir = read(reachable)?;
     let kernel = Callers::of(&ir).kernel_reaching(function, kernels).unwrap_or_else(|| "?".to_owned());
+    let how = how_to_install(reachable, cuda);
+    Ok(Error::NoLibdevice { kernel, function: function.to_owned(), how })
+}
+
+/// How NVIDIA's libraries come here, and where they were looked for.
+fn how_to_install(folder: &Path, cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();
-    let mend = setup_command(reachable).unwrap_or(CUDA_INSTALL_COMMANDS);
-    Ok(Error::NoLibdevice {
-        kernel,
-        function: function.to_owned(),
-        how: format!("To mend it: {mend}{looked}"),
-    })
+    format!("To mend it: {}{looked}", setup_command(folder).unwrap_or(CUDA_INSTALL_COMMANDS))
 }
 
 #[cfg(test)]
@@ -179,7 +189,7 @@ mod tests {
                   declare float @__nv_erff(float)\n";
         std::fs::write(&reachable, ir).unwrap();
         let rejected = Rejected { candidate: "/usr/local/cuda".into(), reason: "no such folder".into() };
-        let cuda = CudaTools { ptxas: None, libdevice: None, rejected: vec![rejected] };
+        let cuda = CudaTools { ptxas: None, libdevice: None, cudadevrt: None, rejected: vec![rejected] };
         let kernels = [Kernel { symbol: "gelu".to_owned(), min_arch: 0 }];
         let error = no_libdevice("__nv_erff", &reachable, &kernels, &cuda).unwrap().to_string();
         std::fs::remove_dir_all(&folder).unwrap();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::arch::Arch;
+use crate::device_runtime::Part;
 use crate::error::Error;
 use crate::toolchain::Ptxas;
 use crate::tools;
@@ -21,15 +22,19 @@ pub struct Resources {
     pub spill_bytes: u32,
 }
 
-/// Assembles `ptx` into `cubin`.
+/// Assembles `ptx` into `cubin`, which is relocatable if it is to be linked.
 pub fn assemble(
     ptxas: &Ptxas,
     arch: Arch,
+    part: Part,
     ptx: &Path,
     cubin: &Path,
 ) -> Result<Vec<(String, Resources)>, Error> {
     let mut command = Command::new(&ptxas.path);
     command.arg(format!("-arch={arch}")).arg("-v").arg(ptx).arg("-o").arg(cubin);
+    if part == Part::Linked {
+        command.arg("--compile-only");
+    }
     let outputs = tools::run(&mut command, &ptx.display().to_string())?;
     Ok(parse(&format!("{}\n{}", outputs.stdout, outputs.stderr)))
 }

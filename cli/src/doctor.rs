@@ -155,7 +155,14 @@ fn build_tools() -> Vec<Check> {
             Check::new("libdevice", Status::Note, detail, &mend)
         }
     };
-    vec![compiler, ptxas, libdevice]
+    let cudadevrt = match &tools.cudadevrt {
+        Some(path) => Check::ok("libcudadevrt", path.display().to_string()),
+        None => {
+            let detail = only_to_build("not found: no kernels that launch kernels".to_string());
+            Check::new("libcudadevrt", Status::Note, detail, &mend)
+        }
+    };
+    vec![compiler, ptxas, libdevice, cudadevrt]
 }
 
 fn setup_command() -> Option<String> {

@@ -50,6 +50,8 @@ const fn spec(name: &'static str, entry: HostEntry, params: &'static [ParamSpec]
         launch_bounds: None,
         min_arch: 0,
         is_safe: false,
+        cooperative: false,
+        dependent: false,
         entry,
     }
 }
@@ -67,6 +69,8 @@ fn seconds(kernel: &'static KernelSpec, blocks: u32, args: &[*const c_void]) -> 
             grid: [blocks, 1, 1],
             block: [BLOCK, 1, 1],
             shared_bytes: 0,
+            cluster: [1; 3],
+            cooperative: false,
             args,
             order: Order::Sequential,
         };

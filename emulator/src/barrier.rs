@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::block::{Queue, Waiter};
+use crate::block::Waiter;
 use crate::collective::BarrierResult;
+use crate::set::Queue;
 
 #[derive(Default)]
 pub(crate) struct Barrier {

@@ -29,23 +29,105 @@ pub struct BarrierResult {
 pub fn barrier(predicate: bool) -> BarrierResult {
     let location = Location::caller();
     let registers = running("sync_threads");
-    let block = registers.block();
-    if block.is_unwinding() {
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
         return BarrierResult { count: predicate.into(), and: predicate, or: predicate };
     }
     block.barrier.arrive(predicate);
     if block.barrier.is_complete(block.alive()) {
-        block.barrier.release(&block.queue);
-        block.progress();
-        if block.grid.seed.is_none() {
+        block.barrier.release(&set.queue);
+        set.progress();
+        if set.grid.seed.is_none() {
             return block.barrier.result();
         }
-        block.queue.push_ready(registers.runner.get());
+        set.queue.push_ready(registers.runner.get());
     } else {
-        block.barrier.wait(block.waiter(registers, location));
+        block.barrier.wait(registers.waiter(location));
     }
-    block.suspend(registers);
+    set.suspend(block, registers);
     block.barrier.result()
+}
+
+/// Waits until every thread of the grid is here: of a cooperative launch, or of one with a single block. A thread
+/// that has exited never comes, and is a fault.
+///
+/// # Panics
+/// Outside a kernel; in a launch of several blocks that is not cooperative.
+#[track_caller]
+pub fn grid_barrier() {
+    let location = Location::caller();
+    let registers = running("grid::sync");
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
+        return;
+    }
+    assert!(
+        set.grid.is_one_set(),
+        "grid::sync in a launch of several blocks that is not cooperative: launch it cooperatively"
+    );
+    if set.grid_barrier.arrive(set.grid.threads * set.grid.set_blocks, &set.queue) {
+        set.progress();
+        if set.grid.seed.is_none() {
+            return;
+        }
+        set.queue.push_ready(registers.runner.get());
+    } else {
+        set.grid_barrier.wait(registers.waiter(location));
+    }
+    set.suspend(block, registers);
+}
+
+/// Says that the thread has come to its cluster's barrier, and goes on. It has to wait by [`cluster_wait`] before it
+/// arrives again; that it does not is a fault. `operation` is a name for messages.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn cluster_arrive(operation: &'static str) {
+    let location = Location::caller();
+    let registers = running(operation);
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
+        return;
+    }
+    let thread = registers.linear.get();
+    if block.arrival(thread) != 0 {
+        let message =
+            format!("{operation} by a thread that has arrived already: cluster::wait comes between");
+        set.fail_here(set.misuse(block, thread, message, location));
+    }
+    if set.arrive_at_cluster(block, thread) {
+        set.progress();
+    }
+}
+
+/// Waits until every thread of the cluster that has not exited has arrived by [`cluster_arrive`], as the caller has.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn cluster_wait(operation: &'static str) {
+    let location = Location::caller();
+    let registers = running(operation);
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
+        return;
+    }
+    let thread = registers.linear.get();
+    let arrival = block.arrival(thread);
+    if arrival == 0 {
+        let message = format!("{operation} by a thread that has not arrived: cluster::arrive comes before");
+        set.fail_here(set.misuse(block, thread, message, location));
+    }
+    let barrier = set.cluster_barrier(block);
+    if barrier.token() == arrival {
+        barrier.wait(registers.waiter(location), operation);
+        set.suspend(block, registers);
+    } else if set.grid.seed.is_some() {
+        set.queue.push_ready(registers.runner.get());
+        set.suspend(block, registers);
+    }
+    block.set_arrival(set.grid, thread, 0);
 }
 
 /// What an exchange gives every lane that takes part.
@@ -67,11 +149,11 @@ pub struct WarpValues {
 pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValues {
     let location = Location::caller();
     let registers = running(operation);
-    let block = registers.block();
+    let (block, set) = (registers.block(), registers.set());
     let linear = registers.linear.get();
     let own = 1 << registers.lane();
-    let needed = mask & lanes_of_warp(block.grid.threads, linear / 32);
-    if needed == own || block.is_unwinding() {
+    let needed = mask & lanes_of_warp(set.grid.threads, linear / 32);
+    if needed == own || set.is_unwinding() {
         let mut values = WarpValues { mask: own, values: [0; 32] };
         values.values[registers.lane() as usize] = value;
         return values;
@@ -81,24 +163,24 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
         let message = format!(
             "{operation} with mask {mask:#010x} is called by lane {lane}, which the mask does not name"
         );
-        block.fail_here(block.misuse(linear, message, location));
+        set.fail_here(set.misuse(block, linear, message, location));
     }
     let exited = needed & block.warps.exited(linear / 32);
     if exited != 0 {
-        block.fail_here(block.exited_lane(linear, operation, mask, exited.trailing_zeros(), location));
+        set.fail_here(set.exited_lane(block, linear, operation, mask, exited.trailing_zeros(), location));
     }
     let call = Call::new(mask, operation, value, location, registers.runner.get());
-    match block.warps.arrive(linear, needed, block.grid.threads, call) {
+    match block.warps.arrive(linear, needed, set.grid.threads, call) {
         Ok(true) => {
-            block.warps.complete(linear, needed, &block.queue);
-            block.progress();
-            if block.grid.seed.is_some() {
-                block.queue.push_ready(registers.runner.get());
-                block.suspend(registers);
+            block.warps.complete(linear, needed, &set.queue);
+            set.progress();
+            if set.grid.seed.is_some() {
+                set.queue.push_ready(registers.runner.get());
+                set.suspend(block, registers);
             }
         }
-        Ok(false) => block.suspend(registers),
-        Err(mismatch) => block.fail_here(block.disagreement(&mismatch)),
+        Ok(false) => set.suspend(block, registers),
+        Err(mismatch) => set.fail_here(set.disagreement(block, &mismatch)),
     }
     block.warps.read(linear)
 }
@@ -114,13 +196,13 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
 pub fn active_mask() -> u32 {
     let location = Location::caller();
     let registers = running("active_mask");
-    let block = registers.block();
-    if block.is_unwinding() {
+    let (block, set) = (registers.block(), registers.set());
+    if set.is_unwinding() {
         return 1 << registers.lane();
     }
-    block.warps.converge(block.waiter(registers, location));
-    block.suspend(registers);
-    block.progress();
+    set.ask(block, registers.waiter(location));
+    set.suspend(block, registers);
+    set.progress();
     block.warps.active(registers.linear.get())
 }
 
@@ -146,5 +228,5 @@ pub fn spin_hint() {
 #[inline(never)]
 fn let_others_run(location: &'static Location<'static>) {
     let registers = running("spin_hint");
-    registers.block().spin(registers, location);
+    registers.set().spin(registers.block(), registers, location);
 }

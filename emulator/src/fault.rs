@@ -44,15 +44,23 @@ pub enum Fault {
         thread: [u32; 3],
     },
 
-    /// Every thread of a block that has not exited waits, and nothing can wake one.
-    #[error("kernel `{kernel}` deadlocked in block {}: every thread waits{}", Index(block), Lines(waiting))]
+    /// Every thread that has not exited waits, and nothing can wake one: of a block, or of all the blocks that run
+    /// at once, those of a cluster or of a cooperative launch.
+    #[error(
+        "kernel `{kernel}` deadlocked in block {}: every thread waits{}{}",
+        Index(block),
+        Lines(waiting),
+        Note(note)
+    )]
     Deadlock {
         /// The kernel's name.
         kernel: &'static str,
-        /// The block.
+        /// The block, or the first of them that has threads left.
         block: [u32; 3],
         /// Where threads wait, one entry for each place.
         waiting: Vec<Waiting>,
+        /// Why those in `grid::sync` wait in vain, when that is known.
+        note: Option<String>,
     },
 
     /// Threads of a block spin, and nothing changes.
@@ -146,7 +154,9 @@ impl Fault {
             Fault::Panic { message, .. }
             | Fault::Collective { message, .. }
             | Fault::InvalidLaunch { message, .. } => message.clone(),
-            Fault::Deadlock { waiting, .. } => format!("deadlock: every thread waits{}", Lines(waiting)),
+            Fault::Deadlock { waiting, note, .. } => {
+                format!("deadlock: every thread waits{}{}", Lines(waiting), Note(note))
+            }
             Fault::Livelock { spins, waiting, .. } => {
                 format!("no progress after {spins} reads of atomics{}", Lines(waiting))
             }
@@ -164,22 +174,42 @@ pub struct Waiting {
     pub operation: String,
     /// `file:line:column` of the call.
     pub location: String,
-    /// The threads' linear indices in the block, ascending.
+    /// The threads' linear indices in their block, ascending.
     pub threads: Vec<u32>,
+    /// Linear indices of the blocks in which these threads wait there, ascending. Empty when only one block runs.
+    pub blocks: Vec<u64>,
 }
 
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (noun, verb) = if self.threads.len() == 1 { ("thread", "is") } else { ("threads", "are") };
-        let count = self.threads.len();
-        write!(f, "{count} {noun} {verb} in {} at {}: {noun} ", self.operation, self.location)?;
-        let mut rest = self.threads.as_slice();
+        let count = self.threads.len() * self.blocks.len().max(1);
+        let (noun, verb) = if count == 1 { ("thread", "is") } else { ("threads", "are") };
+        write!(f, "{count} {noun} {verb} in {} at {}: ", self.operation, self.location)?;
+        let threads: Vec<u64> = self.threads.iter().map(|&thread| thread.into()).collect();
+        write!(f, "{} {}", plural("thread", threads.len()), Runs(&threads))?;
+        if !self.blocks.is_empty() {
+            write!(f, " of {} {}", plural("block", self.blocks.len()), Runs(&self.blocks))?;
+        }
+        Ok(())
+    }
+}
+
+fn plural(noun: &str, count: usize) -> String {
+    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
+}
+
+/// Ascending numbers, as `0-16, 18`.
+struct Runs<'a>(&'a [u64]);
+
+impl fmt::Display for Runs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
         let mut separator = "";
         while let Some(&first) = rest.first() {
-            let run = (first..).zip(rest).take_while(|(expected, thread)| expected == *thread).count();
+            let run = (first..).zip(rest).take_while(|(expected, number)| expected == *number).count();
             match run {
                 1 => write!(f, "{separator}{first}")?,
-                _ => write!(f, "{separator}{first}-{}", first + run as u32 - 1)?,
+                _ => write!(f, "{separator}{first}-{}", first + run as u64 - 1)?,
             }
             separator = ", ";
             rest = &rest[run..];
@@ -188,27 +218,75 @@ impl fmt::Display for Waiting {
     }
 }
 
-/// Gathers waiting threads by operation and place.
-#[derive(Default)]
+/// Gathers waiting threads by operation and place, block by block.
 pub(crate) struct Places {
+    /// Whether several blocks run at once, so that places name theirs.
+    several: bool,
+    block: u64,
+    /// Those of the block under way.
+    own: Vec<Place>,
     waiting: Vec<Waiting>,
 }
 
+struct Place {
+    operation: &'static str,
+    mask: Option<u32>,
+    location: &'static Location<'static>,
+    threads: Vec<u32>,
+}
+
 impl Places {
-    pub fn add(&mut self, operation: String, location: &Location<'_>, thread: u32) {
-        let location = location.to_string();
-        match self.waiting.iter_mut().find(|w| w.operation == operation && w.location == location) {
-            Some(waiting) => waiting.threads.push(thread),
-            None => self.waiting.push(Waiting { operation, location, threads: vec![thread] }),
+    pub fn new(several: bool) -> Self {
+        Self { several, block: 0, own: Vec::new(), waiting: Vec::new() }
+    }
+
+    /// What is added from now on is of the block with this linear index.
+    pub fn begin_block(&mut self, linear: u64) {
+        self.end_block();
+        self.block = linear;
+    }
+
+    pub fn add(
+        &mut self,
+        operation: &'static str,
+        mask: Option<u32>,
+        location: &'static Location<'static>,
+        thread: u32,
+    ) {
+        let same = |p: &&mut Place| (p.operation, p.mask, p.location) == (operation, mask, location);
+        match self.own.iter_mut().find(same) {
+            Some(place) => place.threads.push(thread),
+            None => self.own.push(Place { operation, mask, location, threads: vec![thread] }),
+        }
+    }
+
+    /// Joins places at which the same threads of several blocks wait.
+    fn end_block(&mut self) {
+        for Place { operation, mask, location, mut threads } in self.own.drain(..) {
+            threads.sort_unstable();
+            let operation = match mask {
+                Some(mask) => format!("{operation}, mask {mask:#010x}"),
+                None => operation.to_owned(),
+            };
+            let location = location.to_string();
+            let blocks = if self.several { vec![self.block] } else { Vec::new() };
+            let same =
+                |w: &&mut Waiting| w.operation == operation && w.location == location && w.threads == threads;
+            match self.waiting.iter_mut().find(same) {
+                Some(waiting) => waiting.blocks.extend(blocks),
+                None => self.waiting.push(Waiting { operation, location, threads, blocks }),
+            }
         }
     }
 
     /// The places, the one with the most threads first.
     pub fn finish(mut self) -> Vec<Waiting> {
+        self.end_block();
         for waiting in &mut self.waiting {
-            waiting.threads.sort_unstable();
+            waiting.blocks.sort_unstable();
         }
-        self.waiting.sort_by_key(|w| (std::cmp::Reverse(w.threads.len()), w.threads[0]));
+        let count = |w: &Waiting| w.threads.len() * w.blocks.len().max(1);
+        self.waiting.sort_by_key(|w| (std::cmp::Reverse(count(w)), w.threads[0]));
         self.waiting
     }
 }
@@ -232,5 +310,17 @@ impl fmt::Display for Lines<'_> {
             write!(f, "\n  {waiting}")?;
         }
         Ok(())
+    }
+}
+
+/// A remark on a line of its own.
+struct Note<'a>(&'a Option<String>);
+
+impl fmt::Display for Note<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(note) => write!(f, "\n  {note}"),
+            None => Ok(()),
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! Describes a launch, checks it, and spreads its blocks over the cores.
 //!
-//! Small launches run on the calling thread alone. For larger ones the threads of rayon's current pool help,
-//! each taking blocks in order from a common counter; the calling thread always takes part, so a launch goes
-//! on even when the pool is busy. A seeded launch runs on the calling thread alone, so that the same seed gives
-//! the same run.
+//! What is spread are sets of blocks that run at once: single blocks, the blocks of a cluster, or the whole grid
+//! of a cooperative launch. Small launches run on the calling thread alone. For larger ones the threads of
+//! rayon's current pool help, each taking sets in order from a common counter; the calling thread always takes
+//! part, so a launch goes on even when the pool is busy. A seeded launch runs on the calling thread alone, so
+//! that the same seed gives the same run.
 //!
-//! After a fault no block behind the failed one starts. Those before it run on, so that the fault reported is
-//! that of the first block that fails, whatever the cores did meanwhile.
+//! After a fault no set behind the failed one starts. Those before it run on, so that the fault reported is
+//! that of the first set that fails, whatever the cores did meanwhile.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -15,21 +16,28 @@ use std::sync::{Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
-use crate::block::Block;
+use crate::dynamic::{self, Children};
 use crate::fault::Fault;
 use crate::order::Permutation;
 use crate::panics;
 use crate::registers::{Registers, registers};
-use crate::runner::{Runners, stacks_left};
-use crate::scheduler::run_block;
+use crate::runner::{MOST_STACKS, Runners, stacks_left};
+use crate::scheduler::run_set;
+use crate::set::BlockSet;
 use crate::settings::{Settings, settings};
 
 /// Most threads in a block.
 pub const MAX_BLOCK_THREADS: u32 = 1024;
 
+/// Most threads of blocks that run at once: of a cluster, or of a cooperative launch.
+pub const MAX_RESIDENT_THREADS: u32 = MOST_STACKS;
+
+/// Most blocks in a cluster.
+pub const MAX_CLUSTER_BLOCKS: u32 = 16;
+
 /// Threads of a launch up to which no other core is asked to help.
 const SMALL_LAUNCH: u64 = 2048;
-/// Most blocks taken from the counter at once.
+/// Most sets taken from the counter at once.
 const MAX_CHUNK: u64 = 64;
 
 /// The order in which blocks and threads run.
@@ -54,13 +62,18 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
+    /// Blocks of a cluster in x, y and z; `[1; 3]` for none. The blocks of a cluster run at once.
+    pub cluster: [u32; 3],
+    /// Whether all blocks run at once.
+    pub cooperative: bool,
     /// One pointer for each machine parameter, to its value.
     pub args: &'a [*const c_void],
     /// The order of execution.
     pub order: Order,
 }
 
-/// Runs a kernel and returns when all its blocks are done, or when one has failed and the others have stopped.
+/// Runs a kernel and what it launches, and returns when all is done, or when a block has failed and the others have
+/// stopped.
 ///
 /// Several host threads may call it at once.
 ///
@@ -72,8 +85,18 @@ pub struct Launch<'a> {
 /// the conditions under which the kernel may be called hold: what pointers among the arguments point to is valid
 /// until the call returns, and, for an unsafe kernel, what its documentation asks for.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
-    let grid =
+    // SAFETY: passed on from the caller.
+    unsafe { dynamic::run_all(launch) }
+}
+
+/// Runs one grid, and gives back what it launched.
+///
+/// # Safety
+/// As for [`run`].
+pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result<Children, Fault> {
+    let mut grid =
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+    grid.children = children;
     panics::install();
     let helpers = grid.helpers();
     if helpers == 0 {
@@ -91,6 +114,8 @@ pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
 
 /// A checked launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
+    /// What its threads launch.
+    pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
     /// Threads of a block in x, y and z, and in all.
@@ -99,21 +124,29 @@ pub(crate) struct Grid {
     pub seed: Option<u64>,
     pub spin_limit: u64,
     pub stack_bytes: usize,
+    /// Whether the launch is cooperative.
+    pub cooperative: bool,
+    /// Blocks of a cluster.
+    pub cluster_blocks: u32,
+    /// Blocks that run at once.
+    pub set_blocks: u32,
     size: [u32; 3],
-    blocks: u64,
+    /// Blocks of a cluster in x, y and z.
+    cluster: [u32; 3],
+    sets: u64,
     shared_bytes: u32,
     order: Permutation,
-    /// Blocks that a host thread takes at once.
+    /// Sets that a host thread takes at once.
     chunk: u64,
     /// The next position in the order that nobody has taken.
     next: AtomicU64,
-    /// Host threads that run blocks.
+    /// Host threads that run sets.
     working: AtomicU32,
-    /// How many of them run a block that has exceeded the spin limit.
+    /// How many of them run a set that has exceeded the spin limit.
     stuck: AtomicU32,
-    /// The lowest position whose block has failed; `u64::MAX` while none has.
+    /// The lowest position whose set has failed; `u64::MAX` while none has.
     failed_at: AtomicU64,
-    /// The fault of that block.
+    /// The fault of that set.
     fault: Mutex<Option<(u64, Fault)>>,
 }
 
@@ -127,12 +160,17 @@ impl Grid {
         let threads = check(launch)?;
         let blocks = launch.grid.iter().map(|&n| u64::from(n)).try_fold(1, u64::checked_mul);
         let blocks = blocks.ok_or_else(|| format!("the grid {:?} has too many blocks", launch.grid))?;
+        let cluster_blocks = check_cluster(launch)?;
+        let set_blocks = if launch.cooperative { blocks } else { cluster_blocks.into() };
+        let set_blocks = check_resident(launch, threads, set_blocks)?;
+        let sets = blocks / u64::from(set_blocks);
         let seed = match launch.order {
             Order::Sequential => None,
             Order::Seeded(seed) => Some(seed),
         };
         let cores = rayon::current_num_threads() as u64;
         Ok(Self {
+            children: Children::default(),
             kernel: launch.kernel,
             args: launch.args.as_ptr(),
             block: launch.block,
@@ -140,12 +178,15 @@ impl Grid {
             seed,
             spin_limit,
             stack_bytes,
+            cooperative: launch.cooperative,
+            cluster_blocks,
+            set_blocks,
             size: launch.grid,
-            blocks,
+            cluster: launch.cluster,
+            sets,
             shared_bytes: launch.shared_bytes,
-            order: seed
-                .map_or_else(|| Permutation::identity(blocks), |seed| Permutation::seeded(blocks, seed)),
-            chunk: (blocks / (cores * 8)).clamp(1, MAX_CHUNK),
+            order: seed.map_or_else(|| Permutation::identity(sets), |seed| Permutation::seeded(sets, seed)),
+            chunk: (sets / (cores * 8)).clamp(1, MAX_CHUNK),
             next: AtomicU64::new(0),
             working: AtomicU32::new(0),
             stuck: AtomicU32::new(0),
@@ -156,54 +197,76 @@ impl Grid {
 
     /// How many threads of the pool should help the calling one.
     fn helpers(&self) -> u64 {
-        if self.seed.is_some() || self.blocks.saturating_mul(self.threads.into()) <= SMALL_LAUNCH {
+        let threads = self.threads * self.set_blocks;
+        if self.seed.is_some() || self.sets.saturating_mul(threads.into()) <= SMALL_LAUNCH {
             return 0;
         }
-        let wanted = (self.blocks - 1).min(u64::from(stacks_left() / self.threads));
+        let wanted = (self.sets - 1).min(u64::from(stacks_left() / threads));
         wanted.min(rayon::current_num_threads() as u64 - 1)
     }
 
-    /// Runs blocks until none is left.
+    /// Runs sets of blocks until none is left.
     fn work(&self) {
         let registers = registers();
         registers.block_dim.set(self.block);
         registers.grid_dim.set(self.size);
+        registers.cluster_dim.set(self.cluster);
         registers.shared_bytes.set(self.shared_bytes);
-        let block = Block::new(self);
+        let set = BlockSet::new(self);
         let mut runners = RUNNERS.try_with(Cell::take).unwrap_or_default();
         self.working.fetch_add(1, Ordering::Relaxed);
-        self.run_blocks(&block, &mut runners, registers);
+        self.run_sets(&set, &mut runners, registers);
         self.working.fetch_sub(1, Ordering::Relaxed);
-        block.progress();
+        set.progress();
         runners.trim();
         // A host thread that is ending has no place for them: they are dropped.
         let _ = RUNNERS.try_with(|kept| kept.set(runners));
     }
 
-    fn run_blocks(&self, block: &Block<'_>, runners: &mut Runners, registers: &Registers) {
-        registers.block.set(std::ptr::from_ref(block).cast());
+    fn run_sets(&self, set: &BlockSet<'_>, runners: &mut Runners, registers: &Registers) {
+        registers.set.set(std::ptr::from_ref(set).cast());
         loop {
             let first = self.next.fetch_add(self.chunk, Ordering::Relaxed);
-            if first >= self.blocks {
+            if first >= self.sets {
                 return;
             }
-            for position in first..self.blocks.min(first + self.chunk) {
+            for position in first..self.sets.min(first + self.chunk) {
                 if self.is_over(position) {
                     return;
                 }
-                let linear = self.order.at(position);
-                let [width, height, _] = self.size.map(u64::from);
-                let index = [linear % width, linear / width % height, linear / (width * height)];
-                let index = index.map(|i| i as u32);
-                registers.block_index.set(index);
-                block.begin(index, linear);
-                let result = run_block(block, runners, registers, position);
-                block.output.flush();
+                set.begin(self.order.at(position));
+                let result = run_set(set, runners, registers, position);
+                set.output.flush();
                 if let Err(fault) = result {
                     self.fail(position, fault);
                 }
             }
         }
+    }
+
+    /// Index in the grid of block `number` of set `set`.
+    pub fn block_index(&self, set: u64, number: u32) -> [u32; 3] {
+        let (size, number) = (self.size.map(u64::from), u64::from(number));
+        if self.cluster_blocks == 1 {
+            return place(set * u64::from(self.set_blocks) + number, size);
+        }
+        let blocks = u64::from(self.cluster_blocks);
+        let clusters = u64::from(self.set_blocks) / blocks;
+        let shape = self.cluster.map(u64::from);
+        let cluster = place(set * clusters + number / blocks, [0, 1, 2].map(|i| size[i] / shape[i]));
+        let within = place(number % blocks, shape);
+        [0, 1, 2].map(|i| cluster[i] * self.cluster[i] + within[i])
+    }
+
+    /// Linear index in the grid of the block with this index.
+    pub fn linear_index(&self, block: [u32; 3]) -> u64 {
+        let ([x, y, z], [width, height, _]) = (block.map(u64::from), self.size.map(u64::from));
+        x + width * (y + height * z)
+    }
+
+    /// Whether all blocks of the grid run at once.
+    pub fn is_one_set(&self) -> bool {
+        self.sets == 1
     }
 
     fn fail(&self, position: u64, fault: Fault) {
@@ -214,24 +277,24 @@ impl Grid {
         }
     }
 
-    fn result(self) -> Result<(), Fault> {
+    fn result(self) -> Result<Children, Fault> {
         match self.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, fault)) => Err(fault),
-            None => Ok(()),
+            None => Ok(self.children),
         }
     }
 
-    /// Whether a block before `position` has failed.
+    /// Whether a set before `position` has failed.
     pub fn is_over(&self, position: u64) -> bool {
         self.failed_at.load(Ordering::Relaxed) < position
     }
 
-    /// Whether any block has failed.
+    /// Whether any set has failed.
     pub fn has_failed(&self) -> bool {
         self.failed_at.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Counts a block that has exceeded the spin limit in, and out when it got on after all.
+    /// Counts a set that has exceeded the spin limit in, and out when it got on after all.
     pub fn enter_stuck(&self) {
         self.stuck.fetch_add(1, Ordering::Relaxed);
     }
@@ -240,10 +303,15 @@ impl Grid {
         self.stuck.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether every block that runs has exceeded the spin limit.
+    /// Whether every set that runs has exceeded the spin limit.
     pub fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed) >= self.working.load(Ordering::Relaxed)
     }
+}
+
+/// What stands at `linear` in a box of this size, x fastest.
+fn place(linear: u64, [width, height, _]: [u64; 3]) -> [u32; 3] {
+    [linear % width, linear / width % height, linear / (width * height)].map(|i| i as u32)
 }
 
 thread_local! {
@@ -285,4 +353,31 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
         return Err(format!("{} machine arguments for {params} machine parameters", launch.args.len()));
     }
     Ok(threads)
+}
+
+/// Checks the cluster; returns its blocks.
+fn check_cluster(launch: &Launch<'_>) -> Result<u32, String> {
+    let (cluster, grid) = (launch.cluster, launch.grid);
+    let blocks: u64 = cluster.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
+    if blocks == 0 || blocks > MAX_CLUSTER_BLOCKS.into() {
+        return Err(format!("a cluster of {cluster:?} blocks: there are 1 to {MAX_CLUSTER_BLOCKS} in all"));
+    }
+    if cluster.iter().zip(grid).any(|(&cluster, grid)| grid % cluster != 0) {
+        return Err(format!(
+            "a grid of {grid:?} blocks in clusters of {cluster:?}: every dimension of the grid has to be a multiple of the cluster's"
+        ));
+    }
+    Ok(blocks as u32)
+}
+
+/// Checks that `blocks` blocks can run at once; returns them.
+fn check_resident(launch: &Launch<'_>, threads: u32, blocks: u64) -> Result<u32, String> {
+    let most = MAX_RESIDENT_THREADS / threads;
+    if blocks <= most.into() {
+        return Ok(blocks as u32);
+    }
+    let what = if launch.cooperative { "a cooperative grid" } else { "a cluster" };
+    Err(format!(
+        "{what} of {blocks} blocks of {threads} threads, which run at once: at most {most} blocks of this size do here"
+    ))
 }

@@ -1,5 +1,6 @@
 //! Runs GPU kernels on the CPU, as a GPU would: blocks spread over the cores, the threads of a block as
-//! coroutines on one core, with barriers, warp collectives, shared memory and output.
+//! coroutines on one core, with barriers, warp collectives, shared memory and output. Blocks that wait for each
+//! other, those of a cluster or of a cooperative launch, run at once on one core.
 //!
 //! Two sides use it. The runtime describes a launch and calls [`run`]; the device library, whose functions are
 //! called by the kernel while it runs, asks [`thread`], [`collective`], [`shared`] and [`output`].
@@ -14,14 +15,17 @@
 //! | module | what it is for |
 //! | --- | --- |
 //! | [`launch`] | describes a launch, checks it and spreads its blocks over the cores |
+//! | `set` | the blocks that run at once: how their threads start, suspend and end |
 //! | `block` | what the threads of a running block share |
-//! | `scheduler` | decides which thread of a block goes on; stops a block whose kernel failed |
+//! | `scheduler` | decides which thread goes on; stops blocks whose kernel failed |
+//! | `diagnosis` | what went wrong, with the places where threads wait |
 //! | `runner` | the coroutines that threads run on, kept from block to block |
 //! | `registers` | who the running thread is, in thread-local storage |
 //! | [`thread`] | indices and sizes, as a kernel asks for them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
-//! | `barrier`, `warp` | who has arrived, who waits |
-//! | [`shared`] | shared memory of a block |
+//! | `barrier`, `cluster`, `warp` | who has arrived, who waits |
+//! | [`dynamic`] | kernels launched by kernels |
+//! | [`shared`] | shared memory of a block, and of the others of its cluster |
 //! | [`output`] | text that kernels print, and its capture |
 //! | [`fault`] | what can go wrong, in words |
 //! | `panics` | keeps panics of kernels silent and remembers where they happened |
@@ -31,7 +35,10 @@
 
 mod barrier;
 mod block;
+mod cluster;
 pub mod collective;
+mod diagnosis;
+pub mod dynamic;
 pub mod fault;
 pub mod launch;
 mod order;
@@ -40,6 +47,7 @@ mod panics;
 mod registers;
 mod runner;
 mod scheduler;
+mod set;
 pub mod settings;
 pub mod shared;
 pub mod thread;

@@ -1,7 +1,7 @@
 //! Text that kernels print.
 //!
-//! What one call prints stays whole. What a block prints is kept until the block is done (or has printed much)
-//! and then goes out at once, to standard output or to a capture.
+//! What one call prints stays whole. What a block prints is kept until it and those that run with it are
+//! done (or have printed much) and then goes out at once, to standard output or to a capture.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::registers::running;
 
-/// Bytes after which a block's text goes out before the block is done.
+/// Bytes after which text goes out before the blocks that run at once are done.
 const FLUSH_BYTES: usize = 64 * 1024;
 
 /// The text of one [`print()`].
@@ -31,9 +31,9 @@ pub struct Printed {
 /// Outside a kernel.
 pub fn print(text: &str) {
     let registers = running("print");
-    let block = registers.block();
-    block.output.add(Printed {
-        kernel: block.grid.kernel.name,
+    let set = registers.set();
+    set.output.add(Printed {
+        kernel: set.grid.kernel.name,
         block: registers.block_index.get(),
         thread: registers.thread.get(),
         text: text.to_owned(),
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the running block has printed and nobody has seen yet.
+/// What the running blocks have printed and nobody has seen yet.
 #[derive(Default)]
 pub(crate) struct Output {
     printed: RefCell<Vec<Printed>>,

@@ -1,16 +1,18 @@
 //! Who the running GPU thread is.
 //!
 //! One set of registers for each host thread, in thread-local storage without destructor, so that a kernel
-//! reads its index with one load. All coroutines of a block run on the host thread that runs the block; what
+//! reads its index with one load. All coroutines of blocks that run at once run on one host thread; what
 //! belongs to one GPU thread is saved and restored around every switch.
 //!
 //! `yielder` is not null exactly while kernel code runs: that is how a call from outside a kernel is noticed.
 
 use std::cell::Cell;
+use std::panic::Location;
 use std::ptr;
 
-use crate::block::Block;
+use crate::block::{Block, Waiter};
 use crate::runner::RunnerYielder;
+use crate::set::BlockSet;
 
 /// The registers of a host thread.
 pub(crate) struct Registers {
@@ -24,14 +26,17 @@ pub(crate) struct Registers {
     pub runner: Cell<u32>,
     /// How that coroutine suspends itself; null outside kernels.
     pub yielder: Cell<*const RunnerYielder>,
-    /// The running block; valid while `yielder` is not null.
-    pub block: Cell<*const Block<'static>>,
+    /// The running block and the set it belongs to; valid while `yielder` is not null.
+    pub block: Cell<*const Block>,
+    pub set: Cell<*const BlockSet<'static>>,
     /// Index of the block in the grid.
     pub block_index: Cell<[u32; 3]>,
     /// Threads of a block.
     pub block_dim: Cell<[u32; 3]>,
     /// Blocks of the grid.
     pub grid_dim: Cell<[u32; 3]>,
+    /// Blocks of a cluster.
+    pub cluster_dim: Cell<[u32; 3]>,
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: Cell<u32>,
 }
@@ -45,9 +50,11 @@ thread_local! {
             runner: Cell::new(0),
             yielder: Cell::new(ptr::null()),
             block: Cell::new(ptr::null()),
+            set: Cell::new(ptr::null()),
             block_index: Cell::new([0; 3]),
             block_dim: Cell::new([0; 3]),
             grid_dim: Cell::new([0; 3]),
+            cluster_dim: Cell::new([1; 3]),
             shared_bytes: Cell::new(0),
         }
     };
@@ -86,6 +93,13 @@ impl Registers {
         self.yielder.set(saved.yielder);
     }
 
+    /// Makes this the running block.
+    #[inline(always)]
+    pub fn enter(&self, block: &Block) {
+        self.block.set(ptr::from_ref(block));
+        self.block_index.set(block.index());
+    }
+
     /// The lane of the thread in its warp.
     #[inline]
     pub fn lane(&self) -> u32 {
@@ -122,10 +136,23 @@ impl Registers {
     /// The block of the running GPU thread. Only with registers from [`running`], and only until the kernel's call
     /// into the emulator returns.
     #[inline(always)]
-    pub fn block(&self) -> &Block<'static> {
+    pub fn block(&self) -> &Block {
         // SAFETY: kernel code runs (checked by `running`), and the scheduler keeps the block alive and in place
         // while any of its threads runs or is suspended.
         unsafe { &*self.block.get() }
+    }
+
+    /// The blocks that run at once with that of the running GPU thread. On the same conditions.
+    #[inline(always)]
+    pub fn set(&self) -> &BlockSet<'static> {
+        // SAFETY: as for the block, which is one of the set's.
+        unsafe { &*self.set.get() }
+    }
+
+    /// The running GPU thread, as one that waits at `location`. On the same conditions.
+    pub fn waiter(&self, location: &'static Location<'static>) -> Waiter {
+        let block = self.block().number;
+        Waiter { block, thread: self.linear.get(), runner: self.runner.get(), location }
     }
 }
 

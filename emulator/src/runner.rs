@@ -1,8 +1,8 @@
 //! The coroutines that GPU threads run on.
 //!
-//! A runner runs threads of the current block, one after the other, until one suspends or none is left to
-//! start. It outlives blocks and launches: a host thread keeps its runners, and with them their stacks. While
-//! a runner is idle nothing of a kernel is on its stack.
+//! A runner runs threads of one block, one after the other, until one suspends or none is left to start. It
+//! outlives blocks and launches: a host thread keeps its runners, and with them their stacks. While a runner is
+//! idle nothing of a kernel is on its stack.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +39,7 @@ const MANY_STACKS: u32 = 12 * 1024;
 const KEPT_STACKS: usize = 64;
 /// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
 /// two of them.
-const MOST_STACKS: u32 = 28 * 1024;
+pub(crate) const MOST_STACKS: u32 = 28 * 1024;
 static STACKS: AtomicU32 = AtomicU32::new(0);
 
 /// How many stacks more there should be at most, now.
@@ -125,7 +125,7 @@ fn run(id: u32, yielder: &RunnerYielder, mut command: Command) {
         registers.runner.set(id);
         registers.yielder.set(yielder);
         // The scheduler that resumed this runner set the block, and keeps it until every runner is idle again.
-        registers.block().run_threads(registers);
+        registers.set().run_threads(registers.block(), registers);
         command = yielder.suspend(Progress::Idle);
     }
 }

@@ -5,6 +5,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use crate::registers::running;
@@ -35,6 +36,59 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
 pub fn dynamic_memory() -> *mut u8 {
     let registers = running("dynamic_memory");
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
+}
+
+/// The address that `pointer`, which points into shared memory of the calling block or to its end, has in block
+/// `rank` of the same cluster. A pointer elsewhere, a rank that is not there and a block all of whose threads have
+/// exited are faults.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn map_shared(pointer: *const u8, rank: u32) -> *mut u8 {
+    let location = Location::caller();
+    let registers = running("map_shared");
+    let (block, set) = (registers.block(), registers.set());
+    let cluster = set.cluster(block);
+    let fail = |message: String| -> ! {
+        set.fail_here(set.misuse(block, registers.linear.get(), message, location))
+    };
+    let Some(other) = cluster.get(rank as usize) else {
+        fail(format!("map_shared to block {rank} of a cluster of {}", cluster.len()))
+    };
+    if other.alive() == 0 {
+        fail(format!(
+            "map_shared to block {rank} of the cluster, which has exited: its shared memory is gone"
+        ))
+    }
+    match block.shared.find(pointer) {
+        Some((place, offset)) => other.shared.address(place).wrapping_add(offset),
+        None => fail("map_shared of an address outside the shared memory of the calling block".to_owned()),
+    }
+}
+
+/// The rank in the cluster of the block in whose shared memory `pointer` points; that it points elsewhere is a fault.
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn shared_rank(pointer: *const u8) -> u32 {
+    let location = Location::caller();
+    let registers = running("shared_rank");
+    let (block, set) = (registers.block(), registers.set());
+    match set.cluster(block).iter().position(|block| block.shared.find(pointer).is_some()) {
+        Some(rank) => rank as u32,
+        None => {
+            let message = "shared_rank of an address outside the shared memory of the cluster".to_owned();
+            set.fail_here(set.misuse(block, registers.linear.get(), message, location))
+        }
+    }
+}
+
+/// A piece of shared memory that every block has, at an address of its own.
+enum Place {
+    Site { key: *const u8, layout: Layout },
+    Dynamic { bytes: usize },
 }
 
 /// The shared memory of the blocks that run one after the other on a worker.
@@ -85,6 +139,40 @@ impl Shared {
             );
         }
         site.memory.address.as_ptr()
+    }
+
+    /// The piece that `pointer` points into, or else to the end of, among those the block has asked for, and how far.
+    fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
+        let sites = self.sites.borrow();
+        let sites = sites.iter().filter(|site| site.ready).map(|Site { key, memory, .. }| {
+            (
+                Place::Site { key: *key, layout: memory.layout },
+                memory.address.as_ptr().addr(),
+                memory.layout.size(),
+            )
+        });
+        let dynamic = self.dynamic.borrow();
+        let dynamic = dynamic.iter().filter(|_| !self.dynamic_ready.get().is_null()).map(|memory| {
+            let bytes = memory.layout.size();
+            (Place::Dynamic { bytes }, memory.address.as_ptr().addr(), bytes)
+        });
+        let mut at_end = None;
+        for (place, start, bytes) in sites.chain(dynamic) {
+            match pointer.addr().checked_sub(start) {
+                Some(offset) if offset < bytes => return Some((place, offset)),
+                Some(offset) if offset == bytes => at_end = Some((place, offset)),
+                _ => {}
+            }
+        }
+        at_end
+    }
+
+    /// Where this block has a piece.
+    fn address(&self, place: Place) -> *mut u8 {
+        match place {
+            Place::Site { key, layout } => self.site(key, layout.size(), layout.align()),
+            Place::Dynamic { bytes } => self.dynamic(bytes),
+        }
     }
 
     fn dynamic(&self, bytes: usize) -> *mut u8 {

@@ -34,6 +34,25 @@ pub fn grid_dim() -> [u32; 3] {
     running("grid_dim").grid_dim.get()
 }
 
+/// Blocks of a cluster in x, y and z; `[1; 3]` in a launch without clusters.
+#[inline]
+pub fn cluster_dim() -> [u32; 3] {
+    running("cluster_dim").cluster_dim.get()
+}
+
+/// The block's linear index in its cluster, x fastest.
+#[inline]
+pub fn cluster_rank() -> u32 {
+    let registers = running("cluster_rank");
+    registers.block().number % registers.set().grid.cluster_blocks
+}
+
+/// Whether the launch is cooperative: all its blocks run at once.
+#[inline]
+pub fn is_cooperative() -> bool {
+    running("is_cooperative").set().grid.cooperative
+}
+
 /// The thread's lane in its warp, 0 to 31.
 #[inline]
 pub fn lane() -> u32 {

@@ -8,8 +8,9 @@
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
-use crate::block::{Queue, Waiter};
+use crate::block::Waiter;
 use crate::collective::WarpValues;
+use crate::set::Queue;
 
 /// Warps in the largest block.
 const WARPS: usize = 32;

@@ -167,7 +167,9 @@ kernel!(static SPLIT = "split"() {
 #[test]
 fn a_deadlock_names_each_place_once() {
     let fault = launch(&SPLIT, [5, 1, 1], [1024, 1, 1], &[]).unwrap_err();
-    let Fault::Deadlock { kernel: "split", block: [0, 0, 0], waiting } = &fault else { panic!("{fault:?}") };
+    let Fault::Deadlock { kernel: "split", block: [0, 0, 0], waiting, note: None } = &fault else {
+        panic!("{fault:?}")
+    };
     assert_eq!(waiting.len(), 2);
     assert_eq!((waiting[0].threads.len(), waiting[1].threads.as_slice()), (1023, &[17][..]));
     let text = fault.to_string();

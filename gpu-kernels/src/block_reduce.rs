@@ -80,23 +80,38 @@ pub(crate) unsafe fn reduce<T: Copy, R: Reduction<T>, const ITEMS: usize, const 
     if !thread::sync_threads_or(is_last) {
         return None;
     }
-    let mut total = R::identity();
-    let mut i = thread::thread_idx_x();
-    while i < blocks {
-        // SAFETY: every block has written its partial, as the counter says.
-        total = R::combine(total, unsafe { partials.add(i as usize).read() });
-        i += thread::block_dim_x();
-    }
-    let total = block_combine::<T, R>(total);
+    // SAFETY: every block has written its partial, as the counter says.
+    let total = unsafe { combine_partials::<T, R>(partials) };
     if first_thread {
         finished.store(0, Ordering::Relaxed);
     }
     first_thread.then_some(total)
 }
 
-/// What this thread gets of the input, folded.
+/// Combines the partials of all blocks of the grid, within the calling block; its thread 0 has the result. The caller
+/// puts a barrier between this and [`block_combine`].
+///
+/// # Safety
+///
+/// `partials` has one for each block of a one-dimensional grid, all of them written, and what wrote them is ordered
+/// before.
 #[inline(always)]
-fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(input: &[T]) -> R::Partial {
+pub(crate) unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Partial) -> R::Partial {
+    let mut total = R::identity();
+    let mut i = thread::thread_idx_x();
+    while i < thread::grid_dim_x() {
+        // SAFETY: by this function's contract.
+        total = R::combine(total, unsafe { partials.add(i as usize).read() });
+        i += thread::block_dim_x();
+    }
+    block_combine::<T, R>(total)
+}
+
+/// What this thread gets of the input, folded: its part of what all threads of the launch share out.
+#[inline(always)]
+pub(crate) fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(
+    input: &[T],
+) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
     let split = Split::new::<T, N>(ptr, len);
     let mut lanes = [R::identity(); N];
@@ -120,7 +135,7 @@ fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(in
 /// Combines the values of all threads of a one-dimensional block; thread 0 has the result. The caller puts a
 /// barrier between two calls.
 #[inline(always)]
-fn block_combine<T, R: Reduction<T>>(value: R::Partial) -> R::Partial {
+pub(crate) fn block_combine<T, R: Reduction<T>>(value: R::Partial) -> R::Partial {
     let slots: *mut R::Partial = shared_array![u128; 32].cast();
     let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let (index, lane) = (thread / warp::WARP_SIZE, thread % warp::WARP_SIZE);

@@ -17,6 +17,8 @@
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches: for tests and benchmarks |
+//! | [`dynamic`] | kernels that launch kernels or set a graph's conditions, for tests and benchmarks |
 //! | [`diagnostic`] | small kernels that fail or print on purpose, for `warpsmith doctor` and the tests |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`.
@@ -26,8 +28,10 @@
 pub mod arg_reduce;
 mod block_reduce;
 pub mod cast;
+pub mod cooperative;
 pub mod copy;
 pub mod diagnostic;
+pub mod dynamic;
 pub mod elementwise;
 pub mod fill;
 mod map;

@@ -45,7 +45,7 @@ macro_rules! summable {
 summable!(f32 => f32, f64 => f64, f16 => f32, bf16 => f32, i32 => i64, i64 => i64, u32 => u64, u64 => u64);
 
 /// Addition.
-struct Sum;
+pub(crate) struct Sum;
 
 impl<T: Summable> Reduction<T> for Sum {
     type Partial = T::Wide;

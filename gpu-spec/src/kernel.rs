@@ -30,6 +30,10 @@ pub struct KernelSpec {
     pub min_arch: u32,
     /// Whether the kernel is a safe function.
     pub is_safe: bool,
+    /// Whether its blocks wait for each other, so that all of them have to be on the device at once.
+    pub cooperative: bool,
+    /// Whether it may be started before the kernel ahead of it on the stream is done: it waits for that one by itself.
+    pub dependent: bool,
     /// The entry that the emulated device calls.
     pub entry: HostEntry,
 }
@@ -118,13 +122,18 @@ pub struct LaunchBounds {
 /// # Safety
 ///
 /// Only `#[kernel]` implements it: `Params` must list, in order, the markers of [`crate::param`] that match
-/// the machine parameters of `spec().entry` and of the symbol in the GPU image.
+/// the machine parameters of `spec().entry` and of the symbol in the GPU image, whose address `code()` is there.
 pub unsafe trait Kernel: 'static {
     /// A tuple of [`crate::param`] markers.
     type Params;
 
     /// The instance as data.
+    #[cfg(not(target_arch = "nvptx64"))]
     fn spec() -> &'static KernelSpec;
+
+    /// The address of the instance's code, by which a kernel on the GPU launches it.
+    #[cfg(target_arch = "nvptx64")]
+    fn code() -> *const c_void;
 }
 
 /// A kernel that is a safe function: any launch with arguments of the right types, of any shape within the

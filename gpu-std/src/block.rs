@@ -1,6 +1,39 @@
 //! The block that a thread belongs to.
+//!
+//! [`reduce`] and the scans combine a value of each thread. Every thread of the block must call them; they wait for each
+//! other, and use 256 bytes of shared memory. The order in which values are combined depends on the block's
+//! size only, so the same values give the same bits.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//!
+//! /// Writes the numbers below `limit` one after the other, in any order of blocks; `count[0]` begins as 0.
+//! ///
+//! /// # Safety
+//! ///
+//! /// `out` has as many elements as `data` has.
+//! #[kernel]
+//! unsafe fn keep(limit: u32, data: &[u32], count: &[gpu_std::atomic::Atomic<u32>], out: *mut u32) {
+//!     let start = shared_array![u32; 1];
+//!     let value = data.get(grid::rank()).copied().filter(|value| *value < limit);
+//!     let place = block::exclusive_scan(value.is_some() as u32, 0, |a, b| a + b);
+//!     // The last thread knows how many there are.
+//!     if thread::linear_in_block() + 1 == block::threads() {
+//!         let kept = place + value.is_some() as u32;
+//!         // SAFETY: one thread of the block writes, before the barrier.
+//!         unsafe { start.write(count[0].fetch_add(kept, gpu_std::atomic::Ordering::Relaxed)) };
+//!     }
+//!     block::sync_threads();
+//!     if let Some(value) = value {
+//!         // SAFETY: written before the barrier; the places of all blocks together are those below the number of
+//!         // elements, and differ.
+//!         unsafe { out.add((start.read() + place) as usize).write(value) };
+//!     }
+//! }
+//! ```
 
-use crate::thread;
+use crate::warp::{self, WARP_SIZE, WarpValue};
+use crate::{shared_array, thread};
 
 pub use crate::thread::{
     block_dim as dim, block_idx as index, sync_threads, sync_threads_and, sync_threads_count, sync_threads_or,
@@ -18,4 +51,149 @@ pub fn linear_index() -> usize {
     let [x, y, z] = thread::block_idx();
     let [width, height, _] = thread::grid_dim();
     x as usize + width as usize * (y as usize + height as usize * z as usize)
+}
+
+/// Combines the values of all threads, in the order of their linear indices, by `combine`, which is associative (or
+/// nearly: sums of floats are); every thread gets the result, with the same bits.
+#[inline(always)]
+#[track_caller]
+pub fn reduce<T: WarpValue>(value: T, combine: impl Fn(T, T) -> T) -> T {
+    let own = Warp::current();
+    let mut total = value;
+    let mut distance = 1;
+    while distance < WARP_SIZE {
+        let above = warp::shuffle_down(own.mask(), total, distance);
+        if own.lane + distance < own.lanes {
+            total = combine(total, above);
+        }
+        distance *= 2;
+    }
+    let totals = own.share(total, own.lane == 0);
+    let mut total = totals.of(0);
+    for warp in 1..own.warps() {
+        total = combine(total, totals.of(warp));
+    }
+    totals.done();
+    total
+}
+
+/// Combines the values of the threads up to and including the caller, in the order of their linear indices, by
+/// `combine`, which is associative (or nearly).
+#[inline(always)]
+#[track_caller]
+pub fn inclusive_scan<T: WarpValue>(value: T, combine: impl Fn(T, T) -> T) -> T {
+    let own = Warp::current();
+    let within = own.inclusive_scan(value, &combine);
+    match own.below(within, &combine) {
+        Some(below) => combine(below, within),
+        None => within,
+    }
+}
+
+/// Combines `identity` and the values of the threads below the caller, in the order of their linear indices, by
+/// `combine`, which is associative (or nearly).
+#[inline(always)]
+#[track_caller]
+pub fn exclusive_scan<T: WarpValue>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
+    let own = Warp::current();
+    let within = own.inclusive_scan(value, &combine);
+    let start = match own.below(within, &combine) {
+        Some(below) => combine(identity, below),
+        None => identity,
+    };
+    let before = warp::shuffle_up(own.mask(), within, 1);
+    if own.lane == 0 { start } else { combine(start, before) }
+}
+
+/// The calling thread's place among the warps of the block.
+#[derive(Clone, Copy)]
+struct Warp {
+    index: u32,
+    lane: u32,
+    /// Lanes of the warp: fewer than 32 only in the block's last.
+    lanes: u32,
+}
+
+impl Warp {
+    #[inline(always)]
+    fn current() -> Self {
+        let thread = thread::linear_in_block();
+        let (index, lane) = (thread / WARP_SIZE, thread % WARP_SIZE);
+        let lanes = threads() - index * WARP_SIZE;
+        Self { index, lane, lanes: if lanes < WARP_SIZE { lanes } else { WARP_SIZE } }
+    }
+
+    #[inline(always)]
+    fn mask(self) -> u32 {
+        u32::MAX >> (WARP_SIZE - self.lanes)
+    }
+
+    /// Warps of the block.
+    #[inline(always)]
+    fn warps(self) -> u32 {
+        threads().div_ceil(WARP_SIZE)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn inclusive_scan<T: WarpValue>(self, value: T, combine: impl Fn(T, T) -> T) -> T {
+        let mut total = value;
+        let mut distance = 1;
+        while distance < WARP_SIZE {
+            let below = warp::shuffle_up(self.mask(), total, distance);
+            if self.lane >= distance {
+                total = combine(below, total);
+            }
+            distance *= 2;
+        }
+        total
+    }
+
+    /// What the warps below this one have in all, if there are any; `within` is the scan within the warp.
+    #[inline(always)]
+    #[track_caller]
+    fn below<T: WarpValue>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
+        let totals = self.share(within, self.lane + 1 == self.lanes);
+        let mut below = None;
+        for warp in 0..self.index {
+            let total = totals.of(warp);
+            below = Some(below.map_or(total, |below| combine(below, total)));
+        }
+        totals.done();
+        below
+    }
+
+    /// Shows the value of one lane of each warp to the whole block.
+    #[inline(always)]
+    #[track_caller]
+    fn share<T: WarpValue>(self, value: T, is_shown: bool) -> Totals {
+        let slots = shared_array![u64; 32];
+        if is_shown {
+            // SAFETY: a block has 32 warps at most, and one lane of each writes its slot.
+            unsafe { slots.add(self.index as usize).write(value.into_bits()) };
+        }
+        thread::sync_threads();
+        Totals { slots }
+    }
+}
+
+/// A value of each warp, in shared memory.
+struct Totals {
+    slots: *mut u64,
+}
+
+impl Totals {
+    #[inline(always)]
+    fn of<T: WarpValue>(&self, warp: u32) -> T {
+        // SAFETY: the slot is one of 32 in shared memory. The warp has written it before the barrier; were its threads
+        // gone, against the rules, the read gives whatever is there, which is a value too.
+        T::from_bits(unsafe { self.slots.add(warp as usize).read_volatile() })
+    }
+
+    /// The slots can be written again.
+    #[inline(always)]
+    #[track_caller]
+    fn done(self) {
+        thread::sync_threads();
+    }
 }

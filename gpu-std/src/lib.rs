@@ -20,13 +20,20 @@
 //!
 //! | module | what is in it |
 //! | --- | --- |
-//! | [`thread`], [`block`], [`grid`] | who a thread is, barriers, memory fences |
+//! | [`thread`], [`block`] | who a thread is, barriers, memory fences; reductions and scans of a block |
+//! | [`cluster`] | blocks that reach each other's shared memory |
+//! | [`grid`] | all blocks: a barrier in cooperative launches, and the order between launches |
 //! | [`warp`] | shuffles, votes, matches and reductions among 32 threads |
+//! | [`tile`] | the same, and scans, in parts of a warp |
+//! | [`group`] | grid, cluster, block and tile as types, for generic code |
 //! | [`disjoint`] | mutable views of which each thread gets its own elements |
 //! | [`shared`] | memory that a block shares, and [`shared_array!`] |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
+//! | [`dynamic`] | launching kernels from kernels |
+//! | [`graph`] | setting the conditions of a graph |
 //! | [`vector`] | loads and stores of up to 32 bytes at once |
 //! | [`scalar`] | numbers as kernels need them: conversions, NaN-propagating minimum, what to accumulate in |
+//! | [`clock`] | cycles and nanoseconds |
 //! | [`math`] | `exp`, `sin`, `erf`…: accurate, and fast |
 //! | [`mod@printf`] | text from a kernel |
 //! | [`element`] | which types can be passed to a kernel |
@@ -49,9 +56,14 @@ extern crate self as gpu_std;
 pub mod __private;
 pub mod atomic;
 pub mod block;
+pub mod clock;
+pub mod cluster;
 pub mod disjoint;
+pub mod dynamic;
 pub mod element;
+pub mod graph;
 pub mod grid;
+pub mod group;
 pub mod math;
 #[cfg(target_arch = "nvptx64")]
 mod nvvm;
@@ -64,6 +76,7 @@ pub mod registry;
 pub mod scalar;
 pub mod shared;
 pub mod thread;
+pub mod tile;
 pub mod vector;
 pub mod warp;
 
@@ -114,12 +127,21 @@ pub use gpu_macros::address_space;
 /// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more
 ///   threads, and asks for registers to be shared out so that `min_blocks` blocks fit on a multiprocessor.
 /// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less.
+/// - `cooperative`: its blocks wait for each other, by [`grid::sync`]. Every launch is cooperative then, so that all
+///   blocks are on the device at once; a grid too large for that is an error that says how large it may be.
+/// - `dependent`: on compute capability 9.0 and later its launch may begin before the one ahead of it on the stream
+///   has ended, as soon as that one calls [`grid::launch_dependents`]. That hides most of what a launch costs. A safe
+///   kernel waits for the end of the launch ahead before it does anything, by [`grid::dependency_wait`]. An `unsafe
+///   fn` does not: it has to call that itself, in every thread, before it touches memory that earlier launches
+///   use, and can do before what needs none of it (load constants, clear shared memory). Elsewhere it changes
+///   nothing.
 ///
 /// # What it makes
 ///
 /// The function stays as it is (with `#[inline(always)]` if it has no `#[inline]` of its own), so that other
-/// kernels can call it. Beside it there is, on the host, a type of the same name and generic parameters that
-/// implements [`Kernel`] for each instance, by which a launch names it; and an entry in the `registry`.
+/// kernels can call it. Beside it there is a type of the same name and generic parameters that implements
+/// [`Kernel`] for each instance, by which a launch names it, from the host or in [`dynamic`]; and, on the host, an
+/// entry in the `registry`.
 ///
 /// ```
 /// use gpu_std::prelude::*;

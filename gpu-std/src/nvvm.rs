@@ -34,6 +34,52 @@ unsafe extern "C" {
     pub safe fn laneid() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.dynamic_smem_size"]
     pub safe fn dynamic_smem_size() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.clock64"]
+    pub safe fn clock64() -> u64;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.globaltimer"]
+    pub safe fn globaltimer() -> u64;
+    /// The high half of the address of a cooperative launch's workspace.
+    #[link_name = "llvm.nvvm.read.ptx.sreg.envreg1"]
+    pub safe fn envreg1() -> u32;
+    /// The low half.
+    #[link_name = "llvm.nvvm.read.ptx.sreg.envreg2"]
+    pub safe fn envreg2() -> u32;
+
+    // For compute capability 9.0 and later only.
+    #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.x"]
+    pub safe fn clusterid_x() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.y"]
+    pub safe fn clusterid_y() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.clusterid.z"]
+    pub safe fn clusterid_z() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.ctaid.x"]
+    pub safe fn cluster_ctaid_x() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.ctaid.y"]
+    pub safe fn cluster_ctaid_y() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.ctaid.z"]
+    pub safe fn cluster_ctaid_z() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.nctaid.x"]
+    pub safe fn cluster_nctaid_x() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.nctaid.y"]
+    pub safe fn cluster_nctaid_y() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.nctaid.z"]
+    pub safe fn cluster_nctaid_z() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.ctarank"]
+    pub safe fn cluster_ctarank() -> u32;
+    #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.nctarank"]
+    pub safe fn cluster_nctarank() -> u32;
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
+    pub safe fn cluster_arrive();
+    #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
+    pub safe fn cluster_wait();
+    #[link_name = "llvm.nvvm.mapa"]
+    pub fn mapa(pointer: *mut c_void, rank: u32) -> *mut c_void;
+    #[link_name = "llvm.nvvm.getctarank"]
+    pub fn getctarank(pointer: *const c_void) -> u32;
+    #[link_name = "llvm.nvvm.griddepcontrol.launch.dependents"]
+    pub safe fn launch_dependents();
+    #[link_name = "llvm.nvvm.griddepcontrol.wait"]
+    pub safe fn dependency_wait();
 
     #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
     pub safe fn barrier(id: u32);

@@ -2,5 +2,8 @@
 
 pub use crate::disjoint::{Chunks, DisjointMut};
 pub use crate::scalar::{Float, Scalar};
+pub use crate::tile::Tile;
 pub use crate::warp::WarpValue;
-pub use crate::{Vector, address_space, bf16, block, f16, grid, kernel, printf, shared_array, thread, warp};
+pub use crate::{
+    Vector, address_space, bf16, block, cluster, f16, grid, kernel, printf, shared_array, thread, warp,
+};

@@ -59,7 +59,8 @@ fn streams(criterion: &mut Criterion, device: &Device) -> Result<()> {
 
 fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
     let [stream, other] = [Stream::from_pool(device)?, Stream::from_pool(device)?];
-    let (driver, context) = device.driver();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
     let handle = driver.event_create(context, false)?;
     let mut group = criterion.benchmark_group("event");
     group.bench_function("record, driver's call", |bencher| {
@@ -110,7 +111,8 @@ fn launches(criterion: &mut Criterion) -> Result<()> {
 
 fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()> {
     let stream = Stream::from_pool(device)?;
-    let (driver, context) = device.driver();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
     let mut target = DeviceBuffer::<u8>::zeros(&stream, bytes)?;
     let address = target.as_device_ptr();
     let mut pinned = Some(PinnedBuffer::<u8>::zeroed(device, bytes)?);

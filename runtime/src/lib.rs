@@ -13,6 +13,7 @@
 //! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
+//! | [`graph`] | work that is prepared once and launched many times |
 //! | [`error`] | the one error |
 //!
 //! ```
@@ -34,6 +35,7 @@ pub mod device;
 pub mod driver;
 pub mod error;
 pub mod event;
+pub mod graph;
 pub mod launch;
 pub mod memory;
 pub mod module;
@@ -42,9 +44,13 @@ pub mod transfer;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
 pub use self::driver::{DeviceProperties, DevicePtr, LinkKind};
-pub use self::error::{Error, Result};
+pub use self::error::{Error, LaunchError, Result};
 pub use self::event::{Event, ExportedEvent};
-pub use self::launch::{Argument, Arguments, Dim, Function, Launch, LaunchConfig, TypedKernel};
+pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
+pub use self::launch::{
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, LaunchStore, PreparedFunction,
+    PreparedLaunch, TypedKernel,
+};
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,

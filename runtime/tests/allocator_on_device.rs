@@ -27,7 +27,9 @@ fn caching_off() -> bool {
 fn device_with(options: &str) -> Device {
     let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     let shared = Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"));
-    let device = Device::with_driver(Arc::clone(shared.driver().0), shared.id().ordinal()).unwrap();
+    let device =
+        // SAFETY: what goes into its methods is of this device and alive.
+        Device::with_driver(Arc::clone(unsafe { shared.driver() }.0), shared.id().ordinal()).unwrap();
     let options: AllocatorOptions = options.parse().unwrap();
     let caching = options.caching && !caching_off();
     device.memory().set_options(AllocatorOptions { caching, ..options }).unwrap();
@@ -192,7 +194,8 @@ fn pinned_memory_is_not_handed_out_while_a_copy_reads_it() {
     let _turn = turn();
     let device = device_with("");
     let stream = Stream::new(&device).unwrap();
-    let (driver, context) = device.driver();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
     let length = 8 * MIB;
     let target = DeviceBuffer::<u8>::uninit(&stream, length * 4).unwrap();
     for round in 0..20u8 {
@@ -247,7 +250,8 @@ fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_la
     let _turn = turn();
     for options in ["", "expandable_segments:True"] {
         let device = device_with(options);
-        let (driver, context) = device.driver();
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (driver, context) = unsafe { device.driver() };
         let other = (device.id().ordinal() + 1) % driver.device_count().unwrap();
         let peer = Device::with_driver(Arc::clone(driver), other).unwrap();
         let stream = Stream::new(&device).unwrap();
@@ -256,7 +260,8 @@ fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_la
         let after = DeviceBuffer::from_host(&stream, &vec![2u8; 50 * MIB]).unwrap();
         stream.synchronize().unwrap();
         let on_peer = Stream::new(&peer).unwrap();
-        let (_, peer_context) = peer.driver();
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (_, peer_context) = unsafe { peer.driver() };
         assert!(other != device.id().ordinal() || context == peer_context);
         let copy = DeviceBuffer::<u8>::uninit(&on_peer, 3 * MIB).unwrap();
         let (from, middle, to) = (before.as_device_ptr(), copy.as_device_ptr(), after.as_device_ptr());

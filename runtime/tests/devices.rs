@@ -38,7 +38,8 @@ fn an_index_too_far_says_how_many_there_are() {
 
 #[test]
 fn cuda_works_or_says_why_not() {
-    match CudaDriver::get() {
+    // SAFETY: nothing is asked of it.
+    match unsafe { CudaDriver::get() } {
         Ok(_) => {
             let count = Device::cuda_count().unwrap();
             let error = Device::cuda(count).unwrap_err();

@@ -38,7 +38,7 @@ impl Rig {
     }
 
     fn of(device: Device) -> Self {
-        let (driver, context) = device.driver();
+        let (driver, context) = unsafe { device.driver() };
         let stream = driver.stream_create(context, 0).unwrap();
         Self { device, stream }
     }
@@ -54,11 +54,11 @@ impl Rig {
     }
 
     fn driver(&self) -> &dyn Driver {
-        &**self.device.driver().0
+        &**unsafe { self.device.driver() }.0
     }
 
     fn context(&self) -> Context {
-        self.device.driver().1
+        unsafe { self.device.driver() }.1
     }
 
     fn wait(&self) {
@@ -168,7 +168,7 @@ fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
 fn a_host_function_cannot_call_the_driver() {
     let _turn = turn();
     let rig = Rig::new();
-    let (driver, context) = (Arc::clone(rig.device.driver().0), rig.context());
+    let (driver, context) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context());
     let stream = rig.stream;
     let (codes, said) = channel();
     rig.call(move || {

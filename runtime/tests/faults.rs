@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{Fault, FaultKind};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Result, Stream};
 
 #[test]
 fn a_panic_is_told_once_and_the_device_is_lost_until_reopened() {
@@ -93,7 +93,60 @@ fn a_fault_of_an_unknown_kernel_names_those_it_can_have_been() {
     iota.launch(&stream, Launch::grid_block(1, 1), (&mut out,)).unwrap();
     driver.poison(0, fault([2, 0, 0]));
     let error = stream.synchronize().unwrap_err();
-    assert!(matches!(&error, Error::KernelPanic { kernel, .. } if kernel == &["shared_sum"]), "{error}");
+    let Error::KernelPanic { kernel, launches, .. } = &error else { panic!("{error}") };
+    assert_eq!(kernel, &["shared_sum"]);
+    let [launch] = &launches[..] else { panic!("{launches:?}") };
+    assert_eq!((launch.stream, launch.config), (stream.id(), LaunchConfig::new([3, 1, 1], [1, 1, 1], 4)));
+}
+
+#[test]
+fn a_fault_tells_configuration_and_stream_of_its_launch() {
+    let (_, device) = device();
+    let [quiet, stream] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+    // Of the same kernel, but too small to have that block.
+    kernel.launch(&quiet, Launch::grid_block(2, 32), (1000u32,)).unwrap();
+    kernel.launch(&stream, Launch::grid_block((5, 1, 2), 32).shared(256), (100u32,)).unwrap();
+    let error = stream.synchronize().unwrap_err();
+    let text = error.to_string();
+    let expected = format!(
+        "launched on stream {}, grid [5, 1, 2], block [32, 1, 1], 256 bytes of shared memory",
+        stream.id()
+    );
+    assert!(text.ends_with(&expected), "{text}");
+    assert!(device.memory_info().unwrap_err().to_string().contains(&expected), "later calls say so too");
+}
+
+#[test]
+fn a_fault_that_names_no_kernel_lists_the_last_launches_of_all_streams_and_no_finished_one() {
+    let (driver, device) = device();
+    let [done, first, second] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let mut out = DeviceBuffer::uninit(&first, 64).unwrap();
+    kernel.launch(&done, Launch::grid_block(9, 1), (&mut out,)).unwrap();
+    done.synchronize().unwrap();
+    for _ in 0..100 {
+        kernel.launch(&first, Launch::grid_block(1, 32), (&mut out,)).unwrap();
+    }
+    for grid in 2..8 {
+        kernel.launch(&second, Launch::grid_block(grid, 32), (&mut out,)).unwrap();
+    }
+    let fault = Fault {
+        kind: FaultKind::Other,
+        message: "an illegal address".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    };
+    driver.poison(0, fault);
+    let error = second.synchronize().unwrap_err();
+    let Error::KernelFault { kernel, launches, .. } = &error else { panic!("{error}") };
+    assert_eq!(kernel, &["iota__u32"]);
+    let of = |stream: &Stream| launches.iter().filter(|launch| launch.stream == stream.id()).count();
+    assert_eq!((of(&done), of(&first), of(&second)), (0, 1, 6), "equal launches are one: {launches:?}");
+    let text = error.to_string();
+    assert!(text.contains("an illegal address") && text.contains("or one of 3 before"), "{text}");
 }
 
 #[test]

@@ -138,7 +138,8 @@ fn the_last_handle_of_everything_may_be_dropped_there() {
 #[test]
 fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
     let (driver, device) = device();
-    let handle = driver.stream_create(device.driver().1, 0).unwrap();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();
     // SAFETY: it lives as long as the driver.
     let stream = unsafe { Stream::adopt(&device, handle) }.unwrap();
     let running = Arc::new(AtomicBool::new(false));

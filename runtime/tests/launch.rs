@@ -103,7 +103,7 @@ fn unsafe_and_raw_launches_run() {
     let (from_ptr, to_ptr) = (from.as_device_ptr(), to.as_device_ptr());
     // SAFETY: both buffers have at least 33 elements, and live until the stream is waited for.
     unsafe { kernel.launch_unsafe(&stream, Launch::auto(77), (from_ptr, to_ptr, 33u64)) }.unwrap();
-    let config = LaunchConfig { grid: [1, 1, 1], block: [77, 1, 1], shared_bytes: 0 };
+    let config = LaunchConfig::new([1, 1, 1], [77, 1, 1], 0);
     let (from_ptr, to_ptr, len) = (from_ptr.offset(33 * 4), to_ptr.offset(33 * 4), 44u64);
     let args = [&raw const from_ptr as *const c_void, (&raw const to_ptr).cast(), (&raw const len).cast()];
     let function = kernel.function();
@@ -175,8 +175,10 @@ fn limits_are_checked_before_the_driver_is_asked() {
     );
 
     assert_eq!(driver.calls(Call::Launch), 0, "no refused launch reached the driver");
-    bounded.launch(&stream, Launch::auto(8), (&mut out,)).unwrap();
+    bounded.launch(&stream, Launch::auto(100_000), (&mut out,)).unwrap();
     assert_eq!(out.to_host().unwrap(), [96; 8], "whole warps within the bounds");
+    bounded.launch(&stream, Launch::auto(8), (&mut out,)).unwrap();
+    assert_eq!(out.to_host().unwrap(), [32; 8], "little work gets small blocks");
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn program(device: &Device) -> Result<(), Error> {
         let mut buffer = PinnedBuffer::<u8>::zeroed(device, bytes)?;
         assert!(buffer.iter().all(|byte| *byte == 0));
         buffer.fill(bytes as u8);
-        let (driver, context) = device.driver();
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (driver, context) = unsafe { device.driver() };
         for stream in &streams {
             buffer.record_use(stream)?;
             // SAFETY: the use was noted, and the target waits for its own stream, which waits for the others.

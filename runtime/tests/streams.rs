@@ -210,7 +210,8 @@ fn a_host_function_runs_once_in_its_turn_and_a_panic_in_it_hurts_nobody() {
 #[test]
 fn an_adopted_stream_is_one_stream_however_often_it_is_adopted() {
     let (driver, device) = device();
-    let context = device.driver().1;
+    // SAFETY: what goes into its methods is of this device and alive.
+    let context = unsafe { device.driver() }.1;
     let raw = driver.stream_create(context, -2).unwrap();
     // SAFETY: it is of this context and lives until the end of the test.
     let adopt = || unsafe { Stream::adopt(&device, raw) }.unwrap();
@@ -233,7 +234,8 @@ fn an_adopted_stream_is_one_stream_however_often_it_is_adopted() {
 #[test]
 fn an_adopted_stream_that_its_owner_destroyed_is_told() {
     let (driver, device) = device();
-    let context = device.driver().1;
+    // SAFETY: what goes into its methods is of this device and alive.
+    let context = unsafe { device.driver() }.1;
     let raw = driver.stream_create(context, 0).unwrap();
     // SAFETY: of this context; that it is destroyed too early is what is tested, on the emulated device.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();

@@ -34,14 +34,17 @@ impl Random {
 fn pools_give_streams_of_each_priority() {
     let shared = device();
     // A device of its own, from whose pools no other test takes.
-    let device = Device::with_driver(Arc::clone(shared.driver().0), shared.id().ordinal()).unwrap();
+    let device =
+        // SAFETY: what goes into its methods is of this device and alive.
+        Device::with_driver(Arc::clone(unsafe { shared.driver() }.0), shared.id().ordinal()).unwrap();
     let (least, most) = device.stream_priorities();
     assert!(least == 0 && most < 0, "{least}, {most}");
     for priority in [0, -1, -2, -3] {
         let streams: Vec<_> =
             (0..32).map(|_| Stream::from_pool_with_priority(&device, priority).unwrap()).collect();
         assert_eq!(streams.iter().map(Stream::handle).collect::<HashSet<_>>().len(), 32);
-        let (driver, context) = device.driver();
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (driver, context) = unsafe { device.driver() };
         for stream in streams {
             assert_eq!(driver.stream_priority(context, stream.handle()).unwrap(), priority.max(most));
             assert_eq!(stream.priority(), priority.max(most));
@@ -69,7 +72,8 @@ fn a_host_function_runs_in_its_turn() {
 #[test]
 fn a_stream_that_other_code_made_works_until_it_is_destroyed() {
     let device = device();
-    let (driver, context) = device.driver();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, -1).unwrap();
     // SAFETY: it is of this context and lives until everything of it is dropped.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
@@ -89,7 +93,8 @@ fn a_stream_that_other_code_made_works_until_it_is_destroyed() {
 #[test]
 fn a_stream_that_its_owner_destroyed_is_told() {
     let device = device();
-    let (driver, context) = device.driver();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
     let raw = driver.stream_create(context, 0).unwrap();
     // SAFETY: of this context; that it is destroyed too early is what is tested.
     let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();

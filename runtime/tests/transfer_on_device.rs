@@ -19,7 +19,8 @@ use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, PinnedRange, Stream}
 fn device() -> Device {
     let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
     let shared = Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"));
-    Device::with_driver(Arc::clone(shared.driver().0), shared.id().ordinal()).unwrap()
+    // SAFETY: what goes into its methods is of this device and alive.
+    Device::with_driver(Arc::clone(unsafe { shared.driver() }.0), shared.id().ordinal()).unwrap()
 }
 
 fn two_devices() -> Vec<[Device; 2]> {
@@ -28,7 +29,8 @@ fn two_devices() -> Vec<[Device; 2]> {
     };
     if std::env::var("WARPSMITH_TEST_DEVICES").is_ok_and(|count| count == "2") {
         let device = device();
-        let driver = device.driver().0;
+        // SAFETY: what goes into its methods is of this device and alive.
+        let driver = unsafe { device.driver() }.0;
         let count = driver.device_count().unwrap();
         assert!(
             count >= 2,

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use gpu_spec::KernelSpec;
 use serde::{Deserialize, Serialize};
+use warpsmith_runtime::launch::{spread_block, usual_block};
 use warpsmith_runtime::{Device, DeviceProperties};
 
 use crate::error::{Error, Result};
@@ -175,45 +176,80 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// The configuration that an operation takes when none is given: for `kernel` over `n` elements of
 /// `element_bytes` on `device`.
 ///
-/// On a GPU, elementwise kernels get one access a thread and one tile a block: enough bytes are in flight then,
-/// and the hardware's block scheduler balances the load; `gelu`, which computes more than it moves, gets a few
-/// waves of blocks that walk over the tiles instead. Reductions get several accesses a thread and as many blocks
-/// as are resident at once, so that few partials remain. Blocks have 256 threads: for the ten kernels measured on an
-/// H200, at 2^16 to 2^28 elements of f32 (most of them also bf16), this choice was on average within about 2 % of
-/// the best that was tried.
+/// On a GPU, blocks are an eighth of what a multiprocessor holds ([`usual_block`]). Elementwise kernels get one access a
+/// thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler balances the load.
+/// Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there
+/// are, and smaller blocks if even that is too little ([`spread_block`]). `gelu`, which computes more than it moves, gets
+/// a few waves of blocks that walk over the tiles. Reductions get several accesses a thread and as many blocks as
+/// are resident at once, so that few partials remain, also where there is little to do.
+///
+/// For the ten kernels measured on an H200, at 2^16 to 2^28 elements of f32 (most of them also bf16), blocks of 256, which
+/// this gives there, were with accesses of 16 bytes on average within about 2 % of the best that was tried. At 2^16 the best
+/// of copy and of axpy had accesses of 4 bytes.
 ///
 /// On the emulated device a thread costs tens of nanoseconds before its first element, so threads are few.
+///
+/// ```
+/// use warpsmith::Device;
+/// use warpsmith::ops::default_config;
+///
+/// let config = default_config("axpy", 4, 1 << 20, &Device::open("cpu")?);
+/// assert!(config.block >= 32);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
 pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Device) -> Config {
-    let reduction = kernel.starts_with("reduce_");
-    let vector = 16;
     if !device.is_emulated() {
-        let (items, grid) = match kernel {
-            _ if reduction => (8, GridRule::Waves(1)),
-            "gelu" => (1, GridRule::Waves(4)),
-            _ => (1, GridRule::Auto),
-        };
-        return Config { block: 256, grid, items: nearest_items(kernel, items), vector };
+        return gpu_config(kernel, element_bytes, n, device.properties());
     }
+    let vector = 16;
     let items = nearest_items(kernel, 8);
     let accesses = n / (vector as usize / element_bytes.max(1)).max(1);
     let threads_for_all = device.properties().multiprocessors as usize * 4 * items as usize;
-    let largest = if reduction { 64 } else { 256 };
+    let largest = if is_reduction(kernel) { 64 } else { 256 };
     let spread = (accesses / threads_for_all.max(1)).min(1024).next_power_of_two() as u32;
     Config { block: spread.clamp(32, largest), grid: GridRule::Auto, items, vector }
 }
 
-/// The most items that an instance has up to `preferred`, or the least there are; all types of a kernel have the
-/// same.
-fn nearest_items(kernel: &str, preferred: u32) -> u32 {
-    let dtype = if matches!(kernel, "copy" | "fill") {
-        "u32"
-    } else if kernel == "cast" {
-        "f32,f64"
-    } else {
-        "f32"
+fn is_reduction(kernel: &str) -> bool {
+    kernel.starts_with("reduce_")
+}
+
+fn gpu_config(kernel: &str, element_bytes: usize, n: usize, device: &DeviceProperties) -> Config {
+    let block = usual_block(device);
+    let (items, grid) = match kernel {
+        _ if is_reduction(kernel) => (8, GridRule::Waves(1)),
+        "gelu" => (1, GridRule::Waves(4)),
+        _ => (1, GridRule::Auto),
     };
-    let all = || instances(kernel, dtype).into_iter().flatten().map(|(&(items, _), _)| items);
+    let config = Config { block, grid, items: nearest_items(kernel, items), vector: 16 };
+    let accesses = |vector: u32| n.div_ceil((vector as usize / element_bytes.max(1)).max(1)) as u64;
+    if is_reduction(kernel) || accesses(16) >= u64::from(device.multiprocessors) * u64::from(block) {
+        return config;
+    }
+    let vector = smallest_vector(kernel, config.items);
+    let threads = accesses(vector).div_ceil(u64::from(config.items));
+    Config { block: spread_block(device, block, threads), vector, ..config }
+}
+
+/// The variants that the instances of all types of a kernel have.
+fn variants_of_any(kernel: &str) -> impl Iterator<Item = (u32, u32)> {
+    let dtype = match kernel {
+        "copy" | "fill" => "u32",
+        "cast" => "f32,f64",
+        _ => "f32",
+    };
+    instances(kernel, dtype).into_iter().flatten().map(|(&variant, _)| variant)
+}
+
+/// The most items that an instance has up to `preferred`, or the least there are.
+fn nearest_items(kernel: &str, preferred: u32) -> u32 {
+    let all = || variants_of_any(kernel).map(|(items, _)| items);
     all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
+}
+
+/// The smallest access in bytes of the instances with so many items.
+fn smallest_vector(kernel: &str, items: u32) -> u32 {
+    variants_of_any(kernel).filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
 }
 
 /// Elements of a tile.
@@ -276,6 +312,47 @@ mod tests {
         assert_eq!(nearest_items("gelu", 8), 4);
         assert_eq!(nearest_items("gelu", 1), 1);
         assert_eq!(nearest_items("reduce_prod", 1), 4);
+    }
+
+    /// The emulated device's properties with the figures of a GPU.
+    fn gpu(multiprocessors: u32, threads: u32) -> DeviceProperties {
+        let mut properties = Device::emulated(0).unwrap().properties().clone();
+        (properties.multiprocessors, properties.max_threads_per_multiprocessor) = (multiprocessors, threads);
+        properties
+    }
+
+    #[test]
+    fn the_default_follows_the_device_and_the_work() {
+        let of = |kernel, bytes, n| {
+            let Config { block, grid, items, vector } = gpu_config(kernel, bytes, n, &gpu(132, 2048));
+            (block, grid, items, vector)
+        };
+        for kernel in ["copy", "axpy"] {
+            for n in [1 << 20, 1 << 24, 1 << 28] {
+                assert_eq!(of(kernel, 4, n), (256, GridRule::Auto, 1, 16), "{kernel} {n}");
+            }
+            assert_eq!(of(kernel, 4, 1 << 16), (256, GridRule::Auto, 1, 4), "more threads for little work");
+            assert_eq!(of(kernel, 4, 1000), (32, GridRule::Auto, 1, 4), "and smaller blocks for less");
+            assert_eq!(of(kernel, 4, 0), (32, GridRule::Auto, 1, 4));
+        }
+        for n in [1 << 16, 1 << 20, 1 << 24, 1 << 28] {
+            assert_eq!(of("reduce_sum", 4, n), (256, GridRule::Waves(1), 8, 16), "{n}");
+        }
+        assert_eq!(of("gelu", 2, 1 << 28), (256, GridRule::Waves(4), 1, 16));
+        assert_eq!(of("gelu", 2, 1 << 10).3, 16, "it has no smaller accesses");
+        let small = gpu_config("axpy", 4, 1 << 28, &gpu(82, 1536));
+        assert_eq!(small.block, 192, "an eighth of a multiprocessor of 1536 threads");
+    }
+
+    #[test]
+    fn every_default_names_an_instance() {
+        let kernels = ["copy", "fill", "axpy", "gelu", "reduce_sum", "reduce_prod", "reduce_argmax"];
+        for (kernel, n) in
+            kernels.into_iter().flat_map(|kernel| [0, 1, 1000, 1 << 16, 1 << 24].map(|n| (kernel, n)))
+        {
+            let config = gpu_config(kernel, 4, n, &gpu(132, 2048));
+            assert!(instance(kernel, "f32", &config).is_ok(), "{kernel} {n}: {config}");
+        }
     }
 
     #[test]

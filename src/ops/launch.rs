@@ -67,8 +67,11 @@ impl<'a> Operation<'a> {
         let spec = config::instance(self.kernel, &self.dtype, &config)?;
         let function = device.load(&IMAGE)?.function(spec)?;
         let resident = || {
-            let of_one = function.occupancy(config.block, 0)?;
-            Ok(of_one.max(1).saturating_mul(device.properties().multiprocessors))
+            // As many as fit on the device at once, which the function remembers.
+            let most = device.properties().max_grid[0] as usize;
+            let all =
+                Launch::linear(most.saturating_mul(config.block as usize).max(1), config.block).waves(1);
+            Ok(function.configure(all)?.map_or(1, |all| all.grid[0]))
         };
         let blocks = config::blocks(
             &config,

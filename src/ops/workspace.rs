@@ -62,7 +62,15 @@ impl Workspace {
     pub fn read<T: DeviceCopy>(&self, stream: &Stream) -> Result<T> {
         const { assert!(size_of::<T>() <= RESULT_BYTES) };
         let mut value = T::zeroed();
-        let (driver, context) = stream.device().driver();
+        if stream.is_capturing() {
+            return Err(warpsmith_runtime::Error::NotCapturable {
+                call: "an operation that gives its result to the host",
+                instead: "use the form that writes it to a buffer, `…_into`",
+            }
+            .into());
+        }
+        // SAFETY: what goes into the driver's calls is the stream's own and the memory that it keeps.
+        let (driver, context) = unsafe { stream.device().driver() };
         // SAFETY: the memory is valid; `value` is until the stream has been waited for, after which the copy
         // does not run any more, whatever the outcome.
         let copied = unsafe {

@@ -1,4 +1,4 @@
-//! `ptxas` and libdevice: from a CUDA toolkit where there is one, else from PyPI into `target/cuda-tools`.
+//! `ptxas`, libdevice and libcudadevrt: from a CUDA toolkit where there is one, else from PyPI into `target/cuda-tools`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,16 @@ use crate::error::{Error, Result};
 use crate::process::{find, run};
 use crate::setup::{install_packages, is_root_on_debian};
 
-/// The wheels: `ptxas`, and `libdevice.10.bc`.
-const WHEELS: [&str; 2] = ["nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88"];
+/// The wheels: `ptxas`, `libdevice.10.bc`, and `libcudadevrt.a`.
+const WHEELS: [&str; 3] =
+    ["nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88", "nvidia-cuda-runtime==13.0.96"];
 
-/// Finds or installs ptxas and libdevice; true when they were installed now.
+/// Finds or installs ptxas, libdevice and libcudadevrt; true when they were installed now.
 pub fn ensure(target: &Path) -> Result<bool> {
     if report(target) {
         return Ok(false);
     }
-    println!("    ptxas, libdevice: none yet");
+    println!("    ptxas, libdevice, libcudadevrt: not all there yet");
     let folder = cuda_tools_folder(target);
     let ways = [from_environment, from_pip];
     let install = || ways.iter().any(|way| way(&folder));
@@ -28,17 +29,23 @@ pub fn ensure(target: &Path) -> Result<bool> {
         return Ok(true);
     }
     Err(Error::Missing {
-        what: "ptxas and libdevice could not be installed from PyPI, and there is no CUDA toolkit".to_owned(),
+        what:
+            "ptxas, libdevice and libcudadevrt could not be installed from PyPI, and there is no CUDA toolkit"
+                .to_owned(),
         advice: format!("Install them so, then run this again:\n{CUDA_INSTALL_COMMANDS}"),
     })
 }
 
-/// Says what is there; true when both are.
+/// Says what is there; true when all are.
 fn report(target: &Path) -> bool {
     let tools = find_cuda_tools(Some(target));
-    let (Some(ptxas), Some(libdevice)) = (tools.ptxas, tools.libdevice) else { return false };
+    let (Some(ptxas), Some(libdevice), Some(cudadevrt)) = (tools.ptxas, tools.libdevice, tools.cudadevrt)
+    else {
+        return false;
+    };
     println!("    ptxas: {} at {}", ptxas.version, ptxas.path.display());
     println!("    libdevice: {}", libdevice.display());
+    println!("    libcudadevrt: {}", cudadevrt.display());
     true
 }
 

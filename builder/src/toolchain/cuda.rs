@@ -1,4 +1,4 @@
-//! NVIDIA's ptxas (assembler and resource report) and libdevice (accurate math).
+//! NVIDIA's ptxas (assembler and resource report), libdevice (accurate math) and libcudadevrt (launches by kernels).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,15 @@ use std::process::Command;
 
 use super::{Rejected, Version};
 
-/// What was found of NVIDIA's tools; both are optional, and may come from different places.
+/// What was found of NVIDIA's tools; all are optional, and may come from different places.
 #[derive(Debug, Clone)]
 pub struct CudaTools {
     /// The assembler.
     pub ptxas: Option<Ptxas>,
     /// `libdevice.10.bc`.
     pub libdevice: Option<PathBuf>,
+    /// `libcudadevrt.a`.
+    pub cudadevrt: Option<PathBuf>,
     /// The places that were looked at and lack one of them.
     pub rejected: Vec<Rejected>,
 }
@@ -26,10 +28,11 @@ pub struct Ptxas {
     pub version: Version,
 }
 
-/// Looks for ptxas and libdevice in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, and
+/// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, and
 /// the `cuda-tools` environment that `xtask setup` makes in `target_dir`; the first place that has each wins.
 ///
-/// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc` and `nvidia-nvvm` wheels.
+/// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc`, `nvidia-nvvm` and
+/// `nvidia-cuda-runtime` wheels.
 pub fn find_cuda_tools(target_dir: Option<&Path>) -> CudaTools {
     let mut places: Vec<(String, PathBuf)> = ["WARPSMITH_CUDA_TOOLS", "CUDA_HOME", "CUDA_PATH"]
         .into_iter()
@@ -47,7 +50,7 @@ pub fn find_cuda_tools(target_dir: Option<&Path>) -> CudaTools {
 }
 
 fn search(places: &[(String, PathBuf)]) -> CudaTools {
-    let mut tools = CudaTools { ptxas: None, libdevice: None, rejected: Vec::new() };
+    let mut tools = CudaTools { ptxas: None, libdevice: None, cudadevrt: None, rejected: Vec::new() };
     for (name, place) in places {
         let reject = |reason: String, rejected: &mut Vec<Rejected>| {
             rejected.push(Rejected { candidate: name.clone(), reason });
@@ -73,7 +76,15 @@ fn search(places: &[(String, PathBuf)]) -> CudaTools {
                 None => reject(format!("no {file}"), &mut tools.rejected),
             }
         }
-        if tools.ptxas.is_some() && tools.libdevice.is_some() {
+        if tools.cudadevrt.is_none() {
+            let files = ["lib/libcudadevrt.a", "lib64/libcudadevrt.a", "lib/x64/cudadevrt.lib"];
+            let mut paths = roots.iter().flat_map(|root| files.map(|file| root.join(file)));
+            match paths.find(|path| path.is_file()) {
+                Some(path) => tools.cudadevrt = Some(path),
+                None => reject(format!("no {}", files[0]), &mut tools.rejected),
+            }
+        }
+        if tools.ptxas.is_some() && tools.libdevice.is_some() && tools.cudadevrt.is_some() {
             break;
         }
     }
@@ -132,9 +143,8 @@ mod tests {
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(tools.libdevice, Some(folder.join("libdevice.10.bc")));
         assert!(tools.ptxas.is_none());
-        assert_eq!(
-            tools.rejected,
-            [Rejected { candidate: "venv".to_owned(), reason: "no bin/ptxas".to_owned() }]
-        );
+        assert!(tools.cudadevrt.is_none());
+        let missing = |reason: &str| Rejected { candidate: "venv".to_owned(), reason: reason.to_owned() };
+        assert_eq!(tools.rejected, [missing("no bin/ptxas"), missing("no lib/libcudadevrt.a")]);
     }
 }

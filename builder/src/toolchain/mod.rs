@@ -1,4 +1,5 @@
-//! Finds the compilers: a rustc that can target the GPU with its LLVM tools, and NVIDIA's ptxas and libdevice.
+//! Finds the compilers: a rustc that can target the GPU with its LLVM tools, and NVIDIA's ptxas,
+//! libdevice and libcudadevrt.
 //!
 //! Nothing here installs or changes anything, and nothing is used that was not tested: the pipeline reads
 //! LLVM's text form and core's internals, which change between versions. Every search reports, beside what it
@@ -36,9 +37,9 @@ pub const INSTALL_COMMANDS: &str = "\
 on Debian or Ubuntu:  apt-get install rustc-web rust-web-src cargo-web llvm-22
 with rustup:          rustup toolchain install 1.96.0 --profile minimal --component rust-src --component llvm-tools";
 
-/// How a stranger installs ptxas and libdevice where there is no CUDA toolkit.
+/// How a stranger installs ptxas, libdevice and libcudadevrt where there is no CUDA toolkit.
 pub const CUDA_INSTALL_COMMANDS: &str = "\
-python3 -m venv DIR && DIR/bin/pip install nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88
+python3 -m venv DIR && DIR/bin/pip install nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
 and set WARPSMITH_CUDA_TOOLS=DIR (a CUDA toolkit in CUDA_HOME or /usr/local/cuda does as well)";
 
 /// What a search found, and what it did not take.
@@ -81,7 +82,7 @@ pub fn setup_command(folder: &Path) -> Option<&'static str> {
         .then_some("cargo xtask setup")
 }
 
-/// The folder into which `xtask setup` installs ptxas and libdevice: `cuda-tools` in cargo's target folder.
+/// The folder into which `xtask setup` installs ptxas, libdevice and libcudadevrt: `cuda-tools` in cargo's target folder.
 pub fn cuda_tools_folder(target_dir: &Path) -> PathBuf {
     target_dir.join("cuda-tools")
 }

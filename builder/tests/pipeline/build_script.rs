@@ -6,10 +6,12 @@ use std::process::Command;
 use crate::common::{folders, scratch_crate};
 
 const HOST: &str = "\
-static IMAGE: (&str, &[(u32, &str, bool, &[u8])], &[(&str, &[(u32, u32, u32, u32, u32)])], &str) =
+type Binaries = &'static [(u32, &'static str, bool, &'static [u8])];
+type Kernels = &'static [(&'static str, &'static [(u32, u32, u32, u32, u32)])];
+static IMAGE: ((&str, Binaries, Kernels, &str), (Binaries, &[&str], &[u8])) =
     include!(concat!(env!(\"OUT_DIR\"), \"/scratch_build_script_image.rs\"));
 fn main() {
-    println!(\"{} {}\", IMAGE.1.len(), IMAGE.2[0].0);
+    println!(\"{} {}\", IMAGE.0.1.len(), IMAGE.0.2[0].0);
 }
 ";
 

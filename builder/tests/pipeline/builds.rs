@@ -58,9 +58,12 @@ fn the_generated_file_compiles() {
     let image = build("generated", &PtxBuilder::new("kernels")).unwrap();
     let program = folders("generated").out_dir.join("main.rs");
     let source = format!(
-        "type Image = (&'static str, &'static [(u32, &'static str, bool, &'static [u8])], \
+        "type Binaries = &'static [(u32, &'static str, bool, &'static [u8])];\n\
+         type Image = (&'static str, Binaries, \
          &'static [(&'static str, &'static [(u32, u32, u32, u32, u32)])], &'static str);\n\
-         static IMAGE: Image = include!({:?});\n\
+         type Linked = (Binaries, &'static [&'static str], &'static [u8]);\n\
+         static BOTH: (Image, Linked) = include!({:?});\n\
+         static IMAGE: Image = BOTH.0;\n\
          fn main() {{ println!(\"{{}} {{}} {{}} {{:?}}\", IMAGE.0, IMAGE.1.len(), IMAGE.2.len(), IMAGE.3); }}\n",
         image.file
     );

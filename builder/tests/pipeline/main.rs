@@ -3,4 +3,5 @@
 mod build_script;
 mod builds;
 mod common;
+mod device_runtime;
 mod ptx_facts;

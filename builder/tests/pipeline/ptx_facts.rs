@@ -125,6 +125,24 @@ fn a_kernel_is_left_out_of_architectures_below_its_own() {
 }
 
 #[test]
+fn instructions_of_newer_architectures_are_in_their_ptx_only() {
+    let (old, new) = (ptx(image(), "sm_80"), ptx(image(), "sm_90a"));
+    for instruction in ["griddepcontrol", "barrier.cluster", "mapa"] {
+        assert!(!old.contains(instruction), "{instruction} for sm_80");
+    }
+    let clusters = function(&new, "clusters");
+    for (instruction, times) in
+        [("barrier.cluster.arrive.aligned", 2), ("barrier.cluster.wait.aligned", 2), ("mapa.", 1)]
+    {
+        assert_eq!(clusters.matches(instruction).count(), times, "{instruction}: {clusters}");
+    }
+    let dependent = function(&new, "dependent");
+    assert_eq!(dependent.matches("griddepcontrol.wait").count(), 1);
+    let (wait, load) = (dependent.find("griddepcontrol.wait"), dependent.find("ld.global"));
+    assert!(wait < load, "nothing is read before the wait: {dependent}");
+}
+
+#[test]
 fn only_kernels_and_the_mailbox_are_visible() {
     let ptx = ptx(image(), "sm_90a");
     let mut visible: Vec<&str> = ptx
@@ -138,6 +156,8 @@ fn only_kernels_and_the_mailbox_are_visible() {
         [
             "__warpsmith_mailbox[8]",
             "checked__f32",
+            "clusters",
+            "dependent",
             "halves",
             "hopper",
             "math",
@@ -164,7 +184,11 @@ fn ptxas_reports_every_kernel() {
         for needs in &kernel.resources {
             assert!(needs.registers > 0, "{kernel:?}");
             assert_eq!((needs.stack_bytes, needs.spill_bytes), (0, 0), "{kernel:?}");
-            let shared = if ["shared", "threaded"].contains(&&*kernel.symbol) { 1024 } else { 0 };
+            let shared = match &*kernel.symbol {
+                "shared" | "threaded" => 1024,
+                "clusters" => 512,
+                _ => 0,
+            };
             assert_eq!(needs.shared_bytes, shared, "{kernel:?}");
         }
     }

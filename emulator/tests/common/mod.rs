@@ -20,6 +20,8 @@ pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> Kernel
         launch_bounds: None,
         min_arch: 0,
         is_safe: false,
+        cooperative: false,
+        dependent: false,
         entry,
     }
 }
@@ -68,7 +70,18 @@ pub fn launch_as(
 ) -> Result<(), Fault> {
     let args: Vec<*const c_void> = args.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
     // SAFETY: the tests pass words of the types that the kernel reads; pointers are to memory that outlives it.
-    unsafe { run(&Launch { kernel, grid, block, shared_bytes, args: &args, order }) }
+    unsafe {
+        run(&Launch {
+            kernel,
+            grid,
+            block,
+            shared_bytes,
+            cluster: [1; 3],
+            cooperative: false,
+            args: &args,
+            order,
+        })
+    }
 }
 
 pub fn word<T>(data: &mut [T]) -> u64 {
@@ -137,3 +150,20 @@ pub const SHAPES: [[u32; 3]; 13] = [
 
 pub const ORDERS: [Order; 4] =
     [Order::Sequential, Order::Seeded(0), Order::Seeded(1), Order::Seeded(0xdead_beef)];
+
+/// A launch whose blocks run at once: in clusters, or all of them.
+pub fn launch_at_once(
+    kernel: &'static KernelSpec,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: [u32; 3],
+    cooperative: bool,
+    order: Order,
+    args: &[u64],
+) -> Result<(), Fault> {
+    let args: Vec<*const c_void> = args.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+    // SAFETY: as for `launch_as`.
+    unsafe {
+        run(&Launch { kernel, grid, block, shared_bytes: 64, cluster, cooperative, args: &args, order })
+    }
+}

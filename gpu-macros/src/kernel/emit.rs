@@ -74,7 +74,6 @@ fn marker(kernel: &Kernel) -> TokenStream {
     let (declared, _) = plain_generics(&function.sig.generics);
     let types = function.sig.generics.type_params().map(|parameter| &parameter.ident);
     quote! {
-        #[cfg(not(target_arch = "nvptx64"))]
         #[doc = #summary]
         #gap
         #(#docs)*
@@ -196,6 +195,10 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         }
     }
     let callee = callee(kernel, instance);
+    // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits by itself.
+    let wait =
+        (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
+    let as_type = gpu_type(kernel, instance);
     quote! {
         #[cfg(target_arch = "nvptx64")]
         const _: () = {
@@ -205,12 +208,46 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             #[unsafe(link_section = #section)]
             #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
             pub unsafe extern "ptx-kernel" fn __entry(#(#machine),*) {
+                #wait
                 // SAFETY: the launch passes what the parameters say; an unsafe kernel's own contract is the
                 // launcher's.
                 #[allow(unused_unsafe)]
                 unsafe { #callee(#(#arguments),*) }
             }
+            #as_type
         };
+    }
+}
+
+/// The instance as a type in the GPU image, by which another kernel launches it.
+fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let name = &kernel.function.sig.ident;
+    let generic_arguments = instance.0.iter().map(Argument::tokens);
+    let markers = kernel.params.iter().enumerate().map(|(index, param)| {
+        let element = projection(instance, param, &element_name(index));
+        parameter_marker(&param.kind, &element)
+    });
+    quote! {
+        // SAFETY: `Params` and the entry are written from the same parameters.
+        unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
+            type Params = (#(#markers,)*);
+
+            #[inline(always)]
+            fn code() -> *const ::core::ffi::c_void {
+                __entry as *const ::core::ffi::c_void
+            }
+        }
+    }
+}
+
+/// The marker of a parameter with this value or element.
+fn parameter_marker(kind: &Kind, element: &TokenStream) -> TokenStream {
+    match kind {
+        Kind::Value => quote!(::gpu_std::param::Value<#element>),
+        Kind::Slice => quote!(<#element as ::gpu_std::SliceElement>::Param),
+        Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
+        Kind::Pointer => quote!(::gpu_std::param::Pointer<#element>),
+        Kind::PointerMut => quote!(::gpu_std::param::PointerMut<#element>),
     }
 }
 
@@ -229,37 +266,28 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     for (index, param) in kernel.params.iter().enumerate() {
         let element = projection(instance, param, &element_name(index));
         let position = Literal::usize_unsuffixed(slot);
-        let (kind, marker, argument, slots) = match &param.kind {
-            Kind::Value => (
-                quote!(Value),
-                quote!(::gpu_std::param::Value<#element>),
-                quote!(::gpu_std::__private::read_value::<#element>(args, #position)),
-                1,
-            ),
-            Kind::Slice => (
-                quote!(Slice),
-                quote!(<#element as ::gpu_std::SliceElement>::Param),
-                quote!(::gpu_std::__private::read_slice::<#element>(args, #position)),
-                2,
-            ),
+        let (kind, argument, slots) = match &param.kind {
+            Kind::Value => {
+                (quote!(Value), quote!(::gpu_std::__private::read_value::<#element>(args, #position)), 1)
+            }
+            Kind::Slice => {
+                (quote!(Slice), quote!(::gpu_std::__private::read_slice::<#element>(args, #position)), 2)
+            }
             Kind::SliceMut(_) => {
                 let mapping = projection(instance, param, &mapping_name(index));
                 (
                     quote!(SliceMut),
-                    quote!(::gpu_std::param::SliceMut<#element>),
                     quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)),
                     2,
                 )
             }
             Kind::Pointer => (
                 quote!(Pointer),
-                quote!(::gpu_std::param::Pointer<#element>),
                 quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)),
                 1,
             ),
             Kind::PointerMut => (
                 quote!(PointerMut),
-                quote!(::gpu_std::param::PointerMut<#element>),
                 quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)),
                 1,
             ),
@@ -267,7 +295,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
         arguments.push(argument);
-        markers.push(marker);
+        markers.push(parameter_marker(&param.kind, &element));
         params.push(quote! {
             ::gpu_std::ParamSpec {
                 name: #param_name,
@@ -302,6 +330,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         })),
     };
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
+    let (cooperative, dependent) = (kernel.options.cooperative, kernel.options.dependent);
     let safe_kernel = is_safe.then(|| {
         quote! {
             // SAFETY: the kernel is a safe function.
@@ -321,6 +350,8 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 launch_bounds: #bounds,
                 min_arch: #min_arch,
                 is_safe: #is_safe,
+                cooperative: #cooperative,
+                dependent: #dependent,
                 entry: __entry,
             };
 

@@ -32,6 +32,10 @@ pub(crate) struct Options {
     pub launch_bounds: (u32, u32),
     /// `arch = 90`; 0 when not given.
     pub arch: u32,
+    /// `cooperative`: its blocks wait for each other.
+    pub cooperative: bool,
+    /// `dependent`: it may start before the kernel ahead of it is done.
+    pub dependent: bool,
 }
 
 impl Parse for Options {
@@ -51,12 +55,14 @@ impl Parse for Options {
                 "consts" => options.consts = lists(input, &name, constant)?,
                 "launch_bounds" => options.launch_bounds = launch_bounds(input)?,
                 "arch" => options.arch = arch(input)?,
+                "cooperative" => options.cooperative = true,
+                "dependent" => options.dependent = true,
                 _ => {
                     return Err(Error::new(
                         name.span(),
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
-                             launch_bounds(max_threads, min_blocks) and arch = 90"
+                             launch_bounds(max_threads, min_blocks), arch = 90, cooperative and dependent"
                         ),
                     ));
                 }

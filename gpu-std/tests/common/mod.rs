@@ -16,6 +16,11 @@ impl Args {
         Self::default()
     }
 
+    /// The pointers, as a launch takes them.
+    pub fn pointers(&self) -> &[*const c_void] {
+        &self.1
+    }
+
     /// By value.
     pub fn value<T: 'static>(mut self, value: T) -> Self {
         let boxed = Box::new(value);
@@ -42,8 +47,30 @@ pub fn launch_shared<K: Kernel>(
     shared_bytes: u32,
     args: &Args,
 ) -> Result<(), Fault> {
+    run::<K>(grid, block, shared_bytes, [1; 3], args)
+}
+
+/// Runs `K` in clusters, cooperatively if the kernel says so, and as [`launch_shared`].
+pub fn launch_clusters<K: Kernel>(
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: [u32; 3],
+    args: &Args,
+) -> Result<(), Fault> {
+    run::<K>(grid, block, 0, cluster, args)
+}
+
+fn run<K: Kernel>(
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    cluster: [u32; 3],
+    args: &Args,
+) -> Result<(), Fault> {
     let order = if random().is_multiple_of(2) { Order::Sequential } else { Order::Seeded(random()) };
-    let launch = Launch { kernel: K::spec(), grid, block, shared_bytes, args: &args.1, order };
+    let cooperative = K::spec().cooperative;
+    let launch =
+        Launch { kernel: K::spec(), grid, block, shared_bytes, cluster, cooperative, args: &args.1, order };
     // SAFETY: the tests pass what the kernel's parameters say.
     unsafe { warpsmith_emulator::run(&launch) }
 }

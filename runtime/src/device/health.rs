@@ -1,27 +1,139 @@
 //! Whether a device still works, and which kernels ran when it stopped.
 //!
-//! The first fault is kept and every later call reports it. The last [`RECENT`] launches are remembered until
-//! their stream is known to be done, so that a fault or a timeout can name the kernels it can have been.
+//! The first fault is kept and every later call reports it. The last [`KEPT`] launches of every stream, or of the few that
+//! share a ring with it, are remembered until their stream is known to be done, so that a fault or a timeout can
+//! name the kernels it can have been, with their configuration. Remembering one waits for nobody.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpu_spec::KernelSpec;
 
 use super::DeviceId;
 use super::fork::Origin;
 use crate::driver::{Fault, FaultKind, LaunchConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, RecentLaunch, Result};
 
-/// How many launches are remembered.
-const RECENT: usize = 32;
+/// How many launches each ring remembers.
+const KEPT: usize = 16;
+/// How many kernels of a graph are remembered when it is launched.
+const GRAPH_KERNELS: usize = 8;
+/// Streams are dealt out to so many rings, so that threads with streams of their own do not meet.
+const RINGS: usize = 8;
 
-/// A launch that may still be running.
-#[derive(Debug, Clone, Copy)]
-struct Recent {
-    stream: u64,
-    kernel: &'static KernelSpec,
-    config: LaunchConfig,
+/// So often a thread looks whether another has finished with a ring, which takes that one some nanoseconds.
+const PATIENCE: usize = 100;
+
+/// The last launches of some streams.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Ring {
+    /// Twice the number of launches so far, and 1 while somebody changes the slots.
+    state: AtomicU64,
+    slots: [[AtomicU64; WORDS]; KEPT],
+}
+
+const WORDS: usize = 9;
+const STREAM: usize = 0;
+const KERNEL: usize = 1;
+const COUNT: usize = 8;
+
+impl Ring {
+    /// Begins to change slots; gives the number of launches so far. `None` if somebody else is stuck in the middle of it.
+    #[inline]
+    fn begin(&self) -> Option<u64> {
+        for _ in 0..PATIENCE {
+            let state = self.state.load(Ordering::Relaxed) & !1;
+            let claimed = self.state.compare_exchange(state, state + 1, Ordering::Acquire, Ordering::Relaxed);
+            if claimed.is_ok() {
+                // Nobody sees a word that is written now without the odd number, or a later one.
+                fence(Ordering::Release);
+                return Some(state / 2);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    #[inline]
+    fn end(&self, count: u64) {
+        self.state.store(2 * count, Ordering::Release);
+    }
+
+    /// Remembers a launch in place of the oldest.
+    #[inline]
+    fn push(&self, words: impl FnOnce(u64) -> [u64; WORDS]) {
+        let Some(count) = self.begin() else { return };
+        for (slot, word) in self.slots[count as usize % KEPT].iter().zip(words(count)) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        self.end(count + 1);
+    }
+
+    /// Forgets some launches.
+    fn forget(&self, which: impl Fn(&[AtomicU64; WORDS]) -> bool) {
+        let wanted = |slot: &&[AtomicU64; WORDS]| slot[KERNEL].load(Ordering::Relaxed) != 0 && which(slot);
+        if self.slots.iter().any(|slot| wanted(&slot))
+            && let Some(count) = self.begin()
+        {
+            self.slots.iter().filter(wanted).for_each(|slot| slot[KERNEL].store(0, Ordering::Relaxed));
+            self.end(count);
+        }
+    }
+
+    /// The launches that are remembered, oldest first.
+    fn launches(&self) -> Vec<RecentLaunch> {
+        let mut found: Vec<_> = self.slots.iter().filter_map(|slot| self.read(slot)).collect();
+        found.sort_by_key(|(count, _)| *count);
+        found.into_iter().map(|(_, launch)| launch).collect()
+    }
+
+    /// The launch in a slot, unless it is being replaced.
+    fn read(&self, slot: &[AtomicU64; WORDS]) -> Option<(u64, RecentLaunch)> {
+        let before = self.state.load(Ordering::Acquire);
+        let words: [u64; WORDS] = std::array::from_fn(|index| slot[index].load(Ordering::Relaxed));
+        let found = launch(words)?;
+        fence(Ordering::Acquire);
+        let after = self.state.load(Ordering::Relaxed);
+        // All was written before the first look, and the launch of a round later had not begun to be at the last.
+        let is_whole = before >= 2 * (words[COUNT] + 1) && after <= 2 * (words[COUNT] + KEPT as u64);
+        is_whole.then_some(found)
+    }
+}
+
+/// A launch as words. No kernel: it is forgotten.
+#[inline]
+fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig, count: u64) -> [u64; WORDS] {
+    let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, dependent } = *config;
+    [
+        stream,
+        std::ptr::from_ref(kernel).expose_provenance() as u64,
+        pair(grid[0], grid[1]),
+        pair(grid[2], block[0]),
+        pair(block[1], block[2]),
+        pair(shared_bytes, cluster[0]),
+        pair(cluster[1], cluster[2]),
+        u64::from(cooperative) | u64::from(dependent) << 1,
+        count,
+    ]
+}
+
+/// The launch that [`words`] stand for, and its place among those of its ring.
+fn launch([stream, kernel, w0, w1, w2, w3, w4, flags, count]: [u64; WORDS]) -> Option<(u64, RecentLaunch)> {
+    let kernel: *const KernelSpec = std::ptr::with_exposed_provenance(kernel as usize);
+    // SAFETY: the word is null or was written by `words`, from a `&'static KernelSpec`.
+    let kernel = unsafe { kernel.as_ref() }?;
+    let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+    let config = LaunchConfig {
+        grid: [low(w0), high(w0), low(w1)],
+        block: [high(w1), low(w2), high(w2)],
+        shared_bytes: low(w3),
+        cluster: [high(w3), low(w4), high(w4)],
+        cooperative: flags & 1 != 0,
+        dependent: flags & 2 != 0,
+    };
+    Some((count, RecentLaunch { kernel: kernel.symbol, config, stream }))
 }
 
 /// The state of one context.
@@ -32,12 +144,13 @@ pub(crate) struct Health {
     fault: OnceLock<Arc<Error>>,
     /// The first error of a drop, which had nobody to report to.
     dropped: Mutex<Option<Error>>,
-    recent: Mutex<VecDeque<Recent>>,
+    recent: [Ring; RINGS],
 }
 
 impl Health {
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Recent>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn ring(&self, stream: u64) -> &Ring {
+        &self.recent[stream as usize % RINGS]
     }
 
     /// Fails if the device is lost, or was opened before the process was forked.
@@ -55,6 +168,7 @@ impl Health {
     }
 
     /// Marks the device lost. Returns what the caller is to report: the fault, or that it was lost before.
+    #[cold]
     pub(crate) fn lose(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>) -> Error {
         let mut first = false;
         let cause = self.fault.get_or_init(|| {
@@ -66,53 +180,62 @@ impl Health {
 
     fn describe(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>) -> Error {
         let Some(fault) = fault else {
-            let kernel = self.symbols(|_| true);
-            return Error::KernelFault { device, message: driver_error.to_string(), kernel, location: None };
+            let launches = self.launches(|_| true);
+            let (message, kernel) = (driver_error.to_string(), symbols(&launches));
+            return Error::KernelFault { device, message, kernel, launches: launches.into(), location: None };
         };
         let Fault { kind, message, location, kernel, block, thread } = fault;
+        let named = |recent: &RecentLaunch| kernel.as_deref().is_none_or(|kernel| kernel == recent.kernel);
+        let launches = self.launches(|recent| named(recent) && holds(recent.config, block, thread));
         let kernel = match kernel {
             Some(kernel) => vec![kernel],
-            None => self.symbols(|recent| holds(recent.config, block, thread)),
+            None => symbols(&launches),
         };
+        let launches = launches.into();
         match kind {
-            FaultKind::Panic => Error::KernelPanic { device, message, kernel, location, block, thread },
-            FaultKind::Deadlock => Error::Deadlock { device, message, kernel, location },
-            FaultKind::Other => Error::KernelFault { device, message, kernel, location },
+            FaultKind::Panic => {
+                Error::KernelPanic { device, message, kernel, launches, location, block, thread }
+            }
+            FaultKind::Deadlock => Error::Deadlock { device, message, kernel, launches, location },
+            FaultKind::Other => Error::KernelFault { device, message, kernel, launches, location },
         }
     }
 
     /// Remembers a launch.
-    pub(crate) fn launched(&self, stream: u64, kernel: &'static KernelSpec, config: LaunchConfig) {
-        let mut recent = self.recent();
-        if recent.len() == RECENT {
-            recent.pop_front();
-        }
-        recent.push_back(Recent { stream, kernel, config });
+    #[inline]
+    pub(crate) fn launched(&self, stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) {
+        self.ring(stream).push(|count| words(stream, kernel, config, count));
+    }
+
+    /// Remembers the kernels of a graph that was launched.
+    pub(crate) fn graph_launched(&self, stream: u64, kernels: &[(&'static KernelSpec, LaunchConfig)]) {
+        kernels.iter().take(GRAPH_KERNELS).for_each(|(kernel, config)| self.launched(stream, kernel, config));
     }
 
     /// Forgets the launches of a stream that was seen to be done.
     pub(crate) fn finished(&self, stream: u64) {
-        self.recent().retain(|recent| recent.stream != stream);
+        self.ring(stream).forget(|slot| slot[STREAM].load(Ordering::Relaxed) == stream);
     }
 
     /// Forgets every launch.
     pub(crate) fn all_finished(&self) {
-        self.recent().clear();
+        self.recent.iter().for_each(|ring| ring.forget(|_| true));
     }
 
     /// The remembered kernels of a stream, oldest first.
     pub(crate) fn kernels_of(&self, stream: u64) -> Vec<String> {
-        self.symbols(|recent| recent.stream == stream)
+        symbols(&self.launches(|recent| recent.stream == stream))
     }
 
-    fn symbols(&self, mut which: impl FnMut(&Recent) -> bool) -> Vec<String> {
-        let mut symbols = Vec::<String>::new();
-        for recent in self.recent().iter().filter(|recent| which(recent)) {
-            if !symbols.iter().any(|symbol| symbol == recent.kernel.symbol) {
-                symbols.push(recent.kernel.symbol.to_owned());
+    /// Remembered launches, those of a stream oldest first, equal ones once.
+    fn launches(&self, which: impl Fn(&RecentLaunch) -> bool) -> Vec<RecentLaunch> {
+        let mut launches = Vec::new();
+        for recent in self.recent.iter().flat_map(Ring::launches).filter(|recent| which(recent)) {
+            if !launches.contains(&recent) {
+                launches.push(recent);
             }
         }
-        symbols
+        launches
     }
 
     /// Keeps the first error that a drop could not report.
@@ -127,10 +250,103 @@ impl Health {
     }
 }
 
+/// The kernels of launches, each once.
+fn symbols(launches: &[RecentLaunch]) -> Vec<String> {
+    let mut symbols = Vec::<String>::new();
+    for recent in launches {
+        if !symbols.iter().any(|symbol| symbol == recent.kernel) {
+            symbols.push(recent.kernel.to_owned());
+        }
+    }
+    symbols
+}
+
 /// Whether a launch has such a block and thread.
 fn holds(config: LaunchConfig, block: Option<[u32; 3]>, thread: Option<[u32; 3]>) -> bool {
     let within = |index: Option<[u32; 3]>, extent: [u32; 3]| {
         index.is_none_or(|index| index.iter().zip(extent).all(|(index, extent)| *index < extent))
     };
     within(block, config.grid) && within(thread, config.block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe fn nothing(_: *const *const std::ffi::c_void) {}
+
+    static KERNEL: KernelSpec = KernelSpec {
+        name: "k",
+        symbol: "k",
+        package: "test",
+        types: &[],
+        consts: &[],
+        params: &[],
+        launch_bounds: None,
+        min_arch: 0,
+        is_safe: true,
+        cooperative: false,
+        dependent: false,
+        entry: nothing,
+    };
+
+    fn config(n: u32) -> LaunchConfig {
+        LaunchConfig {
+            grid: [n, n + 1, n + 2],
+            block: [n + 3, n + 4, n + 5],
+            shared_bytes: n + 6,
+            cluster: [n + 7, n + 8, n + 9],
+            cooperative: n.is_multiple_of(2),
+            dependent: n.is_multiple_of(3),
+        }
+    }
+
+    #[test]
+    fn the_last_launches_are_remembered_as_they_were() {
+        let health = Health::default();
+        for n in 0..100 {
+            health.launched(7, &KERNEL, &config(n));
+        }
+        let launches = health.launches(|_| true);
+        let expected: Vec<_> =
+            (84..100).map(|n| RecentLaunch { kernel: "k", config: config(n), stream: 7 }).collect();
+        assert_eq!(launches, expected);
+    }
+
+    #[test]
+    fn a_stream_is_forgotten_alone() {
+        let health = Health::default();
+        // The first two share a ring.
+        let streams = [1, 1 + RINGS as u64, 2];
+        streams.iter().for_each(|&stream| health.launched(stream, &KERNEL, &config(1)));
+        health.finished(1);
+        let left: Vec<u64> = health.launches(|_| true).iter().map(|launch| launch.stream).collect();
+        assert_eq!(left, streams[1..]);
+        assert_eq!((health.kernels_of(1).len(), health.kernels_of(2)), (0, vec!["k".to_owned()]));
+        health.all_finished();
+        assert!(health.launches(|_| true).is_empty());
+    }
+
+    #[test]
+    fn launches_of_many_threads_are_never_mixed() {
+        let health = Health::default();
+        std::thread::scope(|scope| {
+            for thread in 0..3u64 {
+                let health = &health;
+                scope.spawn(move || {
+                    for n in 0..20_000 {
+                        health.launched(thread * RINGS as u64, &KERNEL, &config(n));
+                        if n % 1000 == 0 {
+                            health.finished(thread * RINGS as u64);
+                        }
+                    }
+                });
+            }
+            for _ in 0..2000 {
+                for launch in health.launches(|_| true) {
+                    assert_eq!(launch.config, config(launch.config.grid[0]), "{launch:?}");
+                }
+            }
+        });
+    }
 }

@@ -39,9 +39,10 @@ pub use self::guard::DeviceGuard;
 pub use self::id::DeviceId;
 pub use self::peer::PeerInfo;
 pub use self::query::Uuid;
-use crate::driver::{Context, DeviceProperties, Driver};
+use crate::driver::{Context, DeviceProperties, Driver, FunctionHandle};
 use crate::error::{Error, Result};
 use crate::event::pool::EventPool;
+use crate::launch::Launches;
 use crate::memory::MemoryInfo;
 use crate::memory::allocator::CachingAllocator;
 use crate::memory::options::AllocatorOptions;
@@ -77,6 +78,7 @@ pub(crate) struct DeviceInner {
     pub(crate) launch_blocking: bool,
     pub(crate) streams: Streams,
     pub(crate) events: EventPool,
+    pub(crate) launches: Launches,
     pub(crate) memory: CachingAllocator,
     pub(crate) pinned: PinnedAllocator,
     /// Loaded images, by the address of their static.
@@ -197,6 +199,7 @@ impl Device {
             launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
             streams,
             events: EventPool::default(),
+            launches: Launches::from_environment(),
             modules: Mutex::default(),
         }));
         device.0.streams.set_default(&device, default);
@@ -237,6 +240,10 @@ impl Device {
     /// # Errors
     /// A fault of a kernel that was running.
     pub fn synchronize(&self) -> Result<()> {
+        self.check()?;
+        if self.0.memory.capturing() {
+            return Err(Error::CaptureUnderway);
+        }
         self.call(|driver, context| driver.context_synchronize(context))?;
         self.0.health.all_finished();
         Ok(())
@@ -259,6 +266,12 @@ impl Device {
         Ok(Module::new(self.clone(), loaded))
     }
 
+    /// The symbol of a kernel of a loaded image, by the driver's handle.
+    pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
+        let modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        modules.values().find_map(|module| module.kernel_symbol(function))
+    }
+
     /// Whether a fault stopped the device. See the [module's documentation](self).
     pub fn is_lost(&self) -> bool {
         self.0.health.is_lost()
@@ -270,7 +283,15 @@ impl Device {
     }
 
     /// The driver and the device's context in it, for work that this crate does not cover.
-    pub fn driver(&self) -> (&Arc<dyn Driver>, Context) {
+    ///
+    /// # Safety
+    /// The driver trusts what it is given. The context is used while a handle of the device lives, and is not released;
+    /// other handles that go into the driver's methods came from it, for this context, and are alive.
+    pub unsafe fn driver(&self) -> (&Arc<dyn Driver>, Context) {
+        self.raw()
+    }
+
+    pub(crate) fn raw(&self) -> (&Arc<dyn Driver>, Context) {
         (&self.0.driver, self.0.context)
     }
 
@@ -314,11 +335,14 @@ impl Drop for DeviceInner {
         let _ = self.driver.context_synchronize(self.context);
         let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
         for module in std::mem::take(modules).into_values() {
-            // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
-            unsafe { self.driver.module_unload(self.context, module.handle()) };
+            for handle in module.handles() {
+                // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
+                unsafe { self.driver.module_unload(self.context, handle) };
+            }
         }
         self.pinned.close();
         self.memory.shut_down(&*self.driver, self.context);
+        self.launches.close(&self.events);
         self.events.destroy(&*self.driver, self.context);
         self.streams.destroy(&*self.driver, self.context);
         self.driver.context_release(self.id.ordinal());

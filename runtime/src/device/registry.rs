@@ -28,7 +28,9 @@ pub(super) fn driver(id: DeviceId) -> Result<Arc<dyn Driver>> {
         DeviceId::Cuda(_) => {
             // Starting CUDA is enough to make it useless in a copy of the process.
             fork::begin_use(id)?;
-            Ok(CudaDriver::get().inspect_err(|_| fork::end_use(id))?)
+            // SAFETY: devices are what its handles are used through, and they keep the promise.
+            let driver = unsafe { CudaDriver::get() };
+            Ok(driver.inspect_err(|_| fork::end_use(id))?)
         }
         DeviceId::Emulated(_) => Ok(EMULATED.get_or_init(EmulatedDriver::from_environment).clone()),
     }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
-use super::HostFunction;
+use super::{GraphFunction, HostFunction};
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
@@ -75,6 +75,11 @@ impl fmt::Debug for HostCall {
     }
 }
 
+/// Calls a function of a graph, which may be called again.
+pub(super) fn call_graph_function(function: &GraphFunction) {
+    inside(|| forgive(|| function.call()));
+}
+
 /// Runs `work`, which does not panic, as part of a host function.
 fn inside(work: impl FnOnce()) {
     let before = RUNNING.replace(true);
@@ -129,6 +134,21 @@ mod tests {
             assert_eq!(seen.lock().unwrap().take(), Some(expected));
         }
         assert!(!is_running());
+    }
+
+    #[test]
+    fn a_function_of_a_graph_is_protected_alike_each_time() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let inner = Arc::clone(&seen);
+        let function = GraphFunction::new(move || {
+            inner.lock().unwrap().push(is_running());
+            std::panic::panic_any(Bomb);
+        });
+        for calls in 1..=2 {
+            call_graph_function(&function);
+            assert_eq!(*seen.lock().unwrap(), vec![true; calls]);
+            assert!(!is_running());
+        }
     }
 
     #[test]

@@ -11,17 +11,6 @@
 //! one and waited for on the other. Errors of earlier asynchronous work may surface in any later call on the
 //! same context, after which the context is lost ([`Driver::take_fault`] says what the kernel left behind).
 
-pub mod cuda;
-pub mod emulated;
-pub(crate) mod host_function;
-
-use std::ffi::c_void;
-use std::fmt::Debug;
-
-use gpu_spec::KernelSpec;
-
-use crate::error::Result;
-
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -29,6 +18,22 @@ macro_rules! handle {
         pub struct $name(pub u64);
     };
 }
+
+pub mod cuda;
+pub mod emulated;
+mod graph;
+pub(crate) mod host_function;
+
+use std::ffi::c_void;
+use std::fmt::Debug;
+
+use gpu_spec::KernelSpec;
+
+pub use self::graph::{
+    CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Edge, ExecUpdate, GraphDriver,
+    GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork,
+};
+use crate::error::Result;
 
 handle!(
     /// A device's primary context.
@@ -104,6 +109,12 @@ pub struct DeviceProperties {
     pub shared_memory_per_block_optin: u32,
     /// Shared memory in bytes of a multiprocessor.
     pub shared_memory_per_multiprocessor: u32,
+    /// Shared memory in bytes of each block that the system keeps for itself.
+    pub reserved_shared_memory_per_block: u32,
+    /// Whether grids can be launched whose blocks wait for each other.
+    pub cooperative_launch: bool,
+    /// Blocks of the largest cluster that every kernel can have; 0 where there are no clusters.
+    pub max_cluster: u32,
     /// Threads in a warp.
     pub warp_size: u32,
     /// Version of the driver, for example `13.0`.
@@ -125,7 +136,7 @@ pub struct FunctionAttributes {
     pub binary_arch: u32,
 }
 
-/// A grid of blocks of threads.
+/// A grid of blocks of threads, and how it is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaunchConfig {
     /// Blocks in x, y and z.
@@ -134,6 +145,24 @@ pub struct LaunchConfig {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
+    /// Blocks of a cluster in x, y and z; a cluster of one block is none. The grid is a multiple of it.
+    pub cluster: [u32; 3],
+    /// Whether all blocks are on the device at once, so that they can wait for each other.
+    pub cooperative: bool,
+    /// Whether it may start when the kernel before it on the stream allows it, before that one is done.
+    pub dependent: bool,
+}
+
+impl LaunchConfig {
+    /// A plain launch.
+    pub const fn new(grid: [u32; 3], block: [u32; 3], shared_bytes: u32) -> Self {
+        Self { grid, block, shared_bytes, cluster: [1; 3], cooperative: false, dependent: false }
+    }
+
+    /// Whether it is a plain launch: no clusters, not cooperative, not dependent.
+    pub const fn is_plain(&self) -> bool {
+        matches!(self.cluster, [1, 1, 1]) && !self.cooperative && !self.dependent
+    }
 }
 
 /// One form of a GPU image.
@@ -143,6 +172,15 @@ pub enum ModuleSource<'a> {
     Ptx(&'a [u8]),
     /// Machine code of one architecture.
     Cubin(&'a [u8]),
+    /// Code to be linked with a library when it is loaded.
+    Linked {
+        /// Relocatable machine code of one architecture, or PTX text without the terminating zero.
+        code: &'a [u8],
+        /// Whether it is machine code.
+        is_cubin: bool,
+        /// NVIDIA's device runtime, `libcudadevrt.a`.
+        library: &'a [u8],
+    },
     /// No code: the kernels' host entries run instead. The only form the emulated driver takes.
     HostEntries,
 }
@@ -229,7 +267,7 @@ pub struct Fault {
 ///
 /// Those that take raw memory, handles in use by running work or kernel arguments are `unsafe`: the caller
 /// promises that handles are alive and of this driver, and that memory stays valid until the work is done.
-pub trait Driver: Send + Sync + Debug {
+pub trait Driver: GraphDriver + Send + Sync + Debug {
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;
 
@@ -483,6 +521,24 @@ pub trait Driver: Send + Sync + Debug {
         block_threads: u32,
         shared_bytes: u32,
     ) -> Result<u32>;
+    /// Blocks of the largest cluster that this configuration, whose own cluster does not matter, can have on the device;
+    /// larger than [`DeviceProperties::max_cluster`] only after [`Self::function_allow_large_clusters`]. Fails with
+    /// `CUDA_ERROR_NOT_SUPPORTED` where there are no clusters.
+    fn function_max_cluster(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32>;
+    /// How many clusters of this configuration are on the device at once.
+    fn function_resident_clusters(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32>;
+    /// Lets the kernel have clusters larger than every device of its kind can have.
+    fn function_allow_large_clusters(&self, context: Context, function: FunctionHandle) -> Result<()>;
     /// Enqueues a launch.
     ///
     /// # Safety

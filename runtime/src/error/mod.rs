@@ -2,13 +2,16 @@
 //!
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
+mod launch;
 mod text;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use self::text::Bytes;
+use self::launch::launched;
+pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
+pub(crate) use self::text::{Bytes, capture_advice};
 use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, log_suffix, pinned_advice, ptx_version,
 };
@@ -92,6 +95,21 @@ pub enum Error {
         source_error: Arc<Error>,
         /// What its compiler said; empty if nothing.
         log: String,
+    },
+
+    /// The driver did not link kernels that launch kernels.
+    #[error(
+        "kernel `{kernel}` launches kernels or sets a graph's conditions, and the driver (for CUDA {driver_version}) \
+         does not link it with NVIDIA's device runtime, libcudadevrt: {source_error}; a driver as new as the CUDA tools \
+         that the program was built with takes it"
+    )]
+    DeviceRuntimeRejected {
+        /// The instance's symbol.
+        kernel: String,
+        /// The driver's version.
+        driver_version: String,
+        /// The driver's error.
+        source_error: Arc<Error>,
     },
 
     /// A text that names no device.
@@ -184,6 +202,10 @@ pub enum Error {
         /// The most a block can have, in bytes.
         limit: u32,
     },
+
+    /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
+    #[error("{0}")]
+    Launch(LaunchError),
 
     /// A raw launch with too many or too few arguments.
     #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]
@@ -316,6 +338,108 @@ pub enum Error {
     #[error("a capture is underway on the device; do this before it begins or after it ends")]
     CaptureUnderway,
 
+    /// A call on a stream that is being captured into a graph, which cannot become part of one. The capture goes on.
+    #[error("{call} cannot be captured into a graph: {instead}")]
+    NotCapturable {
+        /// The call.
+        call: &'static str,
+        /// Why, and what to do instead.
+        instead: &'static str,
+    },
+
+    /// A call that only makes sense while a graph is captured.
+    #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
+    NotCapturing {
+        /// The call.
+        call: &'static str,
+    },
+
+    /// A capture on a stream that everybody uses.
+    #[error(
+        "the default stream cannot be captured into a graph, for work of others would become part of it; \
+         capture on a stream of `Stream::from_pool` or `Stream::new`"
+    )]
+    CaptureOnDefaultStream,
+
+    /// Something belongs to a capture that has ended.
+    #[error("the capture has ended; what was recorded in it can only be waited for within it")]
+    CaptureEnded,
+
+    /// A stream that is being captured was to wait for something outside.
+    #[error(
+        "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
+         wait before the capture begins, or let the other stream take part by waiting for this one first"
+    )]
+    OutsideCapture {
+        /// What it was to wait for.
+        what: &'static str,
+    },
+
+    /// A capture ended although other streams took part that its own did not wait for.
+    #[error(
+        "streams took part in the capture that the stream where it began has not waited for; \
+         call `wait_stream` for each before the capture ends"
+    )]
+    CaptureNotJoined,
+
+    /// The graph may hold work that it does not know of.
+    #[error(
+        "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
+         capture on streams that no other thread uses"
+    )]
+    GraphTainted,
+
+    /// A buffer that a graph uses was dropped.
+    #[error(
+        "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep its buffers as long as it is launched, \
+         or capture it again"
+    )]
+    GraphBufferDropped {
+        /// The device of the buffer.
+        device: DeviceId,
+        /// The bytes of the buffer.
+        bytes: usize,
+    },
+
+    /// The program has the memory of a [`HostBuffer`](crate::graph::HostBuffer).
+    #[error("the host buffer is locked by the program; drop the guard of `HostBuffer::lock` first")]
+    HostBufferInUse,
+
+    /// An executable was to be updated from a graph of another form.
+    #[error("the graph cannot be updated in place: {reason}; instantiate the new graph instead")]
+    GraphNotUpdated {
+        /// In what they differ, as the driver says it.
+        reason: String,
+    },
+
+    /// A node, or a condition, of one graph was used with another.
+    #[error(
+        "the node or condition is of another graph than this one, or than the one the executable was made of or last \
+         updated from"
+    )]
+    NodeOfOtherGraph,
+
+    /// New arguments of a node need an order that the graph does not have.
+    #[error(
+        "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
+         the new arguments and update from that"
+    )]
+    GraphNodeConflict {
+        /// The node that was to be changed, by the order in which nodes were added.
+        node: usize,
+        /// The node with which it conflicts.
+        other: usize,
+    },
+
+    /// A launch of no threads was to be added to a graph.
+    #[error(
+        "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
+    )]
+    EmptyGraphLaunch {
+        /// The instance's symbol.
+        kernel: String,
+    },
+
     /// The driver refused memory because a thread is capturing a graph.
     #[error(
         "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
@@ -389,7 +513,13 @@ pub enum Error {
     },
 
     /// A kernel panicked, which stopped the device's context.
-    #[error("{} panicked{}{}: {message}", kernel_name(kernel), at(location), by_thread(block, thread))]
+    #[error(
+        "{} panicked{}{}: {message}{}",
+        kernel_name(kernel),
+        at(location),
+        by_thread(block, thread),
+        launched(launches)
+    )]
     KernelPanic {
         /// The device.
         device: DeviceId,
@@ -397,6 +527,8 @@ pub enum Error {
         message: String,
         /// The kernels it can have been: one when known, several when more were in flight.
         kernel: Vec<String>,
+        /// The launches it can have been, as far as they are remembered, each once.
+        launches: RecentLaunches,
         /// `file:line:column`.
         location: Option<String>,
         /// The block.
@@ -406,7 +538,7 @@ pub enum Error {
     },
 
     /// The threads of a block wait for each other forever.
-    #[error("{} deadlocked{}: {message}", kernel_name(kernel), at(location))]
+    #[error("{} deadlocked{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
     Deadlock {
         /// The device.
         device: DeviceId,
@@ -414,12 +546,14 @@ pub enum Error {
         message: String,
         /// The kernels it can have been.
         kernel: Vec<String>,
+        /// The launches it can have been, as far as they are remembered, each once.
+        launches: RecentLaunches,
         /// Where in the source, when known.
         location: Option<String>,
     },
 
     /// A kernel did something the device stops for: a bad address, an illegal instruction.
-    #[error("{} stopped{}: {message}", kernel_name(kernel), at(location))]
+    #[error("{} stopped{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
     KernelFault {
         /// The device.
         device: DeviceId,
@@ -427,6 +561,8 @@ pub enum Error {
         message: String,
         /// The kernels it can have been.
         kernel: Vec<String>,
+        /// The launches it can have been, as far as they are remembered, each once.
+        launches: RecentLaunches,
         /// Where in the source, when known.
         location: Option<String>,
     },
@@ -522,20 +658,6 @@ impl fmt::Debug for Error {
     }
 }
 
-/// Whose limit a block is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BlockLimit {
-    /// The device's largest block.
-    #[error("the device's largest block")]
-    Device,
-    /// The kernel's `launch_bounds`.
-    #[error("the kernel's launch bounds")]
-    LaunchBounds,
-    /// The registers and other resources that the kernel uses.
-    #[error("the kernel's registers allow no more")]
-    Registers,
-}
-
 /// Error codes of CUDA that this crate acts on; the emulated driver reports with the same.
 pub(crate) mod code {
     pub const INVALID_VALUE: u32 = 1;
@@ -543,14 +665,26 @@ pub(crate) mod code {
     pub const NO_DEVICE: u32 = 100;
     pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
     pub const INVALID_HANDLE: u32 = 400;
+    pub const ILLEGAL_STATE: u32 = 401;
     pub const NOT_FOUND: u32 = 500;
     pub const NOT_READY: u32 = 600;
     pub const CONTEXT_IS_DESTROYED: u32 = 709;
     pub const ASSERT: u32 = 710;
     pub const LAUNCH_FAILED: u32 = 719;
+    pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
     pub const NOT_PERMITTED: u32 = 800;
     pub const NOT_SUPPORTED: u32 = 801;
     pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+    pub const STREAM_CAPTURE_INVALIDATED: u32 = 901;
+    pub const STREAM_CAPTURE_MERGE: u32 = 902;
+    pub const STREAM_CAPTURE_UNMATCHED: u32 = 903;
+    pub const STREAM_CAPTURE_UNJOINED: u32 = 904;
+    pub const STREAM_CAPTURE_ISOLATION: u32 = 905;
+    pub const STREAM_CAPTURE_IMPLICIT: u32 = 906;
+    pub const CAPTURED_EVENT: u32 = 907;
+    pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
+    pub const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
+    pub const INVALID_CLUSTER_SIZE: u32 = 912;
     pub const UNKNOWN: u32 = 999;
 }
 
@@ -559,7 +693,9 @@ impl Error {
     pub fn driver_code(&self) -> Option<u32> {
         match self {
             Error::Driver { code, .. } => Some(*code),
-            Error::ImageRejected { source_error, .. } => source_error.driver_code(),
+            Error::ImageRejected { source_error, .. } | Error::DeviceRuntimeRejected { source_error, .. } => {
+                source_error.driver_code()
+            }
             _ => None,
         }
     }

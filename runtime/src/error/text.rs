@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::code;
 use crate::device::DeviceId;
 
 /// A number of bytes in the largest unit that keeps it above one.
@@ -19,6 +20,39 @@ impl fmt::Display for Bytes {
         }
         write!(f, "{value:.2} EiB")
     }
+}
+
+/// What to do about a driver's code that is about captures.
+pub(crate) fn capture_advice(code: u32) -> Option<&'static str> {
+    Some(match code {
+        code::STREAM_CAPTURE_UNSUPPORTED => {
+            "it waits, asks or allocates, which cannot be captured; do it before the capture begins or after it ends"
+        }
+        code::STREAM_CAPTURE_INVALIDATED => {
+            "an earlier call spoilt the capture; once that is ended, mend the call and capture again"
+        }
+        code::STREAM_CAPTURE_MERGE => {
+            "it would join two captures; wait only for events that were recorded in the same capture"
+        }
+        code::STREAM_CAPTURE_UNMATCHED => "end the capture on the stream on which it began",
+        code::STREAM_CAPTURE_UNJOINED => {
+            "another stream took part and was not joined; record an event on it after its last work and let the stream \
+             on which the capture began wait for that event before the end"
+        }
+        code::STREAM_CAPTURE_ISOLATION => {
+            "captured work would depend on work outside of the capture; wait for that work before the capture begins"
+        }
+        code::STREAM_CAPTURE_IMPLICIT => {
+            "it would order the legacy default stream with the capture; use a stream that was created, during a capture"
+        }
+        code::CAPTURED_EVENT => {
+            "the event was recorded in a capture, which runs nothing; record it again after the graph was launched"
+        }
+        code::STREAM_CAPTURE_WRONG_THREAD => {
+            "end the capture on the thread on which it began, or begin it in the relaxed mode"
+        }
+        _ => return None,
+    })
 }
 
 pub(super) fn pinned_advice(limit: Option<u64>) -> String {
@@ -88,5 +122,21 @@ pub(super) fn by_thread(block: &Option<[u32; 3]>, thread: &Option<[u32; 3]>) -> 
         (Some(block), Some(thread)) => format!(" (block {block:?}, thread {thread:?})"),
         (Some(block), None) => format!(" (block {block:?})"),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_about_captures_has_its_own_advice_and_no_other_has() {
+        let told: Vec<_> = (900..=908).map(|code| capture_advice(code).unwrap()).collect();
+        for (index, advice) in told.iter().enumerate() {
+            assert!(!told[..index].contains(advice), "{advice}");
+        }
+        for other in [code::INVALID_VALUE, code::NOT_PERMITTED, 899, 909, code::GRAPH_EXEC_UPDATE_FAILURE] {
+            assert_eq!(capture_advice(other), None, "{other}");
+        }
     }
 }

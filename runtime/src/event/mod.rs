@@ -7,12 +7,13 @@
 pub(crate) mod pool;
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
-use crate::driver::EventHandle;
+use crate::driver::{Driver, EventHandle};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::stream::capture::Capturing;
 use crate::stream::clock::Closed;
 
 /// A mark in a stream.
@@ -52,6 +53,8 @@ pub(crate) enum Record {
     Own(Closed),
     /// By another process.
     Foreign,
+    /// In a capture: it is part of a graph, and nothing comes to it otherwise.
+    Captured(Arc<Capturing>, Closed),
 }
 
 /// What another process needs to use an event: see [`Event::export`]. Plain bytes, to be sent there.
@@ -79,17 +82,29 @@ impl Event {
     #[inline]
     pub(crate) fn recorded(stream: &Stream, timed: bool) -> Result<Self> {
         let mut event = Self::from_pool(stream.device(), if timed { Kind::Timed } else { Kind::Ordering })?;
-        let closed = event.enqueue(stream)?;
-        *event.last.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(Record::Own(closed));
+        let record = event.enqueue(stream)?;
+        *event.last.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(record);
         Ok(event)
     }
 
     /// Closes the stream's epoch, and enqueues the record behind it.
-    fn enqueue(&self, stream: &Stream) -> Result<Closed> {
-        let closed = stream.clock().close();
+    #[inline]
+    fn enqueue(&self, stream: &Stream) -> Result<Record> {
+        let captures = stream.capture_count();
         let handle = stream.handle();
-        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
-        Ok(closed)
+        let record = |driver: &dyn Driver, context| driver.event_record(context, self.handle, handle);
+        if let Some(capturing) = stream.capturing() {
+            let closed = stream.captured_clock().close();
+            capturing.call(stream, record)?;
+            return Ok(Record::Captured(capturing, closed));
+        }
+        let closed = stream.running_clock().close();
+        stream.call(record)?;
+        if stream.capture_count() != captures {
+            // The record may have become part of the capture.
+            return Err(Error::CaptureUnderway);
+        }
+        Ok(Record::Own(closed))
     }
 
     fn from_pool(device: &Device, kind: Kind) -> Result<Self> {
@@ -136,9 +151,16 @@ impl Event {
             return Err(Error::EventOfOtherDevice { event: self.device.id(), stream: stream.device().id() });
         }
         let mut last = self.last();
-        let closed = self.enqueue(stream)?;
+        if self.kind == Kind::Shared {
+            stream.check_not_capturing(
+                "Event::record of a shared event",
+                "record it when the graph has been launched",
+            )?;
+        }
+        *last = None;
+        let record = self.enqueue(stream)?;
         *last = Some(match self.kind {
-            Kind::Ordering | Kind::Timed => Record::Own(closed),
+            Kind::Ordering | Kind::Timed => record,
             // What is asked later may be a record of another process.
             Kind::Shared => Record::Foreign,
         });
@@ -176,6 +198,7 @@ impl Event {
         self.device.check_process()?;
         let last = self.last();
         let Some(record) = &*last else { return Ok(true) };
+        record.check("Event::query")?;
         let done = self.device.call(|driver, context| driver.event_query(context, self.handle))?;
         if done {
             record.reached();
@@ -189,7 +212,13 @@ impl Event {
     /// A fault of a kernel that was running.
     pub fn synchronize(&self) -> Result<()> {
         self.device.check_process()?;
-        let Some(asked) = self.last().as_ref().map(Record::id) else { return Ok(()) };
+        let asked = match &*self.last() {
+            None => return Ok(()),
+            Some(record) => {
+                record.check("Event::synchronize")?;
+                record.id()
+            }
+        };
         // Without the lock: others may record and ask meanwhile.
         self.device.call(|driver, context| driver.event_synchronize(context, self.handle))?;
         // If it is another record by now, that one may be what was waited for.
@@ -231,7 +260,18 @@ impl Record {
     fn id(&self) -> Option<(u64, u64)> {
         match self {
             Record::Own(closed) => Some(closed.id()),
-            Record::Foreign => None,
+            Record::Foreign | Record::Captured(..) => None,
+        }
+    }
+
+    /// Fails for a record that nothing comes to.
+    fn check(&self, call: &'static str) -> Result<()> {
+        match self {
+            Record::Own(_) | Record::Foreign => Ok(()),
+            Record::Captured(..) => Err(Error::NotCapturable {
+                call,
+                instead: "the event was recorded in a capture, which does not run; record it on a stream that runs",
+            }),
         }
     }
 
@@ -251,7 +291,7 @@ impl Drop for Event {
         match self.kind {
             Kind::Ordering | Kind::Timed => self.device.0.events.put(self.handle, self.kind == Kind::Timed),
             Kind::Shared => {
-                let (driver, context) = self.device.driver();
+                let (driver, context) = self.device.raw();
                 // SAFETY: this value owns the handle and goes away. Waits already enqueued keep what they wait for.
                 unsafe { driver.event_destroy(context, self.handle) };
             }

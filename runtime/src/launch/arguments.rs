@@ -16,10 +16,11 @@ use std::ffi::c_void;
 
 use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
 
+use super::inline::Inline;
 use crate::driver::DevicePtr;
 use crate::error::Result;
-use crate::memory::storage::Part;
-use crate::memory::usage::{Access, Waits};
+use crate::memory::storage::{self, Failing, Part};
+use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
@@ -30,11 +31,9 @@ const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 
 /// The machine parameters of a launch and the buffers behind them, gathered without a heap allocation.
 pub struct ArgumentList<'a> {
-    params: [Param; MAX_PARAMS],
-    param_count: usize,
+    params: Inline<Param, MAX_PARAMS>,
     /// The buffers, with the arguments' numbers, from 1.
-    parts: [Option<(usize, Part<'a>)>; MAX_ARGUMENTS],
-    part_count: usize,
+    parts: Inline<(usize, Part<'a>), MAX_ARGUMENTS>,
     /// Arguments so far.
     count: usize,
 }
@@ -47,30 +46,26 @@ enum Param {
 }
 
 impl<'a> ArgumentList<'a> {
+    #[inline]
     pub(super) fn new() -> Self {
-        Self {
-            params: [Param::Word(0); MAX_PARAMS],
-            param_count: 0,
-            parts: [const { None }; MAX_ARGUMENTS],
-            part_count: 0,
-            count: 0,
-        }
+        Self { params: Inline::new(), parts: Inline::new(), count: 0 }
     }
 
+    #[inline]
     fn push(&mut self, param: Param) {
-        self.params[self.param_count] = param;
-        self.param_count += 1;
+        self.params.push(param);
     }
 
+    #[inline]
     fn part(&mut self, part: Part<'a>) {
-        self.parts[self.part_count] = Some((self.count + 1, part));
-        self.part_count += 1;
+        self.parts.push((self.count + 1, part));
     }
 
-    fn parts(&self) -> impl Iterator<Item = &(usize, Part<'a>)> {
-        self.parts[..self.part_count].iter().flatten()
+    fn parts(&self) -> impl Iterator<Item = &(usize, Part<'a>)> + Clone {
+        self.parts.as_slice().iter()
     }
 
+    #[inline]
     fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.part(slice.part(access));
         let address = match slice.as_device_ptr() {
@@ -82,12 +77,14 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.len() as u64));
     }
 
+    #[inline]
     fn pointer<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.part(slice.part(access));
         self.push(Param::Word(slice.as_device_ptr().0));
     }
 
     /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
+    #[inline]
     pub(super) fn check_devices(&self, stream: &Stream, kernel: &'static str) -> Result<()> {
         self.parts().try_for_each(|(argument, part)| {
             stream.check_device(part.storage.device(), || {
@@ -97,27 +94,31 @@ impl<'a> ArgumentList<'a> {
     }
 
     /// Makes the stream wait for other uses of the buffers, launches, and notes the use.
+    #[inline]
     pub(super) fn launch_with(
         &self,
         stream: &Stream,
         launch: impl FnOnce(&[*const c_void]) -> Result<()>,
     ) -> Result<()> {
-        stream.device().check_process()?;
-        let mut waits = Waits::default();
-        self.parts().for_each(|(_, part)| part.needs(stream, &mut waits));
-        waits.enqueue(stream)?;
-        let mut pointers = [std::ptr::null::<c_void>(); MAX_PARAMS];
-        for (pointer, param) in pointers.iter_mut().zip(&self.params[..self.param_count]) {
-            *pointer = match param {
+        self.with_pointers(|pointers, _| {
+            let parts = self.parts().map(|(_, part)| part);
+            storage::enqueue(parts, stream, Failing::Whole, |_, _| launch(pointers))
+        })
+    }
+
+    /// Gives pointers to the machine parameters, and the parts of the buffers.
+    pub(super) fn with_pointers<R>(
+        &self,
+        work: impl FnOnce(&[*const c_void], &mut dyn Iterator<Item = &Part<'a>>) -> Result<R>,
+    ) -> Result<R> {
+        let mut pointers = Inline::<*const c_void, MAX_PARAMS>::new();
+        for param in self.params.as_slice() {
+            pointers.push(match param {
                 Param::Word(word) => std::ptr::from_ref(word).cast(),
                 Param::Value(value) => *value,
-            };
+            });
         }
-        launch(&pointers[..self.param_count])?;
-        for (_, part) in self.parts() {
-            part.end(stream);
-        }
-        Ok(())
+        work(pointers.as_slice(), &mut self.parts().map(|(_, part)| part))
     }
 }
 
@@ -139,6 +140,7 @@ pub unsafe trait Argument<M> {
 
 // SAFETY: a value is one machine parameter, its bytes.
 unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
+    #[inline]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Value(std::ptr::from_ref(self).cast()));
     }
@@ -151,6 +153,7 @@ macro_rules! buffer_argument {
         $(
             // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
             unsafe impl<T: DeviceCopy> Argument<$view<T>> for $argument {
+                #[inline]
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                     list.slice($slice, Access::$access);
                 }
@@ -158,6 +161,7 @@ macro_rules! buffer_argument {
         )*
         // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
         unsafe impl<T: DeviceCopy> Argument<$pointer<T>> for $argument {
+            #[inline]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                 list.pointer($slice, Access::$access);
             }
@@ -175,6 +179,7 @@ buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [Sl
 
 // SAFETY: a raw pointer is one machine parameter; whose memory it names is the caller's to know.
 unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
+    #[inline]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
     }
@@ -182,6 +187,7 @@ unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
 
 // SAFETY: as above.
 unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
+    #[inline]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
     }
@@ -206,6 +212,7 @@ macro_rules! arguments {
     ($($argument:ident $marker:ident $index:tt),*) => {
         // SAFETY: each argument is added once, in order.
         unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
+            #[inline]
             #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
             fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>) {
                 $(

@@ -4,15 +4,20 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
+use super::adaptive;
 use super::arguments::{ArgumentList, Arguments};
-use super::config::{Launch, Limits};
+use super::kept::Kept;
+use super::limits::Limits;
+use super::resolve::Resolved;
+use super::shape::Launch;
 use crate::device::Device;
 use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, Result};
+use crate::memory::storage::Part;
 use crate::stream::Stream;
 
 /// What of a kernel its module keeps.
@@ -21,8 +26,13 @@ pub(crate) struct FunctionInner {
     spec: &'static KernelSpec,
     handle: FunctionHandle,
     attributes: FunctionAttributes,
+    /// Tells the code from other code; 0 where there is none.
+    image: u64,
     /// Dynamic shared memory in bytes that the driver was told to allow.
     allowed_shared: AtomicU32,
+    /// Whether the driver was told to allow clusters larger than all devices have.
+    large_clusters: AtomicBool,
+    kept: Kept,
 }
 
 impl FunctionInner {
@@ -30,8 +40,25 @@ impl FunctionInner {
         spec: &'static KernelSpec,
         handle: FunctionHandle,
         attributes: FunctionAttributes,
+        image: u64,
     ) -> Self {
-        Self { spec, handle, attributes, allowed_shared: AtomicU32::new(0) }
+        Self {
+            spec,
+            handle,
+            attributes,
+            image,
+            allowed_shared: AtomicU32::new(0),
+            large_clusters: AtomicBool::new(false),
+            kept: Kept::default(),
+        }
+    }
+
+    pub(crate) fn handle(&self) -> FunctionHandle {
+        self.handle
+    }
+
+    pub(crate) fn spec(&self) -> &'static KernelSpec {
+        self.spec
     }
 }
 
@@ -48,29 +75,33 @@ impl Function {
     }
 
     /// The device it is loaded on.
+    #[inline]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
     /// The kernel instance.
+    #[inline]
     pub fn spec(&self) -> &'static KernelSpec {
         self.inner.spec
     }
 
     /// What the kernel needs.
+    #[inline]
     pub fn attributes(&self) -> &FunctionAttributes {
         &self.inner.attributes
     }
 
-    /// How many blocks of `block_threads` fit on a multiprocessor at once.
-    ///
-    /// # Errors
-    /// Whatever the driver reports.
-    pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
-        self.allow_shared(shared_bytes)?;
-        let handle = self.inner.handle;
-        self.device
-            .call(|driver, context| driver.function_occupancy(context, handle, block_threads, shared_bytes))
+    pub(crate) fn handle(&self) -> FunctionHandle {
+        self.inner.handle
+    }
+
+    pub(super) fn image(&self) -> u64 {
+        self.inner.image
+    }
+
+    pub(super) fn kept(&self) -> &Kept {
+        &self.inner.kept
     }
 
     /// The configuration that a launch of this shape gets; `None` when it launches nothing.
@@ -78,7 +109,7 @@ impl Function {
     /// # Errors
     /// What is over the limits of device or kernel.
     pub fn configure(&self, launch: Launch) -> Result<Option<LaunchConfig>> {
-        launch.resolve(self)
+        Ok(launch.resolve(self)?.map(|resolved| resolved.config))
     }
 
     /// Enqueues a launch with arguments as the driver takes them: one pointer per machine parameter, each to its
@@ -98,18 +129,35 @@ impl Function {
         config: LaunchConfig,
         args: &[*const c_void],
     ) -> Result<()> {
-        Limits::of(self).check(config)?;
+        let config = self.configure(Launch::from(config))?;
+        if let Some(config) = &config {
+            self.allow(config)?;
+        }
+        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        unsafe { self.launch_pointers(stream, config, args) }
+    }
+
+    /// # Safety
+    /// As for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow).
+    pub(super) unsafe fn launch_pointers(
+        &self,
+        stream: &Stream,
+        config: Option<LaunchConfig>,
+        args: &[*const c_void],
+    ) -> Result<()> {
         let expected = self.spec().params.iter().map(|param| param.kind.machine_params()).sum();
         if args.len() != expected {
             let kernel = self.spec().symbol.to_owned();
             return Err(Error::ArgumentCount { kernel, expected, got: args.len() });
         }
         self.check_stream(stream)?;
-        // SAFETY: the configuration was checked; the rest is passed on from the caller.
-        unsafe { self.enqueue(stream, config, args) }?;
+        let Some(config) = config else { return Ok(()) };
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue(stream, &config, args) }?;
         self.after_launch(stream)
     }
 
+    #[inline]
     fn check_stream(&self, stream: &Stream) -> Result<()> {
         stream.check_device(&self.device, || {
             let symbol = self.spec().symbol;
@@ -117,7 +165,13 @@ impl Function {
         })
     }
 
-    fn allow_shared(&self, bytes: u32) -> Result<()> {
+    /// Has the driver allow what a checked configuration needs and is not allowed by itself.
+    #[inline]
+    pub(super) fn allow(&self, config: &LaunchConfig) -> Result<()> {
+        if config.shared_bytes > 0 { self.allow_shared(config.shared_bytes) } else { Ok(()) }
+    }
+
+    pub(super) fn allow_shared(&self, bytes: u32) -> Result<()> {
         let allowed = &self.inner.allowed_shared;
         if !Limits::of(self).needs_opt_in(bytes) || allowed.load(Ordering::Relaxed) >= bytes {
             return Ok(());
@@ -128,21 +182,62 @@ impl Function {
         Ok(())
     }
 
-    /// # Safety
-    /// As for [`Self::launch_raw`]; the configuration was checked.
-    unsafe fn enqueue(&self, stream: &Stream, config: LaunchConfig, args: &[*const c_void]) -> Result<()> {
-        self.allow_shared(config.shared_bytes)?;
-        let (function, handle) = (self.inner.handle, stream.handle());
-        stream.call(|driver, context| {
-            // SAFETY: passed on from the caller.
-            unsafe { driver.launch(context, function, config, args, handle) }
-        })?;
-        self.device.0.health.launched(stream.id(), self.spec(), config);
+    pub(super) fn allow_large_clusters(&self) -> Result<()> {
+        if !self.inner.large_clusters.load(Ordering::Relaxed) {
+            let handle = self.inner.handle;
+            self.device.call(|driver, context| driver.function_allow_large_clusters(context, handle))?;
+            self.inner.large_clusters.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
+    /// # Safety
+    /// As for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow), and there is one pointer for
+    /// each machine parameter.
+    #[inline]
+    unsafe fn enqueue(&self, stream: &Stream, config: &LaunchConfig, args: &[*const c_void]) -> Result<()> {
+        let (function, handle) = (self.inner.handle, stream.handle());
+        stream.call(|driver, context| {
+            // SAFETY: passed on from the caller.
+            unsafe { driver.launch(context, function, *config, args, handle) }
+        })?;
+        if !stream.is_capturing() {
+            self.device.0.health.launched(stream.id(), self.spec(), config);
+        }
+        Ok(())
+    }
+
+    /// Gives a launch to a graph: what the driver is to be told, and the parts of buffers that it uses.
+    pub(crate) fn for_graph<'a, P, A: Arguments<P>, R>(
+        &self,
+        device: &Device,
+        launch: Launch,
+        args: &'a A,
+        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &mut dyn Iterator<Item = &Part<'a>>) -> Result<R>,
+    ) -> Result<R> {
+        let symbol = self.spec().symbol;
+        if !self.device.ptr_eq(device) {
+            return Err(Error::DifferentDevices {
+                operation: "adding a kernel to a graph".to_owned(),
+                what: format!("kernel `{symbol}`"),
+                found: self.device.id(),
+                expected: device.id(),
+            });
+        }
+        let mut list = ArgumentList::new();
+        args.add_all(&mut list);
+        list.check_devices(&device.default_stream(), symbol)?;
+        let resolved = launch.resolve(self)?;
+        let Some(Resolved { config, .. }) = resolved else {
+            return Err(Error::EmptyGraphLaunch { kernel: symbol.to_owned() });
+        };
+        self.allow(&config)?;
+        list.with_pointers(|pointers, parts| add(self, config, pointers, parts))
+    }
+
+    #[inline]
     fn after_launch(&self, stream: &Stream) -> Result<()> {
-        if self.device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
+        if self.device.0.launch_blocking && !stream.is_capturing() { stream.synchronize() } else { Ok(()) }
     }
 
     /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers): for an
@@ -154,21 +249,87 @@ impl Function {
     ///
     /// # Safety
     /// `P` are the kernel's parameters, in order; with these arguments and this shape it does nothing undefined.
+    #[inline]
     pub unsafe fn launch_as<P, A: Arguments<P>>(
         &self,
         stream: &Stream,
         launch: Launch,
         args: &A,
     ) -> Result<()> {
-        self.check_stream(stream)?;
+        let mut resolved = Resolved::BLANK;
+        let found = launch.resolve_into(self, &mut resolved);
         let mut list = ArgumentList::new();
-        args.add_all(&mut list);
-        list.check_devices(stream, self.spec().symbol)?;
-        let Some(config) = launch.resolve(self)? else { return Ok(()) };
+        // What is wrong with the arguments is said first.
+        self.gather(stream, args, &mut list)?;
+        if !found? {
+            return Ok(());
+        }
+        if self.device.0.launches.is_adaptive() && launch.is_open() {
+            // SAFETY: passed on from the caller.
+            return unsafe { self.launch_adaptive(stream, &launch, resolved, &list) };
+        }
+        self.allow(&resolved.config)?;
+        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        unsafe { self.launch_list(stream, &resolved.config, &list) }
+    }
+
+    /// Adds the arguments to the list, if stream and buffers are of the kernel's device.
+    #[inline]
+    pub(super) fn gather<'a, P, A: Arguments<P>>(
+        &self,
+        stream: &Stream,
+        args: &'a A,
+        list: &mut ArgumentList<'a>,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        args.add_all(list);
+        list.check_devices(stream, self.spec().symbol)
+    }
+
+    /// # Safety
+    /// As for [`Self::launch_as`] with the arguments in the list; the configuration was checked and
+    /// [allowed](Self::allow).
+    #[inline]
+    pub(super) unsafe fn launch_list(
+        &self,
+        stream: &Stream,
+        config: &LaunchConfig,
+        list: &ArgumentList<'_>,
+    ) -> Result<()> {
         list.launch_with(stream, |pointers| {
             // SAFETY: the list has the parameters' values in order and its buffers note the stream, so their
             // memory is kept and other uses are ordered; the rest is passed on from the caller.
             unsafe { self.enqueue(stream, config, pointers) }
+        })?;
+        if let Some(capturing) = stream.capturing() {
+            capturing.note_kernel((self.spec(), *config));
+        }
+        self.after_launch(stream)
+    }
+
+    /// As [`Self::launch_list`], in a configuration that is to be tried or that was found to be the fastest.
+    ///
+    /// # Safety
+    /// As for [`Self::launch_list`].
+    #[cold]
+    unsafe fn launch_adaptive(
+        &self,
+        stream: &Stream,
+        launch: &Launch,
+        resolved: Resolved,
+        list: &ArgumentList<'_>,
+    ) -> Result<()> {
+        self.device.check_process()?;
+        let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
+        list.launch_with(stream, |pointers| {
+            let launch = || {
+                // SAFETY: as in `launch_list`; every candidate was checked, and none has shared memory to be allowed.
+                unsafe { self.enqueue(stream, &config, pointers) }
+            };
+            match measurement {
+                Some(measurement) => measurement.around(stream, launch),
+                None => launch(),
+            }
         })?;
         self.after_launch(stream)
     }
@@ -205,6 +366,7 @@ impl<K: Kernel> TypedKernel<K> {
     ///
     /// # Safety
     /// What the kernel asks of its caller holds for these arguments and this shape.
+    #[inline]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(
         &self,
         stream: &Stream,
@@ -220,8 +382,10 @@ impl<K: SafeKernel> TypedKernel<K> {
     /// Enqueues a launch. It runs after all earlier work on the stream and on the arguments' buffers.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel; [`Error::DifferentDevices`] for an argument of another device
-    /// than the stream's; a fault of earlier work.
+    /// What is over the limits of device or kernel; [`Error::Launch`] for clusters, a cooperative or a dependent start that
+    /// they do not allow; [`Error::DifferentDevices`] for an argument of another device than the stream's; a fault of
+    /// earlier work.
+    #[inline]
     pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()> {
         // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
         // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.

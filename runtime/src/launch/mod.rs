@@ -3,23 +3,55 @@
 //! [`TypedKernel::launch`] is safe: argument types are checked by the compiler against the kernel's signature,
 //! and the configuration is checked against the limits of device and kernel before the driver sees it. Kernels
 //! that are `unsafe fn` are launched with [`TypedKernel::launch_unsafe`], and anything can be launched with
-//! [`Function::launch_raw`], which checks the configuration but not the arguments.
+//! [`Function::launch_raw`], which checks the configuration but not the arguments. [`TypedKernel::prepare`] chooses and
+//! checks the configuration once, for many launches.
 //!
-//! A launch is asynchronous: an error in the kernel is reported by a later call, with the kernel's name. With
-//! `CUDA_LAUNCH_BLOCKING=1` in the environment every launch waits for its kernel and reports it by itself.
+//! A [`Launch`] says what is wanted. Where it leaves block and grid open they are chosen from the properties of the device
+//! and the kernel, or looked up if they were measured ([`adaptive`], [`store`]); [`Launch::explain`] says what was chosen
+//! and why.
+//!
+//! A launch is asynchronous: an error in the kernel is reported by a later call, with the kernel's name, its
+//! configuration and its stream. With `CUDA_LAUNCH_BLOCKING=1` in the environment every launch waits for its kernel and
+//! reports it by itself.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`config`] | [`Launch`]: the shape asked for, and how it becomes a checked configuration |
+//! | `shape` | [`Launch`]: what is asked for |
+//! | `limits`, `resolve` | what device and kernel allow; from a [`Launch`] to a [`LaunchConfig`] |
+//! | [`occupancy`] | how much of a multiprocessor a kernel fills |
+//! | `heuristic` | the choice of block and grid |
+//! | `explain` | [`Explanation`]: what was chosen and why |
+//! | [`adaptive`], [`store`] | measuring on a program's own launches; what was measured |
 //! | [`arguments`] | what can be passed for which parameter |
-//! | `kernel` | [`TypedKernel`] and [`Function`] |
+//! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; what can be asked of a kernel |
+//! | `slot`, `kept`, `inline` | words shared without a lock, configurations that are looked up, short lists |
 
+pub mod adaptive;
 pub mod arguments;
-pub mod config;
+mod explain;
+mod heuristic;
+mod inline;
+mod kept;
 mod kernel;
+mod limits;
+pub mod occupancy;
+mod prepared;
+mod queries;
+mod resolve;
+mod shape;
+mod slot;
+pub mod store;
 
+pub(crate) use self::adaptive::Launches;
 pub use self::arguments::{Argument, Arguments};
-pub use self::config::{Dim, Launch};
+pub use self::explain::Explanation;
+pub use self::heuristic::{bytes_needed, spread_block, usual_block};
 pub(crate) use self::kernel::FunctionInner;
 pub use self::kernel::{Function, TypedKernel};
+pub use self::occupancy::{Limiter, Occupancy};
+pub use self::prepared::{PreparedFunction, PreparedLaunch};
+pub use self::queries::PotentialBlock;
+pub use self::resolve::Source;
+pub use self::shape::{Dim, Launch};
+pub use self::store::LaunchStore;
 pub use crate::driver::LaunchConfig;

@@ -27,6 +27,7 @@ pub mod snapshot;
 pub mod statistics;
 pub(crate) mod storage;
 mod summary;
+pub(crate) mod tracked;
 pub(crate) mod usage;
 
 pub use self::allocator::Memory;

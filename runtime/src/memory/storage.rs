@@ -1,14 +1,18 @@
 //! [`Storage`]: a buffer's memory without its element type, and the orderly enqueueing of work on parts of it.
 
 use std::ops::Range;
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 use super::allocator::{self, Allocation};
+use super::tracked::{Presence, Tracked};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::driver::host_function;
 use crate::driver::{Context, DevicePtr, Driver};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
+use crate::stream::capture;
+use crate::stream::clock::Time;
 
 /// Device memory that is handed out again only when its users are done.
 #[derive(Debug)]
@@ -17,7 +21,10 @@ pub(crate) struct Storage {
     bytes: usize,
     /// The home stream: of copies and of whatever else is not told another.
     stream: Stream,
+    /// Uses that were noted before there was [`Self::tracked`].
     usage: Usage,
+    /// What graphs that use it know of it.
+    tracked: OnceLock<Arc<Tracked>>,
 }
 
 impl Storage {
@@ -28,7 +35,8 @@ impl Storage {
         let bytes = elements.checked_mul(element_bytes).filter(|bytes| *bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
         let allocation = allocator::allocate(stream, bytes)?;
-        Ok(Self { allocation, bytes, stream: stream.clone(), usage: Usage::new(stream) })
+        let usage = Usage::new(stream);
+        Ok(Self { allocation, bytes, stream: stream.clone(), usage, tracked: OnceLock::new() })
     }
 
     pub(crate) fn ptr(&self) -> DevicePtr {
@@ -45,7 +53,22 @@ impl Storage {
 
     /// Notes that work on `stream` uses this memory, which was ordered by other means.
     pub(super) fn record_stream(&self, stream: &Stream) {
-        self.usage.add(&self.stream, stream, self.bytes);
+        let usage = self.tracked.get().map_or(&self.usage, |tracked| tracked.usage());
+        usage.add(&self.stream, stream, self.bytes);
+    }
+
+    /// What graphs are to know of it. The caller captures work with this access, and has the buffer borrowed for it.
+    pub(crate) fn track(&self, access: Access) -> &Arc<Tracked> {
+        let tracked = self.tracked.get_or_init(|| {
+            let usage = Usage::unused();
+            usage.absorb(&self.usage);
+            Tracked::new(&self.stream, self.bytes, self.allocation.pool(), usage)
+        });
+        if access == Access::Write {
+            // Nobody else uses it now, so what was noted in the buffer itself is complete.
+            tracked.usage().absorb(&self.usage);
+        }
+        tracked
     }
 
     /// A stream of the memory's own device whose later work comes after all work of `user`; `None` if the host had to wait.
@@ -78,11 +101,16 @@ impl Drop for Storage {
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
         if host_function::is_running() {
-            let usage = std::mem::replace(&mut self.usage, Usage::new(&self.stream));
-            let moved = Self { allocation, bytes: self.bytes, stream: self.stream.clone(), usage };
+            let usage = std::mem::replace(&mut self.usage, Usage::unused());
+            let tracked = std::mem::take(&mut self.tracked);
+            let moved = Self { allocation, bytes: self.bytes, stream: self.stream.clone(), usage, tracked };
             return host_function::drop_elsewhere(Box::new(moved));
         }
         let mut users = self.usage.users(&self.stream);
+        if let Some(tracked) = self.tracked.get() {
+            let known = tracked.bury();
+            users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
+        }
         if users.iter().any(|user| !user.device().ptr_eq(self.device())) {
             users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
         }
@@ -109,20 +137,26 @@ pub(crate) struct Part<'a> {
 impl Part<'_> {
     /// Adds what work on `stream`, which may be of another device, must come after.
     #[inline]
-    pub fn needs(&self, stream: &Stream, waits: &mut Waits) {
-        let Storage { usage, stream: home, .. } = self.storage;
-        if self.ordered && !self.range.is_empty() {
-            usage.begin(home, stream, &self.range, self.access, waits);
+    fn needs(&self, stream: &Stream, waits: &mut Waits) {
+        let Storage { usage, stream: home, tracked, .. } = self.storage;
+        if !self.ordered || self.range.is_empty() {
+            return;
+        }
+        usage.begin(home, stream, &self.range, self.access, waits);
+        if let Some(tracked) = tracked.get() {
+            tracked.usage().begin(home, stream, &self.range, self.access, waits);
         }
     }
 
     /// Notes that work which uses this part was enqueued on `stream`.
     #[inline]
-    pub fn end(&self, stream: &Stream) {
-        let Storage { usage, stream: home, bytes, .. } = self.storage;
-        if !self.range.is_empty() {
-            usage.end(home, stream, &self.range, *bytes, self.access);
+    fn end(&self, stream: &Stream) {
+        let Storage { usage, stream: home, bytes, tracked, .. } = self.storage;
+        if self.range.is_empty() {
+            return;
         }
+        let usage = tracked.get().map_or(usage, |tracked| tracked.usage());
+        usage.end(home, stream, &self.range, *bytes, self.access, Time::Running);
     }
 
     /// Enqueues work on `stream` that uses this part.
@@ -131,39 +165,65 @@ impl Part<'_> {
         stream: &Stream,
         work: impl FnOnce(&dyn Driver, Context) -> Result<()>,
     ) -> Result<()> {
-        enqueue([self], stream, work)
+        enqueue([self].into_iter(), stream, Failing::May, work)
     }
 
     /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work does not
     /// run any more, whatever the result.
     pub fn run(&self, work: impl FnOnce(&dyn Driver, Context) -> Result<()>) -> Result<()> {
         let stream = &self.storage.stream;
-        begin([self], stream)?;
-        let called = stream.call(work);
-        // Also when the call failed: it may have enqueued something before it did.
-        self.end(stream);
-        stream.synchronize().and(called)
+        stream.check_not_capturing(
+            "copying to or from ordinary host memory",
+            "copy before the capture begins or after it ends",
+        )?;
+        let enqueued = self.enqueue(stream, work);
+        stream.synchronize().and(enqueued)
     }
 }
 
-/// Makes later work on `stream`, which may be of another device, come after the uses that work on these parts must come
-/// after.
-pub(crate) fn begin<const N: usize>(parts: [&Part<'_>; N], stream: &Stream) -> Result<()> {
-    stream.device().check_process()?;
-    let mut waits = Waits::default();
-    parts.iter().for_each(|part| part.needs(stream, &mut waits));
-    waits.enqueue(stream)
+/// Whether work may have been enqueued in part when enqueueing it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failing {
+    May,
+    /// It is enqueued as a whole or not.
+    Whole,
 }
 
-/// Enqueues work on `stream` that uses these parts.
-pub(crate) fn enqueue<const N: usize>(
-    parts: [&Part<'_>; N],
+/// Locks what graphs know of the parts' buffers, each once, in the order in which everybody does.
+#[cold]
+fn lock<'p, 'a: 'p>(parts: impl Iterator<Item = &'p Part<'a>>) -> Vec<MutexGuard<'p, Presence>> {
+    let mut tracked: Vec<&'p Arc<Tracked>> = parts.filter_map(|part| part.storage.tracked.get()).collect();
+    tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
+    tracked.dedup_by_key(|tracked| Arc::as_ptr(tracked));
+    tracked.into_iter().map(|tracked| tracked.lock()).collect()
+}
+
+/// Enqueues work on `stream`, which may be of another device, that uses these parts: after the uses that it must come
+/// after, and noted as a use itself. On a stream that is being captured it becomes part of the graph.
+#[inline]
+pub(crate) fn enqueue<'p, 'a: 'p>(
+    parts: impl Iterator<Item = &'p Part<'a>> + Clone,
     stream: &Stream,
+    failing: Failing,
     work: impl FnOnce(&dyn Driver, Context) -> Result<()>,
 ) -> Result<()> {
-    begin(parts, stream)?;
+    stream.device().check_process()?;
+    let captures = stream.capture_count();
+    if captures % 2 == 1 {
+        return capture::enqueue(stream, parts, work);
+    }
+    let is_tracked = |part: &Part<'_>| part.storage.tracked.get().is_some();
+    let guards = if parts.clone().any(is_tracked) { lock(parts.clone()) } else { Vec::new() };
+    let mut waits = Waits::new(Time::Running);
+    parts.clone().for_each(|part| part.needs(stream, &mut waits));
+    waits.enqueue(stream)?;
     let called = stream.call(work);
-    // Also when the call failed: it may have enqueued something before it did.
-    parts.iter().for_each(|part| part.end(stream));
+    if called.is_ok() || failing == Failing::May {
+        parts.for_each(|part| part.end(stream));
+    }
+    if stream.capture_count() != captures {
+        stream.taint_captures();
+    }
+    drop(guards);
     called
 }

@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::Result;
 use crate::stream::Stream;
+use crate::stream::clock::Time;
 
 /// Above this many uses in the list, those of one stream and kind become one that covers them.
 const PRECISE: usize = 32;
@@ -47,7 +48,7 @@ pub(crate) struct Usage {
     list: Mutex<Vec<Use>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Use {
     range: Range<usize>,
     access: Access,
@@ -56,34 +57,44 @@ struct Use {
 }
 
 /// What a piece of work must come after: streams, each once, with the epoch of their newest such work.
-#[derive(Debug, Default)]
-pub(crate) struct Waits(Vec<(Stream, u64)>);
+#[derive(Debug)]
+pub(crate) struct Waits {
+    streams: Vec<(Stream, u64)>,
+    /// By which of the streams' clocks: work that runs, and work that is captured, are ordered apart.
+    time: Time,
+}
 
 impl Waits {
+    #[inline]
+    pub fn new(time: Time) -> Self {
+        Self { streams: Vec::new(), time }
+    }
+
     fn add(&mut self, stream: &Stream, other: &Stream, epoch: u64) {
-        if stream.comes_after(other, epoch) {
+        if stream.comes_after(other, epoch, self.time) {
             return;
         }
-        match self.0.iter_mut().find(|(known, _)| known == other) {
+        match self.streams.iter_mut().find(|(known, _)| known == other) {
             Some((_, newest)) => *newest = epoch.max(*newest),
-            None => self.0.push((other.clone(), epoch)),
+            None => self.streams.push((other.clone(), epoch)),
         }
     }
 
     /// Makes later work on `stream` wait, for no stream that another wait covers.
     #[inline]
     pub fn enqueue(self, stream: &Stream) -> Result<()> {
-        if self.0.is_empty() { Ok(()) } else { self.enqueue_all(stream) }
+        if self.streams.is_empty() { Ok(()) } else { self.enqueue_all(stream) }
     }
 
     #[cold]
     fn enqueue_all(self, stream: &Stream) -> Result<()> {
-        let all = 0..self.0.len();
+        let Self { streams, time } = self;
+        let all = 0..streams.len();
         // A wait covers what its stream has waited for until now. That one is covered by a second does not mean that the
         // second covers what the first covers: it may have waited for the first before.
         let covers = |by: usize, index: usize| {
-            let (other, epoch) = &self.0[index];
-            by == index || self.0[by].0.comes_after(other, *epoch)
+            let (other, epoch) = &streams[index];
+            by == index || streams[by].0.comes_after(other, *epoch, time)
         };
         let mut waits = vec![true; all.len()];
         if all.len() <= MINIMISED {
@@ -92,8 +103,11 @@ impl Waits {
                 waits[index] = !all.clone().all(|other| all.clone().any(|by| waits[by] && covers(by, other)));
             }
         }
-        let waited = self.0.iter().zip(&waits).filter(|(_, waits)| **waits);
-        waited.map(|((other, _), _)| other).try_for_each(|other| stream.wait_stream(other))
+        let waited = streams.iter().zip(&waits).filter(|(_, waits)| **waits);
+        waited.map(|((other, _), _)| other).try_for_each(|other| match time {
+            Time::Running => stream.wait_for_running(other),
+            Time::Captured => stream.wait_for_captured(other),
+        })
     }
 }
 
@@ -117,12 +131,38 @@ impl Usage {
     /// Of a buffer that was just allocated on `home`.
     #[inline]
     pub fn new(home: &Stream) -> Self {
+        Self::written(home.epoch(Time::Running))
+    }
+
+    /// Of a buffer that nothing has used.
+    pub fn unused() -> Self {
+        Self::written(0)
+    }
+
+    #[inline]
+    fn written(epoch: u64) -> Self {
         Self {
-            home_write: AtomicU64::new(home.epoch()),
+            home_write: AtomicU64::new(epoch),
             home_read: AtomicU64::new(0),
             listed: AtomicUsize::new(0),
             list: Mutex::new(Vec::new()),
         }
+    }
+
+    /// Adds the uses that another has noted of the same buffer.
+    pub fn absorb(&self, other: &Usage) {
+        raise(&self.home_write, other.home_write.load(Ordering::Acquire));
+        raise(&self.home_read, other.home_read.load(Ordering::Acquire));
+        let uses: Vec<Use> = other.list().clone();
+        let mut list = self.list();
+        list.extend(uses);
+        let mut forgotten = Vec::new();
+        if list.len() > PRECISE {
+            merge(&mut list, &mut forgotten);
+        }
+        self.listed.store(list.len(), Ordering::Release);
+        drop(list);
+        drop(forgotten);
     }
 
     fn list(&self) -> MutexGuard<'_, Vec<Use>> {
@@ -169,8 +209,16 @@ impl Usage {
 
     /// Notes that work with this access to this range of `bytes` was enqueued on `stream`.
     #[inline]
-    pub fn end(&self, home: &Stream, stream: &Stream, range: &Range<usize>, bytes: usize, access: Access) {
-        let epoch = stream.epoch();
+    pub fn end(
+        &self,
+        home: &Stream,
+        stream: &Stream,
+        range: &Range<usize>,
+        bytes: usize,
+        access: Access,
+        time: Time,
+    ) {
+        let epoch = stream.epoch(time);
         let whole = range.len() == bytes;
         if stream != home || !whole {
             return self.note(home, stream, range, whole, access, epoch);
@@ -234,7 +282,7 @@ impl Usage {
 
     /// Notes that work which was ordered by other means was enqueued on `stream`.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
-        let epoch = stream.epoch();
+        let epoch = stream.epoch(Time::Running);
         if stream == home {
             return raise(&self.home_write, epoch);
         }
@@ -249,19 +297,24 @@ impl Usage {
         drop(forgotten);
     }
 
+    /// Whether work of the home stream may still use the buffer as a whole.
+    pub fn is_used_at_home(&self, home: &Stream) -> bool {
+        let epoch = self.home_write.load(Ordering::Acquire).max(self.home_read.load(Ordering::Acquire));
+        !home.running_clock().is_done(epoch)
+    }
+
     /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
     #[inline]
-    pub fn users(&mut self, home: &Stream) -> Vec<Stream> {
-        if *self.listed.get_mut() == 0 { Vec::new() } else { self.listed_users(home) }
+    pub fn users(&self, home: &Stream) -> Vec<Stream> {
+        if self.listed.load(Ordering::Acquire) == 0 { Vec::new() } else { self.listed_users(home) }
     }
 
     #[cold]
-    fn listed_users(&mut self, home: &Stream) -> Vec<Stream> {
+    fn listed_users(&self, home: &Stream) -> Vec<Stream> {
         let mut users = Vec::new();
-        for Use { stream, epoch, .. } in self.list.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..)
-        {
-            if !home.comes_after(&stream, epoch) && !users.contains(&stream) {
-                users.push(stream);
+        for Use { stream, epoch, .. } in self.list().iter() {
+            if !home.comes_after(stream, *epoch, Time::Running) && !users.contains(stream) {
+                users.push(stream.clone());
             }
         }
         users

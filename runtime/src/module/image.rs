@@ -11,6 +11,10 @@ pub type KernelTuple = (&'static str, &'static [(u32, u32, u32, u32, u32)]);
 /// An image as the builder writes it: name, forms, kernels, and why there is no code (empty if there is).
 pub type ImageTuple = (&'static str, &'static [BinaryTuple], &'static [KernelTuple], &'static str);
 
+/// The part of an image that is linked with NVIDIA's device runtime: its forms, the symbols of the kernels that are in
+/// it alone, and the library `libcudadevrt.a`.
+pub type LinkedTuple = (&'static [BinaryTuple], &'static [&'static str], &'static [u8]);
+
 /// The kernels of a package, compiled for some architectures. It lies in a static, written by the facade's
 /// `include_image!` from what the builder made.
 ///
@@ -26,6 +30,7 @@ pub struct GpuImage {
     binaries: &'static [BinaryTuple],
     kernels: &'static [KernelTuple],
     reason: &'static str,
+    linked: LinkedTuple,
 }
 
 /// One form of an image's code.
@@ -57,9 +62,14 @@ pub struct KernelResources {
 }
 
 impl GpuImage {
+    /// An image without kernels that launch kernels.
+    pub const fn new(image: ImageTuple) -> Self {
+        Self::built((image, (&[], &[], &[])))
+    }
+
     /// An image from what the builder wrote.
-    pub const fn new((name, binaries, kernels, reason): ImageTuple) -> Self {
-        Self { name, binaries, kernels, reason }
+    pub const fn built(((name, binaries, kernels, reason), linked): (ImageTuple, LinkedTuple)) -> Self {
+        Self { name, binaries, kernels, reason, linked }
     }
 
     /// The package the kernels are of.
@@ -76,14 +86,34 @@ impl GpuImage {
         }
     }
 
-    /// Every form of the code.
+    /// Every form of the code, but of kernels that launch kernels or set a graph's conditions.
     pub fn binaries(&self) -> impl Iterator<Item = Binary> {
-        self.binaries.iter().map(|&(arch, kind, is_arch_specific, code)| Binary {
-            arch,
-            is_cubin: kind == "cubin",
-            is_arch_specific,
-            code,
-        })
+        self.binaries.iter().map(Binary::of)
+    }
+
+    /// Every form of the code of kernels that launch kernels or set a graph's conditions, and of what they launch. It
+    /// is relocatable, and linked with NVIDIA's device runtime when it is loaded.
+    pub fn linked_binaries(&self) -> impl Iterator<Item = Binary> {
+        self.linked.0.iter().map(Binary::of)
+    }
+
+    /// Whether a kernel launches kernels or sets a graph's conditions, and so is in [`Self::linked_binaries`] alone.
+    pub fn is_linked(&self, symbol: &str) -> bool {
+        self.linked.1.contains(&symbol)
+    }
+
+    pub(super) fn forms(&self) -> &'static [BinaryTuple] {
+        self.binaries
+    }
+
+    pub(super) fn linked_forms(&self) -> &'static [BinaryTuple] {
+        self.linked.0
+    }
+
+    /// NVIDIA's device runtime, `libcudadevrt.a`, with which [`Self::linked_binaries`] are linked; empty if there are
+    /// none.
+    pub fn device_runtime(&self) -> &'static [u8] {
+        self.linked.2
     }
 
     /// The symbol of every kernel that some form of the code has, with its resources on each architecture.
@@ -96,12 +126,13 @@ impl GpuImage {
         })
     }
 
-    /// The forms that a device of this capability takes, the best first: machine code for exactly this
+    /// Those of `forms` that a device of this capability takes, the best first: machine code for exactly this
     /// architecture, then PTX from the newest architecture down, of versions that the driver compiles.
     ///
     /// Errors with [`Error::NoImage`], [`Error::NoImageForDevice`] or [`Error::DriverTooOld`] when there is none.
     pub(crate) fn candidates(
         &self,
+        forms: &[BinaryTuple],
         device: DeviceId,
         capability: (u32, u32),
         max_ptx: Option<u32>,
@@ -112,8 +143,9 @@ impl GpuImage {
             return Err(Error::NoImage { image: image(), reason: reason.to_owned() });
         }
         let arch = 10 * capability.0 + capability.1;
-        let mut fitting: Vec<Binary> = self
-            .binaries()
+        let mut fitting: Vec<Binary> = forms
+            .iter()
+            .map(Binary::of)
             .filter(|binary| {
                 if binary.is_cubin || binary.is_arch_specific {
                     binary.arch == arch
@@ -123,7 +155,7 @@ impl GpuImage {
             })
             .collect();
         if fitting.is_empty() {
-            return Err(Error::NoImageForDevice { image: image(), device, capability, has: self.list() });
+            return Err(Error::NoImageForDevice { image: image(), device, capability, has: list(forms) });
         }
         fitting
             .sort_by_key(|binary| std::cmp::Reverse((binary.is_cubin, binary.arch, binary.is_arch_specific)));
@@ -143,18 +175,31 @@ impl GpuImage {
             _ => Ok(fitting),
         }
     }
+}
 
-    /// `sm_80 PTX, sm_90a cubin`.
-    fn list(&self) -> String {
-        let form = |binary: Binary| {
-            let suffix = if binary.is_arch_specific { "a" } else { "" };
-            format!("sm_{}{suffix} {}", binary.arch, if binary.is_cubin { "cubin" } else { "PTX" })
-        };
-        self.binaries().map(form).collect::<Vec<_>>().join(", ")
-    }
+/// `sm_80 PTX, sm_90a cubin`.
+fn list(forms: &[BinaryTuple]) -> String {
+    let form = |binary: Binary| {
+        let suffix = if binary.is_arch_specific { "a" } else { "" };
+        format!("sm_{}{suffix} {}", binary.arch, if binary.is_cubin { "cubin" } else { "PTX" })
+    };
+    forms.iter().map(Binary::of).map(form).collect::<Vec<_>>().join(", ")
 }
 
 impl Binary {
+    fn of(&(arch, kind, is_arch_specific, code): &BinaryTuple) -> Self {
+        Self { arch, is_cubin: kind == "cubin", is_arch_specific, code }
+    }
+
+    /// Tells this code from other code, in later processes too. It reads all of the code, some gigabytes a second.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        let (words, rest) = self.code.as_chunks::<8>();
+        let hash =
+            words.iter().fold(self.code.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+        rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
+    }
+
     /// The version that PTX says it is of, as `10 * major + minor`; `None` for machine code.
     pub fn ptx_version(&self) -> Option<u32> {
         if self.is_cubin {
@@ -181,7 +226,8 @@ mod tests {
     ));
 
     fn archs(capability: (u32, u32), max_ptx: u32) -> Vec<(u32, bool)> {
-        let found = IMAGE.candidates(DeviceId::Cuda(0), capability, Some(max_ptx), "13.0").unwrap();
+        let found =
+            IMAGE.candidates(IMAGE.forms(), DeviceId::Cuda(0), capability, Some(max_ptx), "13.0").unwrap();
         found.iter().map(|binary| (binary.arch, binary.is_cubin)).collect()
     }
 
@@ -200,9 +246,37 @@ mod tests {
     }
 
     #[test]
+    fn linked_forms_are_chosen_like_the_others_and_kept_apart() {
+        static LINKED: GpuImage = GpuImage::built((
+            ("kernels", &[(80, "ptx", false, OLD)], &[], ""),
+            (&[(80, "ptx", false, OLD), (90, "cubin", true, b"\x7fELF")], &["parent"], b"!<arch>\n"),
+        ));
+        assert!(LINKED.is_linked("parent") && !LINKED.is_linked("child") && !IMAGE.is_linked("axpy"));
+        assert_eq!(LINKED.binaries().count(), 1);
+        assert_eq!(LINKED.linked_binaries().map(|b| b.is_cubin).collect::<Vec<_>>(), [false, true]);
+        let forms = LINKED.linked_forms();
+        let found = LINKED.candidates(forms, DeviceId::Cuda(0), (9, 0), Some(90), "13.0").unwrap();
+        assert_eq!(found.iter().map(|b| b.is_cubin).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(LINKED.device_runtime(), b"!<arch>\n");
+    }
+
+    #[test]
+    fn fingerprints_tell_code_apart() {
+        let of = |code: &'static [u8]| {
+            Binary { arch: 90, is_cubin: true, is_arch_specific: false, code }.fingerprint()
+        };
+        let codes: [&[u8]; 6] = [b"", b"a", b"b", b"12345678", b"123456789", b"87654321"];
+        let prints: std::collections::HashSet<u64> = codes.into_iter().map(of).collect();
+        assert_eq!((prints.len(), of(OLD) == of(NEW), of(OLD)), (codes.len(), false, of(OLD)));
+    }
+
+    #[test]
     fn what_is_missing_is_said() {
         let error = |image: &GpuImage, capability, max_ptx| {
-            image.candidates(DeviceId::Cuda(0), capability, max_ptx, "11.0").unwrap_err().to_string()
+            image
+                .candidates(image.forms(), DeviceId::Cuda(0), capability, max_ptx, "11.0")
+                .unwrap_err()
+                .to_string()
         };
         let text = error(&IMAGE, (8, 0), Some(65));
         assert!(

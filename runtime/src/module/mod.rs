@@ -2,18 +2,21 @@
 //!
 //! An image is loaded once a device, in the best form that the device takes ([`GpuImage`]); a kernel is looked
 //! up once a module. Both stay until the device goes.
+//!
+//! Kernels that launch kernels or set a graph's conditions are in a part of the image that is linked with NVIDIA's
+//! device runtime. That part is loaded when the first of them is looked up.
 
 mod image;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use gpu_spec::{Kernel, KernelSpec};
 
-pub use self::image::{Binary, BinaryTuple, GpuImage, ImageTuple, KernelResources, KernelTuple};
+pub use self::image::{Binary, BinaryTuple, GpuImage, ImageTuple, KernelResources, KernelTuple, LinkedTuple};
 use crate::device::Device;
-use crate::driver::{ModuleHandle, ModuleSource};
+use crate::driver::{Driver, FunctionHandle, ModuleHandle, ModuleSource};
 use crate::error::{Error, Result, code};
 use crate::launch::{Function, FunctionInner, TypedKernel};
 
@@ -30,44 +33,93 @@ pub(crate) struct ModuleInner {
     handle: ModuleHandle,
     /// The form that was loaded; `None` on the emulated device.
     binary: Option<Binary>,
+    image: &'static GpuImage,
+    /// The part that is linked with the device runtime, once it is loaded.
+    linked: Mutex<Option<ModuleHandle>>,
+    /// The code's [`Binary::fingerprint`], once it is needed; 0 for no code.
+    fingerprint: OnceLock<u64>,
     /// Kernels looked up so far, by the address of their spec.
     functions: RwLock<HashMap<usize, Arc<FunctionInner>>>,
 }
 
 impl ModuleInner {
     pub(crate) fn load(device: &Device, image: &'static GpuImage) -> Result<Self> {
-        let loaded = |handle, binary| Self { handle, binary, functions: RwLock::default() };
-        let load = |source| device.call(|driver, context| driver.module_load(context, source));
+        let loaded = |handle, binary| Self {
+            handle,
+            binary,
+            image,
+            linked: Mutex::default(),
+            fingerprint: OnceLock::new(),
+            functions: RwLock::default(),
+        };
         if device.is_emulated() {
-            return Ok(loaded(load(ModuleSource::HostEntries)?, None));
+            let load = |driver: &dyn Driver, context| driver.module_load(context, ModuleSource::HostEntries);
+            return Ok(loaded(device.call(load)?, None));
         }
-        let properties = device.properties();
-        let max_ptx = device.driver().0.max_ptx_version();
-        let candidates =
-            image.candidates(device.id(), properties.capability, max_ptx, &properties.driver_version)?;
-        let mut first_error = None;
-        for binary in candidates {
-            let source = if binary.is_cubin {
-                ModuleSource::Cubin(binary.code)
-            } else {
-                ModuleSource::Ptx(binary.code)
-            };
-            match load(source) {
-                Ok(handle) => return Ok(loaded(handle, Some(binary))),
-                Err(error) if error.is_device_lost() => return Err(error),
-                // A cubin of a newer toolkit than the driver: the next form may still do.
-                Err(error) => first_error = first_error.or(Some(error)),
-            }
-        }
-        Err(first_error.unwrap_or_else(|| Error::NoImage {
-            image: image.name().to_owned(),
-            reason: "the builder made none".to_owned(),
-        }))
+        let (handle, binary) = load_best(device, image, image.forms(), |binary| match binary.is_cubin {
+            true => ModuleSource::Cubin(binary.code),
+            false => ModuleSource::Ptx(binary.code),
+        })?;
+        Ok(loaded(handle, Some(binary)))
     }
 
-    pub(crate) fn handle(&self) -> ModuleHandle {
-        self.handle
+    /// The part of the image that is linked with the device runtime; `kernel` is what it is loaded for.
+    fn linked(&self, device: &Device, kernel: &str) -> Result<ModuleHandle> {
+        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = *linked {
+            return Ok(handle);
+        }
+        let library = self.image.device_runtime();
+        let source =
+            |binary: Binary| ModuleSource::Linked { code: binary.code, is_cubin: binary.is_cubin, library };
+        match load_best(device, self.image, self.image.linked_forms(), source) {
+            Ok((handle, _)) => Ok(*linked.insert(handle)),
+            Err(error @ Error::ImageRejected { .. }) => Err(Error::DeviceRuntimeRejected {
+                kernel: kernel.to_owned(),
+                driver_version: device.properties().driver_version.clone(),
+                source_error: Arc::new(error),
+            }),
+            Err(error) => Err(error),
+        }
     }
+
+    /// What was loaded.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = ModuleHandle> {
+        let linked = *self.linked.lock().unwrap_or_else(PoisonError::into_inner);
+        [self.handle].into_iter().chain(linked)
+    }
+
+    /// The symbol of a kernel that was looked up, by the driver's handle.
+    pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
+        let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
+        functions.values().find(|known| known.handle() == function).map(|known| known.spec().symbol)
+    }
+}
+
+/// Loads the best of an image's `forms` that device and driver take.
+fn load_best(
+    device: &Device,
+    image: &'static GpuImage,
+    forms: &'static [BinaryTuple],
+    source: impl Fn(Binary) -> ModuleSource<'static>,
+) -> Result<(ModuleHandle, Binary)> {
+    let properties = device.properties();
+    let max_ptx = device.raw().0.max_ptx_version();
+    let driver_version = &properties.driver_version;
+    let candidates = image.candidates(forms, device.id(), properties.capability, max_ptx, driver_version)?;
+    let mut first_error = None;
+    for binary in candidates {
+        match device.call(|driver, context| driver.module_load(context, source(binary))) {
+            Ok(handle) => return Ok((handle, binary)),
+            Err(error) if error.is_device_lost() => return Err(error),
+            // A cubin of a newer toolkit than the driver: the next form may still do.
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    Err(first_error.unwrap_or_else(|| Error::NoImage {
+        image: image.name().to_owned(),
+        reason: "the builder made none".to_owned(),
+    }))
 }
 
 impl Module {
@@ -88,7 +140,8 @@ impl Module {
     /// A kernel by its type, for launches that are type checked.
     ///
     /// # Errors
-    /// [`Error::KernelNotInImage`], also for a kernel that needs a newer architecture than the device's.
+    /// [`Error::KernelNotInImage`], also for a kernel that needs a newer architecture than the device's;
+    /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
@@ -117,15 +170,23 @@ impl Module {
             min_arch: spec.min_arch,
             capability: self.device.properties().capability,
         };
+        let module = match self.inner.binary {
+            Some(_) if self.inner.image.is_linked(spec.symbol) => {
+                self.inner.linked(&self.device, spec.symbol)?
+            }
+            _ => self.inner.handle,
+        };
         let handle = self
             .device
-            .call(|driver, context| driver.module_function(context, self.inner.handle, spec))
+            .call(|driver, context| driver.module_function(context, module, spec))
             .map_err(|error| match error.driver_code() {
                 Some(code::NOT_FOUND) => not_in_image(),
                 _ => error,
             })?;
         let attributes = self.device.call(|driver, context| driver.function_attributes(context, handle))?;
-        Ok(FunctionInner::new(spec, handle, attributes))
+        let of_code = || self.inner.binary.map_or(0, |binary| binary.fingerprint());
+        let image = *self.inner.fingerprint.get_or_init(of_code);
+        Ok(FunctionInner::new(spec, handle, attributes, image))
     }
 }
 

@@ -10,12 +10,25 @@
 //! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no
 //! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
 //! forgotten (only so many streams are remembered) costs a wait that was not needed.
+//!
+//! Each stream has two clocks ([`Time`]). What is captured into a graph does not run when it is enqueued, so what is
+//! learned of its order is not true of work that runs, and the other way round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How many other streams are remembered.
 const REMEMBERED: usize = 256;
+
+/// Which of a stream's two clocks is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// Of work that runs.
+    Running,
+    /// Of work that is captured. Epochs go on from one capture to the next, so nothing that was learned in an earlier
+    /// one is taken for true of a later one's work.
+    Captured,
+}
 
 /// Work of a stream up to an epoch.
 #[derive(Debug, Clone)]

@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use super::capture::Captures;
 use super::clock::Clock;
 use super::handles::HandleCount;
 use super::scratch::Scratch;
@@ -47,6 +48,9 @@ pub(crate) struct StreamCore {
     pub(super) id: u64,
     pub(super) priority: i32,
     pub(super) clock: Clock,
+    /// Of what is captured: see [`Time`](super::clock::Time).
+    pub(super) captured_clock: Clock,
+    pub(super) captures: Captures,
     /// Made when another stream first has to wait for this one. It is recorded anew for each wait: a wait
     /// counts from the last record before it, and a later record on the same stream only covers more.
     pub(super) order: OnceLock<EventHandle>,
@@ -64,6 +68,8 @@ impl StreamCore {
             id,
             priority,
             clock: Clock::new(id),
+            captured_clock: Clock::new(id),
+            captures: Captures::default(),
             order: OnceLock::new(),
             arena: OnceLock::new(),
             scratch: Mutex::default(),
@@ -76,7 +82,7 @@ impl StreamCore {
 
     /// Destroys the event, and the stream itself unless it is another's.
     pub(super) fn destroy(&self, driver: &dyn Driver, context: Context, adopted: bool) {
-        if let Some(&event) = self.order.get() {
+        for &event in self.order.get().into_iter().chain(self.captures.order.get()) {
             // SAFETY: the owner is being dropped, so nobody uses the event's handle again.
             unsafe { driver.event_destroy(context, event) };
         }
@@ -156,7 +162,7 @@ impl Shared {
         }
         self.free_scratch();
         device.0.memory.retire(device, core.id, core.handle);
-        let (driver, context) = device.driver();
+        let (driver, context) = device.raw();
         core.destroy(&**driver, context, self.keeping != Keeping::Own);
     }
 }

@@ -15,12 +15,14 @@
 //! | --- | --- |
 //! | `core` | a stream's state, its handles, and who ends it |
 //! | `clock` | what is known about the order of streams without asking the driver |
+//! | `capture` | which streams take part in a capture, and what their work uses |
 //! | `wait` | waiting: of streams for streams and events, of the host for streams |
 //! | `pool` | the default stream, the pools, adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
 //! | `scratch` | memory that a stream keeps for a purpose |
 //! | `handles`, `slots` | counting handles; giving things out in turn |
 
+pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod core;
 mod current;
@@ -40,7 +42,7 @@ pub(crate) use self::core::StreamCore;
 use self::core::{Keeping, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
-use crate::driver::{Context, Driver, StreamHandle};
+use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
 use crate::error::{Error, Result, code};
 use crate::memory::allocator::Arena;
 
@@ -151,8 +153,30 @@ impl Stream {
     /// # Errors
     /// Whatever the driver reports.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.check_not_capturing(
+            "Stream::host_function",
+            "a graph is launched many times; use `Stream::graph_function`",
+        )?;
         let handle = self.handle();
         self.call(|driver, context| driver.host_function(context, handle, Box::new(function)))
+    }
+
+    /// Adds a call of a function on the host to the graph that is being captured on this stream: it is called once for
+    /// each launch. The rules of [`Self::host_function`] hold for it.
+    ///
+    /// # Errors
+    /// [`Error::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
+    pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        match self.capturing() {
+            Some(capturing) => capturing.host_function(self, GraphFunction::new(function)),
+            None => Err(Error::NotCapturing { call: "Stream::graph_function" }),
+        }
+    }
+
+    /// Whether it is the device's default stream, or one of CUDA's own.
+    pub(crate) fn is_default(&self) -> bool {
+        let streams = &self.device().0.streams;
+        streams.is_default(self.0) || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
     pub(crate) fn arena(&self) -> &OnceLock<Arc<Arena>> {
@@ -178,7 +202,7 @@ impl Stream {
         let device = self.device();
         let destroyed = || Error::StreamDestroyed { device: device.id() };
         device.check()?;
-        let (driver, context) = device.driver();
+        let (driver, context) = device.raw();
         // The driver says of a destroyed stream that its context was destroyed, or that the handle is unknown. Neither
         // stops the device.
         match driver.stream_unique_id(context, self.handle()) {

@@ -60,6 +60,11 @@ impl Streams {
         }
     }
 
+    /// Whether this is the default stream.
+    pub(super) fn is_default(&self, stream: NonNull<Shared>) -> bool {
+        self.default.get().is_some_and(|default| NonNull::from(default) == stream)
+    }
+
     fn adopted(&self) -> MutexGuard<'_, Vec<(u64, Entry)>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,7 +142,7 @@ impl Stream {
             return Err(Error::PerThreadStream);
         }
         let read = device.check().and_then(|()| {
-            let (driver, context) = device.driver();
+            let (driver, context) = device.raw();
             let number = driver.stream_unique_id(context, handle)?;
             Ok((number, driver.stream_priority(context, handle)?))
         });

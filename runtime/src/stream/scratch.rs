@@ -50,6 +50,14 @@ impl Stream {
         work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         self.device().check_process()?;
+        if let Some(capturing) = self.capturing() {
+            let (ptr, new) = capturing.scratch(self, purpose, bytes)?;
+            let done = work(ptr, new);
+            if done.is_err() {
+                capturing.spoil_scratch(ptr);
+            }
+            return done;
+        }
         let lock = || self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let find = |scratch: &[Scratch]| scratch.iter().position(|scratch| scratch.purpose == purpose);
         let mut scratch = lock();

@@ -1,10 +1,17 @@
 //! Waiting: of the host for a stream, of a stream for another and for events.
 
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Stream;
+use super::capture::{Captures, Capturing};
+use super::clock::{Clock, Closed, Time};
+use crate::driver::EventHandle;
 use crate::error::{Error, Result};
 use crate::event::{Event, Record};
+
+/// Why nothing can wait for a stream that is being captured.
+const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
     /// Waits for everything enqueued so far. When this returns, whatever the result, none of it runs any more; but in a
@@ -15,6 +22,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         let (device, core) = (self.device(), self.core());
         device.check_process()?;
+        self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
         let closed = core.clock.close();
         // On a lost device too: what runs there may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
@@ -36,6 +44,7 @@ impl Stream {
     /// A fault of a kernel that was running.
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
+        self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
         let core = self.core();
         let closed = core.clock.close();
         let done = self.call(|driver, context| driver.stream_query(context, core.handle))?;
@@ -88,63 +97,170 @@ impl Stream {
     /// Makes later work on this stream wait for the last record of an event, which may be of another device. An event
     /// that was never recorded is not waited for.
     ///
+    /// When the event was recorded on a stream that is being captured, this stream takes part in the capture from now on,
+    /// until the capture ends; the stream where it began must wait for this one before.
+    ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; whatever the driver reports.
+    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`Error::OutsideCapture`] on a stream that is being
+    /// captured, for an event that was not recorded in that capture; [`Error::CaptureEnded`]; whatever the driver
+    /// reports.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         self.check_driver(event.device(), "waiting for an event", "the event")?;
         let last = event.last();
-        let Some(record) = &*last else { return Ok(()) };
-        let (stream, event) = (self.handle(), event.raw());
-        self.call(|driver, context| driver.stream_wait_event(context, stream, event))?;
-        if let Record::Own(closed) = record {
-            self.core().clock.learn(closed);
+        match (&*last, self.capturing()) {
+            (None, _) => Ok(()),
+            (Some(Record::Captured(capture, closed)), own) => {
+                self.wait_captured(own, capture, event.raw(), closed)
+            }
+            (Some(_), Some(_)) => Err(Error::OutsideCapture { what: "the event was recorded" }),
+            (Some(record), None) => {
+                self.wait_handle(event.raw())?;
+                if let Record::Own(closed) = record {
+                    self.running_clock().learn(closed);
+                }
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Makes later work on this stream wait for everything enqueued so far on another, which may be of another
-    /// device.
+    /// device. If that one is being captured, this stream takes part, as [`Self::wait_event`] says.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; whatever the driver reports.
+    /// As [`Self::wait_event`].
     pub fn wait_stream(&self, other: &Stream) -> Result<()> {
         if self == other {
             return Ok(());
         }
         self.check_driver(other.device(), "waiting for a stream", "the other stream")?;
-        let core = other.core();
-        let closed = core.clock.close();
-        let event = match core.order.get() {
-            Some(&event) => event,
-            None => {
-                let event = other.device().call(|driver, context| driver.event_create(context, false))?;
-                core.order.set(event).unwrap_or_else(|event| {
-                    let (driver, context) = other.device().driver();
-                    // SAFETY: another thread was faster, so nobody else has this handle.
-                    unsafe { driver.event_destroy(context, event) }
-                });
-                core.order.get().copied().unwrap_or(event)
+        match (self.capturing(), other.capturing()) {
+            (_, Some(_)) if !self.device().ptr_eq(other.device()) => Err(Error::NotCapturable {
+                call: "Stream::wait_stream",
+                instead: "a graph is of one device; capture on streams of one",
+            }),
+            (own, Some(capture)) => {
+                let (event, closed) = other.record_captured(&capture)?;
+                self.wait_captured(own, &capture, event, &closed)
             }
-        };
-        other.call(|driver, context| driver.event_record(context, event, core.handle))?;
+            (Some(_), None) => Err(Error::OutsideCapture { what: "the other stream's work was enqueued" }),
+            (None, None) => self.wait_for_running(other),
+        }
+    }
+
+    /// Waits for a place in a capture: `own` is what this stream takes part in.
+    fn wait_captured(
+        &self,
+        own: Option<Arc<Capturing>>,
+        capture: &Arc<Capturing>,
+        event: EventHandle,
+        closed: &Closed,
+    ) -> Result<()> {
         let stream = self.handle();
-        self.call(|driver, context| driver.stream_wait_event(context, stream, event))?;
-        self.core().clock.learn(&closed);
+        match own {
+            None => {
+                capture.join(self, closed, |driver, context| driver.stream_wait_event(context, stream, event))
+            }
+            Some(own) if Arc::ptr_eq(&own, capture) => {
+                capture.call(self, |driver, context| driver.stream_wait_event(context, stream, event))?;
+                self.captured_clock().learn(closed);
+                Ok(())
+            }
+            Some(_) => Err(Error::OutsideCapture { what: "that is part of another capture" }),
+        }
+    }
+
+    /// Records a place of a stream that takes part in a capture.
+    fn record_captured(&self, capture: &Capturing) -> Result<(EventHandle, Closed)> {
+        let (event, handle) = (self.order_event(&self.captures().order)?, self.handle());
+        let closed = self.captured_clock().close();
+        capture.call(self, |driver, context| driver.event_record(context, event, handle))?;
+        Ok((event, closed))
+    }
+
+    /// Makes later captured work on this stream wait for another that takes part in the same capture, whose lock the
+    /// caller holds.
+    pub(crate) fn wait_for_captured(&self, other: &Stream) -> Result<()> {
+        let event = other.order_event(&other.captures().order)?;
+        let closed = other.captured_clock().close();
+        let handle = other.handle();
+        other.call(|driver, context| driver.event_record(context, event, handle))?;
+        self.wait_handle(event)?;
+        self.captured_clock().learn(&closed);
         Ok(())
     }
 
+    /// Makes later work on this stream wait for what is enqueued on another to run: if that one is being captured, for
+    /// what came before.
+    pub(crate) fn wait_for_running(&self, other: &Stream) -> Result<()> {
+        loop {
+            let captures = other.capture_count();
+            if Captures::is_capturing(captures) {
+                let Some(before) = other.before_capture() else {
+                    // The capture is just beginning, or ending.
+                    std::thread::yield_now();
+                    continue;
+                };
+                self.wait_handle(before.event)?;
+                self.running_clock().learn(&before.closed);
+                return Ok(());
+            }
+            let closed = other.running_clock().close();
+            let event = other.order_event(&other.core().order)?;
+            let handle = other.handle();
+            other.call(|driver, context| driver.event_record(context, event, handle))?;
+            if other.capture_count() != captures {
+                // The record may have become part of a capture that began meanwhile.
+                continue;
+            }
+            self.wait_handle(event)?;
+            self.running_clock().learn(&closed);
+            return Ok(());
+        }
+    }
+
+    fn wait_handle(&self, event: EventHandle) -> Result<()> {
+        let stream = self.handle();
+        self.call(|driver, context| driver.stream_wait_event(context, stream, event))
+    }
+
+    /// An event that the stream keeps, made when it is first asked for.
+    fn order_event(&self, kept: &OnceLock<EventHandle>) -> Result<EventHandle> {
+        if let Some(&event) = kept.get() {
+            return Ok(event);
+        }
+        let event = self.device().call(|driver, context| driver.event_create(context, false))?;
+        if let Err(event) = kept.set(event) {
+            let (driver, context) = self.device().raw();
+            // SAFETY: another thread was faster, so nobody else has this handle.
+            unsafe { driver.event_destroy(context, event) }
+        }
+        Ok(kept.get().copied().unwrap_or(event))
+    }
+
     /// Whether later work on this stream is known to come after work of another in that epoch.
-    pub(crate) fn comes_after(&self, other: &Stream, epoch: u64) -> bool {
-        self == other || other.core().clock.is_done(epoch) || self.core().clock.has_waited(other.id(), epoch)
+    pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Time) -> bool {
+        self == other || other.clock(time).is_done(epoch) || self.clock(time).has_waited(other.id(), epoch)
     }
 
     /// The epoch of work that was just enqueued: see [`clock`](super::clock).
     #[inline]
-    pub(crate) fn epoch(&self) -> u64 {
-        self.core().clock.now()
+    pub(crate) fn epoch(&self, time: Time) -> u64 {
+        self.clock(time).now()
     }
 
-    pub(crate) fn clock(&self) -> &super::clock::Clock {
-        &self.core().clock
+    #[inline]
+    fn clock(&self, time: Time) -> &Clock {
+        match time {
+            Time::Running => &self.core().clock,
+            Time::Captured => &self.core().captured_clock,
+        }
+    }
+
+    pub(crate) fn running_clock(&self) -> &Clock {
+        self.clock(Time::Running)
+    }
+
+    pub(crate) fn captured_clock(&self) -> &Clock {
+        self.clock(Time::Captured)
     }
 }

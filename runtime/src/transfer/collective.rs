@@ -195,7 +195,7 @@ pub(super) fn check_targets<T: DeviceCopy>(
 
 /// Fails unless both devices are behind one driver, as copies between them must be.
 fn check_drivers(source: &Device, target: &Device) -> Result<()> {
-    if Arc::ptr_eq(source.driver().0, target.driver().0) {
+    if Arc::ptr_eq(source.raw().0, target.raw().0) {
         return Ok(());
     }
     Err(Error::NoPeerAccess { device: source.id(), peer: target.id() })

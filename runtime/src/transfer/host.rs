@@ -13,7 +13,7 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::event::Event;
 use crate::memory::slice::check_lengths;
-use crate::memory::storage::{self, Part};
+use crate::memory::storage::{self, Failing, Part};
 use crate::memory::usage::Access;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
@@ -47,6 +47,9 @@ impl Direction {
         }
     }
 }
+
+/// What to do instead of capturing a copy that gives host memory back.
+const NOT_IN_GRAPHS: &str = "its host memory is given back when it has run once; copy before the capture, or through `graph::HostBuffer`";
 
 /// The device's side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {
@@ -82,11 +85,10 @@ impl DeviceSide<'_> {
     /// # Safety
     /// As for [`Self::copy`], but that nothing is begun.
     unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
-        storage::begin([&self.part], stream)?;
         // SAFETY: passed on from the caller.
-        unsafe { self.copy(stream, host, 0, self.bytes()) }?;
-        self.part.end(stream);
-        Ok(())
+        storage::enqueue([&self.part].into_iter(), stream, Failing::May, |_, _| unsafe {
+            self.copy(stream, host, 0, self.bytes())
+        })
     }
 }
 
@@ -217,6 +219,7 @@ impl Stream {
     }
 
     pub(super) fn check_side(&self, side: &DeviceSide<'_>) -> Result<()> {
+        self.check_not_capturing(side.direction.operation(), NOT_IN_GRAPHS)?;
         let what = || (side.direction.operation().to_owned(), side.direction.side().to_owned());
         self.check_device(side.device, what)
     }

@@ -19,7 +19,7 @@ use crate::device::{Device, peer};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::PinnedBuffer;
-use crate::memory::storage;
+use crate::memory::storage::{self, Failing};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
@@ -39,10 +39,10 @@ impl Route {
     /// The route of a copy on a stream, or why there is none.
     pub fn find(stream: &Stream, from: &Device, to: &Device) -> Result<Self> {
         let own = stream.device();
-        let (own_driver, own_context) = own.driver();
+        let (own_driver, own_context) = own.raw();
         // A device that was opened twice has one context.
         let is_own = |device: &Device| {
-            let (driver, context) = device.driver();
+            let (driver, context) = device.raw();
             device.ptr_eq(own) || (Arc::ptr_eq(driver, own_driver) && context == own_context)
         };
         let (other, outward) = match (is_own(from), is_own(to)) {
@@ -55,7 +55,7 @@ impl Route {
                 return Err(Error::DifferentDevices { operation, what, found, expected });
             }
         };
-        if !Arc::ptr_eq(other.driver().0, own_driver) {
+        if !Arc::ptr_eq(other.raw().0, own_driver) {
             return Err(Error::NoPeerAccess { device: from.id(), peer: to.id() });
         }
         let direct = peer::enable_access(own, other)? || peer::enable_access(other, own)?;
@@ -65,18 +65,16 @@ impl Route {
 
 /// Enqueues a copy by the devices.
 pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
-    storage::begin([&from.part, &to.part], stream)?;
-    let (target, source) = ((to.device.driver().1, to.address), (from.device.driver().1, from.address));
+    let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();
+    let mut copied = Ok(());
     // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap;
     // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
-    let copied = stream.call(|driver, context| unsafe {
-        Ok(driver.copy_peer(context, target, source, bytes, stream.handle()))
+    storage::enqueue([&from.part, &to.part].into_iter(), stream, Failing::May, |driver, context| unsafe {
+        copied = driver.copy_peer(context, target, source, bytes, stream.handle());
+        Ok(())
     })?;
-    copied.map_err(|error| whose(error, stream, [from.device, to.device]))?;
-    from.part.end(stream);
-    to.part.end(stream);
-    Ok(())
+    copied.map_err(|error| whose(error, stream, [from.device, to.device]))
 }
 
 /// What to report of an error of a call that names two devices: that one of them is lost, or the error.
@@ -102,7 +100,9 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
         staging.record_use(stream)?;
         lanes.push(staging);
     }
-    let enqueued = enqueue_staged(stream, &other, outward, &lanes, from, to);
+    let enqueued = storage::enqueue([&from.part, &to.part].into_iter(), stream, Failing::May, |_, _| {
+        enqueue_staged(stream, &other, outward, &lanes, from, to)
+    });
     if enqueued.is_err() {
         for stream in [stream, &other] {
             // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
@@ -121,7 +121,6 @@ fn enqueue_staged(
     to: &Side<'_>,
 ) -> Result<()> {
     let (out, into) = if outward { (stream, other) } else { (other, stream) };
-    storage::begin([&from.part, &to.part], stream)?;
     other.wait_stream(stream)?;
     // Recorded when what is in a lane's memory has gone into the target.
     let free = lanes.iter().map(|_| Event::new(into.device())).collect::<Result<Vec<_>>>()?;
@@ -144,10 +143,5 @@ fn enqueue_staged(
         free.record(into)?;
     }
     // Inward, the stream has waited for each chunk to come out.
-    if outward {
-        stream.wait_stream(other)?;
-    }
-    from.part.end(stream);
-    to.part.end(stream);
-    Ok(())
+    if outward { stream.wait_stream(other) } else { Ok(()) }
 }

@@ -20,7 +20,7 @@ use super::pending::Lent;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::PinnedBuffer;
-use crate::memory::storage;
+use crate::memory::storage::{self, Failing};
 use crate::stream::Stream;
 
 /// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice as many.
@@ -74,7 +74,10 @@ pub(super) fn enqueue<H: HostMemory>(
     lanes: &[Lane],
     lent: &Arc<Lent<H>>,
 ) -> Result<()> {
-    let enqueued = enqueue_chunks(side, lanes, lent);
+    let Some(first) = lanes.first() else { return Ok(()) };
+    let enqueued = storage::enqueue([&side.part].into_iter(), &first.stream, Failing::May, |_, _| {
+        enqueue_chunks(side, lanes, lent)
+    });
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
             // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
@@ -86,7 +89,6 @@ pub(super) fn enqueue<H: HostMemory>(
 
 fn enqueue_chunks<H: HostMemory>(side: &DeviceSide<'_>, lanes: &[Lane], lent: &Arc<Lent<H>>) -> Result<()> {
     let [Lane { stream: first, .. }, others @ ..] = lanes else { return Ok(()) };
-    storage::begin([&side.part], first)?;
     others.iter().try_for_each(|other| other.stream.wait_stream(first))?;
     let chunk = chunk_bytes(side.bytes());
     for (start, lane) in (0..side.bytes()).step_by(chunk).zip(lanes.iter().cycle()) {
@@ -101,9 +103,7 @@ fn enqueue_chunks<H: HostMemory>(side: &DeviceSide<'_>, lanes: &[Lane], lent: &A
             lane.exchange(side.direction, lent, start, bytes)?;
         }
     }
-    others.iter().try_for_each(|other| first.wait_stream(&other.stream))?;
-    side.part.end(first);
-    Ok(())
+    others.iter().try_for_each(|other| first.wait_stream(&other.stream))
 }
 
 impl Lane {

@@ -60,6 +60,8 @@ macro_rules! kernel {
                         launch_bounds: bounds,
                         min_arch: arch,
                         is_safe: true,
+                        cooperative: false,
+                        dependent: false,
                         entry: $entry,
                     }
                 }

@@ -15,7 +15,8 @@ use gpu_spec::KernelSpec;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
+    GraphDriver, HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
+    StreamHandle,
 };
 use warpsmith_runtime::{Error, Result};
 
@@ -572,4 +573,28 @@ impl Driver for OrderedDriver {
     ) -> Result<u32> {
         self.unsupported(Call::FunctionOccupancy)
     }
+
+    fn function_max_cluster(
+        &self,
+        _context: Context,
+        _function: FunctionHandle,
+        _config: LaunchConfig,
+    ) -> Result<u32> {
+        self.unsupported(Call::FunctionOccupancy)
+    }
+
+    fn function_resident_clusters(
+        &self,
+        _context: Context,
+        _function: FunctionHandle,
+        _config: LaunchConfig,
+    ) -> Result<u32> {
+        self.unsupported(Call::FunctionOccupancy)
+    }
+
+    fn function_allow_large_clusters(&self, _context: Context, _function: FunctionHandle) -> Result<()> {
+        self.unsupported(Call::FunctionOccupancy)
+    }
 }
+
+impl GraphDriver for OrderedDriver {}

@@ -19,7 +19,8 @@ pub fn statistics(device: &Device) -> HostMemoryStatistics {
 /// Enqueues a copy to the device and notes it.
 pub fn send(stream: &Stream, from: &PinnedBuffer<u8>, to: &DeviceBuffer<u8>) {
     assert!(from.len() <= to.len());
-    let (driver, context) = stream.device().driver();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { stream.device().driver() };
     // SAFETY: the pinned memory is kept by `record_use`, and the tests keep the device buffer until the stream
     // was waited for.
     unsafe {

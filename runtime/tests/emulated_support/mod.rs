@@ -29,6 +29,8 @@ const fn kernel(
         launch_bounds: None,
         min_arch: 0,
         is_safe: true,
+        cooperative: false,
+        dependent: false,
         entry,
     }
 }
@@ -146,7 +148,7 @@ impl Machine {
     fn launch(&self, stream: usize, kernel: &'static KernelSpec, args: &[*const c_void]) {
         let module = ModuleHandle(0);
         let function = self.driver.module_function(self.context, module, kernel).unwrap();
-        let config = LaunchConfig { grid: [1; 3], block: [1; 3], shared_bytes: 0 };
+        let config = LaunchConfig::new([1; 3], [1; 3], 0);
         // SAFETY: the callers below pass what the kernels take; the memory lives as for `set`.
         unsafe { self.driver.launch(self.context, function, config, args, self.streams[stream]) }.unwrap();
     }

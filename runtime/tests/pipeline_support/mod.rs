@@ -93,6 +93,8 @@ unsafe impl Kernel for WaitAtGate {
             launch_bounds: None,
             min_arch: 0,
             is_safe: true,
+            cooperative: false,
+            dependent: false,
             entry: wait_at_gate,
         };
         &SPEC

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use cudarc::driver::sys;
 
-use crate::error::{Error, Result, code};
+use crate::error::{Error, Result, capture_advice, code};
 
 /// Every function that this crate calls, as the library exports it.
 const SYMBOLS: &[&str] = &[
@@ -46,7 +46,6 @@ const SYMBOLS: &[&str] = &[
     "cuEventRecord",
     "cuEventQuery",
     "cuEventSynchronize",
-    "cuMemcpyHtoD_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuMemcpyDtoDAsync_v2",
@@ -63,6 +62,44 @@ const SYMBOLS: &[&str] = &[
     "cuLaunchKernel",
 ];
 
+/// The functions of [`Feature::Graphs`], all of which CUDA 12.0 has. Those with a number took other parameters before
+/// CUDA 12.
+const GRAPH_SYMBOLS: &[&str] = &[
+    "cuLaunchHostFunc",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuStreamIsCapturing",
+    "cuGraphCreate",
+    "cuGraphDestroy",
+    "cuGraphClone",
+    "cuGraphNodeFindInClone",
+    "cuGraphGetNodes",
+    "cuGraphNodeGetType",
+    "cuGraphDestroyNode",
+    "cuGraphAddKernelNode_v2",
+    "cuGraphAddMemcpyNode",
+    "cuGraphAddMemsetNode",
+    "cuGraphAddHostNode",
+    "cuGraphAddChildGraphNode",
+    "cuGraphAddEmptyNode",
+    "cuGraphKernelNodeGetParams_v2",
+    "cuGraphKernelNodeGetAttribute",
+    "cuGraphKernelNodeSetAttribute",
+    "cuGraphMemcpyNodeGetParams",
+    "cuGraphMemsetNodeGetParams",
+    "cuGraphChildGraphNodeGetGraph",
+    "cuGraphInstantiateWithParams",
+    "cuGraphExecDestroy",
+    "cuGraphUpload",
+    "cuGraphLaunch",
+    "cuGraphExecUpdate_v2",
+    "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphExecMemcpyNodeSetParams",
+    "cuGraphExecMemsetNodeSetParams",
+    "cuGraphExecHostNodeSetParams",
+    "cuGraphExecChildGraphNodeSetParams",
+];
+
 /// Functions that come together, and that a driver need not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Feature {
@@ -77,10 +114,17 @@ pub(super) enum Feature {
     StreamParts,
     StreamIds,
     SharedEvents,
+    /// Launches that are not plain.
+    LaunchAttributes,
+    Clusters,
+    Graphs,
+    /// Edges of graphs that say more than what comes before what.
+    GraphEdgeData,
+    ConditionalNodes,
 }
 
 impl Feature {
-    const COUNT: usize = Feature::SharedEvents as usize + 1;
+    const COUNT: usize = Feature::ConditionalNodes as usize + 1;
 
     const fn symbols(self) -> &'static [&'static str] {
         match self {
@@ -111,6 +155,15 @@ impl Feature {
             Feature::StreamParts => &["cuStreamGetCtx_v2"],
             Feature::StreamIds => &["cuStreamGetId"],
             Feature::SharedEvents => &["cuIpcGetEventHandle", "cuIpcOpenEventHandle"],
+            Feature::LaunchAttributes => &["cuLaunchKernelEx"],
+            Feature::Clusters => {
+                &["cuLaunchKernelEx", "cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters"]
+            }
+            Feature::Graphs => GRAPH_SYMBOLS,
+            Feature::GraphEdgeData => {
+                &["cuGraphGetEdges_v2", "cuGraphNodeGetDependencies_v2", "cuStreamGetCaptureInfo_v3"]
+            }
+            Feature::ConditionalNodes => &["cuGraphConditionalHandleCreate", "cuGraphAddNode_v2"],
         }
     }
 
@@ -135,8 +188,23 @@ fn has_symbol(symbol: &str) -> bool {
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
 }
 
-/// Lets this thread allocate, free and map while another captures a graph, until the value is dropped. Captures
-/// forbid that to every thread, for the sake of captured work that waits for it; this crate's never does.
+/// A function that the bindings do not know, if the library has it. The library is loaded.
+///
+/// # Safety
+/// `F` is the type of a pointer to the library's function of that name.
+pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
+    // SAFETY: passed on from the caller.
+    unsafe { sys::culib().get::<F>(symbol.as_bytes()).ok().map(|function| *function) }
+}
+
+/// Exempts this thread from what a capture of a graph, its own or another thread's, forbids, until the value is
+/// dropped: allocating, freeing and mapping, asking whether work has run, loading images, making streams and
+/// executables. Captures forbid that for the sake of captured work that would depend on it; what this crate captures
+/// never does. A forbidden call is not only refused, it spoils the capture, so that it cannot be tried first.
+///
+/// Waiting is not exempted: who waits during a capture should be told. Nor is what the driver forbids in every mode,
+/// as asking after captured work. Work on streams, and events but for asking after them, are never forbidden and need
+/// no exemption, which costs two calls.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
@@ -170,10 +238,8 @@ type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) ->
 /// the newer.
 fn elapsed_time() -> Result<ElapsedTime> {
     static FUNCTION: OnceLock<Option<ElapsedTime>> = OnceLock::new();
-    let find = |symbol: &str| {
-        // SAFETY: the library is loaded, and its functions of these names have this signature.
-        unsafe { sys::culib().get::<ElapsedTime>(symbol.as_bytes()).ok().map(|function| *function) }
-    };
+    // SAFETY: the library's functions of these names have this signature.
+    let find = |symbol: &str| unsafe { find_symbol::<ElapsedTime>(symbol) };
     let found = FUNCTION.get_or_init(|| find("cuEventElapsedTime_v2").or_else(|| find("cuEventElapsedTime")));
     found.ok_or(Error::DriverLacksFunction { symbol: "cuEventElapsedTime" })
 }
@@ -192,14 +258,22 @@ pub(super) fn load_library() -> Result<()> {
 }
 
 /// An error for a status that is not success, with the driver's name and text for it.
+#[inline]
 pub(super) fn check(call: &'static str, result: sys::CUresult) -> Result<()> {
-    if result == sys::CUresult::CUDA_SUCCESS {
-        return Ok(());
-    }
+    if result == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result)) }
+}
+
+#[cold]
+fn failure(call: &'static str, result: sys::CUresult) -> Error {
     // SAFETY: the functions are those of their type, and give a static string for codes that they know.
     let (name, text) =
         unsafe { (describe(sys::cuGetErrorName, result), describe(sys::cuGetErrorString, result)) };
-    Err(Error::Driver { call, code: result as u32, name, text })
+    let code = result as u32;
+    let text = match capture_advice(code) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
+    };
+    Error::Driver { call, code, name, text }
 }
 
 /// # Safety

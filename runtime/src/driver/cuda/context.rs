@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::call::{self, check};
+use super::call::{self, RelaxedCapture, check};
 use super::host_functions;
 use super::mailbox::PinnedMailbox;
 use super::pool::Pool;
@@ -49,15 +49,19 @@ fn not_retained() -> Error {
 }
 
 /// Fails on a thread that runs a host function.
+#[inline]
 pub(super) fn permitted() -> Result<()> {
-    if !host_function::is_running() {
-        return Ok(());
-    }
+    if host_function::is_running() { Err(refusal()) } else { Ok(()) }
+}
+
+#[cold]
+fn refusal() -> Error {
     let (code, name) = (code::NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED");
-    Err(call::error("a call from a host function", code, name, host_function::REFUSED.to_owned()))
+    call::error("a call from a host function", code, name, host_function::REFUSED.to_owned())
 }
 
 /// Makes a context the thread's current one.
+#[inline]
 pub(super) fn bind(context: Context) -> Result<()> {
     permitted()?;
     let wanted = context.0 as sys::CUcontext;
@@ -83,6 +87,7 @@ impl Contexts {
         let mut contexts = self.lock()?;
         let mut raw = std::ptr::null_mut();
         let device = call::device(ordinal)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the pointer is to a local variable.
         unsafe { check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
         let context = Context(raw as u64);
@@ -117,6 +122,7 @@ impl Contexts {
             // A lost context does not free; the memory goes with it below.
             let _ = bind(Context(handle)).and_then(|()| state.free());
         }
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the caller retained it. There is nobody to report an error to.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
         // With the table's lock: the context can be retained again with the same handle.

@@ -1,20 +1,22 @@
-//! Functions that streams call on the host.
+//! Functions that streams and graphs call on the host.
 //!
-//! A function waits in a table of the process, and the driver gets only its number, so that what a stopped context
+//! A function of a stream waits in a table of the process, and the driver gets only its number, so that what a stopped context
 //! never calls can be dropped with the context, and a late call of the driver finds nothing. The table has a lock of
 //! its own, which nobody holds while anything is called or dropped or while the driver is called: the driver's
-//! thread gets on whatever other threads wait for.
+//! thread gets on whatever other threads wait for. A function of a graph is called by its address: whoever made the
+//! graph keeps it. The driver calls none of either kind once an error has stopped the context.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::sys;
 
-use super::call::{Feature, check};
-use crate::driver::host_function::HostCall;
-use crate::driver::{Context, HostFunction};
-use crate::error::Result;
+use super::call::{Feature, check, error};
+use super::graph::capture;
+use crate::driver::host_function::{self, HostCall};
+use crate::driver::{CaptureStatus, Context, GraphFunction, HostFunction};
+use crate::error::{Result, code};
 
 /// The functions that were not called yet, by their numbers.
 #[derive(Default)]
@@ -48,9 +50,35 @@ unsafe extern "C" fn run(number: *mut c_void) {
     }
 }
 
+/// What the driver calls with the address of a graph's function.
+unsafe extern "C" fn run_of_graph(function: *mut c_void) {
+    // SAFETY: the address is that of a function which is kept while an executable that calls it can run.
+    host_function::call_graph_function(unsafe { &*function.cast::<GraphFunction>() });
+}
+
+/// A graph's function as the driver takes it. It has to be kept by others.
+pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
+    sys::CUDA_HOST_NODE_PARAMS {
+        fn_: Some(run_of_graph),
+        userData: Arc::as_ptr(function).cast_mut().cast::<c_void>(),
+    }
+}
+
+/// Fails for a stream that is being captured: a graph can be launched more than once, or never.
+fn not_captured(stream: sys::CUstream) -> Result<()> {
+    if !Feature::Graphs.is_there() || capture::status(stream)? == CaptureStatus::None {
+        return Ok(());
+    }
+    let text = "the stream is being captured, and this function can be called only once; capture one that can be \
+                called at each launch, or enqueue it before the capture begins or after it ends";
+    let (code, name) = (code::STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED");
+    Err(error("cuLaunchHostFunc", code, name, text.to_owned()))
+}
+
 /// Enqueues a call of a function. The context is current.
 pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFunction) -> Result<()> {
     Feature::HostFunctions.need("cuLaunchHostFunc")?;
+    not_captured(stream)?;
     let number = keep(context, function);
     let data = std::ptr::without_provenance_mut(number);
     // SAFETY: the stream is alive, by the trait's contract; `run` takes any number and lets no panic out.
@@ -70,7 +98,6 @@ pub(super) fn take_all(context: Context) -> Vec<HostCall> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -126,5 +153,25 @@ mod tests {
         );
         as_the_driver_does(number);
         assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_function_of_a_graph_is_called_at_each_launch_until_its_owner_drops_it() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let inner = Arc::clone(&calls);
+        let function = GraphFunction::new(move || {
+            inner.fetch_add(1, Ordering::Relaxed);
+            panic!("in a function of a graph");
+        });
+        let sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData } = of_graph(&function) else {
+            panic!("there is a function");
+        };
+        for launches in 1..=3 {
+            // SAFETY: `function` is alive.
+            unsafe { run(userData) };
+            assert_eq!(calls.load(Ordering::Relaxed), launches);
+        }
+        drop(function);
+        assert_eq!(Arc::strong_count(&calls), 1, "the driver's side keeps nothing");
     }
 }

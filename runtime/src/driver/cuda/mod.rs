@@ -11,8 +11,11 @@
 mod call;
 mod context;
 mod event;
+mod graph;
 mod host_functions;
+mod launch;
 mod link;
+mod linker;
 mod machine;
 mod mailbox;
 mod management;
@@ -57,7 +60,11 @@ impl CudaDriver {
     /// [`NoDriverLibrary`](crate::Error::NoDriverLibrary),
     /// [`DriverLacksFunction`](crate::Error::DriverLacksFunction), or what `cuInit` reports. No device is no
     /// error: the count is 0 then.
-    pub fn get() -> Result<Arc<Self>> {
+    ///
+    /// # Safety
+    /// The driver trusts what it is given: handles that go into its methods came from it, for the context they are used
+    /// with, and are alive; contexts are retained while they are used.
+    pub unsafe fn get() -> Result<Arc<Self>> {
         static DRIVER: OnceLock<Result<Arc<CudaDriver>>> = OnceLock::new();
         DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
     }
@@ -137,6 +144,7 @@ impl Driver for CudaDriver {
 
     fn memory_info(&self, context: Context) -> Result<(u64, u64)> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         let (mut free, mut total) = (0, 0);
         // SAFETY: the pointers are to local variables.
         unsafe { check("cuMemGetInfo", sys::cuMemGetInfo_v2(&mut free, &mut total)) }?;
@@ -273,6 +281,7 @@ impl Driver for CudaDriver {
 
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         let mut stream = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the pointer is to a local variable.
@@ -293,18 +302,23 @@ impl Driver for CudaDriver {
     }
 
     unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle) {
-        // SAFETY: passed on from the caller. There is nobody to report an error to.
-        let _ = unsafe { bind(context).map(|()| sys::cuStreamDestroy_v2(stream_of(stream))) };
+        if bind(context).is_ok() {
+            let _relaxed = RelaxedCapture::enter();
+            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            let _ = unsafe { sys::cuStreamDestroy_v2(stream_of(stream)) };
+        }
     }
 
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the stream is alive, by the trait's contract.
         unsafe { ready("cuStreamQuery", sys::cuStreamQuery(stream_of(stream))) }
     }
 
     fn stream_synchronize(&self, context: Context, stream: StreamHandle) -> Result<()> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the stream is alive, by the trait's contract.
         unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(stream_of(stream))) }
     }
@@ -353,12 +367,14 @@ impl Driver for CudaDriver {
 
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the event is alive, by the trait's contract.
         unsafe { ready("cuEventQuery", sys::cuEventQuery(event_of(event))) }
     }
 
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
         bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the event is alive, by the trait's contract.
         unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(event_of(event))) }
     }
@@ -451,8 +467,11 @@ impl Driver for CudaDriver {
     }
 
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
-        // SAFETY: passed on from the caller. There is nobody to report an error to.
-        let _ = unsafe { bind(context).map(|()| sys::cuModuleUnload(module.0 as sys::CUmodule)) };
+        if bind(context).is_ok() {
+            let _relaxed = RelaxedCapture::enter();
+            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            let _ = unsafe { sys::cuModuleUnload(module.0 as sys::CUmodule) };
+        }
     }
 
     fn module_function(
@@ -486,6 +505,31 @@ impl Driver for CudaDriver {
         module::occupancy(function, block_threads, shared_bytes)
     }
 
+    fn function_max_cluster(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32> {
+        bind(context)?;
+        launch::max_cluster(self.contexts.ordinal(context)?, function, &config)
+    }
+
+    fn function_resident_clusters(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32> {
+        bind(context)?;
+        launch::resident_clusters(self.contexts.ordinal(context)?, function, &config)
+    }
+
+    fn function_allow_large_clusters(&self, context: Context, function: FunctionHandle) -> Result<()> {
+        bind(context)?;
+        launch::allow_large_clusters(self.contexts.ordinal(context)?, function)
+    }
+
     unsafe fn launch(
         &self,
         context: Context,
@@ -495,7 +539,11 @@ impl Driver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes } = config;
+        if !config.is_plain() {
+            // SAFETY: passed on from the caller.
+            return unsafe { launch::launch(function, &config, args, stream) };
+        }
+        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = config;
         // The driver reads the values; the mutable pointers are only its signature.
         let params = args.as_ptr() as *mut *mut c_void;
         let function = function.0 as sys::CUfunction;

@@ -7,12 +7,13 @@ use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 use gpu_spec::mailbox::MAILBOX_SYMBOL;
 
-use super::call::{check, integer, invalid};
+use super::call::{RelaxedCapture, check, integer, invalid};
+use super::linker;
 use crate::driver::{DevicePtr, FunctionAttributes, FunctionHandle, ModuleHandle, ModuleSource};
 use crate::error::{Error, Result};
 
 /// Bytes for what the driver's PTX compiler says.
-const LOG_BYTES: usize = 8 << 10;
+pub(super) const LOG_BYTES: usize = 8 << 10;
 
 /// The newest PTX that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's table.
 pub(super) fn max_ptx_version(driver: i32) -> u32 {
@@ -29,20 +30,21 @@ pub(super) fn max_ptx_version(driver: i32) -> u32 {
 
 /// Loads an image and tells it where the mailbox is.
 pub(super) fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
+    let _relaxed = RelaxedCapture::enter();
     let module = match source {
-        ModuleSource::Ptx(text) => {
-            // The driver takes text with a terminating zero; anything from a zero on would be ignored.
-            let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-            let text = CString::new(text)
-                .map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))?;
-            load_data(text.as_ptr().cast())
-        }
+        ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
         ModuleSource::Cubin(code) => {
             // Machine code is an ELF file, whose fields are to be aligned; embedded bytes need not be.
             let mut aligned = vec![0u64; code.len().div_ceil(8)];
             // SAFETY: the words have room for the bytes, and are other memory.
             unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
             load_data(aligned.as_ptr().cast())
+        }
+        ModuleSource::Linked { code, is_cubin: true, library } => {
+            linker::with_linked_cubin(code, library, load_data)
+        }
+        ModuleSource::Linked { code, is_cubin: false, library } => {
+            linker::with_linked(&terminated(code)?, library, load_data)
         }
         ModuleSource::HostEntries => {
             Err(invalid("cuModuleLoadDataEx", "host entries run on the emulated device only".to_owned()))
@@ -56,6 +58,12 @@ pub(super) fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Resu
             Err(error)
         }
     }
+}
+
+/// PTX as the driver takes it: with a terminating zero. Anything from a zero on would be ignored.
+fn terminated(text: &[u8]) -> Result<CString> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
 }
 
 fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
@@ -98,13 +106,18 @@ fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     if bytes != size_of_val(&value) {
         return Err(invalid("cuModuleGetGlobal", format!("`{MAILBOX_SYMBOL}` has {bytes} bytes, not 8")));
     }
-    // SAFETY: the global has 8 bytes, which was checked; no kernel of the module runs yet. The copy from pageable
-    // memory may still be on its way when the call returns, and no stream of ours waits for the default stream,
-    // so it is waited for.
+    let mut stream = std::ptr::null_mut();
+    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+    // The legacy default stream would wait for streams of other code, and spoil their captures.
+    // SAFETY: the global has 8 bytes, which was checked, and no kernel of the module runs yet; the copy has run, or
+    // failed, before `value` goes; the stream is alive until it is destroyed, and used nowhere else.
     unsafe {
+        check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, 0))?;
         let source = std::ptr::from_ref(&value).cast();
-        check("cuMemcpyHtoD", sys::cuMemcpyHtoD_v2(address, source, bytes))?;
-        check("cuStreamSynchronize", sys::cuStreamSynchronize(std::ptr::null_mut()))
+        let copied = check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(address, source, bytes, stream));
+        let waited = check("cuStreamSynchronize", sys::cuStreamSynchronize(stream));
+        sys::cuStreamDestroy_v2(stream);
+        copied.and(waited)
     }
 }
 
@@ -112,9 +125,10 @@ fn c_string(symbol: &str) -> Result<CString> {
     CString::new(symbol).map_err(|_| invalid("looking up a symbol", format!("`{symbol:?}` has a zero byte")))
 }
 
-/// Finds a kernel by its symbol.
+/// Finds a kernel by its symbol. The driver may load the kernel's code only now.
 pub(super) fn function(module: ModuleHandle, spec: &KernelSpec) -> Result<FunctionHandle> {
     let name = c_string(spec.symbol)?;
+    let _relaxed = RelaxedCapture::enter();
     let mut function = std::ptr::null_mut();
     // SAFETY: the module is loaded, by the trait's contract; the pointers are to a local variable and a C string.
     let result = unsafe { sys::cuModuleGetFunction(&mut function, module.0 as sys::CUmodule, name.as_ptr()) };
@@ -133,6 +147,7 @@ fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> 
 /// What a kernel needs.
 pub(super) fn attributes(function: FunctionHandle) -> Result<FunctionAttributes> {
     use sys::CUfunction_attribute as Attribute;
+    let _relaxed = RelaxedCapture::enter();
     Ok(FunctionAttributes {
         max_threads_per_block: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
         registers: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
@@ -145,6 +160,7 @@ pub(super) fn attributes(function: FunctionHandle) -> Result<FunctionAttributes>
 /// Lets blocks use up to `bytes` of dynamic shared memory.
 pub(super) fn allow_shared(function: FunctionHandle, bytes: u32) -> Result<()> {
     let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    let _relaxed = RelaxedCapture::enter();
     // SAFETY: the function is of a loaded module, by the trait's contract.
     let result = unsafe {
         sys::cuFuncSetAttribute(

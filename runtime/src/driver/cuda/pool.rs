@@ -63,6 +63,7 @@ impl Pool {
         if access.is_empty() {
             return Ok(());
         }
+        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the pool is alive; the descriptions are as many as said.
         let result = unsafe { sys::cuMemPoolSetAccess(self.raw(), access.as_ptr(), access.len()) };
         check("cuMemPoolSetAccess", result)

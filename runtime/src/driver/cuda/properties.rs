@@ -5,9 +5,12 @@ use std::ffi::{CStr, c_char};
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
 
-use super::call::{self, check};
+use super::call::{self, Feature, check};
 use crate::driver::DeviceProperties;
 use crate::error::Result;
+
+/// Blocks of the largest cluster that every kernel can have, on every device that has clusters.
+const PORTABLE_CLUSTER: u32 = 8;
 
 /// What device `ordinal` is.
 pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
@@ -16,13 +19,11 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
     // Kilohertz, two transfers a clock; bits. Some devices do not tell.
     let clock_khz = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0));
     let bus_bits = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0));
+    let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     Ok(DeviceProperties {
         name: name(device)?,
         uuid: uuid(device)?,
-        capability: (
-            get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        ),
+        capability: (major, get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?),
         multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         total_memory: total_memory(device)?,
         l2_cache: u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
@@ -46,9 +47,23 @@ pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DevicePropert
         shared_memory_per_multiprocessor: get(
             Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
         )?,
+        // Older drivers know neither this nor what comes next. The first devices that reserve any were of 8.0.
+        reserved_shared_memory_per_block: get(
+            Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
+        )
+        .unwrap_or(if major >= 8 { 1 << 10 } else { 0 }),
+        cooperative_launch: Feature::LaunchAttributes.is_there()
+            && get(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH).is_ok_and(|can| can != 0),
+        max_cluster: if has_clusters(device) { PORTABLE_CLUSTER } else { 0 },
         warp_size: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         driver_version,
     })
+}
+
+/// Whether a device and its driver have clusters.
+pub(super) fn has_clusters(device: sys::CUdevice) -> bool {
+    let can = || read_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH);
+    Feature::Clusters.is_there() && can().is_ok_and(|can| can != 0)
 }
 
 /// An attribute of a device; negative values are 0.

@@ -63,7 +63,7 @@ fn whole(rows: &RowsCopy) -> sys::CUDA_MEMCPY2D {
 }
 
 /// The kind of memory, the host's address and the device's, of which the other is null.
-fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdeviceptr) {
+pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdeviceptr) {
     match place {
         Place::Host(pointer) => (sys::CUmemorytype::CU_MEMORYTYPE_HOST, pointer, 0),
         Place::Device(ptr) => (sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, std::ptr::null_mut(), ptr.0),

@@ -8,22 +8,22 @@ use std::sync::{Arc, PoisonError};
 
 use gpu_spec::KernelSpec;
 
-use super::control::driver_error;
-use super::kernel::KernelCall;
+use super::action::Action;
+use super::capture::NOTHING_RUNS;
+use super::control::{driver_error, not_shared};
+use super::graph::NO_POOL;
+use super::kernel::{KernelCall, function_of, spec_of};
+use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
 use super::rows::Rows;
-use super::stream::{Access, Mark, Queue, Touched, Work};
+use super::stream::{Access, Mark, Newest, Queue, Touched, Work};
 use super::{Call, EmulatedDriver};
 use crate::driver::host_function::HostCall;
 use crate::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
     HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
 };
-use crate::error::{Error, Result, code};
+use crate::error::{Result, code};
 
-const WARP: u32 = 32;
-const MAX_THREADS: u32 = 1024;
-const SHARED_BYTES: u32 = 48 << 10;
-const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 /// The ends of the range of priorities, as GPUs of today have them.
 const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
@@ -39,29 +39,7 @@ impl Driver for EmulatedDriver {
 
     fn device_properties(&self, ordinal: u32) -> Result<DeviceProperties> {
         self.primary(ordinal)?;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        let mut uuid = *b"warpsmith-emul\0\0";
-        uuid[14..].copy_from_slice(&(ordinal as u16).to_be_bytes());
-        Ok(DeviceProperties {
-            name: format!("Emulated GPU ({threads} CPU threads)"),
-            uuid,
-            capability: (0, 0),
-            multiprocessors: threads,
-            total_memory: self.memory,
-            l2_cache: 0,
-            memory_bandwidth: 0,
-            max_threads_per_block: MAX_THREADS,
-            max_block: [MAX_THREADS, MAX_THREADS, 64],
-            max_grid: [i32::MAX as u32, 65535, 65535],
-            max_threads_per_multiprocessor: 2048,
-            max_blocks_per_multiprocessor: MAX_BLOCKS_PER_MULTIPROCESSOR,
-            registers_per_multiprocessor: 65536,
-            shared_memory_per_block: SHARED_BYTES,
-            shared_memory_per_block_optin: SHARED_BYTES,
-            shared_memory_per_multiprocessor: SHARED_BYTES,
-            warp_size: WARP,
-            driver_version: env!("CARGO_PKG_VERSION").to_owned(),
-        })
+        Ok(self.properties(ordinal))
     }
 
     fn context_retain(&self, ordinal: u32) -> Result<Context> {
@@ -84,6 +62,7 @@ impl Driver for EmulatedDriver {
         if primary.retained == 0
             && let Some(context) = primary.context.take().and_then(|context| self.contexts.remove(context.0))
         {
+            self.captures.context_released(&context);
             context.streams().iter().for_each(|stream| stream.close());
         }
     }
@@ -92,6 +71,7 @@ impl Driver for EmulatedDriver {
         let ordered = self.control.enter_to_wait(Call::ContextSynchronize)?;
         let enqueued = self.races.of_context(context.0);
         let context = self.contexts.get(Call::ContextSynchronize, context.0)?;
+        self.captures.refuse_context(Call::ContextSynchronize, &context)?;
         let wait = |stream: &Arc<Queue>| stream.wait(Call::ContextSynchronize);
         context.streams().iter().map(wait).fold(Ok(()), Result::and)?;
         self.races.host_saw(enqueued.as_ref());
@@ -204,6 +184,7 @@ impl Driver for EmulatedDriver {
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr> {
         let context = self.enter(Call::StreamAllocate, context)?;
         self.streams.get(Call::StreamAllocate, stream.0)?;
+        self.captures.refuse(Call::StreamAllocate, stream.0, NO_POOL)?;
         let ptr = context.heap.allocate(Call::StreamAllocate, bytes)?;
         self.races.allocated(Call::StreamAllocate, ptr.0, bytes, Some(stream.0));
         Ok(ptr)
@@ -211,6 +192,7 @@ impl Driver for EmulatedDriver {
 
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {
         let context = self.enter_to_free(Call::StreamFree, context)?;
+        self.captures.refuse(Call::StreamFree, stream.0, NO_POOL)?;
         let bytes = context.heap.leave(ptr)?;
         self.push(Call::StreamFree, stream, Work::Free(ptr), vec![Access::write(ptr.0, bytes)])
             .inspect_err(|_| context.heap.stay(ptr))?;
@@ -295,6 +277,7 @@ impl Driver for EmulatedDriver {
             return;
         }
         if let Some(queue) = self.streams.remove(stream.0) {
+            self.captures.stream_destroyed(stream.0);
             self.races.stream_destroyed(stream.0);
             queue.close();
         }
@@ -302,6 +285,7 @@ impl Driver for EmulatedDriver {
 
     fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
         self.enter(Call::StreamQuery, context)?;
+        self.captures.refuse(Call::StreamQuery, stream.0, NOTHING_RUNS)?;
         let enqueued = self.races.of_stream(stream.0);
         let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
         self.races.host_saw(enqueued.as_ref().filter(|_| idle));
@@ -311,6 +295,7 @@ impl Driver for EmulatedDriver {
     fn stream_synchronize(&self, _context: Context, stream: StreamHandle) -> Result<()> {
         let ordered = self.control.enter_to_wait(Call::StreamSynchronize)?;
         let queue = self.streams.get(Call::StreamSynchronize, stream.0)?;
+        self.captures.refuse(Call::StreamSynchronize, stream.0, NOTHING_RUNS)?;
         let enqueued = self.races.of_stream(stream.0);
         queue.wait(Call::StreamSynchronize)?;
         self.races.host_saw(enqueued.as_ref());
@@ -319,12 +304,15 @@ impl Driver for EmulatedDriver {
     }
 
     fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
-        let skip = self.control.skips_wait();
-        self.enter(Call::StreamWaitEvent, context)?;
-        let event = self.events.get(Call::StreamWaitEvent, event.0)?;
-        match event.newest().filter(|_| !skip) {
-            Some(mark) => self.push(Call::StreamWaitEvent, stream, Work::Wait(mark), Touched::new()),
-            None => Ok(()),
+        let (call, skip) = (Call::StreamWaitEvent, self.control.skips_wait());
+        self.enter(call, context)?;
+        let newest = self.events.get(call, event.0)?.newest();
+        if skip || self.captures_wait(call, stream, &newest)? {
+            return Ok(());
+        }
+        match newest {
+            Newest::Mark(mark) => self.push(call, stream, Work::Wait(mark), Touched::new()),
+            Newest::Never | Newest::Captured(_) => Ok(()),
         }
     }
 
@@ -366,16 +354,20 @@ impl Driver for EmulatedDriver {
     fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()> {
         self.enter(Call::EventRecord, context)?;
         let event = self.events.get(Call::EventRecord, event.0)?;
+        if let Some(captured) = self.captures.record(Call::EventRecord, stream.0)? {
+            event.set_newest(Newest::Captured(captured));
+            return Ok(());
+        }
         let mark = Arc::new(Mark::default());
         self.push(Call::EventRecord, stream, Work::Record(Arc::clone(&mark)), Touched::new())?;
         // Not before: nobody can wait for what is not enqueued.
-        event.set_newest(mark);
+        event.set_newest(Newest::Mark(mark));
         Ok(())
     }
 
     fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
         self.enter(Call::EventQuery, context)?;
-        let Some(mark) = self.events.get(Call::EventQuery, event.0)?.newest() else { return Ok(true) };
+        let Some(mark) = self.newest_mark(Call::EventQuery, event)? else { return Ok(true) };
         let reached = mark.time().is_some();
         self.races.host_saw(mark.clock().filter(|_| reached));
         Ok(reached)
@@ -383,8 +375,7 @@ impl Driver for EmulatedDriver {
 
     fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
         let ordered = self.control.enter_to_wait(Call::EventSynchronize)?;
-        let event = self.events.get(Call::EventSynchronize, event.0)?;
-        if let Some(mark) = event.newest() {
+        if let Some(mark) = self.newest_mark(Call::EventSynchronize, event)? {
             match &self.stepper {
                 Some(stepper) => stepper.run_until(Call::EventSynchronize, || mark.time().is_some())?,
                 None => mark.wait(),
@@ -399,7 +390,7 @@ impl Driver for EmulatedDriver {
         self.enter(Call::EventElapsed, context)?;
         let time = |event: EventHandle| {
             let missing = || driver_error("event_elapsed", code::NOT_READY, "an event is not complete");
-            let newest = self.events.get(Call::EventElapsed, event.0)?.newest();
+            let newest = self.newest_mark(Call::EventElapsed, event)?;
             newest.and_then(|mark| mark.time()).ok_or_else(missing)
         };
         let (start, end) = (time(start)?, time(end)?);
@@ -475,14 +466,15 @@ impl Driver for EmulatedDriver {
                 side.add_visitor(&here);
             }
         }
-        self.push(call, stream, Work::Copy { dst: dst.1.0, src: src.1.0, bytes }, touched)
+        let copy = Action::Copy { dst: dst.1.0, src: src.1.0, bytes };
+        self.push(call, stream, Work::Act(copy), touched)
     }
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         let context = self.enter(Call::CopyRows, context)?;
         let rows = Rows::check(self, &context, rows)?;
         let touched = rows.touched();
-        self.push(Call::CopyRows, stream, Work::Rows(rows), touched)
+        self.push(Call::CopyRows, stream, Work::Act(Action::Rows(rows)), touched)
     }
 
     unsafe fn set_bytes(
@@ -495,7 +487,7 @@ impl Driver for EmulatedDriver {
     ) -> Result<()> {
         let context = self.enter(Call::SetBytes, context)?;
         self.check_range(Call::SetBytes, &context, dst, bytes)?;
-        let work = Work::Set { dst: dst.0, value, bytes };
+        let work = Work::Act(Action::Set { dst: dst.0, value, bytes });
         self.push(Call::SetBytes, stream, work, vec![Access::write(dst.0, bytes)])
     }
 
@@ -507,7 +499,7 @@ impl Driver for EmulatedDriver {
         self.enter(Call::ModuleLoad, context)?;
         match source {
             ModuleSource::HostEntries => Ok(ModuleHandle(0)),
-            ModuleSource::Ptx(_) | ModuleSource::Cubin(_) => Err(driver_error(
+            ModuleSource::Ptx(_) | ModuleSource::Cubin(_) | ModuleSource::Linked { .. } => Err(driver_error(
                 "module_load",
                 code::INVALID_VALUE,
                 "the emulated device runs host entries only",
@@ -527,12 +519,14 @@ impl Driver for EmulatedDriver {
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle> {
         self.enter(Call::ModuleFunction, context)?;
-        Ok(FunctionHandle(std::ptr::from_ref(spec).expose_provenance() as u64))
+        Ok(function_of(spec))
     }
 
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {
         self.enter(Call::FunctionAttributes, context)?;
-        let bounds = spec_of(function).launch_bounds.map_or(MAX_THREADS, |bounds| bounds.max_threads);
+        let bounds = spec_of(Call::FunctionAttributes, function)?
+            .launch_bounds
+            .map_or(MAX_THREADS, |bounds| bounds.max_threads);
         Ok(FunctionAttributes { max_threads_per_block: bounds.min(MAX_THREADS), ..Default::default() })
     }
 
@@ -553,9 +547,33 @@ impl Driver for EmulatedDriver {
         shared_bytes: u32,
     ) -> Result<u32> {
         self.enter(Call::FunctionOccupancy, context)?;
-        let by_threads = 2048 / block_threads.max(1);
-        let by_shared = SHARED_BYTES.checked_div(shared_bytes).unwrap_or(u32::MAX);
-        Ok(by_threads.min(by_shared).min(MAX_BLOCKS_PER_MULTIPROCESSOR))
+        Ok(occupancy(block_threads, shared_bytes))
+    }
+
+    fn function_max_cluster(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        _config: LaunchConfig,
+    ) -> Result<u32> {
+        self.enter(Call::FunctionMaxCluster, context)?;
+        Ok(self.largest_cluster(function))
+    }
+
+    fn function_resident_clusters(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32> {
+        self.enter(Call::FunctionResidentClusters, context)?;
+        self.resident_clusters(Call::FunctionResidentClusters, function, &config)
+    }
+
+    fn function_allow_large_clusters(&self, context: Context, function: FunctionHandle) -> Result<()> {
+        self.enter(Call::FunctionAllowLargeClusters, context)?;
+        self.allow_large_clusters(function);
+        Ok(())
     }
 
     unsafe fn launch(
@@ -567,27 +585,14 @@ impl Driver for EmulatedDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         let context = self.enter(Call::Launch, context)?;
-        if self.idle {
+        self.check_config(Call::Launch, function, &config)?;
+        if self.idle && !self.captures.holds(stream.0) {
             return Ok(());
         }
         // SAFETY: the caller vouches for the arguments.
-        let call = unsafe { KernelCall::new(spec_of(function), config, self.order, args) };
+        let call = unsafe { KernelCall::new(spec_of(Call::Launch, function)?, config, self.order, args) };
         let touched = call.touched();
-        self.check_launch(&context, &call, &touched)?;
-        self.push(Call::Launch, stream, Work::Launch(call), touched)
+        self.check_launch(Call::Launch, &context, &call, &touched)?;
+        self.push(Call::Launch, stream, Work::Act(Action::Launch(call)), touched)
     }
-}
-
-/// The kernel that a function handle stands for.
-fn spec_of(function: FunctionHandle) -> &'static KernelSpec {
-    // SAFETY: function handles are made in `module_function` from `&'static KernelSpec`, and nowhere else;
-    // the trait's contract forbids other handles.
-    unsafe { &*std::ptr::with_exposed_provenance(function.0 as usize) }
-}
-
-/// The answer to calls about events that processes share.
-fn not_shared(call: Call) -> Error {
-    let text = "emulated devices belong to one process, and so do their events; processes that share work of an \
-                emulated device must wait for each other by other means";
-    driver_error(call.name(), code::NOT_SUPPORTED, text)
 }

@@ -83,7 +83,30 @@ calls! {
     FunctionAttributes = "function_attributes",
     FunctionAllowShared = "function_allow_shared",
     FunctionOccupancy = "function_occupancy",
+    FunctionMaxCluster = "function_max_cluster",
+    FunctionResidentClusters = "function_resident_clusters",
+    FunctionAllowLargeClusters = "function_allow_large_clusters",
     Launch = "launch",
+    CaptureBegin = "capture_begin",
+    CaptureEnd = "capture_end",
+    CaptureStatus = "capture_status",
+    CaptureHostFunction = "capture_host_function",
+    GraphCreate = "graph_create",
+    GraphDestroy = "graph_destroy",
+    GraphClone = "graph_clone",
+    GraphNodeInClone = "graph_node_in_clone",
+    GraphNodes = "graph_nodes",
+    GraphEdges = "graph_edges",
+    GraphNode = "graph_node",
+    GraphAdd = "graph_add",
+    GraphCondition = "graph_condition",
+    GraphAddConditional = "graph_add_conditional",
+    GraphInstantiate = "graph_instantiate",
+    GraphExecDestroy = "graph_exec_destroy",
+    GraphUpload = "graph_upload",
+    GraphLaunch = "graph_launch",
+    GraphExecUpdate = "graph_exec_update",
+    GraphExecSet = "graph_exec_set",
 }
 
 /// A call that is to fail.
@@ -231,8 +254,25 @@ pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String
         code::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
         code::NOT_PERMITTED => "CUDA_ERROR_NOT_PERMITTED",
         code::NOT_SUPPORTED => "CUDA_ERROR_NOT_SUPPORTED",
+        code::ILLEGAL_STATE => "CUDA_ERROR_ILLEGAL_STATE",
+        code::COOPERATIVE_LAUNCH_TOO_LARGE => "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
         code::STREAM_CAPTURE_UNSUPPORTED => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        code::STREAM_CAPTURE_INVALIDATED => "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        code::STREAM_CAPTURE_MERGE => "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+        code::STREAM_CAPTURE_UNMATCHED => "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+        code::STREAM_CAPTURE_UNJOINED => "CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
+        code::STREAM_CAPTURE_ISOLATION => "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+        code::CAPTURED_EVENT => "CUDA_ERROR_CAPTURED_EVENT",
+        code::STREAM_CAPTURE_WRONG_THREAD => "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+        code::INVALID_CLUSTER_SIZE => "CUDA_ERROR_INVALID_CLUSTER_SIZE",
         _ => "CUDA_ERROR_UNKNOWN",
     };
     Error::Driver { call, code, name: name.to_owned(), text: text.into() }
+}
+
+/// The answer to calls about events that processes share.
+pub(super) fn not_shared(call: Call) -> Error {
+    let text = "emulated devices belong to one process, and so do their events; processes that share work of an \
+                emulated device must wait for each other by other means";
+    driver_error(call.name(), code::NOT_SUPPORTED, text)
 }

@@ -1,14 +1,39 @@
 //! A launch on the emulated device: a copy of its arguments, run later by a stream's worker.
 
 use std::alloc::Layout;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::{PoisonError, RwLock};
 
 use gpu_spec::{KernelSpec, ParamKind};
 use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
 
+use super::Call;
+use super::control::driver_error;
 use super::stream::{Access, Touched};
-use crate::driver::{Fault, FaultKind, LaunchConfig};
+use crate::driver::{Fault, FaultKind, FunctionHandle, LaunchConfig};
+use crate::error::{Result, code};
+
+/// The kernels that were given handles, which are their addresses.
+static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
+
+/// The handle of a kernel.
+pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
+    let handle = std::ptr::from_ref(kernel).addr() as u64;
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).contains_key(&handle);
+    if !known {
+        KNOWN.write().unwrap_or_else(PoisonError::into_inner).insert(handle, kernel);
+    }
+    FunctionHandle(handle)
+}
+
+/// The kernel that a function handle stands for.
+pub(super) fn spec_of(call: Call, function: FunctionHandle) -> Result<&'static KernelSpec> {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&function.0).copied();
+    let text = || format!("function {:#x} is unknown", function.0);
+    known.ok_or_else(|| driver_error(call.name(), code::INVALID_HANDLE, text()))
+}
 
 /// A launch with its own copy of the arguments.
 #[derive(Debug)]
@@ -37,6 +62,14 @@ impl KernelCall {
         self.kernel.symbol
     }
 
+    pub(super) fn function(&self) -> FunctionHandle {
+        function_of(self.kernel)
+    }
+
+    pub(super) fn config(&self) -> LaunchConfig {
+        self.config
+    }
+
     /// The device memory that slices and views name. What raw pointers reach is not known. Slices are read, but
     /// those of atomics, which their type as written tells.
     pub(super) fn touched(&self) -> Touched {
@@ -63,12 +96,14 @@ impl KernelCall {
     ///
     /// # Safety
     /// What the arguments point to is valid.
-    pub(super) unsafe fn run(&self) -> Result<(), Fault> {
+    pub(super) unsafe fn run(&self) -> std::result::Result<(), Fault> {
         let launch = Launch {
             kernel: self.kernel,
             grid: self.config.grid,
             block: self.config.block,
             shared_bytes: self.config.shared_bytes,
+            cluster: self.config.cluster,
+            cooperative: self.config.cooperative,
             args: &self.args.pointers(),
             order: self.order,
         };
@@ -85,7 +120,11 @@ impl KernelCall {
             },
             message: fault.message(),
             location: fault.location().map(str::to_owned),
-            kernel: Some(self.kernel.symbol.to_owned()),
+            // A kernel that this one launched is known by its name alone.
+            kernel: Some(match fault.kernel() {
+                name if name == self.kernel.name => self.kernel.symbol.to_owned(),
+                child => child.to_owned(),
+            }),
             block: fault.block(),
             thread: fault.thread(),
         }

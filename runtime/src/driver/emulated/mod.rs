@@ -16,15 +16,22 @@
 //! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
 //! ([`EmulatedDriverBuilder::check_races`]), and leave a wait out ([`EmulatedDriver::skip_wait`]).
 //!
+//! Captures and graphs follow CUDA's rules and report their breach with CUDA's codes. A graph that is launched is one
+//! task of its stream, whose nodes run one after the other.
+//!
 //! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
 
+mod action;
 mod address_space;
 mod calls;
+mod capture;
 mod context;
 mod control;
+mod graph;
 mod heap;
 mod history;
 mod kernel;
+mod limits;
 mod pages;
 mod race;
 mod range;
@@ -32,23 +39,26 @@ mod rows;
 mod schedule;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use warpsmith_emulator::Order;
 
+use self::action::Action;
+use self::capture::Captures;
 use self::context::EmulatedContext;
 pub use self::control::Call;
 use self::control::{Control, driver_error};
+use self::graph::{Executable, Store};
 use self::heap::Heap;
 use self::pages::{Backing, Numbers};
 use self::race::Races;
 pub use self::schedule::Schedule;
 use self::schedule::Stepper;
 use self::stream::{Access, EventState, Queue, Touched, Work};
-use super::{Context, DevicePtr, Fault, StreamHandle};
+use super::{Context, DevicePtr, Fault, FunctionHandle, StreamHandle};
 use crate::error::{Result, code};
 
 const DEFAULT_MEMORY: u64 = 8 << 30;
@@ -99,7 +109,7 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Accepts launches and runs none of them: for benchmarks of what enqueueing costs the host.
+    /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
@@ -141,8 +151,9 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Looks for races: two tasks of different streams that touch a common byte, of which one or the other writes,
-    /// and that no event, no stream and no wait of the host orders. [`EmulatedDriver::take_races`] has them.
+    /// Looks for races: two tasks of different streams, or two nodes of a graph, that touch a common byte, of which
+    /// one or the other writes, and that no event, no stream, no edge and no wait of the host orders.
+    /// [`EmulatedDriver::take_races`] has them; those within a graph come with its first launch, which is one task.
     ///
     /// A copy reads its source and writes its target, on the host too; a kernel reads its slices and writes its
     /// views and slices of atomics, while what its raw pointers reach is not known. An allocation and a free in
@@ -171,6 +182,10 @@ impl EmulatedDriverBuilder {
             contexts: Table::new("context", code::INVALID_VALUE),
             streams: Table::new("stream", code::INVALID_HANDLE),
             events: Table::new("event", code::INVALID_HANDLE),
+            executables: Table::new("executable", code::INVALID_VALUE),
+            graphs: Mutex::default(),
+            captures: Captures::default(),
+            large_clusters: Mutex::default(),
             pinned: Heap::new(u64::MAX, Backing::Host),
             processes: Mutex::default(),
         })
@@ -237,6 +252,11 @@ pub struct EmulatedDriver {
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
     events: Table<EventState>,
+    executables: Table<Executable>,
+    graphs: Mutex<Store>,
+    captures: Captures,
+    /// The kernels that can have clusters larger than those that every kernel can have.
+    large_clusters: Mutex<HashSet<FunctionHandle>>,
     pinned: Heap,
     /// What [`Self::set_process_memory`] said.
     processes: Mutex<Vec<(u32, u64)>>,
@@ -418,9 +438,12 @@ impl EmulatedDriver {
         Err(driver_error(call.name(), code::INVALID_HANDLE, text))
     }
 
-    /// Enqueues work on a stream.
+    /// Enqueues work on a stream, or makes it part of a graph if the stream is being captured.
     fn push(&self, call: Call, stream: StreamHandle, work: Work, touched: Touched) -> Result<()> {
         let queue = self.streams.get(call, stream.0)?;
+        if self.captures.holds(stream.0) {
+            return self.capture(call, stream, &queue, work, touched);
+        }
         let no_thread = |error| {
             driver_error(call.name(), code::UNKNOWN, format!("cannot start a stream's thread: {error}"))
         };
@@ -431,7 +454,7 @@ impl EmulatedDriver {
     /// Enqueues a copy between any two places.
     fn copy(&self, call: Call, stream: StreamHandle, dst: u64, src: u64, bytes: usize) -> Result<()> {
         let touched = vec![Access::read(src, bytes), Access::write(dst, bytes)];
-        self.push(call, stream, Work::Copy { dst, src, bytes }, touched)
+        self.push(call, stream, Work::Act(Action::Copy { dst, src, bytes }), touched)
     }
 
     /// Gives a new stream its handle.

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Call;
+use super::action::Action;
 use super::history::{History, Use};
 use super::stream::{Access, Touched, Work};
 
@@ -123,6 +124,17 @@ impl Races {
         self.state().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.found))
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Adds races that were found elsewhere.
+    pub(super) fn tell(&self, found: Vec<String>) {
+        if let Some(mut state) = self.state() {
+            state.found.extend(found);
+        }
+    }
+
     pub(super) fn stream_created(&self, stream: u64, context: u64) {
         let Some(mut state) = self.state() else { return };
         let State { slots, by_handle, host, .. } = &mut *state;
@@ -170,7 +182,18 @@ impl Races {
                         state.slots[slot].clock.join(clock);
                     }
                 }
-                Work::Launch(launch) => state.enqueue(stream, launch.symbol(), &touched),
+                Work::Act(Action::Launch(launch)) => state.enqueue(stream, launch.symbol(), &touched),
+                Work::Graph(launch) => {
+                    let slot = state.by_handle.get(&stream).copied();
+                    // Launches of one executable come one after the other.
+                    if let (Some(slot), Some(clock)) = (slot, launch.before().and_then(|mark| mark.clock())) {
+                        state.slots[slot].clock.join(clock);
+                    }
+                    state.enqueue(stream, call.name(), &touched);
+                    if let Some(slot) = slot {
+                        launch.done().set_clock(state.slots[slot].clock.clone());
+                    }
+                }
                 _ => state.enqueue(stream, call.name(), &touched),
             }
         }
@@ -226,7 +249,7 @@ mod tests {
     use super::*;
 
     fn write(races: &Races, stream: u64, start: u64) {
-        let work = Work::Set { dst: start, value: 0, bytes: 8 };
+        let work = Work::Act(Action::Set { dst: start, value: 0, bytes: 8 });
         races.enqueue(stream, Call::SetBytes, work, vec![Access::write(start, 8)], |_, _| ());
     }
 

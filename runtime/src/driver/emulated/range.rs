@@ -45,24 +45,31 @@ impl EmulatedDriver {
     /// Checks the memory that a launch names.
     pub(super) fn check_launch(
         &self,
+        called: Call,
         context: &EmulatedContext,
         call: &KernelCall,
         touched: &Touched,
     ) -> Result<()> {
         if matches!(self.backing, Backing::Numbers(_)) && call.names_memory() {
-            return Err(nothing_behind(Call::Launch));
+            return Err(nothing_behind(called));
         }
         for range in touched.iter().map(|access| &access.range).filter(|range| !range.is_empty()) {
             let bytes = (range.end - range.start) as usize;
             let ptr = DevicePtr(range.start);
-            let mapped = self.check_mapped(Call::Launch, context, ptr, bytes);
-            mapped.unwrap_or_else(|| self.check_foreign(context, ptr, bytes))?;
+            let mapped = self.check_mapped(called, context, ptr, bytes);
+            mapped.unwrap_or_else(|| self.check_foreign(called, context, ptr, bytes))?;
         }
         Ok(())
     }
 
     /// Refuses a range in a block of another device whose memory this one may not use.
-    fn check_foreign(&self, context: &EmulatedContext, ptr: DevicePtr, bytes: usize) -> Result<()> {
+    fn check_foreign(
+        &self,
+        called: Call,
+        context: &EmulatedContext,
+        ptr: DevicePtr,
+        bytes: usize,
+    ) -> Result<()> {
         if self.devices.len() == 1 || context.heap.holds(ptr, bytes) {
             return Ok(());
         }
@@ -75,7 +82,7 @@ impl EmulatedDriver {
             "{bytes} bytes at {:#x} are memory of device {}, which device {} was not let into",
             ptr.0, holder.ordinal, context.ordinal
         );
-        Err(driver_error(Call::Launch.name(), code::INVALID_VALUE, text))
+        Err(driver_error(called.name(), code::INVALID_VALUE, text))
     }
 
     /// Checks a range of reserved addresses, of whichever context. `None` if the range does not start at any.

@@ -76,6 +76,16 @@ impl Rows {
         Ok(checked)
     }
 
+    /// Bytes of all rows.
+    pub(super) fn bytes(&self) -> usize {
+        self.row_bytes * self.rows
+    }
+
+    /// The memory of its rows on the host.
+    pub(super) fn on_host(&self) -> impl Iterator<Item = Range<u64>> {
+        [self.dst, self.src].into_iter().filter(|side| !side.on_device).flat_map(|side| self.ranges(side))
+    }
+
     /// The memory of its rows, as one range where they lie without gaps.
     pub(super) fn touched(&self) -> Touched {
         let written = self.ranges(self.dst).map(|range| Access { range, write: true });

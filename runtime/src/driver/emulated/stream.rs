@@ -12,31 +12,40 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Call;
+use super::action::{Action, fault};
+use super::capture::CapturedEvent;
 use super::context::EmulatedContext;
 use super::control::Control;
-use super::kernel::KernelCall;
+use super::graph::GraphRun;
 use super::race::Clock;
-use super::rows::Rows;
 use super::schedule::Stepper;
 use crate::driver::host_function::{self, HostCall};
-use crate::driver::{DevicePtr, Fault, FaultKind};
+use crate::driver::{DevicePtr, FaultKind};
 use crate::error::Result;
 
 /// An event: its newest record, if it has one.
 #[derive(Debug, Default)]
 pub(super) struct EventState {
-    newest: Mutex<Option<Arc<Mark>>>,
+    newest: Mutex<Newest>,
+}
+
+/// Where an event was recorded last.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Newest {
+    #[default]
+    Never,
+    Mark(Arc<Mark>),
+    Captured(CapturedEvent),
 }
 
 impl EventState {
-    /// The newest record; `None` if it was never recorded.
-    pub(super) fn newest(&self) -> Option<Arc<Mark>> {
+    pub(super) fn newest(&self) -> Newest {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes a new record, whose [`Work::Record`] is enqueued. Whoever waits for an older one still does.
-    pub(super) fn set_newest(&self, mark: Arc<Mark>) {
-        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
+    pub(super) fn set_newest(&self, newest: Newest) {
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = newest;
     }
 }
 
@@ -65,7 +74,7 @@ impl Mark {
         self.clock.get_or_init(|| clock);
     }
 
-    fn reach(&self) {
+    pub(super) fn reach(&self) {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.reached.notify_all();
     }
@@ -82,23 +91,13 @@ impl Mark {
 /// What a task does.
 #[derive(Debug)]
 pub(super) enum Work {
-    Copy {
-        dst: u64,
-        src: u64,
-        bytes: usize,
-    },
-    Set {
-        dst: u64,
-        value: u8,
-        bytes: usize,
-    },
-    Rows(Rows),
-    Launch(KernelCall),
+    Act(Action),
     Host(HostCall),
     /// Frees a block in stream order.
     Free(DevicePtr),
     Record(Arc<Mark>),
     Wait(Arc<Mark>),
+    Graph(GraphRun),
 }
 
 /// What a task does to a range of memory, of a device or of the host.
@@ -249,15 +248,19 @@ impl Queue {
     pub(super) fn ready(&self) -> Option<u64> {
         let state = self.state();
         let next = state.tasks.front()?;
-        let waits = matches!(&next.work, Work::Wait(mark) if mark.time().is_none());
-        (!waits).then_some(next.number)
+        let awaited = match &next.work {
+            Work::Wait(mark) => Some(mark),
+            Work::Graph(launch) => launch.before(),
+            _ => None,
+        };
+        awaited.is_none_or(|mark| mark.time().is_some()).then_some(next.number)
     }
 
     /// Runs the next task, which is ready, on this thread.
     pub(super) fn step(&self) {
         let Some(work) = self.state().begin() else { return };
-        self.run(work);
-        self.finish();
+        let reached = self.run(work);
+        self.finish(reached);
     }
 
     /// Runs what is enqueued, then ends the worker.
@@ -296,48 +299,38 @@ impl Queue {
             drop(state);
 
             self.control.before_task(delay);
-            self.run(work);
-            self.finish();
+            let reached = self.run(work);
+            self.finish(reached);
         }
     }
 
-    /// The running task has run.
-    fn finish(&self) {
+    /// The running task has run. A mark is reached at once with that: who sees it sees that the stream came so far.
+    fn finish(&self, reached: Option<Arc<Mark>>) {
         let mut state = self.state();
         state.running.clear();
+        if let Some(mark) = reached {
+            mark.reach();
+        }
         state.done += 1;
         self.changed.notify_all();
     }
 
-    fn run(&self, work: Work) {
+    /// Runs a task. Gives the mark that is reached by it.
+    fn run(&self, work: Work) -> Option<Arc<Mark>> {
         match work {
-            Work::Record(mark) => mark.reach(),
+            Work::Record(mark) => return Some(mark),
             Work::Wait(mark) => mark.wait(),
             Work::Free(ptr) => self.free(ptr),
             Work::Host(function) if self.context.is_poisoned() => function.skip(),
             Work::Host(function) => function.call(),
-            _ if self.context.is_poisoned() => {}
-            // SAFETY: whoever enqueued the copy promised that both ranges are valid until it has run, and
-            // that they do not overlap.
-            Work::Copy { dst, src, bytes } => unsafe {
-                let src: *const u8 = std::ptr::with_exposed_provenance(src as usize);
-                let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(dst as usize);
-                dst.copy_from_nonoverlapping(src, bytes);
-            },
-            // SAFETY: as above.
-            Work::Set { dst, value, bytes } => unsafe {
-                let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(dst as usize);
-                dst.write_bytes(value, bytes);
-            },
-            // SAFETY: as above, for each row.
-            Work::Rows(rows) => unsafe { rows.copy() },
-            Work::Launch(call) => {
-                // SAFETY: whoever enqueued the launch promised that its arguments are valid until it is done.
-                if let Err(fault) = unsafe { call.run() } {
-                    self.context.poison(fault);
-                }
-            }
+            // A graph that does not run keeps its place among the launches of its executable all the same.
+            Work::Graph(launch) => launch.run(&self.context),
+            Work::Act(_) if self.context.is_poisoned() => {}
+            // SAFETY: whoever enqueued it promised that the memory it names is valid until it has run, and that
+            // the two sides of a copy do not overlap.
+            Work::Act(action) => unsafe { action.run(&self.context) },
         }
+        None
     }
 
     /// Gives memory back whose free was enqueued. Work on another stream that still uses it is a missing wait of
@@ -347,14 +340,8 @@ impl Queue {
         // SAFETY: whoever enqueued the free promised that the work which uses the memory comes before it, and
         // what the streams know of is checked.
         if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
-            context.poison(Fault {
-                kind: FaultKind::Other,
-                message: format!("{error}; the stream that frees it did not wait for that work"),
-                location: None,
-                kernel: None,
-                block: None,
-                thread: None,
-            });
+            let text = format!("{error}; the stream that frees it did not wait for that work");
+            context.poison(fault(FaultKind::Other, text));
         }
     }
 }

@@ -86,6 +86,11 @@ impl Allocation {
     pub fn ptr(&self) -> DevicePtr {
         self.ptr
     }
+
+    /// The private pool it is of.
+    pub fn pool(&self) -> Option<PoolId> {
+        self.arena.as_ref().map(|arena| arena.pool)
+    }
 }
 
 /// A lock that all streams share, and how often it was taken.
@@ -186,7 +191,8 @@ impl CachingAllocator {
         }
     }
 
-    fn capturing(&self) -> bool {
+    /// Whether work on the device is being captured.
+    pub fn capturing(&self) -> bool {
         self.captures.load(Ordering::Acquire) > 0
     }
 
@@ -352,17 +358,24 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
 /// Records an event on each stream that may use a pending block, which becomes free when all are reached.
 fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users: &[Stream]) -> Result<()> {
     let mut failed = Ok(());
-    let mut events = 0;
+    let mut recorded = Vec::with_capacity(users.len());
     for user in users {
-        match state.record_event(device, user.handle()) {
-            Ok(event) => {
-                state.pending.push(user.id(), event, block);
-                events += 1;
-            }
+        let event = state.record_event(device, user.handle());
+        if device.0.memory.capturing() {
+            // A capture began meanwhile, and the record may have become part of it.
+            recorded.extend(event.map(|event| (user.id(), event)));
+            recorded.into_iter().for_each(|(_, event)| state.pending.keep_event(event));
+            state.pending.defer(block, users.to_vec());
+            return Ok(());
+        }
+        match event {
+            Ok(event) => recorded.push((user.id(), event)),
             // Without an event the host has to wait. When this returns, nothing of the stream runs any more.
             Err(error) => failed = failed.and(user.synchronize().map_err(|_| error)),
         }
     }
+    let events = recorded.len();
+    recorded.into_iter().for_each(|(user, event)| state.pending.push(user, event, block));
     match (events, failed.is_ok() || device.is_lost()) {
         (0, true) => drop(state.release(block)),
         (_, true) => {}

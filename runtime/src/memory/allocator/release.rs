@@ -93,7 +93,7 @@ impl CachingAllocator {
             let mut state = arena.lock();
             if state.is_empty() {
                 self.totals.lock().forgotten.absorb(&state.counters);
-                let (driver, context) = device.driver();
+                let (driver, context) = device.raw();
                 state.destroy_events(&**driver, context);
             }
             !state.is_empty()

@@ -167,7 +167,7 @@ impl CachingAllocator {
                 report.cached_in_private_pools += state.cached();
             }
         }
-        let (driver, _) = device.driver();
+        let (driver, _) = device.raw();
         let own = std::process::id();
         report.other_processes =
             driver.process_memory(device.id().ordinal()).into_iter().filter(|(pid, _)| *pid != own).collect();

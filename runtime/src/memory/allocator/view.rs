@@ -223,9 +223,9 @@ impl<'a> Memory<'a> {
     /// [`Error::NoPeerAccess`] when the devices cannot reach each other; whatever the driver reports.
     pub fn allow_peer(&self, peer: &Device) -> Result<()> {
         self.device.check_process()?;
-        let (driver, context) = self.device.driver();
+        let (driver, context) = self.device.raw();
         let (own, other) = (self.device.id(), peer.id());
-        let same_driver = Arc::ptr_eq(driver, peer.driver().0);
+        let same_driver = Arc::ptr_eq(driver, peer.raw().0);
         if own == other && same_driver {
             return Ok(());
         }

@@ -2,6 +2,8 @@
 //!
 //! They fail when there is no image: a build without the device toolchain has nothing to look at.
 
+mod linked;
+
 use std::collections::HashMap;
 
 use warpsmith::IMAGE;
@@ -136,6 +138,64 @@ fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
                     "{symbol} has a barrier:\n{body}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn the_barrier_of_the_grid_is_one_atomic_addition_and_a_loop() {
+    for (arch, entries) in ptx() {
+        for (symbol, barriers) in [("grid_sync_rounds", 2), ("grid_sync_chain", 2)] {
+            let body = &entries[symbol];
+            for (instruction, times) in
+                [("atom.release.gpu.add.u32", 1), ("ld.acquire.gpu.b32", 1), ("bar.sync", barriers)]
+            {
+                assert_eq!(
+                    count(body, instruction),
+                    times,
+                    "{instruction} in {symbol} for sm_{arch}:\n{body}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn clusters_and_dependent_launches_have_their_instructions_where_there_are_any() {
+    for (arch, entries) in ptx() {
+        for (symbol, barriers, maps) in
+            [("cluster_sync_rounds", 1, 0), ("cluster_sync_chain", 3, 1), ("cluster_histogram", 2, 1)]
+        {
+            assert_eq!(entries.contains_key(symbol), arch >= 90, "{symbol} for sm_{arch}");
+            let Some(body) = entries.get(symbol) else { continue };
+            for (instruction, times) in [
+                ("barrier.cluster.arrive.aligned", barriers),
+                ("barrier.cluster.wait.aligned", barriers),
+                ("mapa", maps),
+            ] {
+                assert_eq!(
+                    count(body, instruction),
+                    times,
+                    "{instruction} in {symbol} for sm_{arch}:\n{body}"
+                );
+            }
+        }
+        for (symbol, waits, launches) in
+            [("spin_dependent", 1, 1), ("empty_dependent", 1, 1), ("spin_plain", 0, 0), ("empty", 0, 0)]
+        {
+            let (body, newer) = (&entries[symbol], usize::from(arch >= 90));
+            let found =
+                ["griddepcontrol.wait", "griddepcontrol.launch_dependents"].map(|name| count(body, name));
+            assert_eq!(found, [waits * newer, launches * newer], "{symbol} for sm_{arch}:\n{body}");
+            // A safe kernel touches nothing before it has waited.
+            if let Some(wait) = body.find("griddepcontrol.wait") {
+                let before = &body[..wait];
+                assert!(!before.contains("ld.global") && !before.contains("st.global"), "{symbol}:\n{body}");
+            }
+        }
+        let others = entries.iter().filter(|(symbol, _)| !symbol.contains("cluster"));
+        for (symbol, body) in others {
+            assert!(!body.contains("barrier.cluster") && !body.contains("mapa"), "{symbol} for sm_{arch}");
         }
     }
 }

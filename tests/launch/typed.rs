@@ -1,8 +1,6 @@
 //! Kernels launched by their type, as a program with kernels of its own does it.
 
-mod common;
-
-use common::{Random, device, stream};
+use crate::common::{Random, device, stream};
 use glam::Vec3;
 use warpsmith::kernels::diagnostic::diagnose_glam;
 use warpsmith::kernels::elementwise::axpy;

@@ -1,0 +1,137 @@
+//! Which kernels need NVIDIA's device runtime, libcudadevrt: those that launch kernels or set a graph's conditions.
+//!
+//! Code for the device runtime is relocatable, and linked when it is loaded. So that no other kernel is changed by
+//! that, these kernels get a module of their own, with the kernels that they launch. Of the latter, those that need
+//! no device runtime themselves are in the ordinary module too, where the host finds them.
+
+use std::collections::HashSet;
+
+use crate::callers::Callers;
+use crate::externs::is_device_runtime;
+use crate::rewrite::{Kernel, text};
+
+/// The kernels of a module that have to do with the device runtime.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct DeviceRuntime {
+    /// The symbols of those that need it, in the order of the kernels.
+    pub users: Vec<String>,
+    /// The symbols of the kernels that these launch, themselves among them if they launch each other.
+    pub launched: HashSet<String>,
+    /// One that needs it, and a function of it that it reaches.
+    pub first: Option<(String, String)>,
+}
+
+/// The two modules of an architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Kernels that need no device runtime.
+    Plain,
+    /// Those that do, and what they launch: relocatable code.
+    Linked,
+}
+
+impl DeviceRuntime {
+    /// Reads the module `ir` with these kernels.
+    pub fn of(ir: &str, kernels: &[Kernel]) -> DeviceRuntime {
+        let callers = Callers::of(ir);
+        let functions = ir.lines().filter(|line| line.starts_with("declare ")).filter_map(text::function);
+        let mut first = None;
+        let mut reaching = HashSet::new();
+        for (function, _) in functions.filter(|(name, _)| is_device_runtime(name)) {
+            let users = callers.reaching(function);
+            if let Some(kernel) = kernels.iter().find(|kernel| users.contains(&*kernel.symbol)) {
+                first.get_or_insert_with(|| (kernel.symbol.clone(), function.to_owned()));
+            }
+            reaching.extend(users);
+        }
+        let users: Vec<String> = kernels
+            .iter()
+            .filter(|kernel| reaching.contains(&*kernel.symbol))
+            .map(|kernel| kernel.symbol.clone())
+            .collect();
+        // A kernel is mentioned only where it is launched.
+        let launched = |kernel: &&Kernel| {
+            let by = callers.reaching(&kernel.symbol);
+            users.iter().any(|user| *user != kernel.symbol && by.contains(&**user))
+        };
+        let launched = kernels.iter().filter(launched).map(|kernel| kernel.symbol.clone()).collect();
+        DeviceRuntime { users, launched, first }
+    }
+
+    /// Whether any kernel needs it.
+    pub fn is_needed(&self) -> bool {
+        !self.users.is_empty()
+    }
+
+    /// Whether a kernel is visible in a module.
+    pub fn has(&self, part: Part, symbol: &str) -> bool {
+        let is_user = self.users.iter().any(|user| user == symbol);
+        match part {
+            Part::Plain => !is_user,
+            Part::Linked => is_user || self.launched.contains(symbol),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IR: &str = "\
+@table = constant [1 x ptr] [ptr @grandchild]
+define ptx_kernel void @plain() {
+  ret void
+}
+define ptx_kernel void @parent() {
+  call void @launch(ptr @child)
+  ret void
+}
+define ptx_kernel void @child() {
+  %1 = load ptr, ptr @table
+  call void @launch(ptr %1)
+  ret void
+}
+define ptx_kernel void @grandchild() {
+  ret void
+}
+define ptx_kernel void @itself() {
+  call void @launch(ptr @itself)
+  ret void
+}
+define ptx_kernel void @setter() {
+  call void @cudaGraphSetConditional(i64 1, i32 1)
+  ret void
+}
+define void @launch(ptr %0) {
+  %1 = call i32 @__cudaCDP2LaunchDeviceV2(ptr %0, i64 4)
+  ret void
+}
+declare i32 @__cudaCDP2LaunchDeviceV2(ptr, i64)
+declare void @cudaGraphSetConditional(i64, i32)
+declare i32 @vprintf(ptr, ptr)
+";
+
+    fn kernels(names: &[&str]) -> Vec<Kernel> {
+        names.iter().map(|name| Kernel { symbol: (*name).to_owned(), min_arch: 0 }).collect()
+    }
+
+    #[test]
+    fn kernels_go_where_they_and_their_parents_need_them() {
+        let kernels = kernels(&["plain", "parent", "child", "grandchild", "itself", "setter"]);
+        let runtime = DeviceRuntime::of(IR, &kernels);
+        assert_eq!(runtime.users, ["parent", "child", "itself", "setter"]);
+        let of =
+            |part| kernels.iter().map(|k| &*k.symbol).filter(|k| runtime.has(part, k)).collect::<Vec<_>>();
+        assert_eq!(of(Part::Plain), ["plain", "grandchild"]);
+        assert_eq!(of(Part::Linked), ["parent", "child", "grandchild", "itself", "setter"]);
+        assert_eq!(runtime.first, Some(("parent".to_owned(), "__cudaCDP2LaunchDeviceV2".to_owned())));
+    }
+
+    #[test]
+    fn what_needs_no_device_runtime_has_one_module() {
+        let ir = "define ptx_kernel void @k() {\n  ret void\n}\ndeclare i32 @vprintf(ptr, ptr)\n";
+        let runtime = DeviceRuntime::of(ir, &kernels(&["k"]));
+        assert_eq!(runtime, DeviceRuntime::default());
+        assert!(!runtime.is_needed() && runtime.has(Part::Plain, "k") && !runtime.has(Part::Linked, "k"));
+    }
+}

@@ -1,0 +1,121 @@
+//! Kernels that launch kernels: two modules, the second of which links with NVIDIA's device runtime.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::common::{build, folders, ptx, scratch_crate};
+use warpsmith_builder::{Arch, BuiltImage, PtxBuilder, toolchain};
+
+const SOURCE: &str = r#"
+#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Dim { x: u32, y: u32, z: u32 }
+
+unsafe extern "C" {
+    fn __cudaCDP2GetParameterBufferV2(kernel: *const (), grid: Dim, block: Dim, shared: u32) -> *mut u64;
+    fn __cudaCDP2LaunchDeviceV2(parameters: *mut u64, stream: u64) -> u32;
+    fn cudaGraphSetConditional(condition: u64, value: u32);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn child(out: *mut u64, value: u64) {
+    unsafe { *out = value }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn parent(out: *mut u64) {
+    let one = Dim { x: 1, y: 2, z: 3 };
+    unsafe {
+        let buffer = __cudaCDP2GetParameterBufferV2(child as *const (), one, one, 0);
+        *buffer = out as u64;
+        *buffer.add(1) = 42;
+        *out = u64::from(__cudaCDP2LaunchDeviceV2(buffer, 4));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn setter(condition: u64) {
+    unsafe { cudaGraphSetConditional(condition, 1) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn plain(out: *mut u64) {
+    unsafe { *out = 1 }
+}
+"#;
+
+fn build_source(test: &str) -> BuiltImage {
+    let folder = scratch_crate(test, SOURCE);
+    build(test, &PtxBuilder::new(folder).archs([Arch::SM_80, Arch::SM_90A])).unwrap()
+}
+
+/// Built once for the tests that only look.
+fn image() -> &'static BuiltImage {
+    static IMAGE: OnceLock<BuiltImage> = OnceLock::new();
+    IMAGE.get_or_init(|| build_source("device-runtime"))
+}
+
+fn entries(ptx: &str) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        ptx.split(".visible .entry ").skip(1).filter_map(|rest| rest.split('(').next()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[test]
+fn launching_kernels_and_what_they_launch_have_a_module_of_their_own() {
+    let image = image();
+    for arch in ["sm_80", "sm_90a"] {
+        let (plain, linked) = (ptx(image, arch), ptx(image, &format!("linked.{arch}")));
+        assert_eq!(entries(&plain), ["child", "plain"], "{plain}");
+        assert_eq!(entries(&linked), ["child", "parent", "setter"], "{linked}");
+        assert!(!plain.contains("cuda"), "{plain}");
+        assert!(linked.contains("__cudaCDP2LaunchDeviceV2") && linked.contains("cudaGraphSetConditional"));
+    }
+    let mut symbols: Vec<&str> = image.kernels.iter().map(|kernel| &*kernel.symbol).collect();
+    symbols.sort_unstable();
+    assert_eq!(symbols, ["child", "parent", "plain", "setter"]);
+    for kernel in &image.kernels {
+        let archs: Vec<&str> = kernel.resources.iter().map(|resources| &*resources.arch).collect();
+        assert_eq!(archs, ["sm_80", "sm_90a"], "{}", kernel.symbol);
+    }
+    let text = std::fs::read_to_string(&image.file).unwrap();
+    assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a\")"), "{text}");
+    assert!(text.contains("&[\"parent\", \"setter\"] as &[&str]"), "{text}");
+    assert!(folders("device-runtime").out_dir.join("scratch_device_runtime.libcudadevrt.a").is_file());
+}
+
+/// What the driver does when it loads the module, done by the toolkit's linker.
+#[test]
+fn the_linked_module_links_with_the_device_runtime() {
+    let image = image();
+    let folders = folders("device-runtime");
+    let tools = toolchain::find_cuda_tools(Some(&folders.target_dir));
+    let nvlink = tools.ptxas.expect("ptxas is installed").path.with_file_name("nvlink");
+    let cubin = image.modules.iter().find(|file| file.to_string_lossy().ends_with("linked.sm_90a.cubin"));
+    let output = folders.out_dir.join("linked.cubin");
+    let link = |library: Option<&Path>| {
+        let mut command = Command::new(&nvlink);
+        command.arg("-arch=sm_90a").arg(cubin.expect("sm_90a has a cubin")).args(library);
+        command.arg("-o").arg(&output).output().expect("nvlink lies beside ptxas")
+    };
+    let linked = link(tools.cudadevrt.as_deref());
+    let text = String::from_utf8_lossy(&linked.stderr).into_owned();
+    assert!(linked.status.success() && output.is_file(), "{text}");
+    let without = link(None);
+    let text = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert!(!without.status.success() && text.contains("__cudaCDP2LaunchDeviceV2"), "{text}");
+}
+
+#[test]
+fn a_second_build_is_reused_with_the_same_modules() {
+    let first = build_source("device-runtime-again");
+    let again = build_source("device-runtime-again");
+    assert!(again.reused);
+    assert_eq!(first.modules, again.modules);
+    assert!(again.modules.iter().all(|file| !file.to_string_lossy().ends_with(".a")));
+}

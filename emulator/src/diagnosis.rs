@@ -1,0 +1,120 @@
+//! What went wrong in the blocks that run at once, as faults with places.
+
+use std::panic::Location;
+
+use crate::block::Block;
+use crate::fault::{Fault, Index, Places, Waiting};
+use crate::set::BlockSet;
+use crate::warp::Mismatch;
+
+impl BlockSet<'_> {
+    /// A thread of the block used a collective wrongly.
+    pub fn misuse(&self, block: &Block, thread: u32, message: String, location: &Location<'_>) -> Fault {
+        Fault::Collective {
+            kernel: self.grid.kernel.name,
+            message,
+            location: location.to_string(),
+            block: block.index(),
+            thread: block.thread_index(self.grid, thread),
+        }
+    }
+
+    /// Two lanes wait for each other and disagree.
+    pub fn disagreement(&self, block: &Block, mismatch: &Mismatch) -> Fault {
+        let Mismatch { thread, call, other_thread, other } = mismatch;
+        self.misuse(
+            block,
+            *thread,
+            format!(
+                "the lanes of warp {} disagree: lane {} calls {} with mask {:#010x}, lane {} calls {} with mask {:#010x} at {}",
+                thread / 32, thread % 32, call.operation, call.mask,
+                other_thread % 32, other.operation, other.mask, other.location,
+            ),
+            call.location,
+        )
+    }
+
+    /// A lane waits for one that has exited.
+    pub fn exited_lane(
+        &self,
+        block: &Block,
+        thread: u32,
+        operation: &str,
+        mask: u32,
+        lane: u32,
+        location: &Location<'_>,
+    ) -> Fault {
+        let message =
+            format!("{operation} with mask {mask:#010x} names lane {lane}, whose thread has exited");
+        self.misuse(block, thread, message, location)
+    }
+
+    /// Every thread waits for ever: why.
+    pub fn deadlock(&self) -> Fault {
+        for block in &self.blocks {
+            if let Some(mismatch) = block.warps.mismatch(self.grid.threads) {
+                return self.disagreement(block, &mismatch);
+            }
+        }
+        let first = self.blocks.iter().find(|block| block.alive() != 0).unwrap_or(&self.blocks[0]);
+        Fault::Deadlock {
+            kernel: self.grid.kernel.name,
+            block: first.index(),
+            waiting: self.waiting(),
+            note: self.exited_from_grid(),
+        }
+    }
+
+    /// Threads of the set spin, and nothing changes.
+    pub fn livelock(&self, block: &Block, spins: u64) -> Fault {
+        Fault::Livelock {
+            kernel: self.grid.kernel.name,
+            block: block.index(),
+            spins,
+            waiting: self.waiting(),
+        }
+    }
+
+    /// The fault for a stack that the operating system does not give.
+    pub fn out_of_stacks(&self, block: &Block, error: &std::io::Error) -> Fault {
+        Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }
+    }
+
+    /// Says which threads can no longer come to the grid's barrier, if some wait there.
+    fn exited_from_grid(&self) -> Option<String> {
+        let exited = |block: &Block| self.grid.threads - block.alive();
+        let first = self.blocks.iter().find(|block| exited(block) != 0)?;
+        let count: u32 = self.blocks.iter().map(exited).sum();
+        self.grid_barrier.has_waiters().then(|| {
+            format!(
+                "grid::sync waits for every thread of the grid, but {count} exited without it, the first of them in block {}",
+                Index(&first.index())
+            )
+        })
+    }
+
+    fn waiting(&self) -> Vec<Waiting> {
+        let mut places = Places::new(self.blocks.len() > 1);
+        for block in &self.blocks {
+            places.begin_block(self.grid.linear_index(block.index()));
+            let own = |number: u32| number == block.number;
+            block.add_waiting(self.grid, &mut places);
+            self.cluster_barrier(block).for_each_waiter(|w, operation| {
+                if own(w.block) {
+                    places.add(operation, None, w.location, w.thread);
+                }
+            });
+            self.grid_barrier.for_each_waiter(|w| {
+                if own(w.block) {
+                    places.add("grid::sync", None, w.location, w.thread);
+                }
+            });
+            self.queue.for_each_spinning(|w| {
+                if own(w.block) {
+                    places.add("a loop that reads an atomic", None, w.location, w.thread);
+                }
+            });
+        }
+        places.finish()
+    }
+}

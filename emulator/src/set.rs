@@ -1,0 +1,395 @@
+//! The blocks that run at once, on one host thread: one block of an ordinary launch, the blocks of a cluster, or
+//! all blocks of a cooperative launch. How their threads start, suspend and end.
+//!
+//! All of it is used by one host thread. Kernel code and the scheduler both hold shared references; every
+//! borrow of a cell ends before control passes from one to the other.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe, Location};
+
+use crate::block::{Block, Waiter};
+use crate::cluster::{ClusterBarrier, GridBarrier};
+use crate::fault::Fault;
+use crate::launch::Grid;
+use crate::order::Random;
+use crate::output::Output;
+use crate::panics::{self, Stopped};
+use crate::registers::Registers;
+use crate::runner::Progress;
+
+/// Calls of `spin_hint` after which a thread lets others run.
+const SPIN_QUOTA: u32 = 32;
+
+/// Runners whose threads can go on.
+#[derive(Default)]
+pub(crate) struct Queue {
+    ready: RefCell<VecDeque<u32>>,
+    /// Threads that wait for memory to change: they go on when nobody else can.
+    spinning: RefCell<VecDeque<Waiter>>,
+}
+
+impl Queue {
+    pub fn push_ready(&self, runner: u32) {
+        self.ready.borrow_mut().push_back(runner);
+    }
+
+    pub fn for_each_spinning(&self, visit: impl FnMut(&Waiter)) {
+        self.spinning.borrow().iter().for_each(visit);
+    }
+
+    fn has_any(&self) -> bool {
+        !self.ready.borrow().is_empty() || !self.spinning.borrow().is_empty()
+    }
+
+    fn clear(&self) {
+        self.ready.borrow_mut().clear();
+        self.spinning.borrow_mut().clear();
+    }
+}
+
+/// The scheduler's next step.
+pub(crate) enum Next {
+    /// Let a suspended thread go on.
+    Resume(u32),
+    /// The same, but it only looks again whether memory has changed.
+    Respin(u32),
+    /// Start another thread of this block on an idle runner.
+    Start(usize),
+    /// Every thread has exited.
+    Done,
+    /// Every thread that has not exited waits.
+    Stuck,
+}
+
+/// The blocks that run at once. One is used for all sets that a worker runs in a launch.
+pub(crate) struct BlockSet<'g> {
+    pub grid: &'g Grid,
+    /// Cluster by cluster; within a cluster by rank.
+    pub blocks: Vec<Block>,
+    pub queue: Queue,
+    pub output: Output,
+    pub grid_barrier: GridBarrier,
+    /// One for each cluster of the set.
+    pub cluster_barriers: Vec<ClusterBarrier>,
+    /// Whether a thread of the set has used a cluster's barrier.
+    clusters_meet: Cell<bool>,
+    /// The block whose threads start next, in sequential order.
+    starting: Cell<usize>,
+    /// Threads not yet started, in a seeded order.
+    unstarted: Cell<u32>,
+    /// Threads that have asked which lanes are active, and have no answer.
+    askers: Cell<u32>,
+    random: Random,
+    /// Set while suspended threads are being unwound.
+    stopping: Cell<bool>,
+    fault: RefCell<Option<Fault>>,
+    /// Calls of `spin_hint`, roughly, since a thread of the set got anywhere.
+    spins: Cell<u64>,
+    /// Whether they have exceeded the limit, and the grid counts this set as stuck.
+    stuck: Cell<bool>,
+    /// Whether one of `stuck` and `clusters_meet` has been set: looked at when a thread exits, in place of both.
+    unusual: Cell<bool>,
+}
+
+impl<'g> BlockSet<'g> {
+    pub fn new(grid: &'g Grid) -> Self {
+        Self {
+            grid,
+            blocks: (0..grid.set_blocks).map(Block::new).collect(),
+            queue: Queue::default(),
+            output: Output::default(),
+            grid_barrier: GridBarrier::default(),
+            cluster_barriers: (0..grid.set_blocks / grid.cluster_blocks)
+                .map(|_| Default::default())
+                .collect(),
+            clusters_meet: Cell::new(false),
+            starting: Cell::new(0),
+            unstarted: Cell::new(0),
+            askers: Cell::new(0),
+            random: Random::new(0),
+            stopping: Cell::new(false),
+            fault: RefCell::new(None),
+            spins: Cell::new(0),
+            stuck: Cell::new(false),
+            unusual: Cell::new(false),
+        }
+    }
+
+    /// Prepares for set `linear` of the grid.
+    pub fn begin(&self, linear: u64) {
+        self.stopping.set(false);
+        self.starting.set(0);
+        self.askers.set(0);
+        self.progress();
+        self.unusual.set(false);
+        self.queue.clear();
+        if let Some(seed) = self.grid.seed {
+            self.random.reseed(seed ^ linear.wrapping_mul(0xd6e8_feb8_6659_fd93));
+            self.unstarted.set(self.grid.threads * self.grid.set_blocks);
+        }
+        if self.clusters_meet.replace(false) {
+            self.cluster_barriers.iter().for_each(ClusterBarrier::begin);
+        }
+        self.grid_barrier.begin();
+        for block in &self.blocks {
+            block.begin(self.grid, self.grid.block_index(linear, block.number), &self.random);
+        }
+    }
+
+    /// The body of a runner: runs threads of the block until none is left to start. Panics end here.
+    pub fn run_threads(&self, block: &Block, registers: &Registers) {
+        // Read once: the kernel's code could change anything, as far as the compiler knows.
+        let Grid { kernel, args, threads, block: shape, seed, .. } = *self.grid;
+        let (entry, is_seeded) = (kernel.entry, seed.is_some());
+        let result = panic::catch_unwind(AssertUnwindSafe(|| {
+            if is_seeded {
+                while self.start_seeded(block, registers) {
+                    // SAFETY: `launch::run`'s caller promises that the arguments fit the kernel and that its safety
+                    // conditions hold.
+                    unsafe { entry(args) };
+                    self.exit(block, registers.linear.get());
+                    // The scheduler chooses whether a thread starts or another goes on.
+                    if self.queue.has_any() || self.blocks.len() > 1 {
+                        break;
+                    }
+                }
+            } else {
+                while block.start(threads, shape, registers) {
+                    registers.spins.set(SPIN_QUOTA);
+                    // SAFETY: as above.
+                    unsafe { entry(args) };
+                    self.exit(block, registers.linear.get());
+                }
+            }
+        }));
+        if let Err(payload) = result
+            && let Some((message, location)) = panics::take(payload)
+        {
+            self.fail(Fault::Panic {
+                kernel: self.grid.kernel.name,
+                message,
+                location,
+                block: block.index(),
+                thread: registers.thread.get(),
+            });
+        }
+    }
+
+    /// Makes the registers those of the block's next thread in the seeded order; `false` when all have started.
+    fn start_seeded(&self, block: &Block, registers: &Registers) -> bool {
+        let any = block.start_seeded(self.grid, registers);
+        if any {
+            self.unstarted.set(self.unstarted.get() - 1);
+            registers.spins.set(self.spin_quota());
+        }
+        any
+    }
+
+    /// Counts the thread out; what waited for it alone goes on, or fails.
+    #[inline]
+    fn exit(&self, block: &Block, linear: u32) {
+        let alive = block.leave();
+        self.spins.set(0);
+        if let Some((waiter, call)) = block.warps.exit(linear) {
+            self.fail(self.exited_lane(block, waiter, call.operation, call.mask, linear % 32, call.location));
+        }
+        if block.barrier.is_complete(alive) {
+            block.barrier.release(&self.queue);
+        }
+        if self.unusual.get() {
+            self.progress();
+            if self.clusters_meet.get() {
+                self.leave_cluster(block, linear);
+            }
+        }
+    }
+
+    #[cold]
+    fn leave_cluster(&self, block: &Block, linear: u32) {
+        let barrier = self.cluster_barrier(block);
+        if block.arrival(linear) == barrier.token() {
+            barrier.withdraw();
+        }
+        barrier.complete(self.alive_in_cluster(block), &self.queue);
+    }
+
+    /// The blocks of a block's cluster, by rank.
+    pub fn cluster(&self, block: &Block) -> &[Block] {
+        let size = self.grid.cluster_blocks as usize;
+        let first = block.number as usize / size * size;
+        &self.blocks[first..first + size]
+    }
+
+    /// The barrier of a block's cluster.
+    pub fn cluster_barrier(&self, block: &Block) -> &ClusterBarrier {
+        &self.cluster_barriers[(block.number / self.grid.cluster_blocks) as usize]
+    }
+
+    fn alive_in_cluster(&self, block: &Block) -> u32 {
+        self.cluster(block).iter().map(Block::alive).sum()
+    }
+
+    /// Counts the thread in at its cluster's barrier; whether that was the last one.
+    pub fn arrive_at_cluster(&self, block: &Block, thread: u32) -> bool {
+        self.clusters_meet.set(true);
+        self.unusual.set(true);
+        let barrier = self.cluster_barrier(block);
+        block.set_arrival(self.grid, thread, barrier.token());
+        barrier.arrive();
+        barrier.complete(self.alive_in_cluster(block), &self.queue)
+    }
+
+    /// Suspends the calling thread, of this block, until the scheduler lets it go on. Unwinds it when the set has
+    /// failed.
+    #[inline(always)]
+    pub fn suspend(&self, block: &Block, registers: &Registers) {
+        let saved = registers.save();
+        // SAFETY: the yielder lives on the stack of the running coroutine, which is this one.
+        unsafe { &*saved.yielder() }.suspend(Progress::Suspended);
+        registers.restore(saved);
+        registers.enter(block);
+        registers.spins.set(self.spin_quota());
+        if self.stopping.get() {
+            panic::resume_unwind(Box::new(Stopped));
+        }
+    }
+
+    /// Whether the calling thread only cleans up: collectives then do nothing.
+    pub fn is_unwinding(&self) -> bool {
+        self.stopping.get() || std::thread::panicking()
+    }
+
+    /// Notes that a thread got somewhere.
+    #[inline]
+    pub fn progress(&self) {
+        self.spins.set(0);
+        if self.stuck.get() {
+            self.stuck.set(false);
+            self.grid.leave_stuck();
+        }
+    }
+
+    /// Notes a thread that asks which lanes are active.
+    pub fn ask(&self, block: &Block, waiter: Waiter) {
+        self.askers.set(self.askers.get() + 1);
+        block.warps.converge(waiter);
+    }
+
+    /// Lets others run while the thread spins, and fails when it has spun for too long.
+    pub fn spin(&self, block: &Block, registers: &Registers, location: &'static Location<'static>) {
+        registers.spins.set(self.spin_quota());
+        if self.is_unwinding() {
+            return;
+        }
+        let spins = self.spins.get() + u64::from(SPIN_QUOTA);
+        self.spins.set(spins);
+        self.queue.spinning.borrow_mut().push_back(registers.waiter(location));
+        if spins > self.grid.spin_limit {
+            self.spins.set(0);
+            self.unusual.set(true);
+            if !self.stuck.replace(true) {
+                self.grid.enter_stuck();
+            }
+            // A set that another host thread runs may still end the wait, unless it spins as well.
+            if self.grid.is_stuck() {
+                self.fail(self.livelock(block, spins));
+            }
+        }
+        self.suspend(block, registers);
+    }
+
+    fn spin_quota(&self) -> u32 {
+        match self.grid.seed {
+            None => SPIN_QUOTA,
+            Some(_) => 1 + self.random.below(u64::from(2 * SPIN_QUOTA)) as u32,
+        }
+    }
+
+    /// What the scheduler should do next.
+    #[inline(always)]
+    pub fn next(&self) -> Next {
+        if self.grid.seed.is_some() {
+            return self.next_seeded();
+        }
+        if let Some(runner) = self.queue.ready.borrow_mut().pop_front() {
+            return Next::Resume(runner);
+        }
+        loop {
+            let at = self.starting.get();
+            match self.blocks.get(at) {
+                Some(block) if block.has_unstarted(self.grid) => return Next::Start(at),
+                Some(_) => self.starting.set(at + 1),
+                None => return self.next_of_waiting(),
+            }
+        }
+    }
+
+    fn next_seeded(&self) -> Next {
+        let mut ready = self.queue.ready.borrow_mut();
+        let mut spinning = self.queue.spinning.borrow_mut();
+        let unstarted = self.unstarted.get() as usize;
+        if ready.is_empty() && unstarted == 0 {
+            drop((ready, spinning));
+            return self.next_of_waiting();
+        }
+        let choice = self.random.below((ready.len() + unstarted + spinning.len()) as u64) as usize;
+        if choice < ready.len() {
+            Next::Resume(ready.swap_remove_back(choice).expect("the queue is longer"))
+        } else if choice < ready.len() + unstarted {
+            let blocks = self.blocks.len();
+            let first = if blocks == 1 { 0 } else { self.random.below(blocks as u64) as usize };
+            let at = (first..first + blocks).map(|at| at % blocks);
+            let block = { at }.find(|&at| self.blocks[at].has_unstarted(self.grid));
+            Next::Start(block.expect("a block has threads to start"))
+        } else {
+            Next::Resume(spinning.pop_front().expect("the queue is not empty").runner)
+        }
+    }
+
+    /// What to do when no thread is ready or to be started.
+    fn next_of_waiting(&self) -> Next {
+        if self.askers.replace(0) != 0 {
+            for block in &self.blocks {
+                block.warps.answer(self.grid.threads, &self.queue);
+            }
+            return self.next();
+        }
+        match self.queue.spinning.borrow_mut().pop_front() {
+            Some(waiter) => Next::Respin(waiter.runner),
+            None if self.blocks.iter().all(|block| block.alive() == 0) => Next::Done,
+            None => Next::Stuck,
+        }
+    }
+
+    /// Makes every suspended thread unwind when it is resumed, and no other start.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        self.close();
+    }
+
+    fn close(&self) {
+        self.unstarted.set(0);
+        self.blocks.iter().for_each(|block| block.close(self.grid));
+    }
+
+    /// Records what went wrong, if nothing has before; no further thread starts.
+    pub fn fail(&self, fault: Fault) {
+        self.close();
+        self.fault.borrow_mut().get_or_insert(fault);
+    }
+
+    /// Records what a thread did wrong and unwinds it.
+    pub fn fail_here(&self, fault: Fault) -> ! {
+        self.fail(fault);
+        panic::resume_unwind(Box::new(Stopped));
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.fault.borrow().is_some()
+    }
+
+    pub fn take_fault(&self) -> Option<Fault> {
+        self.fault.take()
+    }
+}

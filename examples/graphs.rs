@@ -1,0 +1,173 @@
+//! A simulation of many small steps: launch by launch, as a graph, as a graph whose nodes are changed, and from a cache.
+//!
+//! `cargo run --release --example graphs -- [DEVICE] [FILE]`, the device being `cpu`, `cuda:0`, …, by default the best
+//! there is; a picture of the graph goes to FILE, in Graphviz' language. Every result is checked.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use warpsmith::kernels::elementwise::axpy;
+use warpsmith::runtime::TypedKernel;
+use warpsmith::runtime::graph::{CacheInput, Graph, GraphCache};
+use warpsmith::{Device, DeviceBuffer, IMAGE, Launch, Stream};
+
+type Axpy = axpy<f32, 1, 16>;
+
+const POINTS: usize = 4096;
+const STEPS: usize = 50;
+/// Kernels of all steps.
+const KERNELS: usize = 2 * STEPS;
+const REPEATS: usize = 20;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Points on springs: positions and speeds.
+struct Springs {
+    x: DeviceBuffer<f32>,
+    v: DeviceBuffer<f32>,
+    kernel: TypedKernel<Axpy>,
+    launch: Launch,
+}
+
+impl Springs {
+    fn new(stream: &Stream) -> Result<Self, Box<dyn Error>> {
+        let kernel = stream.device().load(&IMAGE)?.kernel::<Axpy>()?;
+        let x = DeviceBuffer::from_host(stream, &start())?;
+        let v = DeviceBuffer::zeros(stream, POINTS)?;
+        Ok(Self { x, v, kernel, launch: Launch::auto(POINTS / 4) })
+    }
+
+    /// Enqueues a step: the speeds change by the positions, then the positions by the speeds.
+    fn step(&mut self, stream: &Stream, dt: f32) -> warpsmith::runtime::Result<()> {
+        self.kernel.launch(stream, self.launch, (-dt, &self.x, &mut self.v))?;
+        self.kernel.launch(stream, self.launch, (dt, &self.v, &mut self.x))
+    }
+
+    fn steps(&mut self, stream: &Stream, dt: f32) -> warpsmith::runtime::Result<()> {
+        (0..STEPS).try_for_each(|_| self.step(stream, dt))
+    }
+
+    fn reset(&mut self) -> warpsmith::runtime::Result<()> {
+        self.x.copy_from_host(&start())?;
+        self.v.copy_from_host(&[0.0; POINTS])
+    }
+
+    /// Fails unless the points are where so many runs of all steps lead.
+    fn check(&self, runs: usize, dt: f32) -> Result<(), Box<dyn Error>> {
+        let (mut x, mut v) = (start(), vec![0.0f32; POINTS]);
+        for _ in 0..runs * STEPS {
+            v.iter_mut().zip(&x).for_each(|(v, x)| *v = (-dt).mul_add(*x, *v));
+            x.iter_mut().zip(&v).for_each(|(x, v)| *x = dt.mul_add(*v, *x));
+        }
+        let found = self.x.to_host()?;
+        match found.iter().zip(&x).position(|(found, expected)| found != expected) {
+            None => Ok(()),
+            Some(at) => Err(format!("point {at} is at {}, not {}", found[at], x[at]).into()),
+        }
+    }
+}
+
+fn start() -> Vec<f32> {
+    (0..POINTS).map(|i| (i as f32).sin()).collect()
+}
+
+/// Nanoseconds a kernel: of the host to enqueue all, and until all have run.
+fn time(
+    stream: &Stream,
+    mut work: impl FnMut() -> warpsmith::runtime::Result<()>,
+) -> Result<(f64, f64), Box<dyn Error>> {
+    let (mut enqueued, mut done) = (Vec::new(), Vec::new());
+    for _ in 0..REPEATS {
+        let start = Instant::now();
+        work()?;
+        enqueued.push(start.elapsed().as_nanos() as f64 / KERNELS as f64);
+        stream.synchronize()?;
+        done.push(start.elapsed().as_nanos() as f64 / KERNELS as f64);
+    }
+    let median = |mut times: Vec<f64>| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    };
+    Ok((median(enqueued), median(done)))
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::open(&name)?,
+        None => Device::best()?,
+    };
+    let stream = Stream::from_pool(&device)?;
+    let mut springs = Springs::new(&stream)?;
+    let dt = 0.01f32;
+    println!("{KERNELS} kernels over {POINTS} points on {}; nanoseconds a kernel", device.name());
+    println!("{:24} {:>14} {:>14}", "", "host enqueues", "until done");
+    let row = |name: &str, (enqueued, done): (f64, f64)| println!("{name:24} {enqueued:14.0} {done:14.0}");
+
+    // One launch after the other.
+    springs.steps(&stream, dt)?;
+    springs.check(1, dt)?;
+    let eager = time(&stream, || springs.steps(&stream, dt))?;
+    row("launch by launch", eager);
+
+    // The same, captured once.
+    springs.reset()?;
+    let graph = Graph::capture(&stream, || springs.steps(&stream, dt))?;
+    if let Some(file) = std::env::args().nth(2) {
+        std::fs::write(file, graph.to_dot()?)?;
+    }
+    let exec = graph.instantiate()?;
+    exec.launch(&stream)?;
+    springs.check(1, dt)?;
+    let captured = time(&stream, || exec.launch(&stream))?;
+    row("as a graph", captured);
+
+    // Built node by node, and each node given another time step before each launch.
+    springs.reset()?;
+    let mut built = Graph::new(&device)?;
+    let mut nodes = Vec::new();
+    for _ in 0..STEPS {
+        let Springs { x, v, kernel, launch } = &mut springs;
+        nodes.push(built.add_kernel(kernel, *launch, (-dt, &*x, &mut *v), &[])?);
+        nodes.push(built.add_kernel(kernel, *launch, (dt, &*v, &mut *x), &[])?);
+    }
+    let mut exec = built.instantiate()?;
+    let shorter = dt / 2.0;
+    let Springs { x, v, kernel, launch } = &mut springs;
+    let started = Instant::now();
+    for pair in nodes.chunks(2) {
+        exec.set_kernel(&pair[0], kernel, *launch, (-shorter, &*x, &mut *v))?;
+        exec.set_kernel(&pair[1], kernel, *launch, (shorter, &*v, &mut *x))?;
+    }
+    let update = started.elapsed().as_nanos() as f64 / KERNELS as f64;
+    exec.launch(&stream)?;
+    springs.check(1, shorter)?;
+    row("built node by node", time(&stream, || exec.launch(&stream))?);
+    println!("{:24} {update:14.0}", "changing a node");
+
+    // Captured when it is first wanted.
+    springs.reset()?;
+    let mut cache = GraphCache::new(&device, 8);
+    for _ in 0..3 {
+        let inputs = [(&springs.x).into(), (&springs.v).into(), CacheInput::value(dt.to_bits())];
+        cache.launch(&stream, "steps", &inputs, |stream| springs.steps(stream, dt))?;
+    }
+    springs.check(3, dt)?;
+    let stats = cache.stats();
+    println!("cache: {} capture, {} launches without", stats.misses, stats.hits);
+
+    println!(
+        "a graph: {:.1} times less work for the host, done {:.1} times as fast",
+        eager.0 / captured.0,
+        eager.1 / captured.1
+    );
+    Ok(())
+}

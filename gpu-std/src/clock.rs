@@ -1,0 +1,35 @@
+//! Clocks, to measure and to wait within a kernel.
+
+#[cfg(target_arch = "nvptx64")]
+use crate::nvvm;
+
+/// Cycles of the multiprocessor's clock since some time in the past. Differs between multiprocessors; its rate is
+/// that of the clock, which changes. On the emulated device: nanoseconds.
+#[inline(always)]
+pub fn cycles() -> u64 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        nvvm::clock64()
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        nanoseconds()
+    }
+}
+
+/// Nanoseconds since some time in the past, alike in all threads of the device. It may advance in steps of as much as
+/// a microsecond.
+#[inline(always)]
+pub fn nanoseconds() -> u64 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        nvvm::globaltimer()
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        use std::sync::OnceLock;
+        use std::time::Instant;
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    }
+}

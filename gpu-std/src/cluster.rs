@@ -1,0 +1,219 @@
+//! The blocks of a cluster: up to 16 that run at once, near each other, and can reach each other's shared memory.
+//!
+//! A launch divides its grid into clusters. Without that, and below compute capability 9.0, which has none, each
+//! block is a cluster by itself, and everything here is right for it. A kernel that needs more says `arch = 90`.
+//!
+//! Distributed shared memory: [`map_shared`] gives the address that a piece of shared memory has in another block of
+//! the cluster. A block must not touch another's before that one has begun, nor after it has ended: put a [`sync`]
+//! before the first use and one after the last.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//! use gpu_std::cluster;
+//!
+//! /// Gives each block the sum of `values` over the blocks of its cluster.
+//! #[kernel(arch = 90)]
+//! fn share(values: &[u32], mut sums: DisjointMut<u32>) {
+//!     let slot = shared_array![u32; 1];
+//!     if thread::linear_in_block() == 0 {
+//!         // SAFETY: one thread of the block writes, before the barrier.
+//!         unsafe { slot.write(values[block::linear_index()]) };
+//!     }
+//!     cluster::sync();
+//!     let mut sum = 0;
+//!     for rank in 0..cluster::blocks() {
+//!         // SAFETY: the block's thread 0 has written it, and nobody does again.
+//!         sum += unsafe { cluster::map_shared(slot, rank).read() };
+//!     }
+//!     if let Some(out) = sums.get_mut(thread::unique_index()) {
+//!         *out = sum;
+//!     }
+//!     // No block ends while another may read its slot.
+//!     cluster::sync();
+//! }
+//! ```
+
+#[cfg(target_arch = "nvptx64")]
+use crate::{arch, nvvm};
+use crate::{block, thread};
+#[cfg(not(target_arch = "nvptx64"))]
+use warpsmith_emulator::{collective, shared as emulated_shared, thread as emulated};
+
+/// Blocks of the cluster along x, y, z.
+#[inline(always)]
+pub fn dim() -> [u32; 3] {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        if arch() < 90 {
+            return [1; 3];
+        }
+        [nvvm::cluster_nctaid_x(), nvvm::cluster_nctaid_y(), nvvm::cluster_nctaid_z()]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        emulated::cluster_dim()
+    }
+}
+
+/// Blocks of the cluster: 1 to 16.
+#[inline(always)]
+pub fn blocks() -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        if arch() < 90 { 1 } else { nvvm::cluster_nctarank() }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        emulated::cluster_dim().iter().product()
+    }
+}
+
+/// The cluster's index in the grid: x, y, z.
+#[inline(always)]
+pub fn index() -> [u32; 3] {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        if arch() < 90 {
+            return thread::block_idx();
+        }
+        [nvvm::clusterid_x(), nvvm::clusterid_y(), nvvm::clusterid_z()]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let (block, size) = (thread::block_idx(), dim());
+        [block[0] / size[0], block[1] / size[1], block[2] / size[2]]
+    }
+}
+
+/// The block's index in its cluster: x, y, z.
+#[inline(always)]
+pub fn block_index() -> [u32; 3] {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        if arch() < 90 {
+            return [0; 3];
+        }
+        [nvvm::cluster_ctaid_x(), nvvm::cluster_ctaid_y(), nvvm::cluster_ctaid_z()]
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let (block, size) = (thread::block_idx(), dim());
+        [block[0] % size[0], block[1] % size[1], block[2] % size[2]]
+    }
+}
+
+/// The block's linear index in its cluster.
+#[inline(always)]
+pub fn block_rank() -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        if arch() < 90 { 0 } else { nvvm::cluster_ctarank() }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        emulated::cluster_rank()
+    }
+}
+
+/// Threads of the cluster.
+#[inline(always)]
+pub fn threads() -> u32 {
+    blocks() * block::threads()
+}
+
+/// The thread's linear index in its cluster: block by block.
+#[inline(always)]
+pub fn thread_rank() -> u32 {
+    block_rank() * block::threads() + thread::linear_in_block()
+}
+
+/// Waits until every thread of the cluster is here. What any of them wrote to shared or global memory before, all can
+/// read after.
+///
+/// Every thread of the cluster that has not returned must come to the same barrier, the lanes of a warp together.
+#[inline(always)]
+#[track_caller]
+pub fn sync() {
+    #[cfg(target_arch = "nvptx64")]
+    if arch() < 90 {
+        thread::sync_threads();
+    } else {
+        nvvm::cluster_arrive();
+        nvvm::cluster_wait();
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        collective::cluster_arrive("cluster::sync");
+        collective::cluster_wait("cluster::sync");
+    }
+}
+
+/// The first half of [`sync`]: says that the thread has come, and does not wait. Work that neither touches what others
+/// read nor reads what they write can follow before [`wait`].
+///
+/// Every thread of the cluster that has not returned must call it, the lanes of a warp together, and then `wait`
+/// before anything here that synchronizes; the emulated device reports one that does not.
+#[inline(always)]
+#[track_caller]
+pub fn arrive() {
+    #[cfg(target_arch = "nvptx64")]
+    if arch() >= 90 {
+        nvvm::cluster_arrive();
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    collective::cluster_arrive("cluster::arrive");
+}
+
+/// The second half of [`sync`]: waits until every thread of the cluster has called [`arrive`].
+#[inline(always)]
+#[track_caller]
+pub fn wait() {
+    #[cfg(target_arch = "nvptx64")]
+    if arch() < 90 {
+        thread::sync_threads();
+    } else {
+        nvvm::cluster_wait();
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    collective::cluster_wait("cluster::wait");
+}
+
+/// The address that the shared memory at `pointer` has in block `rank` of the cluster, by which the calling thread
+/// can read, write and change it atomically.
+///
+/// # Safety
+///
+/// `pointer` points into shared memory of the calling block, and `rank` is below [`blocks`]. The block `rank` has
+/// begun, and does not end before the last use of the address.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn map_shared<T>(pointer: *mut T, rank: u32) -> *mut T {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        // SAFETY: the caller's promise.
+        if arch() < 90 { pointer } else { unsafe { nvvm::mapa(pointer.cast(), rank) }.cast() }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        emulated_shared::map_shared(pointer.cast_const().cast(), rank).cast()
+    }
+}
+
+/// The rank in the cluster of the block whose shared memory `pointer` points into.
+///
+/// # Safety
+///
+/// `pointer` points into shared memory of a block of the cluster.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn shared_rank<T>(pointer: *const T) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        // SAFETY: the caller's promise.
+        if arch() < 90 { 0 } else { unsafe { nvvm::getctarank(pointer.cast()) } }
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        emulated_shared::shared_rank(pointer.cast())
+    }
+}

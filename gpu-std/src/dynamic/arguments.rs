@@ -1,0 +1,181 @@
+//! What can be passed for which parameter of a kernel that a kernel launches.
+//!
+//! | parameter | argument |
+//! | --- | --- |
+//! | `value: T` | `T` |
+//! | `data: &[T]` | `&[T]`, `*const [T]` |
+//! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
+//! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (all of it) |
+//! | `data: *const T` | `*const T`, `*mut T` |
+//! | `out: *mut T` | `*mut T` |
+
+use core::marker::PhantomData;
+
+use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
+
+use crate::atomic::{Atomic, AtomicValue};
+use crate::disjoint::DisjointMut;
+use crate::element::KernelValue;
+
+/// Bytes that the parameters of a launch can take.
+pub const MAX_PARAMETER_BYTES: usize = 4096;
+
+/// Where the machine parameters of a launch go: each at the next address that its type can have.
+#[derive(Debug)]
+pub struct Parameters<'a> {
+    base: *mut u8,
+    bytes: usize,
+    _buffer: PhantomData<&'a mut [u8]>,
+}
+
+impl Parameters<'_> {
+    /// None yet.
+    ///
+    /// # Safety
+    ///
+    /// `base` is aligned to 16 bytes and valid for writes of what is added.
+    #[inline(always)]
+    pub(super) unsafe fn new(base: *mut u8) -> Self {
+        Self { base, bytes: 0, _buffer: PhantomData }
+    }
+
+    #[inline(always)]
+    fn push<T: Copy>(&mut self, value: T) {
+        let offset = self.bytes.next_multiple_of(align_of::<T>());
+        // SAFETY: `new` was promised room for all that is added; `base` is as aligned as any type, and so the
+        // offset's multiple is aligned for this one.
+        unsafe { self.base.add(offset).cast::<T>().write(value) };
+        self.bytes = offset + size_of::<T>();
+    }
+}
+
+/// Bytes that a value takes at most, with what lies before it for its alignment.
+const fn bytes_of<T>() -> usize {
+    size_of::<T>() + align_of::<T>() - 1
+}
+
+/// Something that can be passed for a parameter with marker `M`.
+///
+/// # Safety
+///
+/// `add` adds the machine parameters that `M` stands for, which take at most `BYTES`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed by a kernel for a kernel parameter `{M}`",
+    label = "not an argument for `{M}`",
+    note = "`Value<T>` takes a `T`, `Slice<T>` a `&[T]`, `SliceMut<T>` a `*mut [T]` or `&mut DisjointMut<T>`"
+)]
+pub unsafe trait Argument<M> {
+    /// Bytes that it takes at most.
+    const BYTES: usize;
+
+    /// Adds it to the parameters.
+    fn add(self, parameters: &mut Parameters<'_>);
+}
+
+// SAFETY: a value is one machine parameter, its bytes.
+unsafe impl<T: KernelValue> Argument<Value<T>> for T {
+    const BYTES: usize = bytes_of::<T>();
+
+    #[inline(always)]
+    fn add(self, parameters: &mut Parameters<'_>) {
+        parameters.push(self);
+    }
+}
+
+/// Implements [`Argument`] for something that is a pointer to the first element and a length.
+macro_rules! slice_argument {
+    ($([$($generics:tt)*] $argument:ty => $marker:ty: $self:ident, $data:expr, $len:expr;)*) => { $(
+        // SAFETY: a slice or view is a pointer and a length.
+        unsafe impl<$($generics)*> Argument<$marker> for $argument {
+            const BYTES: usize = 2 * bytes_of::<usize>();
+
+            #[inline(always)]
+            fn add($self, parameters: &mut Parameters<'_>) {
+                parameters.push($data);
+                parameters.push($len);
+            }
+        }
+    )* };
+}
+
+slice_argument! {
+    [T: KernelValue] &[T] => Slice<T>: self, self.as_ptr(), self.len();
+    [T: KernelValue] *const [T] => Slice<T>: self, self.cast::<T>(), self.len();
+    [T: AtomicValue, S] &[Atomic<T, S>] => AtomicSlice<T>: self, self.as_ptr(), self.len();
+    [T: KernelValue] *mut [T] => SliceMut<T>: self, self.cast::<T>(), self.len();
+    [T: KernelValue] &mut [T] => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+    [T: KernelValue, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+}
+
+/// Implements [`Argument`] for a raw pointer.
+macro_rules! pointer_argument {
+    ($($argument:ty => $marker:ty;)*) => { $(
+        // SAFETY: a raw pointer is one machine parameter.
+        unsafe impl<T> Argument<$marker> for $argument {
+            const BYTES: usize = bytes_of::<usize>();
+
+            #[inline(always)]
+            fn add(self, parameters: &mut Parameters<'_>) {
+                parameters.push(self);
+            }
+        }
+    )* };
+}
+
+pointer_argument! {
+    *const T => Pointer<T>;
+    *mut T => Pointer<T>;
+    *mut T => PointerMut<T>;
+}
+
+/// A tuple of arguments for a tuple of parameters: what a kernel with these parameters can be launched with.
+///
+/// # Safety
+///
+/// As for [`Argument`], in order.
+#[diagnostic::on_unimplemented(
+    message = "these are not the arguments of a kernel with the parameters `{P}`",
+    label = "expected a tuple with one argument for each parameter",
+    note = "a kernel with one parameter takes a tuple of one: `(x,)`"
+)]
+pub unsafe trait Arguments<P> {
+    /// Bytes that they take at most.
+    const BYTES: usize;
+
+    /// Adds all of them to the parameters.
+    fn add_all(self, parameters: &mut Parameters<'_>);
+}
+
+macro_rules! arguments {
+    ($($argument:ident $marker:ident $index:tt),*) => {
+        // SAFETY: each argument is added once, in order.
+        unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
+            const BYTES: usize = 0 $(+ $argument::BYTES)*;
+
+            #[inline(always)]
+            #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
+            fn add_all(self, parameters: &mut Parameters<'_>) {
+                $(self.$index.add(parameters);)*
+            }
+        }
+    };
+}
+
+arguments!();
+arguments!(A0 P0 0);
+arguments!(A0 P0 0, A1 P1 1);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9);
+arguments!(
+    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10
+);
+arguments!(
+    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10,
+    A11 P11 11
+);

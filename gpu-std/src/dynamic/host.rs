@@ -1,0 +1,40 @@
+//! Launches on the emulated device.
+
+use core::mem::MaybeUninit;
+
+use gpu_spec::Kernel;
+use warpsmith_emulator::dynamic::{self, Refused};
+
+use super::{Arguments, Dim, LaunchError, MAX_DEPTH, MAX_PARAMETER_BYTES, MAX_PENDING, Parameters, When};
+
+/// The device library and the emulator count alike.
+const _: () = assert!(MAX_PENDING == dynamic::MAX_PENDING && MAX_DEPTH == dynamic::MAX_DEPTH);
+
+/// Room for the parameters, aligned as any type is.
+#[repr(C, align(16))]
+struct Buffer([MaybeUninit<u8>; MAX_PARAMETER_BYTES]);
+
+/// # Safety
+///
+/// As [`super::launch`]; the arguments take at most [`MAX_PARAMETER_BYTES`].
+pub unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
+    grid: Dim,
+    block: Dim,
+    shared_bytes: u32,
+    arguments: A,
+    when: When,
+) -> Result<(), LaunchError> {
+    let mut buffer = Buffer([MaybeUninit::uninit(); MAX_PARAMETER_BYTES]);
+    // SAFETY: the buffer is aligned to 16 bytes and has room for all that arguments can take.
+    arguments.add_all(&mut unsafe { Parameters::new(buffer.0.as_mut_ptr().cast()) });
+    let (grid, block) = ([grid.x, grid.y, grid.z], [block.x, block.y, block.z]);
+    let tail = when == When::Tail;
+    // SAFETY: the buffer has the kernel's parameters, laid out as the emulator expects; the rest is the caller's
+    // promise.
+    let result = unsafe { dynamic::launch(K::spec(), grid, block, shared_bytes, &buffer.0, tail) };
+    result.map_err(|refused| match refused {
+        Refused::TooManyPending => LaunchError::TOO_MANY_PENDING,
+        Refused::TooDeep => LaunchError::TOO_DEEP,
+        Refused::InvalidConfiguration => LaunchError::INVALID_CONFIGURATION,
+    })
+}

@@ -1,0 +1,57 @@
+//! What a kernel in a graph can say to the graph.
+//!
+//! A conditional node of a graph runs its body or not, or again and again, by a number: its *condition*. Kernels
+//! that come before the node, or lie in its body, set it with [`set_condition`]. They get the condition as a `u64`
+//! argument, from the host's handle of it.
+//!
+//! On the GPU this is a function of NVIDIA's device runtime, see [`dynamic`](crate::dynamic). On the emulated device
+//! the handle is the address of an atomic number that the graph keeps.
+//!
+//! ```
+//! use gpu_std::graph;
+//! use gpu_std::prelude::*;
+//!
+//! /// Goes on while `error[0]` is over `limit`.
+//! ///
+//! /// # Safety
+//! /// `condition` is a condition of the graph in which the kernel runs.
+//! #[kernel]
+//! pub unsafe fn go_on(condition: u64, error: &[f32], limit: f32) {
+//!     if thread::index_1d() == 0 {
+//!         // SAFETY: the caller's promise; one thread sets it.
+//!         unsafe { graph::set_condition(condition, (error[0] > limit).into()) };
+//!     }
+//! }
+//! ```
+
+/// Sets a condition of the running graph: what the next conditional node that reads it sees.
+///
+/// # Panics
+///
+/// On the emulated device, if `condition` is 0.
+///
+/// # Safety
+///
+/// `condition` is the handle of a condition of the graph in which the calling kernel runs. No two threads set it at
+/// the same time.
+#[inline(always)]
+pub unsafe fn set_condition(condition: u64, value: u32) {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        unsafe extern "C" {
+            fn cudaGraphSetConditional(condition: u64, value: u32);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { cudaGraphSetConditional(condition, value) };
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        use core::sync::atomic::{AtomicU32, Ordering};
+
+        assert!(condition != 0, "0 is no condition of a graph");
+        let number = core::ptr::with_exposed_provenance::<AtomicU32>(condition as usize);
+        // SAFETY: the caller promises a condition of the running graph, which on the emulated device is the exposed
+        // address of an atomic number that the graph keeps alive while it runs.
+        unsafe { (*number).store(value, Ordering::Release) };
+    }
+}

@@ -1,0 +1,119 @@
+//! Groups of threads as types, for code that is written once for any of them.
+//!
+//! ```
+//! use gpu_std::group::{Block, Grid, Group};
+//! use gpu_std::prelude::*;
+//!
+//! /// Calls `f` with each index below `count`, shared out among the threads of the group.
+//! fn for_each(group: &impl Group, count: usize, mut f: impl FnMut(usize)) {
+//!     let mut i = group.thread_rank();
+//!     while i < count {
+//!         f(i);
+//!         i += group.size();
+//!     }
+//!     group.sync();
+//! }
+//!
+//! /// # Safety
+//! ///
+//! /// `out` has 1000 elements.
+//! #[kernel(cooperative)]
+//! unsafe fn count(out: *mut usize) {
+//!     // SAFETY: each index is of one thread of the grid.
+//!     for_each(&Grid, 1000, |i| unsafe { out.add(i).write(i) });
+//! }
+//! ```
+
+use crate::{block, cluster, grid, thread};
+
+pub use crate::tile::Tile;
+
+/// Threads that can wait for each other. A value of it stands for the group that the calling thread belongs to.
+pub trait Group {
+    /// Threads of the group.
+    fn size(&self) -> usize;
+
+    /// The calling thread's index in the group: below [`size`](Self::size).
+    fn thread_rank(&self) -> usize;
+
+    /// Waits until every thread of the group is here. What any of them wrote to memory that all can reach before, all
+    /// can read after.
+    #[track_caller]
+    fn sync(&self);
+}
+
+/// All threads of the launch: [`grid::sync`] and its conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grid;
+
+/// The threads of the cluster: [`cluster::sync`] and its conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cluster;
+
+/// The threads of the block: [`block::sync_threads`] and its conditions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block;
+
+impl Group for Grid {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        grid::threads()
+    }
+    #[inline(always)]
+    fn thread_rank(&self) -> usize {
+        grid::rank()
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(&self) {
+        grid::sync();
+    }
+}
+
+impl Group for Cluster {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        cluster::threads() as usize
+    }
+    #[inline(always)]
+    fn thread_rank(&self) -> usize {
+        cluster::thread_rank() as usize
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(&self) {
+        cluster::sync();
+    }
+}
+
+impl Group for Block {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        block::threads() as usize
+    }
+    #[inline(always)]
+    fn thread_rank(&self) -> usize {
+        thread::linear_in_block() as usize
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(&self) {
+        thread::sync_threads();
+    }
+}
+
+impl<const N: u32> Group for Tile<N> {
+    #[inline(always)]
+    fn size(&self) -> usize {
+        N as usize
+    }
+    #[inline(always)]
+    fn thread_rank(&self) -> usize {
+        self.rank() as usize
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn sync(&self) {
+        Tile::sync(self);
+    }
+}

@@ -1,0 +1,233 @@
+//! Tiles: groups of 1, 2, 4, 8, 16 or 32 neighbouring lanes of a warp, which work together without the others.
+//!
+//! Every function but those that say who the thread is must be called by all threads of the tile; they wait for each
+//! other. Tiles of one warp need not do the same.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//! use gpu_std::tile::Tile;
+//!
+//! /// The sum of each 8 neighbouring elements; the launch has a thread for each element.
+//! #[kernel]
+//! fn sums(input: &[f32], mut out: DisjointMut<f32>) {
+//!     let tile = Tile::<8>::current();
+//!     let value = input.get(grid::rank()).copied().unwrap_or(0.0);
+//!     let sum = tile.reduce_add(value);
+//!     if let Some(out) = out.get_mut(thread::unique_index()) {
+//!         *out = sum;
+//!     }
+//! }
+//! ```
+
+use core::marker::PhantomData;
+
+use crate::scalar::Scalar;
+use crate::warp::{self, WARP_SIZE, WarpValue};
+use crate::{block, thread};
+
+/// The calling thread's tile: `N` lanes whose numbers differ only below `N`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tile<const N: u32> {
+    /// It is that of one thread, and means nothing to another.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl<const N: u32> Tile<N> {
+    /// The lanes of the lowest tile.
+    const LANES: u32 = {
+        assert!(N.is_power_of_two() && N <= WARP_SIZE, "a tile has 1, 2, 4, 8, 16 or 32 threads");
+        u32::MAX >> (WARP_SIZE - N)
+    };
+
+    /// The tile of the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// If the number of threads of a block is no multiple of `N`. Does not compile for any other `N` than 1, 2, 4, 8, 16
+    /// or 32.
+    #[inline(always)]
+    #[track_caller]
+    pub fn current() -> Self {
+        const { assert!(Self::LANES != 0) };
+        assert!(block::threads().is_multiple_of(N), "a block is divided into tiles of equal size");
+        Self { _of_this_thread: PhantomData }
+    }
+
+    /// Threads of the tile.
+    #[inline(always)]
+    pub fn size(&self) -> u32 {
+        N
+    }
+
+    /// The thread's index in the tile.
+    #[inline(always)]
+    pub fn rank(&self) -> u32 {
+        warp::lane_id() & (N - 1)
+    }
+
+    /// The tile's index among those of its block.
+    #[inline(always)]
+    pub fn index(&self) -> u32 {
+        thread::linear_in_block() / N
+    }
+
+    /// Its lanes, as a mask for the functions of [`warp`].
+    #[inline(always)]
+    pub fn mask(&self) -> u32 {
+        Self::LANES << self.first_lane()
+    }
+
+    #[inline(always)]
+    fn first_lane(&self) -> u32 {
+        warp::lane_id() & !(N - 1)
+    }
+
+    /// Waits until all threads of the tile are here; what they wrote to memory before, all of them can read after.
+    #[inline(always)]
+    #[track_caller]
+    pub fn sync(&self) {
+        warp::sync_warp(self.mask());
+    }
+
+    /// The value that the thread `rank` (modulo the size) passes.
+    #[inline(always)]
+    #[track_caller]
+    pub fn shuffle<T: WarpValue>(&self, value: T, rank: u32) -> T {
+        warp::shuffle_width(self.mask(), value, rank, N)
+    }
+
+    /// The value of the thread `delta` ranks below; the lowest `delta` threads get their own. `delta` is less than 32.
+    #[inline(always)]
+    #[track_caller]
+    pub fn shuffle_up<T: WarpValue>(&self, value: T, delta: u32) -> T {
+        warp::shuffle_up_width(self.mask(), value, delta, N)
+    }
+
+    /// The value of the thread `delta` ranks above; the highest `delta` threads get their own. `delta` is less than 32.
+    #[inline(always)]
+    #[track_caller]
+    pub fn shuffle_down<T: WarpValue>(&self, value: T, delta: u32) -> T {
+        warp::shuffle_down_width(self.mask(), value, delta, N)
+    }
+
+    /// The value of the thread whose rank differs in the bits of `rank_mask`, which is less than the size.
+    #[inline(always)]
+    #[track_caller]
+    pub fn shuffle_xor<T: WarpValue>(&self, value: T, rank_mask: u32) -> T {
+        warp::shuffle_xor_width(self.mask(), value, rank_mask & (N - 1), N)
+    }
+
+    /// Whether `predicate` is true in all threads.
+    #[inline(always)]
+    #[track_caller]
+    pub fn all(&self, predicate: bool) -> bool {
+        warp::all(self.mask(), predicate)
+    }
+
+    /// Whether `predicate` is true in any thread.
+    #[inline(always)]
+    #[track_caller]
+    pub fn any(&self, predicate: bool) -> bool {
+        warp::any(self.mask(), predicate)
+    }
+
+    /// The threads in which `predicate` is true: bit `r` for the thread of rank `r`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn ballot(&self, predicate: bool) -> u32 {
+        warp::ballot(self.mask(), predicate) >> self.first_lane()
+    }
+
+    /// The threads whose `value` has the same bits as the caller's: bit `r` for the thread of rank `r`.
+    #[inline(always)]
+    #[track_caller]
+    pub fn match_any<T: WarpValue>(&self, value: T) -> u32 {
+        warp::match_any(self.mask(), value) >> self.first_lane()
+    }
+
+    /// Whether `value` has the same bits in all threads.
+    #[inline(always)]
+    #[track_caller]
+    pub fn match_all<T: WarpValue>(&self, value: T) -> bool {
+        warp::match_all(self.mask(), value)
+    }
+
+    /// Combines the values of all threads by `combine`, which is commutative and associative (or nearly: sums of
+    /// floats are); every thread gets the result, with the same bits.
+    ///
+    /// The values are combined in a tree, of which each level joins threads `N / 2`, …, 2, 1 apart.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce<T: WarpValue>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
+        let mut total = value;
+        let mut distance = N / 2;
+        while distance > 0 {
+            total = combine(total, self.shuffle_xor(total, distance));
+            distance /= 2;
+        }
+        total
+    }
+
+    /// The sum, in every thread. Integers wrap; f16 and bf16 are rounded after every addition.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce_add<T: WarpValue + Scalar>(&self, value: T) -> T {
+        if Self::is_one_instruction::<T>() {
+            return warp::reduce_add(self.mask(), value);
+        }
+        self.reduce(value, T::wrapping_add)
+    }
+
+    /// The least value, in every thread; NaN if there is one.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce_min<T: WarpValue + Scalar>(&self, value: T) -> T {
+        if Self::is_one_instruction::<T>() {
+            return warp::reduce_min(self.mask(), value);
+        }
+        self.reduce(value, T::min_propagate)
+    }
+
+    /// The greatest value, in every thread; NaN if there is one.
+    #[inline(always)]
+    #[track_caller]
+    pub fn reduce_max<T: WarpValue + Scalar>(&self, value: T) -> T {
+        if Self::is_one_instruction::<T>() {
+            return warp::reduce_max(self.mask(), value);
+        }
+        self.reduce(value, T::max_propagate)
+    }
+
+    /// Whether a GPU reduces such values in one instruction, in a warp or a part of it.
+    #[inline(always)]
+    fn is_one_instruction<T: WarpValue>() -> bool {
+        T::INTEGER != 0 && !T::WIDE
+    }
+
+    /// Combines the values of the threads up to and including the caller, in the order of their ranks, by `combine`,
+    /// which is associative (or nearly).
+    #[inline(always)]
+    #[track_caller]
+    pub fn inclusive_scan<T: WarpValue>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
+        let rank = self.rank();
+        let mut total = value;
+        let mut distance = 1;
+        while distance < N {
+            let below = self.shuffle_up(total, distance);
+            if rank >= distance {
+                total = combine(below, total);
+            }
+            distance *= 2;
+        }
+        total
+    }
+
+    /// Combines `identity` and the values of the threads below the caller, in the order of their ranks, by `combine`,
+    /// which is associative (or nearly).
+    #[inline(always)]
+    #[track_caller]
+    pub fn exclusive_scan<T: WarpValue>(&self, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
+        let below = self.shuffle_up(self.inclusive_scan(value, &combine), 1);
+        if self.rank() == 0 { identity } else { combine(identity, below) }
+    }
+}

@@ -1,0 +1,179 @@
+//! What a launch costs the host: typed and prepared launches beside the driver's own call in the same loop.
+//!
+//! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so
+//! that what this crate adds is seen. On a CUDA device the kernels are empty. `docs/launch.md` has the figures.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion};
+use gpu_spec::param::{Pointer, PointerMut};
+use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::driver::{FunctionHandle, ModuleSource};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, LaunchConfig, Result, Stream};
+
+/// The same kernels for a GPU.
+const PTX: &[u8] = b".version 7.0
+.target sm_80
+.address_size 64
+.visible .entry none() { ret; }
+.visible .entry two(.param .u64 a, .param .u64 b) { ret; }
+.visible .entry eight(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d,
+                      .param .u64 e, .param .u64 f, .param .u64 g, .param .u64 h) { ret; }
+";
+static IMAGE: GpuImage = GpuImage::new(("bench-kernels", &[(80, "ptx", false, PTX)], &[], ""));
+
+unsafe fn nothing(_: *const *const c_void) {}
+
+const fn pointer(kind: ParamKind) -> ParamSpec {
+    ParamSpec { name: "p", kind, type_name: "", size: 4, align: 4 }
+}
+
+const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec {
+    KernelSpec {
+        name: symbol,
+        symbol,
+        package: "bench-kernels",
+        types: &[],
+        consts: &[],
+        params,
+        launch_bounds: None,
+        min_arch: 0,
+        is_safe: true,
+        cooperative: false,
+        dependent: false,
+        entry: nothing,
+    }
+}
+
+macro_rules! kernel {
+    ($name:ident, $symbol:literal, ($($marker:ident $kind:ident),*)) => {
+        struct $name;
+        // SAFETY: the parameters are those of the spec, and the kernel does nothing.
+        unsafe impl Kernel for $name {
+            type Params = ($($marker<u32>,)*);
+            fn spec() -> &'static KernelSpec {
+                static SPEC: KernelSpec = spec($symbol, &[$(pointer(ParamKind::$kind)),*]);
+                &SPEC
+            }
+        }
+        // SAFETY: it does nothing.
+        unsafe impl SafeKernel for $name {}
+    };
+}
+
+kernel!(NoArguments, "none", ());
+kernel!(TwoArguments, "two", (Pointer Pointer, PointerMut PointerMut));
+kernel!(
+    EightArguments,
+    "eight",
+    (Pointer Pointer, Pointer Pointer, Pointer Pointer, Pointer Pointer,
+     Pointer Pointer, Pointer Pointer, Pointer Pointer, PointerMut PointerMut)
+);
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(50)
+        .without_plots()
+        .configure_from_args();
+    bench(&mut criterion).expect("every call succeeds");
+    criterion.final_summary();
+}
+
+fn bench(criterion: &mut Criterion) -> Result<()> {
+    let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        Err(_) => Device::with_driver(EmulatedDriver::builder().memory(1 << 28).idle().build(), 0)?,
+    };
+    let stream = Stream::new(&device)?;
+    let module = device.load(&IMAGE)?;
+    let raw = Raw::new(&device)?;
+    let from = DeviceBuffer::<u32>::uninit(&stream, 1000)?;
+    let mut to = DeviceBuffer::<u32>::uninit(&stream, 1000)?;
+    let (a, b) = (from.as_device_ptr(), to.as_device_ptr());
+    let launch = Launch::linear(1000, 256);
+
+    let kernel = module.kernel::<NoArguments>()?;
+    let prepared = kernel.prepare(launch)?;
+    let mut group = criterion.benchmark_group("launch, no arguments");
+    raw.bench(&mut group, &stream, NoArguments::spec(), &[])?;
+    group.bench_function("typed", |bencher| bencher.iter(|| kernel.launch(&stream, launch, ())));
+    group.bench_function("prepared", |bencher| bencher.iter(|| prepared.launch(&stream, ())));
+    group.finish();
+
+    let kernel = module.kernel::<TwoArguments>()?;
+    let prepared = kernel.prepare(launch)?;
+    let mut group = criterion.benchmark_group("launch, two arguments");
+    raw.bench(&mut group, &stream, TwoArguments::spec(), &[a.0, b.0])?;
+    group.bench_function("typed, addresses", |bencher| {
+        bencher.iter(|| kernel.launch(&stream, launch, (a, b)));
+    });
+    group.bench_function("typed, buffers", |bencher| {
+        bencher.iter(|| kernel.launch(&stream, launch, (&from, &mut to)));
+    });
+    group.bench_function("prepared, buffers", |bencher| {
+        bencher.iter(|| prepared.launch(&stream, (&from, &mut to)));
+    });
+    group.bench_function("typed, buffers, automatic shape", |bencher| {
+        bencher.iter(|| kernel.launch(&stream, Launch::auto(1000), (&from, &mut to)));
+    });
+    group.finish();
+
+    let kernel = module.kernel::<EightArguments>()?;
+    let prepared = kernel.prepare(launch)?;
+    let mut group = criterion.benchmark_group("launch, eight arguments");
+    raw.bench(&mut group, &stream, EightArguments::spec(), &[a.0, a.0, a.0, a.0, a.0, a.0, a.0, b.0])?;
+    group.bench_function("typed, addresses", |bencher| {
+        bencher.iter(|| kernel.launch(&stream, launch, (a, a, a, a, a, a, a, b)));
+    });
+    group.bench_function("typed, buffers", |bencher| {
+        bencher.iter(|| {
+            let args = (&from, &from, &from, &from, &from, &from, &from, &mut to);
+            kernel.launch(&stream, launch, args)
+        });
+    });
+    group.bench_function("prepared, buffers", |bencher| {
+        bencher.iter(|| prepared.launch(&stream, (&from, &from, &from, &from, &from, &from, &from, &mut to)));
+    });
+    group.finish();
+    device.synchronize()
+}
+
+/// The driver's own calls.
+struct Raw {
+    device: Device,
+    module: warpsmith_runtime::driver::ModuleHandle,
+}
+
+impl Raw {
+    fn new(device: &Device) -> Result<Self> {
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (driver, context) = unsafe { device.driver() };
+        let source = if device.is_emulated() { ModuleSource::HostEntries } else { ModuleSource::Ptx(PTX) };
+        Ok(Self { device: device.clone(), module: driver.module_load(context, source)? })
+    }
+
+    fn bench(
+        &self,
+        group: &mut BenchmarkGroup<'_, WallTime>,
+        stream: &Stream,
+        spec: &'static KernelSpec,
+        words: &[u64],
+    ) -> Result<()> {
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (driver, context) = unsafe { self.device.driver() };
+        let function: FunctionHandle = driver.module_function(context, self.module, spec)?;
+        let config = LaunchConfig::new([4, 1, 1], [256, 1, 1], 0);
+        let args: Vec<*const c_void> = words.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+        let handle = stream.handle();
+        group.bench_function("raw", |bencher| {
+            // SAFETY: there is a value for each parameter, and the kernel does nothing.
+            bencher.iter(|| unsafe { driver.launch(context, function, config, &args, handle) });
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! What is wrong with a launch, and which launch it was.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::Error;
+use crate::device::DeviceId;
+use crate::driver::LaunchConfig;
+
+/// A launch that asks for more than a grid of blocks, and cannot have it. Nothing was launched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// Clusters on a device that has none.
+    #[error(
+        "kernel `{kernel}`: {device} has no clusters (compute capability {}.{}, they need 9.0); launch it without `cluster`",
+        capability.0, capability.1
+    )]
+    NoClusters {
+        /// The instance's symbol.
+        kernel: String,
+        /// The device.
+        device: DeviceId,
+        /// Its compute capability.
+        capability: (u32, u32),
+    },
+
+    /// A cluster that is not on the device at once.
+    #[error(
+        "kernel `{kernel}`: a cluster of {cluster:?} has {} blocks, and with this block and shared memory at most {limit} \
+         fit; use a smaller cluster, smaller blocks or less shared memory",
+        cluster.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul)
+    )]
+    ClusterTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// The cluster asked for.
+        cluster: [u32; 3],
+        /// Blocks of the largest cluster there can be.
+        limit: u32,
+    },
+
+    /// A grid that clusters do not divide.
+    #[error(
+        "kernel `{kernel}`: grid {grid:?} is not a multiple of the cluster {cluster:?}; round every side of the grid up to one"
+    )]
+    ClusterGrid {
+        /// The instance's symbol.
+        kernel: String,
+        /// The grid asked for.
+        grid: [u32; 3],
+        /// The cluster asked for.
+        cluster: [u32; 3],
+    },
+
+    /// A cooperative launch on a device that has none.
+    #[error(
+        "kernel `{kernel}`: {device} cannot keep all blocks of a grid on the device at once; its blocks must not wait for each other"
+    )]
+    NoCooperativeLaunch {
+        /// The instance's symbol.
+        kernel: String,
+        /// The device.
+        device: DeviceId,
+    },
+
+    /// A cooperative grid that is not on the device at once.
+    #[error(
+        "kernel `{kernel}`: a cooperative grid of {blocks} blocks is over the maximum of {limit}, which are on the device at \
+         once with this block and shared memory; launch at most {limit} and let them loop (`waves(1)` does that)"
+    )]
+    CooperativeGridTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Blocks of the grid asked for.
+        blocks: u64,
+        /// The most there can be.
+        limit: u64,
+    },
+
+    /// A dependent launch of a kernel that does not wait for the one before it.
+    #[error(
+        "kernel `{kernel}` is not declared as dependent: started early, it would not wait for the kernel before it; \
+         launch it without `dependent`, or declare it so and let it wait"
+    )]
+    NotDependent {
+        /// The instance's symbol.
+        kernel: String,
+    },
+}
+
+/// A launch that may have been running when a device stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecentLaunch {
+    /// The instance's symbol.
+    pub kernel: &'static str,
+    /// Grid, block and the rest.
+    pub config: LaunchConfig,
+    /// The stream's number, [`Stream::id`](crate::Stream::id).
+    pub stream: u64,
+}
+
+impl fmt::Display for RecentLaunch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "on stream {}, {}", self.stream, self.config)
+    }
+}
+
+/// Launches that may have been running when a device stopped, each once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecentLaunches(Arc<Vec<RecentLaunch>>);
+
+impl From<Vec<RecentLaunch>> for RecentLaunches {
+    fn from(launches: Vec<RecentLaunch>) -> Self {
+        Self(Arc::new(launches))
+    }
+}
+
+impl Deref for RecentLaunches {
+    type Target = [RecentLaunch];
+
+    fn deref(&self) -> &[RecentLaunch] {
+        &self.0
+    }
+}
+
+/// So many launches are described one by one.
+const DESCRIBED: usize = 4;
+
+/// `; it was launched on stream 3, grid …`, or the last of several launches that it can have been.
+pub(super) fn launched(launches: &[RecentLaunch]) -> String {
+    match launches {
+        [] => String::new(),
+        [one] => format!("; it was launched {one}"),
+        several => {
+            let (older, last) = several.split_at(several.len().saturating_sub(DESCRIBED));
+            let mut text = "; it can have been ".to_owned();
+            for (index, launch) in last.iter().rev().enumerate() {
+                let separator = if index == 0 { "" } else { "; " };
+                text += &format!("{separator}`{}` {launch}", launch.kernel);
+            }
+            match older.len() {
+                0 => text,
+                more => text + &format!("; or one of {more} before"),
+            }
+        }
+    }
+}
+
+/// Whose limit a block is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BlockLimit {
+    /// The device's largest block.
+    #[error("the device's largest block")]
+    Device,
+    /// The kernel's `launch_bounds`.
+    #[error("the kernel's launch bounds")]
+    LaunchBounds,
+    /// The registers and other resources that the kernel uses.
+    #[error("the kernel's registers allow no more")]
+    Registers,
+}
+
+impl From<LaunchError> for Error {
+    fn from(error: LaunchError) -> Self {
+        Error::Launch(error)
+    }
+}

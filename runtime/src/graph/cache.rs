@@ -1,0 +1,173 @@
+//! [`GraphCache`]: graphs that are captured when they are first wanted.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::{Graph, GraphExec};
+use crate::device::Device;
+use crate::error::Error;
+use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+
+/// Something that a captured graph holds for good, by which graphs of one key are told apart: where a buffer is and how
+/// many elements of which type it has, or a number that was passed by value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CacheInput {
+    address: u64,
+    elements: u64,
+    element: std::any::TypeId,
+}
+
+impl CacheInput {
+    /// A number that kernels are passed by value, as its bits: `CacheInput::value(scale.to_bits())`.
+    pub fn value(bits: impl Into<u64>) -> Self {
+        Self { address: bits.into(), elements: 0, element: std::any::TypeId::of::<()>() }
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&DeviceSlice<'a, T>> for CacheInput {
+    fn from(slice: &DeviceSlice<'a, T>) -> Self {
+        Self {
+            address: slice.as_device_ptr().0,
+            elements: slice.len() as u64,
+            element: std::any::TypeId::of::<T>(),
+        }
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&DeviceSliceMut<'a, T>> for CacheInput {
+    fn from(slice: &DeviceSliceMut<'a, T>) -> Self {
+        Self::from(&slice.as_slice())
+    }
+}
+
+impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
+    fn from(buffer: &DeviceBuffer<T>) -> Self {
+        Self::from(&buffer.as_slice())
+    }
+}
+
+/// What a cache did so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Launches of a graph that was there.
+    pub hits: u64,
+    /// Captures.
+    pub misses: u64,
+    /// Graphs that made room for others.
+    pub evictions: u64,
+}
+
+/// Graphs by the program's key and what they were captured with: a launch with the same captures nothing.
+///
+/// It holds a bounded number of graphs; the one that was not launched for longest makes room. A graph that is dropped
+/// while it runs goes when it has run.
+///
+/// ```
+/// use warpsmith_runtime::graph::GraphCache;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let stream = device.default_stream();
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
+/// let mut y = DeviceBuffer::zeros(&stream, 2)?;
+/// let mut cache = GraphCache::new(&device, 16);
+/// for _ in 0..3 {
+///     let inputs = [(&x).into(), (&y).into()];
+///     cache.launch(&stream, "copy", &inputs, |stream| stream.copy(&x, &mut y))?;
+/// }
+/// assert_eq!((cache.stats().hits, cache.stats().misses), (2, 1));
+/// assert_eq!(y.to_host()?, [1.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct GraphCache<K> {
+    device: Device,
+    capacity: usize,
+    entries: HashMap<(K, Vec<CacheInput>), Entry>,
+    /// Counts launches, for the order of their last use.
+    clock: u64,
+    stats: CacheStats,
+}
+
+#[derive(Debug)]
+struct Entry {
+    exec: GraphExec,
+    used: u64,
+}
+
+impl<K: Hash + Eq + Clone> GraphCache<K> {
+    /// A cache of at most `capacity` graphs, at least one.
+    pub fn new(device: &Device, capacity: usize) -> Self {
+        Self {
+            device: device.clone(),
+            capacity: capacity.max(1),
+            entries: HashMap::new(),
+            clock: 0,
+            stats: CacheStats::default(),
+        }
+    }
+
+    /// Launches on `stream` the graph of this key and these inputs. If there is none, or if a buffer that it uses was
+    /// dropped, `capture` enqueues the work on the stream that it is given, and that becomes the graph.
+    ///
+    /// `inputs` are all buffers and values that `capture` uses and that may differ from call to call with this key.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`] and [`GraphExec::launch`]; what `capture` returns.
+    pub fn launch<E: From<Error>>(
+        &mut self,
+        stream: &Stream,
+        key: K,
+        inputs: &[CacheInput],
+        capture: impl FnOnce(&Stream) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.clock += 1;
+        let key = (key, inputs.to_vec());
+        if let Some(entry) = self.entries.get_mut(&key) {
+            match entry.exec.launch(stream) {
+                Err(Error::GraphBufferDropped { .. }) => drop(self.entries.remove(&key)),
+                launched => {
+                    entry.used = self.clock;
+                    self.stats.hits += u64::from(launched.is_ok());
+                    return Ok(launched?);
+                }
+            }
+        }
+        let captured = Stream::from_pool(&self.device)?;
+        let graph = Graph::capture(&captured, || capture(&captured))?;
+        let exec = graph.instantiate()?;
+        self.stats.misses += 1;
+        exec.launch(stream)?;
+        while self.entries.len() >= self.capacity {
+            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+            let Some(oldest) = oldest else { break };
+            self.entries.remove(&oldest);
+            self.stats.evictions += 1;
+        }
+        self.entries.insert(key, Entry { exec, used: self.clock });
+        Ok(())
+    }
+
+    /// The number of graphs there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Forgets all graphs.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> CacheStats {
+        self.stats
+    }
+}

@@ -1,0 +1,89 @@
+//! [`Capture`]: a capture that always ends.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::Graph;
+use super::content::Content;
+use crate::driver::CaptureMode;
+use crate::error::{Error, Result, code};
+use crate::stream::Stream;
+use crate::stream::capture::{self, Captured, Capturing};
+
+/// A capture that is underway: work on its stream becomes part of a graph until it ends. When the value is dropped, the
+/// capture ends and what was captured is forgotten. [`Graph::capture`] does both in one call.
+///
+/// It stays on its thread, for CUDA lets no other thread end it.
+///
+/// ```
+/// use warpsmith_runtime::graph::{Capture, CaptureMode};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::from_pool(&Device::emulated(0)?)?;
+/// let mut x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
+/// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
+/// stream.fill_zero(&mut x)?;
+/// let graph = capture.end()?;
+/// assert_eq!(x.to_host()?, [1, 2, 3]); // nothing has run
+/// graph.instantiate()?.launch(&stream)?;
+/// assert_eq!(x.to_host()?, [0; 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the capture ends when this is dropped"]
+#[derive(Debug)]
+pub struct Capture {
+    stream: Stream,
+    capturing: Option<Arc<Capturing>>,
+    /// Not `Send`.
+    thread: PhantomData<*const ()>,
+}
+
+impl Capture {
+    /// Begins a capture on a stream.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`].
+    pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<Self> {
+        let capturing = capture::begin(stream, mode)?;
+        Ok(Self { stream: stream.clone(), capturing: Some(capturing), thread: PhantomData })
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`]. It has ended all the same.
+    pub fn end(mut self) -> Result<Graph> {
+        let Some(capturing) = self.capturing.take() else { return Err(Error::CaptureEnded) };
+        let captured = capturing.end().map_err(|error| match error.driver_code() {
+            Some(code::STREAM_CAPTURE_UNJOINED) => Error::CaptureNotJoined,
+            _ => error,
+        })?;
+        let Captured { handle, .. } = captured;
+        let mut graph =
+            Graph::of(self.stream.device(), handle, true, Content::of_capture(captured, &self.stream));
+        graph.base = graph.last_nodes()?;
+        Ok(graph)
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        let Some(capturing) = self.capturing.take() else { return };
+        let device = self.stream.device();
+        if device.is_forked() {
+            return;
+        }
+        match capturing.end() {
+            Ok(captured) => {
+                let (driver, context) = device.raw();
+                // SAFETY: nobody else has the graph.
+                unsafe { driver.graph_destroy(context, captured.handle) };
+            }
+            // Whoever drops a capture need not hear that it was spoilt.
+            Err(error) if error.driver_code().is_some() => {}
+            Err(error) => device.0.health.record_drop(Err(error)),
+        }
+    }
+}

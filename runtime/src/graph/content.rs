@@ -1,0 +1,94 @@
+//! [`Content`]: what a graph uses, and what it keeps.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::driver::GraphFunction;
+use crate::error::{Error, Result};
+use crate::memory::MemoryPool;
+use crate::memory::statistics::PoolId;
+use crate::memory::tracked::{Resources, Tracked};
+use crate::memory::usage::{Access, Usage};
+use crate::stream::Stream;
+use crate::stream::capture::{Captured, Launched, PrivateMemory, Taint};
+
+/// How many kernels of a graph are remembered for messages.
+const NAMED_KERNELS: usize = 64;
+
+/// See the [module's documentation](self). Cheap to clone.
+#[derive(Default, Clone)]
+pub(super) struct Content {
+    pub resources: Resources,
+    kept: Vec<Arc<Kept>>,
+    functions: Vec<Arc<GraphFunction>>,
+    shared: Vec<Arc<dyn Any + Send + Sync>>,
+    /// The kernels that it launches, for the message about a fault.
+    pub kernels: Vec<Launched>,
+}
+
+/// What a captured graph has for itself. It goes when no graph and no executable has it any more, and no launch runs.
+#[derive(Debug)]
+struct Kept {
+    // In this order: the memory is of the pool.
+    _memory: Vec<PrivateMemory>,
+    pool: MemoryPool,
+    _functions: Vec<Arc<GraphFunction>>,
+    taint: Taint,
+}
+
+impl Content {
+    /// Of a capture on a stream.
+    pub fn of_capture(captured: Captured, stream: &Stream) -> Self {
+        let Captured { pool, resources: used, memory, functions, kept: shared, kernels, taint, .. } =
+            captured;
+        let mut resources = Resources::default();
+        for (tracked, range, access) in used {
+            resources.add(&tracked, range, access);
+        }
+        // What was allocated and dropped within the capture is written by every launch, of whichever executable.
+        let private = Tracked::new(stream, 1, Some(pool.id()), Usage::unused());
+        resources.add(&private, 0..1, Access::Write);
+        let kept = Arc::new(Kept { _memory: memory, pool, _functions: functions, taint });
+        let mut content =
+            Self { resources, kept: vec![kept], functions: Vec::new(), shared, kernels: Vec::new() };
+        kernels.into_iter().for_each(|kernel| content.add_kernel(kernel));
+        content
+    }
+
+    /// Adds what another uses and keeps.
+    pub fn add(&mut self, other: &Content) {
+        self.resources.add_all(&other.resources);
+        self.kept.extend(other.kept.iter().cloned());
+        self.functions.extend(other.functions.iter().cloned());
+        self.shared.extend(other.shared.iter().cloned());
+        other.kernels.iter().for_each(|kernel| self.add_kernel(*kernel));
+    }
+
+    /// Keeps something as long as the graph.
+    pub fn keep(&mut self, item: Arc<dyn Any + Send + Sync>) {
+        self.shared.push(item);
+    }
+
+    pub fn add_function(&mut self, function: Arc<GraphFunction>) {
+        self.functions.push(function);
+    }
+
+    pub fn add_kernel(&mut self, kernel: Launched) {
+        let known = |(spec, config): &Launched| std::ptr::eq(*spec, kernel.0) && *config == kernel.1;
+        if self.kernels.len() < NAMED_KERNELS && !self.kernels.iter().any(known) {
+            self.kernels.push(kernel);
+        }
+    }
+
+    /// The private pools whose memory it has.
+    pub fn pools(&self) -> Vec<PoolId> {
+        self.kept.iter().map(|kept| kept.pool.id()).collect()
+    }
+
+    /// Fails if it may hold work that it does not know of.
+    pub fn check(&self) -> Result<()> {
+        let tainted = self.kept.iter().any(|kept| kept.taint.load(Ordering::Acquire));
+        if tainted { Err(Error::GraphTainted) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,315 @@
+//! [`GraphExec`]: a graph made ready to be launched.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::Graph;
+use super::content::Content;
+use super::nodes::{NodeUse, Order};
+use crate::device::Device;
+use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::memory::statistics::PoolId;
+use crate::memory::tracked::Resources;
+use crate::stream::Stream;
+use crate::stream::clock::Time;
+
+/// A graph made ready to be launched: see the [module's documentation](super).
+///
+/// It may be launched from any thread on any stream of its device; its launches run one after the other. Dropping it waits
+/// for nothing: what it keeps goes when its launches have run.
+pub struct GraphExec {
+    /// Always there, until it is dropped.
+    inner: Option<Box<Inner>>,
+}
+
+struct Inner {
+    device: Device,
+    handle: GraphExecHandle,
+    state: Mutex<State>,
+}
+
+struct State {
+    content: Content,
+    pools: Vec<PoolId>,
+    /// What the nodes that were added one by one use, and how they are ordered.
+    nodes: Vec<NodeUse>,
+    order: Order,
+    /// What of `content.resources` is not theirs.
+    others: Resources,
+    /// Whether `content.resources` is to be made anew.
+    changed: bool,
+    /// The streams of its launches, with the epoch of the last on each.
+    launches: Vec<(Stream, u64)>,
+    /// What it did before it was updated, until the launches of that time have run.
+    before: Vec<Content>,
+}
+
+impl State {
+    fn of(graph: &Graph) -> Self {
+        Self {
+            content: graph.content.clone(),
+            pools: graph.content.pools(),
+            nodes: graph.added.iter().map(|added| added.uses.clone()).collect(),
+            order: graph.order(),
+            others: graph.others.clone(),
+            changed: false,
+            launches: Vec::new(),
+            before: Vec::new(),
+        }
+    }
+
+    /// Forgets launches that have run, and what only they need.
+    fn sweep(&mut self) {
+        self.launches.retain(|(stream, epoch)| !stream.running_clock().is_done(*epoch));
+        if self.launches.is_empty() {
+            self.before.clear();
+        }
+    }
+}
+
+impl GraphExec {
+    pub(super) fn new(graph: &Graph) -> Result<Self> {
+        graph.content.check()?;
+        let device = graph.device().clone();
+        let handle = device.call(|driver, context| driver.graph_instantiate(context, graph.handle))?;
+        Ok(Self { inner: Some(Box::new(Inner { device, handle, state: Mutex::new(State::of(graph)) })) })
+    }
+
+    #[inline]
+    fn inner(&self) -> &Inner {
+        let Some(inner) = &self.inner else { unreachable!("it is there until it is dropped") };
+        inner
+    }
+
+    fn inner_mut(&mut self) -> (&Device, GraphExecHandle, &mut State) {
+        let Some(inner) = &mut self.inner else { unreachable!("it is there until it is dropped") };
+        (&inner.device, inner.handle, inner.state.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The device that it is of.
+    pub fn device(&self) -> &Device {
+        &self.inner().device
+    }
+
+    /// Enqueues everything that the graph does, after all earlier work on the stream and on the graph's buffers.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`] for a stream of another device, [`Error::GraphBufferDropped`],
+    /// [`Error::HostBufferInUse`], [`Error::NotCapturable`] on a stream that is being captured (add the graph to another by
+    /// [`Graph::add_child`]), [`Error::GraphTainted`]; a fault of earlier work.
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        let Inner { device, handle: exec, .. } = self.inner();
+        stream.check_device(device, || ("launching a graph".to_owned(), "the graph".to_owned()))?;
+        device.check_process()?;
+        stream.check_not_capturing("GraphExec::launch", "add the graph to another by `Graph::add_child`")?;
+        let mut state = self.inner().state();
+        state.content.check()?;
+        if state.changed {
+            state.gather();
+        }
+        let State { content, pools, launches, .. } = &mut *state;
+        let captures = stream.capture_count();
+        let handle = stream.handle();
+        content.resources.enqueue(stream, pools, || {
+            stream.call(|driver, context| {
+                // SAFETY: the buffers are there, and note the stream, so that their memory is kept and other uses come
+                // after this one; what is the graph's own, its state keeps.
+                unsafe { driver.graph_launch(context, *exec, handle) }
+            })
+        })?;
+        if stream.capture_count() != captures {
+            stream.taint_captures();
+        }
+        let epoch = stream.epoch(Time::Running);
+        match launches.iter_mut().find(|(known, _)| known == stream) {
+            Some((_, last)) => *last = epoch,
+            None => launches.push((stream.clone(), epoch)),
+        }
+        device.0.health.graph_launched(stream.id(), &content.kernels);
+        drop(state);
+        if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
+    }
+
+    /// Brings the executable to the device ahead of its first launch, which is faster then.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`]; whatever the driver reports.
+    pub fn upload(&self, stream: &Stream) -> Result<()> {
+        stream.check_device(self.device(), || ("uploading a graph".to_owned(), "the graph".to_owned()))?;
+        stream.check_not_capturing("GraphExec::upload", "call it when the capture has ended")?;
+        let state = self.inner().state();
+        let (exec, handle) = (self.inner().handle, stream.handle());
+        stream.call(|driver, context| driver.graph_upload(context, exec, handle))?;
+        drop(state);
+        Ok(())
+    }
+
+    /// Makes it do what another graph of the same form does: the same nodes in the same order, with other parameters and
+    /// buffers. Launches that are enqueued already do what they did.
+    ///
+    /// # Errors
+    /// [`Error::GraphNotUpdated`] when the graphs differ in more than that; the executable is as it was, and
+    /// [`Graph::instantiate`] makes another. [`Error::DifferentDevices`]; whatever the driver reports.
+    pub fn update(&mut self, graph: &Graph) -> Result<()> {
+        let (device, exec, state) = self.inner_mut();
+        if !graph.device().ptr_eq(device) {
+            return Err(Error::DifferentDevices {
+                operation: "updating a graph".to_owned(),
+                what: "the other graph".to_owned(),
+                found: graph.device().id(),
+                expected: device.id(),
+            });
+        }
+        graph.content.check()?;
+        let from = graph.handle;
+        // SAFETY: the content of the graph is kept from now on, as its own was.
+        let updated =
+            device.call(|driver, context| unsafe { driver.graph_exec_update(context, exec, from) })?;
+        match updated {
+            ExecUpdate::Done => {
+                state.before.push(std::mem::replace(&mut state.content, graph.content.clone()));
+                state.pools = state.content.pools();
+                // The driver names nodes by those of the graph that the executable was made of, which it is not any more.
+                (state.nodes, state.order) = (Vec::new(), Order::default());
+                (state.others, state.changed) = (state.content.resources.clone(), false);
+                state.sweep();
+                Ok(())
+            }
+            ExecUpdate::Refused { reason, .. } => Err(Error::GraphNotUpdated { reason }),
+        }
+    }
+
+    /// Gives an added node other parameters, for which `uses` are known.
+    ///
+    /// # Safety
+    /// As [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), with buffers that `uses` names.
+    pub(super) unsafe fn set(
+        &mut self,
+        graph: u64,
+        index: usize,
+        uses: NodeUse,
+        work: NodeWork<'_>,
+    ) -> Result<()> {
+        let (device, exec, state) = self.inner_mut();
+        let node = state.node(graph, index)?;
+        let same = state.nodes[index].same(&uses);
+        if !same
+            && let Some(other) =
+                state.order.unordered(index).find(|other| state.nodes[*other].conflicts(&uses))
+        {
+            return Err(Error::GraphNodeConflict { node: index, other });
+        }
+        // SAFETY: passed on from the caller.
+        device.call(|driver, context| unsafe { driver.graph_exec_set(context, exec, node, work) })?;
+        if !same {
+            state.nodes[index].replace(uses);
+            state.changed = true;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// The node that was added at `index` to the graph of this number.
+    fn node(&self, graph: u64, index: usize) -> Result<NodeHandle> {
+        match self.nodes.get(index) {
+            Some(node) if self.order.is_of(graph) => Ok(node.handle()),
+            _ => Err(Error::NodeOfOtherGraph),
+        }
+    }
+
+    /// Makes the list of all that is used anew.
+    fn gather(&mut self) {
+        let mut resources = self.others.clone();
+        self.nodes.iter().for_each(|node| node.add_to(&mut resources));
+        self.content.resources = resources;
+        self.changed = false;
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops what launches need when their streams have come past them.
+    fn drop_behind(&self, streams: &[Stream], content: Content, before: Vec<Content>) {
+        let mut remains = Remains { reached: None, content, before };
+        let behind = Stream::from_pool(&self.device).and_then(|behind| {
+            streams.iter().try_for_each(|stream| behind.wait_for_running(stream))?;
+            let reached = behind.record_event()?;
+            Ok((behind, reached))
+        });
+        match behind {
+            Ok((behind, reached)) => {
+                remains.reached = Some(reached);
+                // When this fails, what is left is dropped here, and that waits.
+                let _ = behind.host_function(move || drop(remains));
+            }
+            Err(_) => {
+                for stream in streams {
+                    // When this returns, nothing of the stream runs any more, whatever the result.
+                    let _ = stream.synchronize();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.device.is_forked() {
+            return;
+        }
+        let (driver, context) = self.device.raw();
+        // SAFETY: the executable is this value's and goes away; launches go on without it.
+        unsafe { driver.graph_exec_destroy(context, self.handle) };
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.sweep();
+        let running: Vec<Stream> = state.launches.drain(..).map(|(stream, _)| stream).collect();
+        if !running.is_empty() && !self.device.is_lost() {
+            let content = std::mem::take(&mut state.content);
+            let before = std::mem::take(&mut state.before);
+            self.drop_behind(&running, content, before);
+        }
+    }
+}
+
+/// What launches need that an executable leaves when it is dropped.
+struct Remains {
+    /// Recorded behind the launches.
+    reached: Option<Event>,
+    content: Content,
+    before: Vec<Content>,
+}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        if host_function::is_running() {
+            let (reached, content) = (self.reached.take(), std::mem::take(&mut self.content));
+            let before = std::mem::take(&mut self.before);
+            return host_function::drop_elsewhere(Box::new(Self { reached, content, before }));
+        }
+        if let Some(reached) = &self.reached {
+            // It was reached, or will be, unless the device is lost, which runs nothing more.
+            let _ = reached.synchronize();
+        }
+    }
+}
+
+impl Drop for GraphExec {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        if host_function::is_running() {
+            host_function::drop_elsewhere(Box::new(inner));
+        }
+    }
+}
+
+impl fmt::Debug for GraphExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GraphExec({:#x} on {})", self.inner().handle.0, self.device().id())
+    }
+}

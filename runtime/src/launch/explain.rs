@@ -1,0 +1,125 @@
+//! [`Explanation`]: what a launch became and why, as figures and as text.
+
+use std::fmt;
+
+use super::Function;
+use super::heuristic::bytes_needed;
+use super::occupancy::Occupancy;
+use super::resolve::{Source, volume};
+use super::shape::{Launch, Shape};
+use crate::driver::LaunchConfig;
+use crate::error::Result;
+
+/// What a launch became for a kernel on a device, and why. Its text has a line for each of it.
+///
+/// ```
+/// # use warpsmith_runtime::Launch;
+/// # use warpsmith_runtime::launch::Function;
+/// # fn example(kernel: &Function) -> Result<(), warpsmith_runtime::Error> {
+/// println!("{}", Launch::for_bandwidth(1 << 24, 8).explain(kernel)?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// The instance's symbol.
+    pub kernel: &'static str,
+    /// The device's name and multiprocessors.
+    pub device: (String, u32),
+    /// Grid, block and the rest; `None` when nothing is launched.
+    pub config: Option<LaunchConfig>,
+    /// Where block and grid come from.
+    pub source: Source,
+    /// How much of a multiprocessor the blocks fill.
+    pub occupancy: Occupancy,
+    /// How often over the grid fills the device.
+    pub waves: f64,
+    /// The share, 0 to 1, of the device that is idle in the last wave.
+    pub tail: f64,
+    /// Bytes in flight on a full multiprocessor, and bytes needed to keep the memory busy, where both are known.
+    pub in_flight: Option<(u64, u64)>,
+}
+
+impl Launch {
+    /// What the launch becomes for this kernel, and why.
+    ///
+    /// # Errors
+    /// As [`TypedKernel::launch`](super::TypedKernel::launch), of what concerns the configuration.
+    pub fn explain(&self, function: &Function) -> Result<Explanation> {
+        Explanation::of(function, self)
+    }
+}
+
+impl Explanation {
+    pub(super) fn of(function: &Function, launch: &Launch) -> Result<Self> {
+        let resolved = launch.resolve(function)?;
+        let device = function.device().properties();
+        let config = resolved.map(|resolved| resolved.config);
+        let block = config.map_or(1, |config| u32::try_from(volume(config.block)).unwrap_or(u32::MAX));
+        let occupancy = function.theoretical_occupancy(block, launch.shared_bytes);
+        let (mut waves, mut tail) = (0.0, 0.0);
+        if let Some(config) = &config {
+            let capacity = function.capacity(config)?.max(1);
+            let blocks = volume(config.grid);
+            let unused = blocks.next_multiple_of(capacity) - blocks;
+            (waves, tail) = (blocks as f64 / capacity as f64, unused as f64 / capacity as f64);
+        }
+        let needed = bytes_needed(device);
+        let in_flight = match launch.shape {
+            Shape::Bandwidth { in_flight, .. } if needed > 0 => {
+                let threads = u64::from(occupancy.blocks) * u64::from(block);
+                Some((threads * u64::from(in_flight), needed))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            kernel: function.spec().symbol,
+            device: (device.name.clone(), device.multiprocessors),
+            config,
+            source: resolved.map_or(Source::Given, |resolved| resolved.source),
+            occupancy,
+            waves,
+            tail,
+            in_flight,
+        })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Given => "given",
+            Source::Heuristic => "chosen from the properties of device and kernel",
+            Source::Tuned => "the fastest of an earlier measurement, from the store",
+            Source::Measured => "the fastest of the adaptive launcher's measurement",
+        })
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, multiprocessors) = &self.device;
+        writeln!(f, "kernel `{}` on {device}, {multiprocessors} multiprocessors", self.kernel)?;
+        let Some(config) = &self.config else { return write!(f, "  nothing to launch") };
+        writeln!(f, "  {config}")?;
+        writeln!(f, "  source: {}", self.source)?;
+        let Occupancy { blocks, warps, fraction, limiter } = self.occupancy;
+        let percent = fraction * 100.0;
+        writeln!(
+            f,
+            "  occupancy: {percent:.1} %, {blocks} blocks of {warps} warps in all, limited by {limiter}"
+        )?;
+        write!(f, "  waves: {:.2}, {:.1} % of the device idle in the last", self.waves, self.tail * 100.0)?;
+        if let Some((have, need)) = self.in_flight {
+            let verdict = if have >= need { "enough" } else { "too few: give each thread more loads" };
+            let kib = |bytes: u64| bytes as f64 / 1024.0;
+            write!(
+                f,
+                "\n  in flight on a multiprocessor: {:.1} KiB of the {:.1} KiB it needs, {verdict}",
+                kib(have),
+                kib(need)
+            )?;
+        }
+        Ok(())
+    }
+}

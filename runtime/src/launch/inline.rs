@@ -1,0 +1,52 @@
+//! [`Inline`]: a list of bounded length without a heap allocation, of which only what is there is written.
+
+use std::mem::MaybeUninit;
+
+/// Up to `N` values.
+pub(super) struct Inline<T, const N: usize> {
+    /// The first `len` are initialised.
+    values: [MaybeUninit<T>; N],
+    len: usize,
+}
+
+impl<T, const N: usize> Inline<T, N> {
+    /// Values are forgotten with the list, which is nothing to them.
+    const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
+
+    #[inline]
+    pub fn new() -> Self {
+        let () = Self::FORGETTABLE;
+        Self { values: [const { MaybeUninit::uninit() }; N], len: 0 }
+    }
+
+    /// Adds a value.
+    ///
+    /// # Panics
+    /// When `N` are there already.
+    #[inline]
+    pub fn push(&mut self, value: T) {
+        self.values[self.len].write(value);
+        self.len += 1;
+    }
+
+    #[inline]
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: the first `len` values were written, and `MaybeUninit<T>` lies as `T` does.
+        unsafe { std::slice::from_raw_parts(self.values.as_ptr().cast(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Inline;
+
+    #[test]
+    fn values_are_kept_in_order() {
+        let mut list = Inline::<&str, 3>::new();
+        assert!(list.as_slice().is_empty());
+        ["a", "b", "c"].into_iter().for_each(|value| list.push(value));
+        assert_eq!(list.as_slice(), ["a", "b", "c"]);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| list.push("d"))).is_err());
+        assert_eq!(list.as_slice(), ["a", "b", "c"]);
+    }
+}

@@ -1,0 +1,129 @@
+//! [`Kept`]: the last configurations that a kernel's launches became, so that the same launch is looked up, not
+//! computed again.
+
+use super::resolve::{Resolved, Source};
+use super::shape::{KEY_WORDS, Launch};
+use super::slot::Slot;
+use crate::driver::LaunchConfig;
+
+/// How many configurations are kept.
+const SLOTS: usize = 8;
+const WORDS: usize = KEY_WORDS + 5;
+
+/// See the [module's documentation](self).
+#[derive(Debug, Default)]
+pub(super) struct Kept([Slot<WORDS>; SLOTS]);
+
+impl Kept {
+    /// The two places where a launch can be kept: by its size and its kind, which is where launches of one kernel differ.
+    #[inline]
+    fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
+        let [kind, shared, _, size, more, _] = *key;
+        let mixed = (size ^ kind.rotate_left(20) ^ shared.rotate_left(40) ^ more.rotate_left(50))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let first = (mixed >> 32) as usize % SLOTS;
+        [first, first ^ 1]
+    }
+
+    /// Writes what a launch became, if that was in this generation; else false.
+    #[inline]
+    pub fn get(&self, launch: &Launch, generation: u64, resolved: &mut Resolved) -> bool {
+        let key = launch.key();
+        Self::places(&key).iter().any(|&place| self.get_at(place, &key, launch, generation, resolved))
+    }
+
+    #[inline]
+    fn get_at(
+        &self,
+        place: usize,
+        key: &[u64; KEY_WORDS],
+        launch: &Launch,
+        generation: u64,
+        resolved: &mut Resolved,
+    ) -> bool {
+        let Some(words) = self.0[place].read() else { return false };
+        // All at once: most of the time they are equal.
+        let differ = |all: u64, (word, wanted): (&u64, &u64)| all | (word ^ wanted);
+        if words.iter().zip(key).fold(words[KEY_WORDS] ^ generation, differ) != 0 {
+            return false;
+        }
+        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+        let [grid_xy, grid_z_block_x, block_yz, rest] = [1, 2, 3, 4].map(|index| words[KEY_WORDS + index]);
+        let config = &mut resolved.config;
+        config.grid = [low(grid_xy), high(grid_xy), low(grid_z_block_x)];
+        config.block = [high(grid_z_block_x), low(block_yz), high(block_yz)];
+        config.shared_bytes = launch.shared_bytes;
+        config.cluster = launch.cluster;
+        config.cooperative = rest & 1 != 0;
+        config.dependent = launch.dependent;
+        resolved.source = Source::ALL[(rest >> 1) as usize % Source::ALL.len()];
+        true
+    }
+
+    /// Keeps what a launch became.
+    pub fn put(&self, launch: &Launch, generation: u64, resolved: &Resolved) {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let key = launch.key();
+        let LaunchConfig { grid, block, cooperative, .. } = resolved.config;
+        let mut words = [0; WORDS];
+        words[..KEY_WORDS].copy_from_slice(&key);
+        words[KEY_WORDS..].copy_from_slice(&[
+            generation,
+            pair(grid[0], grid[1]),
+            pair(grid[2], block[0]),
+            pair(block[1], block[2]),
+            u64::from(cooperative) | (resolved.source as u64) << 1,
+        ]);
+        let [first, second] = Self::places(&key);
+        // What is kept at the first place stays, unless it is out of date or the second is taken too.
+        let is_taken = |place: usize| {
+            self.0[place].read().is_some_and(|kept| kept[0] != 0 && kept[KEY_WORDS] == generation)
+        };
+        let place = if is_taken(first) && !is_taken(second) { second } else { first };
+        self.0[place].write(words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_two_launches_are_kept_at_the_same_time() {
+        let resolved = Resolved { config: LaunchConfig::new([1; 3], [1; 3], 0), source: Source::Given };
+        for n in 1..200 {
+            let kept = Kept::default();
+            let pair = [Launch::auto(n), Launch::auto(n * 37 + 5).waves(n as u32)];
+            pair.iter().for_each(|launch| kept.put(launch, 3, &resolved));
+            assert!(pair.iter().all(|launch| kept.get(launch, 3, &mut { Resolved::BLANK })), "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_put_is_found_by_the_same_launch_and_by_no_other() {
+        let kept = Kept::default();
+        let config = LaunchConfig { cooperative: true, ..LaunchConfig::new([7, 8, 9], [32, 2, 3], 5) };
+        let launch = Launch::auto(1 << 40).shared(5);
+        let get = |launch: &Launch, generation| {
+            let mut found = Resolved::BLANK;
+            kept.get(launch, generation, &mut found).then_some(found)
+        };
+        assert!(get(&launch, 0).is_none());
+        kept.put(&launch, 0, &Resolved { config, source: Source::Measured });
+        let found = get(&launch, 0).unwrap();
+        assert_eq!((found.config, found.source), (config, Source::Measured));
+        assert!(get(&launch, 1).is_none(), "of another generation");
+        let others = [
+            Launch::auto(1 << 40),
+            Launch::auto((1 << 40) + 1).shared(5),
+            Launch::auto(1 << 40).shared(6),
+            Launch::for_occupancy(1 << 40).shared(5),
+            launch.waves(1),
+            launch.cluster(2),
+            launch.cluster((1, 1, 2)),
+            launch.cooperative(),
+            launch.dependent(),
+        ];
+        assert!(others.iter().all(|other| get(other, 0).is_none()));
+    }
+}

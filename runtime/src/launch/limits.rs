@@ -1,0 +1,205 @@
+//! [`Limits`]: what a kernel's launches may not exceed on its device.
+
+use gpu_spec::KernelSpec;
+
+use super::Function;
+use crate::device::DeviceId;
+use crate::driver::{DeviceProperties, FunctionAttributes, LaunchConfig};
+use crate::error::{BlockLimit, Error, LaunchError, Result};
+
+/// What a kernel's launches may not exceed on its device.
+#[derive(Clone, Copy)]
+pub(super) struct Limits<'a> {
+    pub kernel: &'static KernelSpec,
+    pub device: &'a DeviceProperties,
+    pub attributes: &'a FunctionAttributes,
+}
+
+impl<'a> Limits<'a> {
+    #[inline]
+    pub fn of(function: &'a Function) -> Self {
+        let device = function.device().properties();
+        Self { kernel: function.spec(), device, attributes: function.attributes() }
+    }
+
+    /// The largest number of threads a block may have, and whose limit that is.
+    #[inline]
+    pub fn block_limit(&self) -> (u32, BlockLimit) {
+        let bounds = self.kernel.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
+        let device = self.device.max_threads_per_block;
+        let kernel = self.attributes.max_threads_per_block;
+        if device <= bounds && device <= kernel {
+            (device, BlockLimit::Device)
+        } else if bounds <= kernel {
+            (bounds, BlockLimit::LaunchBounds)
+        } else {
+            (kernel, BlockLimit::Registers)
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.kernel.symbol.to_owned()
+    }
+
+    #[cold]
+    pub fn grid_error(&self, grid: [u64; 3]) -> Error {
+        Error::GridTooLarge { kernel: self.name(), grid, limit: self.device.max_grid }
+    }
+
+    /// Fails when grid, block or shared memory exceed a limit of the device or the kernel.
+    #[inline]
+    pub fn check(&self, config: &LaunchConfig) -> Result<()> {
+        let [x, y, z] = config.block.map(u64::from);
+        let [most_x, most_y, most_z] = self.device.max_block.map(u64::from);
+        let grid = config.grid;
+        let most = self.device.max_grid;
+        // A zero becomes the largest number there is.
+        let below = |sizes: [u32; 3]| [0, 1, 2].iter().all(|&axis| sizes[axis].wrapping_sub(1) < most[axis]);
+        let shared = u64::from(config.shared_bytes) + u64::from(self.attributes.static_shared);
+        let fits = x <= most_x
+            && y <= most_y
+            && z <= most_z
+            && x.saturating_mul(y).saturating_mul(z).wrapping_sub(1) < u64::from(self.block_limit().0)
+            && below(grid)
+            && shared <= u64::from(self.shared_limit());
+        if fits { Ok(()) } else { self.refuse(config) }
+    }
+
+    fn shared_limit(&self) -> u32 {
+        self.device.shared_memory_per_block_optin.max(self.device.shared_memory_per_block)
+    }
+
+    /// Says what of a configuration exceeds which limit.
+    #[cold]
+    fn refuse(&self, config: &LaunchConfig) -> Result<()> {
+        let LaunchConfig { grid, block, shared_bytes, .. } = *config;
+        for (what, dimensions) in [("grid", grid), ("block", block)] {
+            if dimensions.contains(&0) {
+                return Err(Error::EmptyLaunch { kernel: self.name(), what, dimensions });
+            }
+        }
+        let exceeds =
+            |sizes: [u32; 3], limit: [u32; 3]| sizes.iter().zip(limit).any(|(size, limit)| *size > limit);
+        let threads = block.iter().map(|size| u64::from(*size)).fold(1u64, u64::saturating_mul);
+        let (limit, by) = self.block_limit();
+        if threads > u64::from(limit) {
+            return Err(Error::BlockTooLarge { kernel: self.name(), threads, limit, by });
+        }
+        if exceeds(block, self.device.max_block) {
+            return Err(Error::BlockShape { kernel: self.name(), block, limit: self.device.max_block });
+        }
+        if exceeds(grid, self.device.max_grid) {
+            return Err(self.grid_error(grid.map(u64::from)));
+        }
+        let (static_bytes, limit) = (self.attributes.static_shared, self.shared_limit());
+        if u64::from(shared_bytes) + u64::from(static_bytes) > u64::from(limit) {
+            return Err(Error::SharedMemoryTooLarge {
+                kernel: self.name(),
+                dynamic_bytes: shared_bytes,
+                static_bytes,
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    /// Fails when the device or the kernel has not what the launch asks for besides: clusters, a cooperative or a
+    /// dependent start.
+    pub fn check_kind(&self, device: DeviceId, config: &LaunchConfig) -> Result<()> {
+        if config.dependent && !self.kernel.dependent {
+            return Err(LaunchError::NotDependent { kernel: self.name() }.into());
+        }
+        if config.cooperative && !self.device.cooperative_launch {
+            return Err(LaunchError::NoCooperativeLaunch { kernel: self.name(), device }.into());
+        }
+        if config.cluster.contains(&0) {
+            let (what, dimensions) = ("cluster", config.cluster);
+            return Err(Error::EmptyLaunch { kernel: self.name(), what, dimensions });
+        }
+        if config.cluster != [1; 3] && self.device.max_cluster == 0 {
+            let capability = self.device.capability;
+            return Err(LaunchError::NoClusters { kernel: self.name(), device, capability }.into());
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel has to be allowed this much dynamic shared memory before the launch.
+    pub fn needs_opt_in(&self, shared_bytes: u32) -> bool {
+        u64::from(shared_bytes) + u64::from(self.attributes.static_shared)
+            > u64::from(self.device.shared_memory_per_block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heuristic::tests::spec;
+    use super::super::occupancy::tests::{gpu, kernel};
+    use super::*;
+
+    static KERNEL: KernelSpec = spec(512);
+    static WAITS: KernelSpec = KernelSpec { dependent: true, ..spec(512) };
+
+    fn refused(
+        kernel: &'static KernelSpec,
+        device: &DeviceProperties,
+        config: LaunchConfig,
+    ) -> Option<Error> {
+        let attributes = self::kernel(32, 1024);
+        Limits { kernel, device, attributes: &attributes }.check_kind(DeviceId::Cuda(0), &config).err()
+    }
+
+    #[test]
+    fn what_a_device_or_a_kernel_has_not_is_named() {
+        let plain = LaunchConfig::new([4, 1, 1], [32, 1, 1], 0);
+        let cluster = LaunchConfig { cluster: [2, 1, 1], ..plain };
+        let cooperative = LaunchConfig { cooperative: true, ..plain };
+        let dependent = LaunchConfig { dependent: true, ..plain };
+        let (old, new) = (gpu((8, 0)), gpu((9, 0)));
+        let alone = DeviceProperties { cooperative_launch: false, ..gpu((9, 0)) };
+        let text = |error: Option<Error>| error.map(|error| error.to_string()).unwrap_or_default();
+        let found = text(refused(&KERNEL, &old, cluster));
+        assert!(found.contains("cuda:0 has no clusters") && found.contains("8.0"), "{found}");
+        let found = text(refused(&KERNEL, &alone, cooperative));
+        assert!(found.contains("cuda:0 cannot keep all blocks"), "{found}");
+        let found = text(refused(&KERNEL, &new, dependent));
+        assert!(found.contains("`k` is not declared as dependent"), "{found}");
+        for (kernel, config) in
+            [(&KERNEL, plain), (&KERNEL, cluster), (&KERNEL, cooperative), (&WAITS, dependent)]
+        {
+            assert!(refused(kernel, &new, config).is_none(), "{config}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_is_refused_exactly_when_a_limit_is_exceeded() {
+        let (device, attributes) = (gpu((9, 0)), kernel(32, 1024));
+        let limits = Limits { kernel: &KERNEL, device: &device, attributes: &attributes };
+        let check = |grid, block, shared| limits.check(&LaunchConfig::new(grid, block, shared));
+        let most_shared = (227 << 10) - 1024;
+        let most = u32::MAX >> 1;
+        for (grid, block, shared) in [
+            ([1, 1, 1], [1, 1, 1], 0),
+            ([most, 65535, 65535], [512, 1, 1], most_shared),
+            ([1, 1, 1], [1, 512, 1], 0),
+            ([1, 1, 1], [8, 1, 64], 0),
+        ] {
+            assert!(check(grid, block, shared).is_ok(), "{grid:?} {block:?} {shared}");
+        }
+        for (grid, block, shared) in [
+            ([0, 1, 1], [1, 1, 1], 0),
+            ([1, 1, 0], [1, 1, 1], 0),
+            ([1, 1, 1], [1, 0, 1], 0),
+            ([1, 1, 1], [513, 1, 1], 0),
+            ([1, 1, 1], [257, 2, 1], 0),
+            ([1, 1, 1], [1, 1, 65], 0),
+            ([1, 1, 1], [u32::MAX; 3], 0),
+            ([most + 1, 1, 1], [1, 1, 1], 0),
+            ([1, 65536, 1], [1, 1, 1], 0),
+            ([1, 1, 65536], [1, 1, 1], 0),
+            ([1, 1, 1], [1, 1, 1], most_shared + 1),
+            ([1, 1, 1], [1, 1, 1], u32::MAX),
+        ] {
+            assert!(check(grid, block, shared).is_err(), "{grid:?} {block:?} {shared}");
+        }
+    }
+}

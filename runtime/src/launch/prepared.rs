@@ -1,0 +1,171 @@
+//! [`PreparedLaunch`]: a kernel with its configuration, checked once and launched often.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+
+use gpu_spec::{Kernel, SafeKernel};
+
+use super::arguments::{ArgumentList, Arguments};
+use super::kernel::{Function, TypedKernel};
+use super::shape::Launch;
+use crate::driver::LaunchConfig;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// A kernel without its types, with a configuration that was found to be within all limits.
+#[derive(Clone)]
+pub struct PreparedFunction {
+    function: Function,
+    /// `None` when nothing is to be launched.
+    config: Option<LaunchConfig>,
+}
+
+impl Function {
+    /// Chooses and checks the configuration of a launch now, for any number of launches.
+    ///
+    /// It stays as it is: what is measured later does not change it, and it is not measured.
+    ///
+    /// # Errors
+    /// As [`TypedKernel::launch`], of what concerns the configuration.
+    pub fn prepare(&self, launch: Launch) -> Result<PreparedFunction> {
+        let config = self.configure(launch)?;
+        if let Some(config) = &config {
+            self.allow(config)?;
+        }
+        Ok(PreparedFunction { function: self.clone(), config })
+    }
+}
+
+impl PreparedFunction {
+    /// The kernel.
+    pub fn function(&self) -> &Function {
+        &self.function
+    }
+
+    /// The configuration; `None` when nothing is launched, because there are no threads.
+    pub fn config(&self) -> Option<LaunchConfig> {
+        self.config
+    }
+
+    /// Enqueues a launch, as [`Function::launch_as`] does.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
+    ///
+    /// # Safety
+    /// As for [`Function::launch_as`].
+    #[inline]
+    pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
+        let mut list = ArgumentList::new();
+        self.function.gather(stream, args, &mut list)?;
+        let Some(config) = &self.config else { return Ok(()) };
+        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        unsafe { self.function.launch_list(stream, config, &list) }
+    }
+
+    /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.
+    ///
+    /// # Errors
+    /// [`Error::ArgumentCount`](crate::Error::ArgumentCount),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
+    ///
+    /// # Safety
+    /// As for [`Function::launch_raw`].
+    pub unsafe fn launch_raw(&self, stream: &Stream, args: &[*const c_void]) -> Result<()> {
+        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        unsafe { self.function.launch_pointers(stream, self.config, args) }
+    }
+}
+
+impl fmt::Debug for PreparedFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.config {
+            Some(config) => write!(f, "{:?} with {config}", self.function),
+            None => write!(f, "{:?} with nothing to launch", self.function),
+        }
+    }
+}
+
+/// A kernel with its types and a configuration that was found to be within all limits: a launch checks nothing of it
+/// again.
+///
+/// ```
+/// # use gpu_spec::SafeKernel;
+/// # use gpu_spec::param::{Slice, SliceMut};
+/// # use warpsmith_runtime::{DeviceBuffer, Launch, Result, Stream, TypedKernel};
+/// # fn example<K: SafeKernel<Params = (Slice<f32>, SliceMut<f32>)>>(
+/// #     kernel: &TypedKernel<K>, stream: &Stream, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>,
+/// # ) -> Result<()> {
+/// let prepared = kernel.prepare(Launch::auto(x.len()))?;
+/// for _ in 0..100 {
+///     prepared.launch(stream, (x, &mut *y))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct PreparedLaunch<K> {
+    prepared: PreparedFunction,
+    kernel: PhantomData<fn() -> K>,
+}
+
+impl<K: Kernel> TypedKernel<K> {
+    /// Chooses and checks the configuration of a launch now, for any number of launches: see [`Function::prepare`].
+    ///
+    /// # Errors
+    /// As [`Self::launch`], of what concerns the configuration.
+    pub fn prepare(&self, launch: Launch) -> Result<PreparedLaunch<K>> {
+        Ok(PreparedLaunch { prepared: self.function().prepare(launch)?, kernel: PhantomData })
+    }
+}
+
+impl<K: Kernel> PreparedLaunch<K> {
+    /// The same without the kernel's types.
+    pub fn prepared(&self) -> &PreparedFunction {
+        &self.prepared
+    }
+
+    /// The configuration; `None` when nothing is launched, because there are no threads.
+    pub fn config(&self) -> Option<LaunchConfig> {
+        self.prepared.config
+    }
+
+    /// Enqueues a launch of an `unsafe` kernel, as [`TypedKernel::launch_unsafe`] does.
+    ///
+    /// # Errors
+    /// As [`Self::launch`].
+    ///
+    /// # Safety
+    /// What the kernel asks of its caller holds for these arguments and this configuration.
+    #[inline]
+    pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
+        // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is passed on from the caller.
+        unsafe { self.prepared.launch_as(stream, &args) }
+    }
+}
+
+impl<K: SafeKernel> PreparedLaunch<K> {
+    /// Enqueues a launch, as [`TypedKernel::launch`] does.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a stream or an argument of another device than the
+    /// kernel's; a fault of earlier work.
+    #[inline]
+    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
+        // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
+        // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
+        unsafe { self.prepared.launch_as(stream, &args) }
+    }
+}
+
+impl<K> Clone for PreparedLaunch<K> {
+    fn clone(&self) -> Self {
+        Self { prepared: self.prepared.clone(), kernel: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for PreparedLaunch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.prepared.fmt(f)
+    }
+}

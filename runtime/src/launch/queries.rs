@@ -1,0 +1,163 @@
+//! What can be asked of a [`Function`] before it is launched: how many of its blocks fit, and what a launch becomes.
+
+use super::explain::Explanation;
+use super::kernel::Function;
+use super::limits::Limits;
+use super::occupancy::Occupancy;
+use super::resolve::volume;
+use super::shape::Launch;
+use crate::driver::LaunchConfig;
+use crate::error::{LaunchError, Result, code};
+
+/// A block with which a kernel fills the device, and the least grid that does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PotentialBlock {
+    /// Threads of the block.
+    pub block: u32,
+    /// Dynamic shared memory of the block, in bytes.
+    pub shared_bytes: u32,
+    /// Blocks that are on the device at once.
+    pub grid: u32,
+}
+
+impl Function {
+    /// How many blocks of `block_threads` with `shared_bytes` of dynamic shared memory fit on a multiprocessor at once, as
+    /// the driver computes it. [`Self::theoretical_occupancy`] also says why there are no more, and asks nobody.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
+        self.allow_shared(shared_bytes)?;
+        let handle = self.handle();
+        self.device()
+            .call(|driver, context| driver.function_occupancy(context, handle, block_threads, shared_bytes))
+    }
+
+    /// How much of a multiprocessor blocks of `block_threads` with `shared_bytes` of dynamic shared memory fill, and what
+    /// keeps them from more.
+    pub fn theoretical_occupancy(&self, block_threads: u32, shared_bytes: u32) -> Occupancy {
+        Occupancy::theoretical(self.device().properties(), self.attributes(), block_threads, shared_bytes)
+    }
+
+    /// How many blocks of `block_threads` with `shared_bytes` of dynamic shared memory are on the device at once: the largest
+    /// grid of a cooperative launch.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn max_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u64> {
+        self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
+    }
+
+    /// The block with which a multiprocessor holds the most threads of this kernel, when a block of so many threads has
+    /// `shared` of so many bytes of dynamic shared memory; of equal ones the largest.
+    ///
+    /// The grid is the least that fills the device, whatever there is to do. It is right only for kernels that loop until
+    /// all elements are done: others would leave the rest undone. Much occupancy is not always much speed;
+    /// [`Launch::auto`] and [`Launch::for_bandwidth`] look at the work too.
+    ///
+    /// ```
+    /// # use warpsmith_runtime::launch::Function;
+    /// # fn example(kernel: &Function) -> Result<(), warpsmith_runtime::Error> {
+    /// // 8 bytes for each thread.
+    /// let best = kernel.potential_block(|block| 8 * block)?;
+    /// println!("{} blocks of {} threads", best.grid, best.block);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::SharedMemoryTooLarge`](crate::Error::SharedMemoryTooLarge) if not even the smallest block fits; whatever the
+    /// driver reports.
+    pub fn potential_block(&self, shared: impl Fn(u32) -> u32) -> Result<PotentialBlock> {
+        let limits = Limits::of(self);
+        let warp = limits.device.warp_size.max(1);
+        let smallest = limits.clamp_block(warp);
+        let blocks = (1..=limits.block_limit().0 / warp).map(|warps| warps * warp).filter(|b| *b > smallest);
+        let mut best = (smallest, shared(smallest), 0);
+        for block in std::iter::once(smallest).chain(blocks) {
+            let bytes = shared(block);
+            let warps = self.theoretical_occupancy(block, bytes).warps;
+            if warps > 0 && warps >= best.2 {
+                best = (block, bytes, warps);
+            }
+        }
+        let (block, shared_bytes, _) = best;
+        limits.check(&LaunchConfig::new([1; 3], [block, 1, 1], shared_bytes))?;
+        let grid = self.max_blocks(block, shared_bytes)?;
+        Ok(PotentialBlock { block, shared_bytes, grid: u32::try_from(grid).unwrap_or(u32::MAX) })
+    }
+
+    /// Blocks of the largest cluster that a launch of this block and shared memory can have.
+    ///
+    /// # Errors
+    /// [`Error::Launch`](crate::Error::Launch) on a device without clusters; whatever the driver reports.
+    pub fn max_cluster_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
+        let limit = self.device().properties().max_cluster;
+        if limit == 0 {
+            let (kernel, device) = (self.spec().symbol.to_owned(), self.device().id());
+            let capability = self.device().properties().capability;
+            return Err(LaunchError::NoClusters { kernel, device, capability }.into());
+        }
+        // As many as there can be are asked for, so that larger clusters than all devices have count too.
+        let cluster = [limit.saturating_add(1), 1, 1];
+        self.max_cluster(&LaunchConfig {
+            cluster,
+            ..LaunchConfig::new(cluster, [block_threads, 1, 1], shared_bytes)
+        })
+    }
+
+    /// How many clusters of a checked configuration are on the device at once; blocks, for one without clusters.
+    ///
+    /// # Errors
+    /// What is over the limits of device or kernel; whatever the driver reports.
+    pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
+        match self.configure(launch)? {
+            Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),
+            None => Ok(0),
+        }
+    }
+
+    /// What a launch becomes for this kernel, and why.
+    ///
+    /// # Errors
+    /// As [`TypedKernel::launch`](super::TypedKernel::launch), of what concerns the configuration.
+    pub fn explain(&self, launch: Launch) -> Result<Explanation> {
+        Explanation::of(self, &launch)
+    }
+
+    /// Blocks of this configuration that are on the device at once.
+    pub(super) fn capacity(&self, config: &LaunchConfig) -> Result<u64> {
+        if config.cluster != [1; 3] {
+            self.allow(config)?;
+            self.allow_cluster(config)?;
+            let (handle, config) = (self.handle(), *config);
+            let clusters = self
+                .device()
+                .call(|driver, context| driver.function_resident_clusters(context, handle, config))?;
+            return Ok(u64::from(clusters) * volume(config.cluster));
+        }
+        let threads = u32::try_from(volume(config.block)).unwrap_or(u32::MAX);
+        let of_one = self.occupancy(threads, config.shared_bytes)?;
+        Ok(u64::from(of_one) * u64::from(self.device().properties().multiprocessors))
+    }
+
+    /// Blocks of the largest cluster of this block and shared memory.
+    pub(super) fn max_cluster(&self, config: &LaunchConfig) -> Result<u32> {
+        self.allow(config)?;
+        self.allow_cluster(config)?;
+        let (handle, config) = (self.handle(), *config);
+        self.device().call(|driver, context| driver.function_max_cluster(context, handle, config))
+    }
+
+    /// Has the driver allow clusters larger than all devices have, if these are.
+    fn allow_cluster(&self, config: &LaunchConfig) -> Result<()> {
+        if volume(config.cluster) <= u64::from(self.device().properties().max_cluster) {
+            return Ok(());
+        }
+        match self.allow_large_clusters() {
+            // Then there are none, and the largest is that of all devices.
+            Err(error) if error.driver_code() == Some(code::NOT_SUPPORTED) => Ok(()),
+            result => result,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! [`Slot`]: a few words that threads write and read without a lock; nobody waits for anybody.
+//!
+//! A read gives words that were written together, or none. A writer that meets another at the same slot gives up.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// `N` words, all zero in the beginning.
+#[derive(Debug)]
+pub(super) struct Slot<const N: usize> {
+    /// Odd while somebody writes; another number after each write.
+    sequence: AtomicU64,
+    words: [AtomicU64; N],
+}
+
+impl<const N: usize> Default for Slot<N> {
+    fn default() -> Self {
+        Self { sequence: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; N] }
+    }
+}
+
+impl<const N: usize> Slot<N> {
+    /// The words, unless somebody writes them at the moment.
+    #[inline]
+    pub fn read(&self) -> Option<[u64; N]> {
+        let before = self.sequence.load(Ordering::Acquire);
+        if before % 2 == 1 {
+            return None;
+        }
+        let words = std::array::from_fn(|index| self.words[index].load(Ordering::Relaxed));
+        // A word of a later write was read only if the load below sees that write's odd number, or a later one.
+        fence(Ordering::Acquire);
+        (self.sequence.load(Ordering::Relaxed) == before).then_some(words)
+    }
+
+    /// Writes all words. False if somebody else writes them at the moment.
+    #[inline]
+    pub fn write(&self, words: [u64; N]) -> bool {
+        let before = self.sequence.load(Ordering::Relaxed);
+        let claim = |from| {
+            self.sequence.compare_exchange(from, from + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        };
+        if before % 2 == 1 || !claim(before) {
+            return false;
+        }
+        // Nobody sees a word of this write without the odd number.
+        fence(Ordering::Release);
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.sequence.store(before + 2, Ordering::Release);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_were_written() {
+        let slot = Slot::<3>::default();
+        assert_eq!(slot.read(), Some([0; 3]));
+        assert!(slot.write([1, 2, 3]));
+        assert_eq!(slot.read(), Some([1, 2, 3]));
+        assert!(slot.write([4; 3]));
+        assert_eq!(slot.read(), Some([4; 3]));
+    }
+
+    #[test]
+    fn words_of_two_writes_are_never_mixed() {
+        let slot = Slot::<4>::default();
+        std::thread::scope(|scope| {
+            for writer in 1..=3u64 {
+                let slot = &slot;
+                scope.spawn(move || {
+                    (0..20_000u64).for_each(|i| {
+                        slot.write([writer * i; 4]);
+                    })
+                });
+            }
+            let mut read = 0;
+            while read < 20_000 {
+                if let Some(words) = slot.read() {
+                    assert_eq!(words, [words[0]; 4]);
+                    read += 1;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,203 @@
+//! [`Tracked`]: a buffer as graphs see it: whether it is still there, and its uses.
+//!
+//! A graph uses buffers without borrowing them, long after it was captured. So each buffer that a graph uses has, beside
+//! itself, a [`Tracked`] that both hold: a launch of the graph finds out there that the buffer is gone, what to come
+//! after, and notes itself as a use. From when there is one, every use of the buffer is noted there, with its lock held
+//! from looking to noting, since the graph's launches are not kept apart from other uses by borrows.
+//!
+//! It is made when work on the buffer is first captured, while the work has the buffer borrowed. If that borrow is shared,
+//! another thread may be enqueueing work that reads the buffer, and note it in the buffer itself. That is right: the
+//! graph only reads it as well, and whoever writes it later (a launch, or the capture of one) has it borrowed
+//! exclusively, and takes over what the buffer itself has noted ([`Storage::track`](super::storage::Storage::track)).
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::statistics::PoolId;
+use super::usage::{Access, Usage, Waits};
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::stream::capture::CapturedUse;
+use crate::stream::clock::Time;
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(crate) struct Tracked {
+    /// Held locked from looking at uses to noting one.
+    presence: Mutex<Presence>,
+    home: Stream,
+    bytes: usize,
+    /// The private pool that its memory is of.
+    pool: Option<PoolId>,
+    usage: Usage,
+}
+
+impl Tracked {
+    pub fn new(home: &Stream, bytes: usize, pool: Option<PoolId>, usage: Usage) -> Arc<Self> {
+        Arc::new(Self { presence: Mutex::new(Presence::There), home: home.clone(), bytes, pool, usage })
+    }
+
+    pub fn home(&self) -> &Stream {
+        &self.home
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn pool(&self) -> Option<PoolId> {
+        self.pool
+    }
+
+    pub fn usage(&self) -> &Usage {
+        &self.usage
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Presence> {
+        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_gone(&self) -> bool {
+        *self.lock() == Presence::Gone
+    }
+
+    /// Says that the buffer goes. Gives the streams whose work may still use it.
+    pub fn bury(&self) -> Vec<Stream> {
+        *self.lock() = Presence::Gone;
+        self.usage.users(&self.home)
+    }
+
+    /// Gives host memory to the program, so that nothing new uses it.
+    pub fn lend(&self) -> Result<()> {
+        let mut presence = self.lock();
+        if *presence == Presence::Lent {
+            return Err(Error::HostBufferInUse);
+        }
+        *presence = Presence::Lent;
+        Ok(())
+    }
+
+    /// Takes host memory back from the program.
+    pub fn take_back(&self) {
+        *self.lock() = Presence::There;
+    }
+
+    /// Waits for all work that uses it.
+    pub fn synchronize(&self) -> Result<()> {
+        let mut users = self.usage.users(&self.home);
+        if self.usage.is_used_at_home(&self.home) {
+            users.push(self.home.clone());
+        }
+        users.iter().try_for_each(Stream::synchronize)
+    }
+}
+
+/// Whether what a graph uses is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    There,
+    /// The program reads and writes it: only memory of the host.
+    Lent,
+    /// It was dropped.
+    Gone,
+}
+
+/// What a graph uses: for each buffer which ranges, and how.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Resources(Vec<Resource>);
+
+#[derive(Debug, Clone)]
+struct Resource {
+    tracked: Arc<Tracked>,
+    uses: Vec<(Range<usize>, Access)>,
+}
+
+impl Resources {
+    /// Adds a use.
+    pub fn add(&mut self, tracked: &Arc<Tracked>, range: Range<usize>, access: Access) {
+        let key = Arc::as_ptr(tracked);
+        let at = self.0.binary_search_by_key(&key, |resource| Arc::as_ptr(&resource.tracked));
+        let uses = match at {
+            Ok(index) => &mut self.0[index].uses,
+            Err(index) => {
+                let new = Resource { tracked: Arc::clone(tracked), uses: Vec::new() };
+                self.0.insert(index, new);
+                &mut self.0[index].uses
+            }
+        };
+        let within =
+            |outer: &Range<usize>, inner: &Range<usize>| outer.start <= inner.start && inner.end <= outer.end;
+        let covers = |known: &(Range<usize>, Access)| {
+            within(&known.0, &range) && (known.1 == Access::Write || access == Access::Read)
+        };
+        if uses.iter().any(covers) {
+            return;
+        }
+        uses.retain(|known| {
+            !(within(&range, &known.0) && (access == Access::Write || known.1 == Access::Read))
+        });
+        uses.push((range, access));
+    }
+
+    /// Every use.
+    pub fn iter(&self) -> impl Iterator<Item = CapturedUse> {
+        self.0.iter().flat_map(|Resource { tracked, uses }| {
+            uses.iter().map(|(range, access)| CapturedUse {
+                tracked: Arc::clone(tracked),
+                range: range.clone(),
+                access: *access,
+                ordered: true,
+            })
+        })
+    }
+
+    /// Adds all uses of another.
+    pub fn add_all(&mut self, other: &Resources) {
+        for Resource { tracked, uses } in &other.0 {
+            uses.iter().for_each(|(range, access)| self.add(tracked, range.clone(), *access));
+        }
+    }
+
+    /// Enqueues on `stream` work that does all of this, and notes it. `pools` are the private pools of the graph, whose
+    /// memory stays when its buffers go.
+    ///
+    /// # Errors
+    /// [`Error::GraphBufferDropped`], and nothing is enqueued; what `work` returns.
+    pub fn enqueue(
+        &self,
+        stream: &Stream,
+        pools: &[PoolId],
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        // In the order of their addresses, as everybody locks them.
+        let guards: Vec<MutexGuard<'_, Presence>> =
+            self.0.iter().map(|resource| resource.tracked.lock()).collect();
+        for (guard, Resource { tracked, .. }) in guards.iter().zip(&self.0) {
+            match **guard {
+                Presence::There => {}
+                Presence::Lent => return Err(Error::HostBufferInUse),
+                Presence::Gone if tracked.pool.is_some_and(|pool| pools.contains(&pool)) => {}
+                Presence::Gone => {
+                    let device = tracked.home.device().id();
+                    return Err(Error::GraphBufferDropped { device, bytes: tracked.bytes });
+                }
+            }
+        }
+        let mut waits = Waits::new(Time::Running);
+        for Resource { tracked, uses } in &self.0 {
+            for (range, access) in uses {
+                tracked.usage.begin(&tracked.home, stream, range, *access, &mut waits);
+            }
+        }
+        waits.enqueue(stream)?;
+        let done = work();
+        // Also when it failed: it may have enqueued something before it did.
+        for Resource { tracked, uses } in &self.0 {
+            for (range, access) in uses {
+                tracked.usage.end(&tracked.home, stream, range, tracked.bytes, *access, Time::Running);
+            }
+        }
+        drop(guards);
+        done
+    }
+}
