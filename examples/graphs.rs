@@ -105,7 +105,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,
     };
-    let stream = Stream::from_pool(&device)?;
+    let stream = Stream::new(&device)?;
     let mut springs = Springs::new(&stream)?;
     let dt = 0.01f32;
     println!("{KERNELS} kernels over {POINTS} points on {}; nanoseconds a kernel", device.name());

@@ -1,4 +1,4 @@
-//! What a launch costs the host: typed and prepared launches beside the driver's own call in the same loop.
+//! What a launch costs the host: typed and prepared launches, and graphs, beside the driver's own calls in the same loop.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so
 //! that what this crate adds is seen. On a CUDA device the kernels are empty. `docs/launch.md` has the figures.
@@ -11,8 +11,8 @@ use criterion::{BenchmarkGroup, Criterion};
 use gpu_spec::param::{Pointer, PointerMut};
 use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::driver::{FunctionHandle, ModuleSource};
-use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, LaunchConfig, Result, Stream};
+use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Result, Stream};
 
 /// The same kernels for a GPU.
 const PTX: &[u8] = b".version 7.0
@@ -140,7 +140,81 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         bencher.iter(|| prepared.launch(&stream, (&from, &from, &from, &from, &from, &from, &from, &mut to)));
     });
     group.finish();
+    graphs(criterion, &stream, &raw)?;
     device.synchronize()
+}
+
+/// Kernels of the graphs.
+const NODES: usize = 100;
+
+/// A graph of kernels: launching it, changing each of its nodes, and updating it as a whole.
+fn graphs(criterion: &mut Criterion, stream: &Stream, raw: &Raw) -> Result<()> {
+    let device = stream.device();
+    let kernel = device.load(&IMAGE)?.kernel::<TwoArguments>()?;
+    let from = DeviceBuffer::<u32>::uninit(stream, 1000)?;
+    let mut to = DeviceBuffer::<u32>::uninit(stream, 1000)?;
+    let launch = Launch::linear(32, 32);
+    let mut graph = Graph::new(device)?;
+    let nodes = (0..NODES)
+        .map(|_| graph.add_kernel(&kernel, launch, (&from, &mut to), &[]))
+        .collect::<Result<Vec<_>>>()?;
+    let mut exec = graph.instantiate()?;
+
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
+    let function = driver.module_function(context, raw.module, TwoArguments::spec())?;
+    let config = LaunchConfig::new([1, 1, 1], [32, 1, 1], 0);
+    let words = [from.as_device_ptr().0, to.as_device_ptr().0];
+    let args: Vec<*const c_void> = words.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+    let work = NodeWork::Kernel { function, config, args: &args };
+    let raw_graph = driver.graph_create(context)?;
+    let mut raw_nodes: Vec<NodeHandle> = Vec::new();
+    for _ in 0..NODES {
+        let after: Vec<NodeHandle> = raw_nodes.last().copied().into_iter().collect();
+        // SAFETY: there is a value for each parameter, and the kernel does nothing.
+        raw_nodes.push(unsafe { driver.graph_add(context, raw_graph, &after, work) }?);
+    }
+    let raw_exec = driver.graph_instantiate(context, raw_graph)?;
+    let handle = stream.handle();
+
+    let mut group = criterion.benchmark_group("graph of 100 kernels, launch");
+    group.bench_function("raw", |bencher| {
+        // SAFETY: its kernels do nothing.
+        bencher.iter(|| unsafe { driver.graph_launch(context, raw_exec, handle) });
+    });
+    group.bench_function("executable", |bencher| bencher.iter(|| exec.launch(stream)));
+    group.finish();
+
+    let mut group = criterion.benchmark_group("graph of 100 kernels, every node changed");
+    group.bench_function("raw", |bencher| {
+        bencher.iter(|| {
+            // SAFETY: as above; the node is of the graph that the executable was made of.
+            raw_nodes
+                .iter()
+                .try_for_each(|node| unsafe { driver.graph_exec_set(context, raw_exec, *node, work) })
+        });
+    });
+    group.bench_function("executable", |bencher| {
+        bencher.iter(|| {
+            nodes.iter().try_for_each(|node| exec.set_kernel(node, &kernel, launch, (&from, &mut to)))
+        });
+    });
+    group.finish();
+
+    let mut group = criterion.benchmark_group("graph of 100 kernels, updated as a whole");
+    group.bench_function("raw", |bencher| {
+        // SAFETY: as above.
+        bencher.iter(|| unsafe { driver.graph_exec_update(context, raw_exec, raw_graph) });
+    });
+    group.bench_function("executable", |bencher| bencher.iter(|| exec.update(&graph)));
+    group.finish();
+    stream.synchronize()?;
+    // SAFETY: nothing of them runs any more, and they are not used again.
+    unsafe {
+        driver.graph_exec_destroy(context, raw_exec);
+        driver.graph_destroy(context, raw_graph);
+    }
+    Ok(())
 }
 
 /// The driver's own calls.

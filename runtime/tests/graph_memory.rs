@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
+use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
+use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
 
 #[test]
@@ -158,4 +161,114 @@ fn everything_goes_in_any_order() {
         std::thread::sleep(Duration::from_millis(1));
     }
     Device::with_driver(driver, 0).unwrap();
+}
+
+/// A device that runs in steps and looks for races.
+fn checked(seed: u64) -> (Arc<EmulatedDriver>, Device) {
+    let schedule = Schedule::Random(seed);
+    let driver = EmulatedDriver::builder().memory(1 << 28).stepped(schedule).check_races().build();
+    let device = Device::with_driver(driver.clone(), 0).unwrap();
+    (driver, device)
+}
+
+#[test]
+fn memory_that_another_captured_stream_uses_is_not_handed_out_again_in_the_capture() {
+    for seed in 0..20 {
+        let (driver, device) = checked(seed);
+        let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let x = DeviceBuffer::from_host(&main, &[5u8; 64]).unwrap();
+        let [mut y, mut z] = [(); 2].map(|()| DeviceBuffer::<u8>::zeros(&main, 64).unwrap());
+        let graph = Graph::capture(&main, || {
+            side.wait_stream(&main)?;
+            let mut between = DeviceBuffer::<u8>::uninit(&main, 64)?;
+            main.copy(&x, &mut between)?;
+            side.copy(&between, &mut y)?;
+            drop(between);
+            let mut other = DeviceBuffer::<u8>::uninit(&main, 64)?;
+            main.set_bytes(&mut other, 9)?;
+            main.copy(&other, &mut z)?;
+            drop(other);
+            main.wait_stream(&side)
+        })
+        .unwrap();
+        graph.instantiate().unwrap().launch(&main).unwrap();
+        assert_eq!(y.to_host().unwrap(), [5; 64]);
+        assert_eq!(z.to_host().unwrap(), [9; 64]);
+        let races = driver.take_races();
+        assert!(races.is_empty(), "{races:#?}");
+    }
+}
+
+#[test]
+fn a_buffer_with_the_memory_of_an_earlier_one_of_the_capture_is_ordered_with_launches() {
+    for seed in 0..20 {
+        let (driver, device) = checked(seed);
+        let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
+        let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
+        let (graph, mut later) = Graph::capture_with(&stream, Default::default(), || {
+            let mut between = DeviceBuffer::<u8>::uninit(&stream, 64)?;
+            stream.copy(&x, &mut between)?;
+            stream.copy(&between, &mut y)?;
+            drop(between);
+            DeviceBuffer::<u8>::uninit(&stream, 64)
+        })
+        .unwrap();
+        let exec = graph.instantiate().unwrap();
+        exec.launch(&stream).unwrap();
+        other.set_bytes(&mut later, 9).unwrap();
+        let third = Stream::new(&device).unwrap();
+        exec.launch(&third).unwrap();
+        assert_eq!(y.to_host().unwrap(), [5; 64]);
+        let races = driver.take_races();
+        assert!(races.is_empty(), "{races:#?}");
+    }
+}
+
+#[test]
+fn without_caching_a_capture_keeps_its_memory_and_gives_other_memory_back_when_it_ends() {
+    let (driver, device) = device();
+    device.memory().set_options("caching:False".parse().unwrap()).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
+    let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
+    let before = driver.live_allocations(0);
+    let old = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
+    let graph = Graph::capture(&stream, || {
+        drop(old);
+        assert_eq!(driver.live_allocations(0), before + 1, "it is kept until the capture ends");
+        let mut between = DeviceBuffer::<u8>::uninit(&stream, 64)?;
+        stream.copy(&x, &mut between)?;
+        stream.copy(&between, &mut y)
+    })
+    .unwrap();
+    assert_eq!(driver.live_allocations(0), before + 1, "the graph's own");
+    let exec = graph.instantiate().unwrap();
+    exec.launch(&stream).unwrap();
+    assert_eq!(y.to_host().unwrap(), [5; 64]);
+    assert!(device.take_drop_error().is_none());
+}
+
+#[test]
+fn nothing_is_captured_with_the_drivers_own_pool() {
+    let (_, device) = device();
+    device.memory().set_options("backend:cudaMallocAsync".parse().unwrap()).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    let refused = Graph::capture(&stream, || Ok::<_, Error>(())).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::NotCapturable { call: "Graph::capture", .. }), "{refused}");
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn a_host_buffer_waits_for_launches_that_another_stream_has_waited_for() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
+    let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
+    let graph = Graph::capture(&stream, || stream.copy_to_host_buffer(&x, &output)).unwrap();
+    let exec = graph.instantiate().unwrap();
+    driver.set_stream_delay(stream.handle(), Duration::from_millis(50));
+    exec.launch(&stream).unwrap();
+    device.default_stream().wait_stream(&stream).unwrap();
+    assert_eq!(output.lock().unwrap()[..], [5; 64]);
 }

@@ -55,11 +55,11 @@ fn what_cannot_be_captured_names_itself_and_the_capture_goes_on() {
 fn the_default_stream_is_not_captured_and_no_stream_twice() {
     let (_, device) = device();
     let default = device.default_stream();
-    assert!(matches!(Capture::begin(&default, CaptureMode::Relaxed), Err(Error::CaptureOnDefaultStream)));
+    assert!(matches!(Capture::begin(&default, CaptureMode::Relaxed), Err(Error::CaptureOnSharedStream)));
     let stream = Stream::new(&device).unwrap();
     let capture = Capture::begin(&stream, CaptureMode::Relaxed).unwrap();
     assert!(matches!(Capture::begin(&stream, CaptureMode::Relaxed), Err(Error::CaptureUnderway)));
-    assert!(matches!(default.wait_stream(&stream), Err(Error::CaptureOnDefaultStream)));
+    assert!(matches!(default.wait_stream(&stream), Err(Error::CaptureOnSharedStream)));
     assert!(stream.is_capturing());
     drop(capture);
     assert!(!stream.is_capturing());

@@ -142,7 +142,12 @@ fn parts_of_a_graph_run_by_condition() {
         let mut graph = Graph::new(&device).unwrap();
         graph.add_set_bytes(&mut x, 0, &[]).unwrap();
         let condition = graph.add_condition(Some(initial)).unwrap();
-        graph.add_if(&condition, |body| body.add_set_bytes(&mut x, 8, &[]).map(drop)).unwrap();
+        let mut body = Graph::new(&device).unwrap();
+        body.add_set_bytes(&mut x, 8, &[]).unwrap();
+        graph.add_if(&condition, &body).unwrap();
+        // Copied: what comes later is not part of it.
+        body.add_set_bytes(&mut x, 9, &[]).unwrap();
+        drop(body);
         let exec = graph.instantiate().unwrap();
         drop(graph);
         exec.launch(&stream).unwrap();
@@ -152,14 +157,85 @@ fn parts_of_a_graph_run_by_condition() {
         let mut graph = Graph::new(&device).unwrap();
         graph.add_set_bytes(&mut x, 0, &[]).unwrap();
         let condition = graph.add_condition(Some(initial)).unwrap();
-        let x = std::sync::Mutex::new(&mut x);
-        graph
-            .add_switch(&condition, 3, |number, body| {
-                body.add_set_bytes(&mut **x.lock().unwrap(), 10 + number as u8, &[]).map(drop)
-            })
-            .unwrap();
+        let mut part = |value| {
+            let mut body = Graph::new(&device).unwrap();
+            body.add_set_bytes(&mut x, value, &[]).unwrap();
+            body
+        };
+        let bodies = [10, 11, 12].map(&mut part);
+        graph.add_switch(&condition, &bodies.each_ref()).unwrap();
         graph.instantiate().unwrap().launch(&stream).unwrap();
-        assert_eq!(x.into_inner().unwrap().to_host().unwrap(), [expected; 4], "condition {initial}");
+        assert_eq!(x.to_host().unwrap(), [expected; 4], "condition {initial}");
+    }
+    for (initial, expected) in [(0, 2), (1, 1)] {
+        // One graph can be the body of many, and those captured have memory of their own.
+        let capturing = Stream::new(&device).unwrap();
+        let [then, otherwise] = [1, 2].map(|value| {
+            Graph::capture(&capturing, || {
+                let mut between = DeviceBuffer::<u8>::uninit(&capturing, 4)?;
+                capturing.set_bytes(&mut between, value)?;
+                capturing.copy(&between, &mut x)
+            })
+            .unwrap()
+        });
+        let mut graph = Graph::new(&device).unwrap();
+        let first = graph.add_condition(Some(initial)).unwrap();
+        graph.add_if_else(&first, &then, &otherwise).unwrap();
+        let never = graph.add_condition(Some(0)).unwrap();
+        graph.add_while(&never, &then).unwrap();
+        drop((then, otherwise));
+        let exec = graph.instantiate().unwrap();
+        drop(graph);
+        exec.launch(&stream).unwrap();
+        assert_eq!(x.to_host().unwrap(), [expected; 4], "condition {initial}");
+    }
+}
+
+#[test]
+fn conditional_parts_that_cannot_be_are_refused() {
+    let driver = common::driver(2);
+    let [device, other] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let stream = device.default_stream();
+    let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
+    let mut graph = Graph::new(&device).unwrap();
+    let condition = graph.add_condition(Some(1)).unwrap();
+    let foreign = Graph::new(&other).unwrap();
+    let error = graph.add_if(&condition, &foreign).unwrap_err();
+    assert!(matches!(error, Error::DifferentDevices { .. }), "{error}");
+    assert!(graph.add_switch(&condition, &[]).is_err());
+    let mut inner = Graph::new(&device).unwrap();
+    let error = inner.add_if(&condition, &graph).unwrap_err();
+    assert!(matches!(error, Error::NodeOfOtherGraph), "{error}");
+    assert_eq!((graph.node_count().unwrap(), inner.node_count().unwrap()), (0, 0));
+    let own = inner.add_condition(Some(1)).unwrap();
+    inner.add_if(&own, &Graph::new(&device).unwrap()).unwrap();
+    assert!(graph.add_if(&condition, &inner).is_err(), "a body with a condition");
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    stream.synchronize().unwrap();
+
+    let mut calling = Graph::new(&device).unwrap();
+    calling.add_host_function(|| (), &[]).unwrap();
+    let mut outer = Graph::new(&device).unwrap();
+    let condition = outer.add_condition(Some(1)).unwrap();
+    let added = outer.add_if(&condition, &calling).and_then(|_| outer.instantiate());
+    assert!(added.is_err(), "a body that calls a function on the host");
+
+    // When the driver fails half way, the graph still knows of every buffer that it may use.
+    let mut body = Graph::new(&device).unwrap();
+    body.add_set_bytes(&mut x, 8, &[]).unwrap();
+    for call in [Call::GraphAddConditional, Call::GraphAdd] {
+        let mut graph = Graph::new(&device).unwrap();
+        let condition = graph.add_condition(Some(1)).unwrap();
+        driver.fail_call(call, u64::from(call == Call::GraphAdd));
+        assert!(graph.add_if_else(&condition, &body, &body).is_err(), "{call:?}");
+        let exec = graph.instantiate().unwrap();
+        exec.launch(&stream).unwrap();
+        let expected = if call == Call::GraphAdd { 8 } else { 0 };
+        assert_eq!(x.to_host().unwrap(), [expected; 4], "{call:?}");
+        drop(std::mem::replace(&mut x, DeviceBuffer::zeros(&stream, 4).unwrap()));
+        assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { bytes: 4, .. })), "{call:?}");
+        body = Graph::new(&device).unwrap();
+        body.add_set_bytes(&mut x, 8, &[]).unwrap();
     }
 }
 

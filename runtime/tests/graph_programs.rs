@@ -36,10 +36,11 @@ enum Work {
         y: usize,
         range: Range<usize>,
     },
-    /// Through a buffer that is made and dropped.
+    /// Through a buffer that is made and dropped. In a capture the second half may be on the other stream.
     Detour {
         x: usize,
         y: usize,
+        crosses: bool,
     },
 }
 
@@ -52,7 +53,7 @@ impl Work {
             {
                 Vec::new()
             }
-            Work::Mix { x, y, .. } | Work::Copy { x, y, .. } | Work::Detour { x, y } => vec![*x, *y],
+            Work::Mix { x, y, .. } | Work::Copy { x, y, .. } | Work::Detour { x, y, .. } => vec![*x, *y],
             Work::Zero { y, .. } => vec![*y],
         }
     }
@@ -69,13 +70,14 @@ impl Work {
                 model[y][range].copy_from_slice(&copied);
             }
             Work::Zero { y, range } => model[y][range].fill(0),
-            Work::Detour { x, y } => model[y] = model[x].clone(),
+            Work::Detour { x, y, .. } => model[y] = model[x].clone(),
         }
     }
 
     fn enqueue(
         &self,
         stream: &Stream,
+        other: &Stream,
         kernel: &TypedKernel<Mix>,
         buffers: &mut [DeviceBuffer<u32>],
     ) -> Result<(), Error> {
@@ -89,11 +91,11 @@ impl Work {
                 stream.copy(x.slice(range.clone()), y.slice_mut(range))
             }
             Work::Zero { y, range } => stream.fill_zero(buffers[y].slice_mut(range)),
-            Work::Detour { x, y } => {
+            Work::Detour { x, y, crosses } => {
                 let [x, y] = buffers.get_disjoint_mut([x, y]).unwrap();
                 let mut between = DeviceBuffer::uninit(stream, LEN)?;
                 stream.copy(&*x, &mut between)?;
-                stream.copy(&between, y)
+                if crosses { other } else { stream }.copy(&between, y)
             }
         }
     }
@@ -122,7 +124,7 @@ struct Program {
 impl Program {
     fn new(driver: &Arc<EmulatedDriver>, seed: u64) -> Self {
         let device = Device::with_driver(driver.clone(), 0).unwrap();
-        let streams: [Stream; STREAMS] = std::array::from_fn(|_| Stream::from_pool(&device).unwrap());
+        let streams: [Stream; STREAMS] = std::array::from_fn(|_| Stream::new(&device).unwrap());
         let mut random = Random::from_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         (0..8).for_each(|_| _ = random.next());
         let kernel = module(&device).kernel().unwrap();
@@ -163,7 +165,7 @@ impl Program {
         match self.below(6) {
             0 => Work::Copy { x, y, range },
             1 => Work::Zero { y, range },
-            2 => Work::Detour { x, y },
+            2 => Work::Detour { x, y, crosses: self.below(2) == 0 },
             _ => Work::Mix { a: self.random.next() as u32, x, y, range },
         }
     }
@@ -182,7 +184,8 @@ impl Program {
                 side.wait_stream(&main)?;
             }
             for (work, on_side) in work.iter().zip(on_side) {
-                work.enqueue(if on_side { &side } else { &main }, &self.kernel, &mut self.buffers)?;
+                let (stream, other) = if on_side { (&side, &main) } else { (&main, &side) };
+                work.enqueue(stream, if forks { other } else { stream }, &self.kernel, &mut self.buffers)?;
             }
             if forks { main.wait_stream(&side) } else { Ok::<_, Error>(()) }
         });
@@ -244,7 +247,8 @@ impl Program {
             }
             _ => {
                 let work = self.work();
-                work.enqueue(&stream, &self.kernel, &mut self.buffers).unwrap();
+                let other = self.stream();
+                work.enqueue(&stream, &other, &self.kernel, &mut self.buffers).unwrap();
                 work.apply(&mut self.model);
             }
         }

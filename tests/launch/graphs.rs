@@ -11,13 +11,13 @@ use warpsmith::{IMAGE, ops};
 
 use crate::common::{Random, device};
 
-fn pool_stream() -> Stream {
-    Stream::from_pool(&device()).expect("a stream of the pool")
+fn own_stream() -> Stream {
+    Stream::new(&device()).expect("a stream")
 }
 
 #[test]
 fn operations_with_memory_of_their_own_are_captured() {
-    let stream = pool_stream();
+    let stream = own_stream();
     let mut random = Random::new();
     let n = 100_003;
     let values: Vec<i32> = random.values(n, 1.0);
@@ -45,7 +45,7 @@ fn operations_with_memory_of_their_own_are_captured() {
 
 #[test]
 fn captured_streams_and_copies_give_what_eager_ones_give() {
-    let [main, side] = [pool_stream(), pool_stream()];
+    let [main, side] = [own_stream(), own_stream()];
     let mut random = Random::new();
     let n = 70_001;
     let start: Vec<f32> = random.values(n, 10.0);
@@ -79,7 +79,7 @@ fn captured_streams_and_copies_give_what_eager_ones_give() {
 
 #[test]
 fn nodes_are_changed_in_place_and_graphs_updated_as_a_whole() {
-    let stream = pool_stream();
+    let stream = own_stream();
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
     let n = 4099;
     let ones = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
@@ -124,7 +124,7 @@ fn nodes_are_changed_in_place_and_graphs_updated_as_a_whole() {
 
 #[test]
 fn graphs_are_built_of_graphs_and_drawn() {
-    let stream = pool_stream();
+    let stream = own_stream();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
     let inner = Graph::capture(&stream, || ops::fill(&stream, &mut x, 7u32)).unwrap();
@@ -145,7 +145,7 @@ fn graphs_are_built_of_graphs_and_drawn() {
 #[test]
 fn captures_in_every_mode_let_other_threads_work() {
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
-        let stream = pool_stream();
+        let stream = own_stream();
         let mut x = DeviceBuffer::<u32>::zeros(&stream, 1 << 20).unwrap();
         let capture = Capture::begin(&stream, mode).unwrap();
         ops::fill(&stream, &mut x, 3u32).unwrap();
@@ -173,11 +173,11 @@ fn captures_in_every_mode_let_other_threads_work() {
 
 #[test]
 fn misuse_is_an_error_and_the_stream_goes_on() {
-    let [stream, side] = [pool_stream(), pool_stream()];
+    let [stream, side] = [own_stream(), own_stream()];
     let device = device();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
     let on_default = Capture::begin(&device.default_stream(), CaptureMode::Relaxed);
-    assert!(matches!(on_default, Err(Error::CaptureOnDefaultStream)));
+    assert!(matches!(on_default, Err(Error::CaptureOnSharedStream)));
     let unjoined = Graph::capture(&stream, || {
         side.wait_stream(&stream)?;
         ops::fill(&side, &mut x, 1u32)
@@ -205,7 +205,7 @@ fn misuse_is_an_error_and_the_stream_goes_on() {
 
 #[test]
 fn many_graphs_come_and_go_while_they_run() {
-    let stream = pool_stream();
+    let stream = own_stream();
     let n = 50_000;
     let ones = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
     let mut sum = DeviceBuffer::<f32>::zeros(&stream, n).unwrap();

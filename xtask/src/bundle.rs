@@ -108,7 +108,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         }
         let packed = folder.join(place);
         run(Command::new("strip").arg("-o").args([&packed, built]))?;
-        let size = if place.contains('/') { compress(&packed)? } else { size(&packed)? };
+        let size = compress(&packed)?;
         println!("    {:>9}  {place}", mebibytes(size));
         total += size;
     }
@@ -133,7 +133,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
 /// Compresses a program in place, which takes the image that each carries to a fraction; the scripts unpack it
 /// before they run it.
 fn compress(program: &Path) -> Result<u64> {
-    run(Command::new("xz").args(["-2", "--force"]).arg(program))?;
+    run(Command::new("xz").args(["-5", "--force"]).arg(program))?;
     size(&program.with_added_extension("xz"))
 }
 

@@ -26,14 +26,15 @@ pub(crate) fn is_running() -> bool {
     RUNNING.get()
 }
 
-/// Drops something on a thread that may call drivers and wait, soon. If the system has no thread, never.
+/// Drops something on a thread that may call drivers and wait, soon. If the system has no thread, never. A panic of the
+/// drop is forgotten.
 #[cold]
 pub(crate) fn drop_elsewhere(item: Box<dyn Send>) {
     static ELSEWHERE: OnceLock<Option<Sender<Box<dyn Send>>>> = OnceLock::new();
     let elsewhere = ELSEWHERE.get_or_init(|| {
         let (sender, items) = channel();
         let thread = std::thread::Builder::new().name("warpsmith-drop".to_owned());
-        thread.spawn(move || items.into_iter().for_each(drop)).ok().map(|_| sender)
+        thread.spawn(move || items.into_iter().for_each(|item| forgive(|| drop(item)))).ok().map(|_| sender)
     });
     match elsewhere {
         Some(elsewhere) => {
@@ -148,6 +149,23 @@ mod tests {
             call_graph_function(&function);
             assert_eq!(*seen.lock().unwrap(), vec![true; calls]);
             assert!(!is_running());
+        }
+    }
+
+    #[test]
+    fn the_thread_that_drops_survives_a_panic() {
+        struct Tells(std::sync::mpsc::Sender<()>);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                self.0.send(()).unwrap();
+            }
+        }
+
+        let (sender, dropped) = channel();
+        for _ in 0..3 {
+            drop_elsewhere(Box::new(Bomb));
+            drop_elsewhere(Box::new(Tells(sender.clone())));
+            dropped.recv_timeout(std::time::Duration::from_secs(60)).expect("dropped behind one that panics");
         }
     }
 

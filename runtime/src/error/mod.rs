@@ -354,12 +354,12 @@ pub enum Error {
         call: &'static str,
     },
 
-    /// A capture on a stream that everybody uses.
+    /// A capture on a stream that the device gives to everybody.
     #[error(
-        "the default stream cannot be captured into a graph, for work of others would become part of it; \
-         capture on a stream of `Stream::from_pool` or `Stream::new`"
+        "the default stream and streams of the pool cannot be captured into a graph, for work of others would become part \
+         of it; capture on a stream of `Stream::new`"
     )]
-    CaptureOnDefaultStream,
+    CaptureOnSharedStream,
 
     /// Something belongs to a capture that has ended.
     #[error("the capture has ended; what was recorded in it can only be waited for within it")]

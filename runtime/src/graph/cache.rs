@@ -90,6 +90,8 @@ pub struct GraphCache<K> {
     /// Counts launches, for the order of their last use.
     clock: u64,
     stats: CacheStats,
+    /// What it captures on. Nobody else has it, so that no work of others becomes part of a graph.
+    stream: Option<Stream>,
 }
 
 #[derive(Debug)]
@@ -107,11 +109,13 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
             entries: HashMap::new(),
             clock: 0,
             stats: CacheStats::default(),
+            stream: None,
         }
     }
 
     /// Launches on `stream` the graph of this key and these inputs. If there is none, or if a buffer that it uses was
-    /// dropped, `capture` enqueues the work on the stream that it is given, and that becomes the graph.
+    /// dropped, `capture` enqueues the work on the stream that it is given, and that becomes the graph. A graph that may
+    /// hold work of others ([`Error::GraphTainted`]) is captured again too.
     ///
     /// `inputs` are all buffers and values that `capture` uses and that may differ from call to call with this key.
     ///
@@ -128,7 +132,9 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         let key = (key, inputs.to_vec());
         if let Some(entry) = self.entries.get_mut(&key) {
             match entry.exec.launch(stream) {
-                Err(Error::GraphBufferDropped { .. }) => drop(self.entries.remove(&key)),
+                Err(Error::GraphBufferDropped { .. } | Error::GraphTainted) => {
+                    self.entries.remove(&key);
+                }
                 launched => {
                     entry.used = self.clock;
                     self.stats.hits += u64::from(launched.is_ok());
@@ -136,8 +142,11 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
                 }
             }
         }
-        let captured = Stream::from_pool(&self.device)?;
-        let graph = Graph::capture(&captured, || capture(&captured))?;
+        let captured = match &self.stream {
+            Some(stream) => stream,
+            None => self.stream.insert(Stream::new(&self.device)?),
+        };
+        let graph = Graph::capture(captured, || capture(captured))?;
         let exec = graph.instantiate()?;
         self.stats.misses += 1;
         exec.launch(stream)?;
@@ -169,5 +178,29 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
     /// What it did so far.
     pub fn stats(&self) -> CacheStats {
         self.stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_graph_that_may_hold_work_of_others_is_captured_again() -> Result<(), Error> {
+        let device = Device::emulated(0)?;
+        let stream = Stream::new(&device)?;
+        let x = DeviceBuffer::from_host(&stream, &[1u8, 2])?;
+        let mut y = DeviceBuffer::zeros(&stream, 2)?;
+        let mut cache = GraphCache::new(&device, 4);
+        let inputs = [(&x).into(), (&y).into()];
+        for misses in 1..=2 {
+            for _ in 0..2 {
+                cache.launch(&stream, (), &inputs, |stream| stream.copy(&x, &mut y))?;
+            }
+            assert_eq!((cache.stats().misses, cache.stats().hits), (misses, misses));
+            cache.entries.values().for_each(|entry| entry.exec.taint());
+        }
+        assert_eq!(y.to_host()?, [1, 2]);
+        Ok(())
     }
 }

@@ -20,7 +20,7 @@ use crate::stream::capture::{self, Captured, Capturing};
 /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-/// let stream = Stream::from_pool(&Device::emulated(0)?)?;
+/// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
 /// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
 /// stream.fill_zero(&mut x)?;
@@ -61,8 +61,7 @@ impl Capture {
             _ => error,
         })?;
         let Captured { handle, .. } = captured;
-        let mut graph =
-            Graph::of(self.stream.device(), handle, true, Content::of_capture(captured, &self.stream));
+        let mut graph = Graph::of(self.stream.device(), handle, Content::of_capture(captured, &self.stream));
         graph.base = graph.last_nodes()?;
         Ok(graph)
     }

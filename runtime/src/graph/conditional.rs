@@ -1,11 +1,8 @@
 //! Parts of a graph that run or not, or again and again, by a number that its kernels set.
 
 use super::{Graph, Node};
-use crate::driver::{ConditionHandle, ConditionalKind};
+use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
 use crate::error::{Error, Result};
-
-/// What fills the body of a conditional node.
-type Body<'b> = Box<dyn FnOnce(&mut Graph) -> Result<()> + 'b>;
 
 /// A number that kernels of a graph set and that decides what its conditional nodes do.
 ///
@@ -39,15 +36,33 @@ impl Graph {
     /// Adds a part that runs if the condition is not 0 when the graph comes to it. It comes after all nodes so far, and
     /// nodes that are added later come after it.
     ///
+    /// The part is what `body` does now, captured or built: it is copied, so `body` can be changed, used again or dropped
+    /// after that. It cannot have conditions itself, nor call functions on the host.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Graph};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = device.default_stream();
+    /// let mut x = DeviceBuffer::<u8>::zeros(&stream, 4)?;
+    /// let mut body = Graph::new(&device)?;
+    /// body.add_set_bytes(&mut x, 8, &[])?;
+    /// let mut graph = Graph::new(&device)?;
+    /// let condition = graph.add_condition(Some(1))?;
+    /// graph.add_if(&condition, &body)?;
+    /// graph.instantiate()?.launch(&stream)?;
+    /// assert_eq!(x.to_host()?, [8; 4]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::NodeOfOtherGraph`] for a condition of another graph; what `body` returns, and what it has added stays;
-    /// whatever the driver reports.
-    pub fn add_if(
-        &mut self,
-        condition: &Condition,
-        body: impl FnOnce(&mut Graph) -> Result<()>,
-    ) -> Result<Node> {
-        self.add_conditional(condition, ConditionalKind::If, [Some(body)])
+    /// [`Error::NodeOfOtherGraph`] for a condition of another graph, [`Error::DifferentDevices`],
+    /// [`Error::GraphTainted`]; whatever the driver reports, also for a body with conditions. The part may be there then, and
+    /// be empty.
+    pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
+        self.add_conditional(condition, ConditionalKind::If, &[body])
     }
 
     /// Adds a part that runs if the condition is not 0, and another that runs if it is. CUDA has this since 12.8. As
@@ -55,14 +70,8 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::add_if`].
-    pub fn add_if_else<'b>(
-        &mut self,
-        condition: &Condition,
-        body: impl FnOnce(&mut Graph) -> Result<()> + 'b,
-        otherwise: impl FnOnce(&mut Graph) -> Result<()> + 'b,
-    ) -> Result<Node> {
-        let bodies: [Option<Body<'b>>; 2] = [Some(Box::new(body)), Some(Box::new(otherwise))];
-        self.add_conditional(condition, ConditionalKind::IfElse, bodies)
+    pub fn add_if_else(&mut self, condition: &Condition, then: &Graph, otherwise: &Graph) -> Result<Node> {
+        self.add_conditional(condition, ConditionalKind::IfElse, &[then, otherwise])
     }
 
     /// Adds a part that runs again and again while the condition is not 0: before each time, and so before the first. A
@@ -70,42 +79,42 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Self::add_if`].
-    pub fn add_while(
-        &mut self,
-        condition: &Condition,
-        body: impl FnOnce(&mut Graph) -> Result<()>,
-    ) -> Result<Node> {
-        self.add_conditional(condition, ConditionalKind::While, [Some(body)])
+    pub fn add_while(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
+        self.add_conditional(condition, ConditionalKind::While, &[body])
     }
 
-    /// Adds `count` parts, of which the one with the condition's number runs, and none if there is no such. `body` fills
-    /// each, given its number. CUDA has this since 12.8. As [`Self::add_if`].
+    /// Adds parts, of which the one with the condition's number runs, and none if there is no such. CUDA has this since
+    /// 12.8. As [`Self::add_if`].
     ///
     /// # Errors
-    /// As [`Self::add_if`].
-    pub fn add_switch(
-        &mut self,
-        condition: &Condition,
-        count: u32,
-        body: impl Fn(u32, &mut Graph) -> Result<()>,
-    ) -> Result<Node> {
-        let body = &body;
-        let bodies = (0..count).map(|number| Some(move |graph: &mut Graph| body(number, graph)));
+    /// As [`Self::add_if`]; there has to be a part.
+    pub fn add_switch(&mut self, condition: &Condition, bodies: &[&Graph]) -> Result<Node> {
+        // Memory has no room for more.
+        let count = u32::try_from(bodies.len()).unwrap_or(u32::MAX);
         self.add_conditional(condition, ConditionalKind::Switch(count), bodies)
     }
 
-    fn add_conditional<F: FnOnce(&mut Graph) -> Result<()>>(
+    fn add_conditional(
         &mut self,
         condition: &Condition,
         kind: ConditionalKind,
-        bodies: impl IntoIterator<Item = Option<F>>,
+        bodies: &[&Graph],
     ) -> Result<Node> {
         if condition.graph != self.number {
             return Err(Error::NodeOfOtherGraph);
         }
+        for body in bodies {
+            self.check_device(&body.device, "a conditional part")?;
+            body.content.check()?;
+        }
+        // Before the driver has any of it: whatever fails below, what the graph may come to use is noted and kept.
+        for body in bodies {
+            self.content.add(&body.content);
+            self.others.add_all(&body.content.resources);
+        }
         let graph = self.handle;
         let mut handles = Vec::new();
-        // SAFETY: it is ordered with all other nodes, and what its bodies use is noted below, whatever happens.
+        // SAFETY: it is ordered with all other nodes, and what its bodies use was noted above.
         let node = unsafe {
             self.add_barrier(|device, nodes| {
                 let (node, made) = device.call(|driver, context| {
@@ -115,13 +124,11 @@ impl Graph {
                 Ok(node)
             })
         }?;
-        for (handle, fill) in handles.into_iter().zip(bodies) {
-            let mut body = Graph::of(&self.device, handle, false, Default::default());
-            // Conditions belong to the graph as a whole.
-            let filled = fill.map_or(Ok(()), |fill| fill(&mut body));
-            self.content.add(&body.content);
-            self.others.add_all(&body.content.resources);
-            filled?;
+        for (handle, body) in handles.into_iter().zip(bodies) {
+            let work = NodeWork::Child(body.handle);
+            // SAFETY: the handle is of a body of the new node, which is alive; what the work uses was noted above, and
+            // launches find out whether it is there.
+            self.device.call(|driver, context| unsafe { driver.graph_add(context, handle, &[], work) })?;
         }
         Ok(node)
     }

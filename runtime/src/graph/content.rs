@@ -91,4 +91,10 @@ impl Content {
         let tainted = self.kept.iter().any(|kept| kept.taint.load(Ordering::Acquire));
         if tainted { Err(Error::GraphTainted) } else { Ok(()) }
     }
+
+    /// Makes it look as if other work had come into what was captured.
+    #[cfg(test)]
+    pub fn taint(&self) {
+        self.kept.iter().for_each(|kept| kept.taint.store(true, Ordering::Release));
+    }
 }

@@ -14,7 +14,7 @@ impl Graph {
     /// ```
     /// # use warpsmith_runtime::{Device, DeviceBuffer, Stream, graph::Graph};
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-    /// let stream = Stream::from_pool(&Device::emulated(0)?)?;
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
     /// let mut x = DeviceBuffer::<f32>::uninit(&stream, 256)?;
     /// let graph = Graph::capture(&stream, || stream.fill_zero(&mut x))?;
     /// assert!(graph.to_dot()?.contains("set 1024 bytes"));

@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Graph;
 use super::content::Content;
-use super::nodes::{NodeUse, Order};
+use super::nodes::{NodeUse, Order, uses_of};
 use crate::device::Device;
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::launch::arguments::ArgumentList;
 use crate::memory::statistics::PoolId;
 use crate::memory::tracked::Resources;
 use crate::stream::Stream;
@@ -57,6 +58,18 @@ impl State {
             changed: false,
             launches: Vec::new(),
             before: Vec::new(),
+        }
+    }
+
+    /// Notes a launch. Its stream is kept until it has run.
+    fn launched(&mut self, stream: &Stream) {
+        let epoch = stream.epoch(Time::Running);
+        match self.launches.iter_mut().find(|(known, _)| known == stream) {
+            Some((_, last)) => *last = epoch,
+            None => {
+                self.sweep();
+                self.launches.push((stream.clone(), epoch));
+            }
         }
     }
 
@@ -109,25 +122,27 @@ impl GraphExec {
         if state.changed {
             state.gather();
         }
-        let State { content, pools, launches, .. } = &mut *state;
+        let State { content, pools, .. } = &*state;
         let captures = stream.capture_count();
         let handle = stream.handle();
-        content.resources.enqueue(stream, pools, || {
+        let mut tried = false;
+        let launched = content.resources.enqueue(stream, pools, || {
+            tried = true;
             stream.call(|driver, context| {
                 // SAFETY: the buffers are there, and note the stream, so that their memory is kept and other uses come
                 // after this one; what is the graph's own, its state keeps.
                 unsafe { driver.graph_launch(context, *exec, handle) }
             })
-        })?;
-        if stream.capture_count() != captures {
-            stream.taint_captures();
+        });
+        if tried {
+            // Also when it failed: it may have enqueued something before it did.
+            if stream.capture_count() != captures {
+                stream.taint_captures();
+            }
+            state.launched(stream);
         }
-        let epoch = stream.epoch(Time::Running);
-        match launches.iter_mut().find(|(known, _)| known == stream) {
-            Some((_, last)) => *last = epoch,
-            None => launches.push((stream.clone(), epoch)),
-        }
-        device.0.health.graph_launched(stream.id(), &content.kernels);
+        launched?;
+        device.0.health.graph_launched(stream.id(), &state.content.kernels);
         drop(state);
         if device.0.launch_blocking { stream.synchronize() } else { Ok(()) }
     }
@@ -181,32 +196,40 @@ impl GraphExec {
         }
     }
 
-    /// Gives an added node other parameters, for which `uses` are known.
+    /// As [`Content::taint`].
+    #[cfg(test)]
+    pub(super) fn taint(&self) {
+        self.inner().state().content.taint();
+    }
+
+    /// Gives an added node other parameters, whose memory is that of the arguments.
     ///
     /// # Safety
-    /// As [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), with buffers that `uses` names.
+    /// As [`GraphDriver::graph_exec_set`](crate::driver::GraphDriver::graph_exec_set), with these arguments' buffers.
     pub(super) unsafe fn set(
         &mut self,
         graph: u64,
         index: usize,
-        uses: NodeUse,
+        list: &ArgumentList<'_>,
         work: NodeWork<'_>,
     ) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
         let node = state.node(graph, index)?;
-        let same = state.nodes[index].same(&uses);
-        if !same
-            && let Some(other) =
-                state.order.unordered(index).find(|other| state.nodes[*other].conflicts(&uses))
-        {
+        let set = || {
+            // SAFETY: passed on from the caller.
+            device.call(|driver, context| unsafe { driver.graph_exec_set(context, exec, node, work) })
+        };
+        if state.nodes[index].is_of(list.memory()) {
+            return set();
+        }
+        let uses = NodeUse::of(uses_of(list.memory()));
+        let conflicts = |other: &usize| state.nodes[*other].conflicts(&uses);
+        if let Some(other) = state.order.unordered(index).find(conflicts) {
             return Err(Error::GraphNodeConflict { node: index, other });
         }
-        // SAFETY: passed on from the caller.
-        device.call(|driver, context| unsafe { driver.graph_exec_set(context, exec, node, work) })?;
-        if !same {
-            state.nodes[index].replace(uses);
-            state.changed = true;
-        }
+        set()?;
+        state.nodes[index].replace(uses);
+        state.changed = true;
         Ok(())
     }
 }
@@ -235,25 +258,23 @@ impl Inner {
     }
 
     /// Drops what launches need when their streams have come past them.
-    fn drop_behind(&self, streams: &[Stream], content: Content, before: Vec<Content>) {
-        let mut remains = Remains { reached: None, content, before };
+    fn drop_behind(&self, launches: Vec<(Stream, u64)>, content: Content, before: Vec<Content>) {
         let behind = Stream::from_pool(&self.device).and_then(|behind| {
-            streams.iter().try_for_each(|stream| behind.wait_for_running(stream))?;
+            // A capture of somebody else's is not to be disturbed.
+            let behind = if behind.is_capturing() { Stream::new(&self.device)? } else { behind };
+            for (stream, epoch) in &launches {
+                behind.wait_for_running(stream, Some(*epoch))?;
+            }
             let reached = behind.record_event()?;
             Ok((behind, reached))
         });
-        match behind {
-            Ok((behind, reached)) => {
-                remains.reached = Some(reached);
-                // When this fails, what is left is dropped here, and that waits.
-                let _ = behind.host_function(move || drop(remains));
-            }
-            Err(_) => {
-                for stream in streams {
-                    // When this returns, nothing of the stream runs any more, whatever the result.
-                    let _ = stream.synchronize();
-                }
-            }
+        let streams = launches.into_iter().map(|(stream, _)| stream).collect();
+        let mut remains = Remains { reached: None, streams, content, before };
+        // Without such a stream what is left is dropped here, and that waits.
+        if let Ok((behind, reached)) = behind {
+            remains.reached = Some(reached);
+            // When this fails, as above.
+            let _ = behind.host_function(move || drop(remains));
         }
     }
 }
@@ -268,12 +289,18 @@ impl Drop for Inner {
         unsafe { driver.graph_exec_destroy(context, self.handle) };
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.sweep();
-        let running: Vec<Stream> = state.launches.drain(..).map(|(stream, _)| stream).collect();
-        if !running.is_empty() && !self.device.is_lost() {
-            let content = std::mem::take(&mut state.content);
-            let before = std::mem::take(&mut state.before);
-            self.drop_behind(&running, content, before);
+        let running = std::mem::take(&mut state.launches);
+        if running.is_empty() {
+            return;
         }
+        if self.device.is_lost() {
+            // What has begun may still run, a function on the host for one.
+            running.iter().for_each(|(stream, _)| stream.wait_idle());
+            return;
+        }
+        let content = std::mem::take(&mut state.content);
+        let before = std::mem::take(&mut state.before);
+        self.drop_behind(running, content, before);
     }
 }
 
@@ -281,6 +308,8 @@ impl Drop for Inner {
 struct Remains {
     /// Recorded behind the launches.
     reached: Option<Event>,
+    /// The streams of the launches.
+    streams: Vec<Stream>,
     content: Content,
     before: Vec<Content>,
 }
@@ -288,13 +317,14 @@ struct Remains {
 impl Drop for Remains {
     fn drop(&mut self) {
         if host_function::is_running() {
-            let (reached, content) = (self.reached.take(), std::mem::take(&mut self.content));
-            let before = std::mem::take(&mut self.before);
-            return host_function::drop_elsewhere(Box::new(Self { reached, content, before }));
+            let (reached, streams) = (self.reached.take(), std::mem::take(&mut self.streams));
+            let (content, before) = (std::mem::take(&mut self.content), std::mem::take(&mut self.before));
+            return host_function::drop_elsewhere(Box::new(Self { reached, streams, content, before }));
         }
-        if let Some(reached) = &self.reached {
-            // It was reached, or will be, unless the device is lost, which runs nothing more.
-            let _ = reached.synchronize();
+        let reached = self.reached.as_ref().is_some_and(|reached| reached.synchronize().is_ok());
+        if !reached {
+            // On a lost device too, what has begun may still run.
+            self.streams.iter().for_each(Stream::wait_idle);
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::stream::capture::CapturedUse;
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let device = Device::emulated(0)?;
-/// let stream = Stream::from_pool(&device)?;
+/// let stream = Stream::new(&device)?;
 /// let input = HostBuffer::zeroed(&device, 3)?;
 /// let mut x = DeviceBuffer::uninit(&stream, 3)?;
 /// let graph = Graph::capture(&stream, || stream.copy_from_host_buffer(&input, &mut x))?;

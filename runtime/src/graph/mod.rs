@@ -26,7 +26,7 @@
 //!
 //! # fn main() -> Result<(), warpsmith_runtime::Error> {
 //! let device = Device::emulated(0)?;
-//! let stream = Stream::from_pool(&device)?;
+//! let stream = Stream::new(&device)?;
 //! let mut x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3])?;
 //! let mut y = DeviceBuffer::zeros(&stream, 3)?;
 //! let graph = Graph::capture(&stream, || stream.copy(&x, &mut y))?;
@@ -86,8 +86,6 @@ use crate::stream::Stream;
 pub struct Graph {
     device: Device,
     handle: GraphHandle,
-    /// Whether the handle is this value's: the body of a conditional node belongs to the node.
-    owned: bool,
     content: Content,
     /// What of it the nodes that were added one by one do not use.
     others: Resources,
@@ -108,15 +106,14 @@ impl Graph {
     /// Whatever the driver reports.
     pub fn new(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.graph_create(context))?;
-        Ok(Self::of(device, handle, true, Content::default()))
+        Ok(Self::of(device, handle, Content::default()))
     }
 
-    fn of(device: &Device, handle: GraphHandle, owned: bool, content: Content) -> Self {
+    fn of(device: &Device, handle: GraphHandle, content: Content) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             device: device.clone(),
             handle,
-            owned,
             others: content.resources.clone(),
             content,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -131,7 +128,7 @@ impl Graph {
     /// Other threads may use the device meanwhile, also allocate ([`CaptureMode::ThreadLocal`]), but not this stream.
     ///
     /// # Errors
-    /// [`Error::CaptureOnDefaultStream`], [`Error::CaptureUnderway`] for a stream that is being captured already,
+    /// [`Error::CaptureOnSharedStream`], [`Error::CaptureUnderway`] for a stream that is being captured already,
     /// [`Error::CaptureNotJoined`] when other streams took part for which this one has not waited in the end; what `work`
     /// returns. The capture is over then, and the stream as before.
     pub fn capture<E: From<Error>>(
@@ -175,7 +172,7 @@ impl Graph {
     /// Whatever the driver reports.
     pub fn try_clone(&self) -> Result<Self> {
         let handle = self.device.call(|driver, context| driver.graph_clone(context, self.handle))?;
-        let mut clone = Self::of(&self.device, handle, true, self.content.clone());
+        let mut clone = Self::of(&self.device, handle, self.content.clone());
         clone.base = clone.last_nodes()?;
         Ok(clone)
     }
@@ -200,12 +197,12 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if !self.owned || self.device.is_forked() {
+        if self.device.is_forked() {
             return;
         }
         if host_function::is_running() {
             let content = std::mem::take(&mut self.content);
-            let moved = Self::of(&self.device, self.handle, true, content);
+            let moved = Self::of(&self.device, self.handle, content);
             return host_function::drop_elsewhere(Box::new(moved));
         }
         let (driver, context) = self.device.raw();

@@ -10,6 +10,7 @@ use super::{Graph, GraphExec};
 use crate::device::Device;
 use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
 use crate::error::{Error, Result};
+use crate::launch::arguments::ArgumentList;
 use crate::launch::{Arguments, Function, Launch, TypedKernel};
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::Part;
@@ -63,7 +64,7 @@ pub(super) struct NodeUse {
 
 impl NodeUse {
     /// Of a node that is not there yet.
-    fn of(uses: Vec<CapturedUse>) -> Self {
+    pub fn of(uses: Vec<CapturedUse>) -> Self {
         Self { handle: NodeHandle(0), uses, barrier: false }
     }
 
@@ -71,14 +72,17 @@ impl NodeUse {
         self.handle
     }
 
-    /// Whether it uses the same.
-    pub fn same(&self, other: &NodeUse) -> bool {
-        let same = |(own, other): (&CapturedUse, &CapturedUse)| {
-            Arc::ptr_eq(&own.tracked, &other.tracked)
-                && own.range == other.range
-                && own.access == other.access
+    /// Whether it uses just these parts.
+    pub fn is_of<'p, 'a: 'p>(&self, parts: impl Iterator<Item = &'p Part<'a>>) -> bool {
+        let mut known = self.uses.iter();
+        let same = |part: &Part<'_>| {
+            known.next().is_some_and(|used| {
+                Arc::ptr_eq(&used.tracked, part.storage.track(part.access))
+                    && used.range == part.range
+                    && used.access == part.access
+            })
         };
-        self.uses.len() == other.uses.len() && self.uses.iter().zip(&other.uses).all(same)
+        parts.filter(|part| !part.range.is_empty()).all(same) && known.next().is_none()
     }
 
     /// Whether both use the same bytes, and one writes them.
@@ -262,13 +266,10 @@ impl Graph {
     ) -> Result<KernelNode<K>> {
         let function = kernel.function();
         let device = self.device.clone();
-        let prepared = |function: &Function,
-                        config,
-                        args: &[*const c_void],
-                        parts: &mut dyn Iterator<Item = &Part<'_>>| {
+        let prepared = |function: &Function, config, args: &[*const c_void], list: &ArgumentList<'_>| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
             // SAFETY: passed on from the caller; the arguments have the parameters' types.
-            let node = unsafe { self.add_work(after, uses_of(parts), work) }?;
+            let node = unsafe { self.add_work(after, uses_of(list.memory()), work) }?;
             self.content.add_kernel((function.spec(), config));
             Ok(node)
         };
@@ -405,18 +406,25 @@ impl GraphExec {
         launch: Launch,
         args: A,
     ) -> Result<()> {
-        let device = self.device().clone();
-        kernel.function().for_graph(&device, launch, &args, |function, config: LaunchConfig, args, parts| {
+        let function = kernel.function();
+        if !function.device().ptr_eq(self.device()) {
+            return Err(Error::DifferentDevices {
+                operation: "changing a node of a graph".to_owned(),
+                what: format!("kernel `{}`", function.spec().symbol),
+                found: function.device().id(),
+                expected: self.device().id(),
+            });
+        }
+        function.for_graph(function.device(), launch, &args, |function, config: LaunchConfig, args, list| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
-            let uses = NodeUse::of(uses_of(parts));
             // SAFETY: passed on from the caller; the arguments have the parameters' types.
-            unsafe { self.set(node.node.graph, node.node.index, uses, work) }
+            unsafe { self.set(node.node.graph, node.node.index, list, work) }
         })
     }
 }
 
 /// What parts use, as graphs know it.
-fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p Part<'a>>) -> Vec<CapturedUse> {
+pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p Part<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }
 

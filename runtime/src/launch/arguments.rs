@@ -17,9 +17,10 @@ use std::ffi::c_void;
 use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
 
 use super::inline::Inline;
+use crate::device::Device;
 use crate::driver::DevicePtr;
-use crate::error::Result;
-use crate::memory::storage::{self, Failing, Part};
+use crate::error::{Error, Result};
+use crate::memory::storage::{self, Kind, Part};
 use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -85,10 +86,17 @@ impl<'a> ArgumentList<'a> {
 
     /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
     #[inline]
-    pub(super) fn check_devices(&self, stream: &Stream, kernel: &'static str) -> Result<()> {
+    pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
         self.parts().try_for_each(|(argument, part)| {
-            stream.check_device(part.storage.device(), || {
-                (format!("launching kernel `{kernel}`"), format!("argument {argument}"))
+            let found = part.storage.device();
+            if found.ptr_eq(device) {
+                return Ok(());
+            }
+            Err(Error::DifferentDevices {
+                operation: format!("launching kernel `{kernel}`"),
+                what: format!("argument {argument}"),
+                found: found.id(),
+                expected: device.id(),
             })
         })
     }
@@ -100,17 +108,19 @@ impl<'a> ArgumentList<'a> {
         stream: &Stream,
         launch: impl FnOnce(&[*const c_void]) -> Result<()>,
     ) -> Result<()> {
-        self.with_pointers(|pointers, _| {
+        self.with_pointers(|pointers| {
             let parts = self.parts().map(|(_, part)| part);
-            storage::enqueue(parts, stream, Failing::Whole, |_, _| launch(pointers))
+            storage::enqueue(parts, stream, Kind::Launch, |_, _| launch(pointers))
         })
     }
 
-    /// Gives pointers to the machine parameters, and the parts of the buffers.
-    pub(super) fn with_pointers<R>(
-        &self,
-        work: impl FnOnce(&[*const c_void], &mut dyn Iterator<Item = &Part<'a>>) -> Result<R>,
-    ) -> Result<R> {
+    /// The parts of the buffers.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &Part<'a>> + Clone {
+        self.parts().map(|(_, part)| part)
+    }
+
+    /// Gives pointers to the machine parameters.
+    pub(super) fn with_pointers<R>(&self, work: impl FnOnce(&[*const c_void]) -> Result<R>) -> Result<R> {
         let mut pointers = Inline::<*const c_void, MAX_PARAMS>::new();
         for param in self.params.as_slice() {
             pointers.push(match param {
@@ -118,7 +128,7 @@ impl<'a> ArgumentList<'a> {
                 Param::Value(value) => *value,
             });
         }
-        work(pointers.as_slice(), &mut self.parts().map(|(_, part)| part))
+        work(pointers.as_slice())
     }
 }
 

@@ -17,7 +17,6 @@ use super::shape::Launch;
 use crate::device::Device;
 use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, Result};
-use crate::memory::storage::Part;
 use crate::stream::Stream;
 
 /// What of a kernel its module keeps.
@@ -213,7 +212,7 @@ impl Function {
         device: &Device,
         launch: Launch,
         args: &'a A,
-        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &mut dyn Iterator<Item = &Part<'a>>) -> Result<R>,
+        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &ArgumentList<'a>) -> Result<R>,
     ) -> Result<R> {
         let symbol = self.spec().symbol;
         if !self.device.ptr_eq(device) {
@@ -226,13 +225,14 @@ impl Function {
         }
         let mut list = ArgumentList::new();
         args.add_all(&mut list);
-        list.check_devices(&device.default_stream(), symbol)?;
-        let resolved = launch.resolve(self)?;
-        let Some(Resolved { config, .. }) = resolved else {
+        list.check_devices(device, symbol)?;
+        let mut resolved = Resolved::BLANK;
+        if !launch.resolve_into(self, &mut resolved)? {
             return Err(Error::EmptyGraphLaunch { kernel: symbol.to_owned() });
-        };
+        }
+        let config = resolved.config;
         self.allow(&config)?;
-        list.with_pointers(|pointers, parts| add(self, config, pointers, parts))
+        list.with_pointers(|pointers| add(self, config, pointers, &list))
     }
 
     #[inline]
@@ -283,7 +283,7 @@ impl Function {
     ) -> Result<()> {
         self.check_stream(stream)?;
         args.add_all(list);
-        list.check_devices(stream, self.spec().symbol)
+        list.check_devices(stream.device(), self.spec().symbol)
     }
 
     /// # Safety

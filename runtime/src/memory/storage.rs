@@ -36,7 +36,12 @@ impl Storage {
         let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
         let allocation = allocator::allocate(stream, bytes)?;
         let usage = Usage::new(stream);
-        Ok(Self { allocation, bytes, stream: stream.clone(), usage, tracked: OnceLock::new() })
+        let storage = Self { allocation, bytes, stream: stream.clone(), usage, tracked: OnceLock::new() };
+        if let Some(pool) = storage.allocation.pool() {
+            // Memory of a capture: earlier work of the graph may use the same block, at each launch.
+            capture::note_allocated(stream, pool, || storage.track(Access::Write))?;
+        }
+        Ok(storage)
     }
 
     pub(crate) fn ptr(&self) -> DevicePtr {
@@ -78,8 +83,7 @@ impl Storage {
         }
         let behind = Stream::from_pool(self.device()).and_then(|own| own.wait_stream(&user).map(|()| own));
         if behind.is_err() {
-            // When this returns, nothing of the stream runs any more, whatever the result.
-            let _ = user.synchronize();
+            user.wait_idle();
         }
         behind.ok()
     }
@@ -106,9 +110,13 @@ impl Drop for Storage {
             let moved = Self { allocation, bytes: self.bytes, stream: self.stream.clone(), usage, tracked };
             return host_function::drop_elsewhere(Box::new(moved));
         }
-        let mut users = self.usage.users(&self.stream);
+        let mut users = self.usage.users(&self.stream, Time::Running);
         if let Some(tracked) = self.tracked.get() {
-            let known = tracked.bury();
+            let mut known = tracked.bury();
+            if let Some(capturing) = self.stream.capturing() {
+                // Later work of the capture may get the block.
+                known.extend(capturing.users(tracked));
+            }
             users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
         }
         if users.iter().any(|user| !user.device().ptr_eq(self.device())) {
@@ -165,7 +173,7 @@ impl Part<'_> {
         stream: &Stream,
         work: impl FnOnce(&dyn Driver, Context) -> Result<()>,
     ) -> Result<()> {
-        enqueue([self].into_iter(), stream, Failing::May, work)
+        enqueue([self].into_iter(), stream, Kind::Copy, work)
     }
 
     /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work does not
@@ -176,17 +184,27 @@ impl Part<'_> {
             "copying to or from ordinary host memory",
             "copy before the capture begins or after it ends",
         )?;
-        let enqueued = self.enqueue(stream, work);
-        stream.synchronize().and(enqueued)
+        let enqueued = enqueue([self].into_iter(), stream, Kind::HostCopy, work);
+        if let Err(Error::NotCapturable { .. }) = enqueued {
+            return enqueued;
+        }
+        let waited = stream.synchronize();
+        if waited.is_err() {
+            stream.wait_idle();
+        }
+        waited.and(enqueued)
     }
 }
 
-/// Whether work may have been enqueued in part when enqueueing it failed.
+/// What is enqueued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Failing {
-    May,
-    /// It is enqueued as a whole or not.
-    Whole,
+pub(crate) enum Kind {
+    /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.
+    Launch,
+    Copy,
+    /// A copy that cannot be captured, because it uses memory of the host that is given back when it has run, or
+    /// streams of another device.
+    HostCopy,
 }
 
 /// Locks what graphs know of the parts' buffers, each once, in the order in which everybody does.
@@ -204,12 +222,18 @@ fn lock<'p, 'a: 'p>(parts: impl Iterator<Item = &'p Part<'a>>) -> Vec<MutexGuard
 pub(crate) fn enqueue<'p, 'a: 'p>(
     parts: impl Iterator<Item = &'p Part<'a>> + Clone,
     stream: &Stream,
-    failing: Failing,
+    kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<()>,
 ) -> Result<()> {
     stream.device().check_process()?;
     let captures = stream.capture_count();
     if captures % 2 == 1 {
+        if kind == Kind::HostCopy {
+            return Err(Error::NotCapturable {
+                call: "a copy through host memory or between devices",
+                instead: "copy before the capture begins or after it ends",
+            });
+        }
         return capture::enqueue(stream, parts, work);
     }
     let is_tracked = |part: &Part<'_>| part.storage.tracked.get().is_some();
@@ -218,7 +242,7 @@ pub(crate) fn enqueue<'p, 'a: 'p>(
     parts.clone().for_each(|part| part.needs(stream, &mut waits));
     waits.enqueue(stream)?;
     let called = stream.call(work);
-    if called.is_ok() || failing == Failing::May {
+    if called.is_ok() || kind != Kind::Launch {
         parts.for_each(|part| part.end(stream));
     }
     if stream.capture_count() != captures {

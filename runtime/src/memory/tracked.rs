@@ -64,7 +64,7 @@ impl Tracked {
     /// Says that the buffer goes. Gives the streams whose work may still use it.
     pub fn bury(&self) -> Vec<Stream> {
         *self.lock() = Presence::Gone;
-        self.usage.users(&self.home)
+        self.usage.users(&self.home, Time::Running)
     }
 
     /// Gives host memory to the program, so that nothing new uses it.
@@ -84,11 +84,7 @@ impl Tracked {
 
     /// Waits for all work that uses it.
     pub fn synchronize(&self) -> Result<()> {
-        let mut users = self.usage.users(&self.home);
-        if self.usage.is_used_at_home(&self.home) {
-            users.push(self.home.clone());
-        }
-        users.iter().try_for_each(Stream::synchronize)
+        self.usage.unfinished(&self.home).iter().try_for_each(Stream::synchronize)
     }
 }
 

@@ -104,8 +104,8 @@ impl Waits {
             }
         }
         let waited = streams.iter().zip(&waits).filter(|(_, waits)| **waits);
-        waited.map(|((other, _), _)| other).try_for_each(|other| match time {
-            Time::Running => stream.wait_for_running(other),
+        waited.map(|(wait, _)| wait).try_for_each(|(other, epoch)| match time {
+            Time::Running => stream.wait_for_running(other, Some(*epoch)),
             Time::Captured => stream.wait_for_captured(other),
         })
     }
@@ -153,6 +153,9 @@ impl Usage {
     pub fn absorb(&self, other: &Usage) {
         raise(&self.home_write, other.home_write.load(Ordering::Acquire));
         raise(&self.home_read, other.home_read.load(Ordering::Acquire));
+        if other.listed.load(Ordering::Acquire) == 0 {
+            return;
+        }
         let uses: Vec<Use> = other.list().clone();
         let mut list = self.list();
         list.extend(uses);
@@ -298,26 +301,38 @@ impl Usage {
     }
 
     /// Whether work of the home stream may still use the buffer as a whole.
-    pub fn is_used_at_home(&self, home: &Stream) -> bool {
+    fn is_used_at_home(&self, home: &Stream) -> bool {
         let epoch = self.home_write.load(Ordering::Acquire).max(self.home_read.load(Ordering::Acquire));
         !home.running_clock().is_done(epoch)
     }
 
     /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
     #[inline]
-    pub fn users(&self, home: &Stream) -> Vec<Stream> {
-        if self.listed.load(Ordering::Acquire) == 0 { Vec::new() } else { self.listed_users(home) }
+    pub fn users(&self, home: &Stream, time: Time) -> Vec<Stream> {
+        if self.listed.load(Ordering::Acquire) == 0 { Vec::new() } else { self.listed_users(home, time) }
     }
 
     #[cold]
-    fn listed_users(&self, home: &Stream) -> Vec<Stream> {
+    fn listed_users(&self, home: &Stream, time: Time) -> Vec<Stream> {
         let mut users = Vec::new();
         for Use { stream, epoch, .. } in self.list().iter() {
-            if !home.comes_after(stream, *epoch, Time::Running) && !users.contains(stream) {
+            if !home.comes_after(stream, *epoch, time) && !users.contains(stream) {
                 users.push(stream.clone());
             }
         }
         users
+    }
+
+    /// The streams, home too, each once, whose work is not known to have run. Unlike [`Self::users`], it says nothing of
+    /// what home has waited for: the host has not.
+    pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
+        let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
+        for Use { stream, epoch, .. } in self.list().iter() {
+            if !stream.running_clock().is_done(*epoch) && !streams.contains(stream) {
+                streams.push(stream.clone());
+            }
+        }
+        streams
     }
 }
 

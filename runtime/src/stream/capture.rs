@@ -24,6 +24,7 @@ use crate::device::Device;
 use crate::driver::{CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, Result};
 use crate::memory::allocator::pool::CaptureGuard;
+use crate::memory::statistics::PoolId;
 use crate::memory::storage::Part;
 use crate::memory::tracked::Tracked;
 use crate::memory::usage::{Access, Usage, Waits};
@@ -49,6 +50,8 @@ struct Slot {
     before: Option<Arc<Before>>,
     /// Of the current or the last capture.
     taint: Option<Taint>,
+    /// Likewise.
+    pool: Option<PoolId>,
 }
 
 /// A stream's place before a capture.
@@ -125,6 +128,8 @@ pub(super) struct CapturedScratch {
     pub purpose: &'static str,
     pub bytes: usize,
     pub ptr: DevicePtr,
+    /// Whether nothing has used it yet.
+    pub new: bool,
 }
 
 #[derive(Default)]
@@ -190,8 +195,14 @@ pub(crate) struct Capturing {
 pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>> {
     let device = stream.device();
     device.check()?;
-    if stream.is_default() {
-        return Err(Error::CaptureOnDefaultStream);
+    if stream.is_shared() {
+        return Err(Error::CaptureOnSharedStream);
+    }
+    if device.0.memory.is_stream_ordered() {
+        return Err(Error::NotCapturable {
+            call: "Graph::capture",
+            instead: "with the driver's stream-ordered pool, memory would become part of the graph; use the native backend",
+        });
     }
     let pool = MemoryPool::for_graph(device)?;
     let capturing = Arc::new(Capturing { pool, taint: Taint::default(), state: Mutex::default() });
@@ -220,22 +231,23 @@ impl Capturing {
         if slot.current.is_some() {
             return Err(Error::CaptureUnderway);
         }
-        // First what may wait or record: from when the allocator knows of the capture, it does neither.
         let event = device.0.events.take(device, false)?;
+        let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
+        slot.taint = Some(Arc::clone(&self.taint));
+        slot.pool = Some(self.pool.id());
+        // Before the place is closed and the driver hears of the capture: see the module's documentation.
+        captures.count.fetch_add(1, Ordering::SeqCst);
         let closed = stream.running_clock().close();
         let before = Arc::new(Before { event, closed, device: device.clone() });
         let handle = stream.handle();
-        stream.call(|driver, context| driver.event_record(context, event, handle))?;
-        let route = self.pool.capture(stream)?;
-        slot.before = Some(before);
-        slot.taint = Some(Arc::clone(&self.taint));
-        // Before the driver hears of it: see the module's documentation.
-        captures.count.fetch_add(1, Ordering::SeqCst);
-        if let Err(error) = stream.call(call) {
+        let recorded = stream.call(|driver, context| driver.event_record(context, event, handle));
+        if let Err(error) = recorded.and_then(|()| stream.call(call)) {
             captures.count.fetch_add(1, Ordering::SeqCst);
-            slot.before = None;
+            // Before the route goes, which may record.
+            drop(slot);
             return Err(error);
         }
+        slot.before = Some(before);
         slot.current = Some(Arc::clone(self));
         state.streams.push(stream.clone());
         state.routes.push(route);
@@ -250,8 +262,8 @@ impl Capturing {
         closed: &Closed,
         wait: impl FnOnce(&dyn Driver, Context) -> Result<()>,
     ) -> Result<()> {
-        if stream.is_default() {
-            return Err(Error::CaptureOnDefaultStream);
+        if stream.is_shared() {
+            return Err(Error::CaptureOnSharedStream);
         }
         let mut state = self.lock();
         if state.ended {
@@ -329,7 +341,7 @@ impl Capturing {
 
     /// Memory of the graph's own for a purpose of a stream's: its address, and whether it is new to this capture.
     pub fn scratch(&self, stream: &Stream, purpose: &'static str, bytes: usize) -> Result<(DevicePtr, bool)> {
-        let find = |state: &State| {
+        let find = |state: &State| -> Option<(DevicePtr, bool)> {
             let same =
                 |scratch: &&CapturedScratch| scratch.stream == stream.id() && scratch.purpose == purpose;
             state
@@ -337,19 +349,41 @@ impl Capturing {
                 .iter()
                 .filter(same)
                 .find(|scratch| scratch.bytes >= bytes)
-                .map(|scratch| scratch.ptr)
+                .map(|scratch| (scratch.ptr, scratch.new))
         };
-        if let Some(ptr) = find(&self.lock()) {
-            return Ok((ptr, false));
+        if let Some(found) = find(&self.lock()) {
+            return Ok(found);
         }
         // Without the lock: an allocation may call what the user registered. It goes to the capture's pool.
         let allocation = allocator::allocate(stream, bytes)?;
         let ptr = allocation.ptr();
         let mut state = self.lock();
+        let memory = PrivateMemory { stream: stream.clone(), allocation: Some(allocation) };
+        state.memory.push(memory);
+        if let Some(found) = find(&state) {
+            // Another thread was faster.
+            return Ok(found);
+        }
         state.scratch.retain(|scratch| !(scratch.stream == stream.id() && scratch.purpose == purpose));
-        state.scratch.push(CapturedScratch { stream: stream.id(), purpose, bytes, ptr });
-        state.memory.push(PrivateMemory { stream: stream.clone(), allocation: Some(allocation) });
+        state.scratch.push(CapturedScratch { stream: stream.id(), purpose, bytes, ptr, new: true });
         Ok((ptr, true))
+    }
+
+    /// Says that scratch memory is as the next user expects it.
+    pub fn settle_scratch(&self, ptr: DevicePtr) {
+        self.lock()
+            .scratch
+            .iter_mut()
+            .filter(|scratch| scratch.ptr == ptr)
+            .for_each(|scratch| scratch.new = false);
+    }
+
+    /// The streams of the capture, each once, whose captured work uses a buffer and is not known to come before later work
+    /// of its home.
+    pub fn users(&self, tracked: &Arc<Tracked>) -> Vec<Stream> {
+        let state = self.lock();
+        let resource = state.resources.get(&Arc::as_ptr(tracked));
+        resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Time::Captured))
     }
 
     /// Says that scratch memory is not as the next user expects it.
@@ -462,10 +496,43 @@ impl Stream {
         }
     }
 
+    /// Whether the graph that is being captured is spoilt.
+    pub(super) fn is_tainted(&self) -> bool {
+        self.captures().slot().taint.as_ref().is_some_and(|taint| taint.load(Ordering::Acquire))
+    }
+
     /// Fails if the stream is being captured, because this call cannot be.
     pub(crate) fn check_not_capturing(&self, call: &'static str, instead: &'static str) -> Result<()> {
         if self.is_capturing() { Err(Error::NotCapturable { call, instead }) } else { Ok(()) }
     }
+}
+
+/// Notes that a buffer was allocated on a stream in a private pool. In the pool of a capture, its memory may be what earlier
+/// work of that capture uses, which comes before all other uses of the buffer, at each launch.
+#[cold]
+pub(crate) fn note_allocated<'a>(
+    stream: &Stream,
+    pool: PoolId,
+    track: impl FnOnce() -> &'a Arc<Tracked>,
+) -> Result<()> {
+    let capturing = {
+        let slot = stream.captures().slot();
+        if slot.pool != Some(pool) {
+            return Ok(());
+        }
+        slot.current.clone()
+    };
+    let Some(capturing) = capturing else { return Err(Error::CaptureEnded) };
+    let mut state = capturing.lock();
+    if state.ended {
+        return Err(Error::CaptureEnded);
+    }
+    let tracked = track();
+    let range = 0..tracked.bytes();
+    let resource = state.resource(tracked);
+    resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Time::Captured);
+    resource.touch(range, Access::Write);
+    Ok(())
 }
 
 /// Enqueues work with parts on a stream that is being captured.

@@ -173,10 +173,9 @@ impl Stream {
         }
     }
 
-    /// Whether it is the device's default stream, or one of CUDA's own.
-    pub(crate) fn is_default(&self) -> bool {
-        let streams = &self.device().0.streams;
-        streams.is_default(self.0) || (!self.device().is_emulated() && self.handle().0 <= 2)
+    /// Whether it is one that the device gives to everybody (the default stream, those of the pools), or one of CUDA's own.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared().keeping == Keeping::Kept || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
     pub(crate) fn arena(&self) -> &OnceLock<Arc<Arena>> {

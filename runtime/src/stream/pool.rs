@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::Stream;
+use super::capture::Captures;
 use super::core::{Keeping, Shared, StreamCore};
 use super::slots::Slots;
 use crate::device::Device;
@@ -60,11 +61,6 @@ impl Streams {
         }
     }
 
-    /// Whether this is the default stream.
-    pub(super) fn is_default(&self, stream: NonNull<Shared>) -> bool {
-        self.default.get().is_some_and(|default| NonNull::from(default) == stream)
-    }
-
     fn adopted(&self) -> MutexGuard<'_, Vec<(u64, Entry)>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +89,7 @@ impl Device {
 impl Stream {
     /// A stream from the device's pool of least urgent streams.
     ///
-    /// There are 32 in a pool. They are given out in turn: the 33rd is the first again, and two who got the same one
+    /// There are 32 in a pool. They are given out in turn, but for those that are being captured: the 33rd is the first again, and two who got the same one
     /// wait for each other's work; results are right all the same. They are never destroyed.
     ///
     /// # Errors
@@ -116,10 +112,20 @@ impl Stream {
         let priority = priority.clamp(most_urgent, least);
         let pool = &streams.pools[(least - priority) as usize];
         device.check()?;
-        let shared = pool.next(|| {
-            let core = device.call(|driver, context| StreamCore::create(driver, context, priority))?;
-            Ok::<_, Error>(Shared::kept(device, core))
-        })?;
+        let next = || {
+            pool.next(|| {
+                let core = device.call(|driver, context| StreamCore::create(driver, context, priority))?;
+                Ok::<_, Error>(Shared::kept(device, core))
+            })
+        };
+        let mut shared = next()?;
+        // Who asks for a stream means one that runs.
+        for _ in 1..POOL_STREAMS {
+            if !Captures::is_capturing(shared.core.captures.count()) {
+                break;
+            }
+            shared = next()?;
+        }
         Ok(Self(shared.first_handle(device)))
     }
 

@@ -50,15 +50,22 @@ impl Stream {
         work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         self.device().check_process()?;
+        let lock = || self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
+            // Without the lock: an allocation may call what the user registered.
+            capturing.scratch(self, purpose, bytes)?;
+            let guard = lock();
+            // Another thread may have used it since.
             let (ptr, new) = capturing.scratch(self, purpose, bytes)?;
             let done = work(ptr, new);
-            if done.is_err() {
-                capturing.spoil_scratch(ptr);
+            match done.is_ok() {
+                true => capturing.settle_scratch(ptr),
+                false => capturing.spoil_scratch(ptr),
             }
+            drop(guard);
             return done;
         }
-        let lock = || self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let find = |scratch: &[Scratch]| scratch.iter().position(|scratch| scratch.purpose == purpose);
         let mut scratch = lock();
         let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
@@ -90,6 +97,10 @@ impl Stream {
         let done = work(scratch[index].memory.ptr(), known < bytes);
         if done.is_ok() {
             scratch[index].bytes = known.max(bytes);
+        }
+        if self.capture_count() != captures {
+            // The work may have become part of a graph that does not know of the memory.
+            self.taint_captures();
         }
         done
     }

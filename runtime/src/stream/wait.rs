@@ -38,6 +38,40 @@ impl Stream {
         Ok(())
     }
 
+    /// When this returns, nothing that was enqueued to run on the stream runs any more, whatever the device's state; but in
+    /// a [host function](Stream::host_function) and on an adopted stream that its owner destroyed it does not wait.
+    #[cold]
+    pub(crate) fn wait_idle(&self) {
+        let (device, handle) = (self.device(), self.handle());
+        if device.is_forked() {
+            return;
+        }
+        loop {
+            let captures = self.capture_count();
+            if !Captures::is_capturing(captures) {
+                // Errors have been told, or the caller has another to tell.
+                let _ = self.call(|driver, context| driver.stream_synchronize(context, handle));
+                if device.is_lost() {
+                    let _ = device.call_lost(|driver, context| driver.stream_synchronize(context, handle));
+                }
+            } else if let Some(before) = self.before_capture() {
+                let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
+                // Work that was enqueued while the capture began may come after that place. Whoever enqueued it has spoilt
+                // the graph, and nothing can be waited for before the capture ends.
+                while self.is_tainted() && self.capture_count() == captures {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            } else {
+                // The capture is just ending.
+                std::thread::yield_now();
+                continue;
+            }
+            if self.capture_count() == captures {
+                return;
+            }
+        }
+    }
+
     /// Whether everything enqueued so far has run.
     ///
     /// # Errors
@@ -143,7 +177,7 @@ impl Stream {
                 self.wait_captured(own, &capture, event, &closed)
             }
             (Some(_), None) => Err(Error::OutsideCapture { what: "the other stream's work was enqueued" }),
-            (None, None) => self.wait_for_running(other),
+            (None, None) => self.wait_for_running(other, None),
         }
     }
 
@@ -190,8 +224,12 @@ impl Stream {
     }
 
     /// Makes later work on this stream wait for what is enqueued on another to run: if that one is being captured, for
-    /// what came before.
-    pub(crate) fn wait_for_running(&self, other: &Stream) -> Result<()> {
+    /// what came before. Then `epoch` says up to which epoch of it is needed; `None` for everything.
+    ///
+    /// # Errors
+    /// [`Error::CaptureUnderway`] when what is needed may have been enqueued while the capture began; whatever the driver
+    /// reports.
+    pub(crate) fn wait_for_running(&self, other: &Stream, epoch: Option<u64>) -> Result<()> {
         loop {
             let captures = other.capture_count();
             if Captures::is_capturing(captures) {
@@ -200,6 +238,9 @@ impl Stream {
                     std::thread::yield_now();
                     continue;
                 };
+                if epoch.is_none_or(|epoch| epoch > before.closed.id().1) {
+                    return Err(Error::CaptureUnderway);
+                }
                 self.wait_handle(before.event)?;
                 self.running_clock().learn(&before.closed);
                 return Ok(());

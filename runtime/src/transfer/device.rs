@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::memory::slice::check_lengths;
-use crate::memory::storage::{self, Failing, Part};
+use crate::memory::storage::{self, Kind, Part};
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -80,7 +80,7 @@ impl Stream {
     fn copy_here(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
         // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not
         // overlap; both buffers note the stream, so neither is freed before the copy has run.
-        storage::enqueue([&from.part, &to.part].into_iter(), self, Failing::May, |driver, context| unsafe {
+        storage::enqueue([&from.part, &to.part].into_iter(), self, Kind::Copy, |driver, context| unsafe {
             driver.copy_device(context, to.address, from.address, to.part.range.len(), self.handle())
         })
     }

@@ -13,7 +13,7 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::event::Event;
 use crate::memory::slice::check_lengths;
-use crate::memory::storage::{self, Failing, Part};
+use crate::memory::storage::{self, Kind, Part};
 use crate::memory::usage::Access;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
@@ -86,7 +86,7 @@ impl DeviceSide<'_> {
     /// As for [`Self::copy`], but that nothing is begun.
     unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
         // SAFETY: passed on from the caller.
-        storage::enqueue([&self.part].into_iter(), stream, Failing::May, |_, _| unsafe {
+        storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy, |_, _| unsafe {
             self.copy(stream, host, 0, self.bytes())
         })
     }

@@ -19,7 +19,7 @@ use crate::device::{Device, peer};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::PinnedBuffer;
-use crate::memory::storage::{self, Failing};
+use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub(super) const OPERATION: &str = "copying between buffers";
@@ -70,7 +70,7 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     let mut copied = Ok(());
     // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap;
     // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
-    storage::enqueue([&from.part, &to.part].into_iter(), stream, Failing::May, |driver, context| unsafe {
+    storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |driver, context| unsafe {
         copied = driver.copy_peer(context, target, source, bytes, stream.handle());
         Ok(())
     })?;
@@ -100,13 +100,13 @@ pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &
         staging.record_use(stream)?;
         lanes.push(staging);
     }
-    let enqueued = storage::enqueue([&from.part, &to.part].into_iter(), stream, Failing::May, |_, _| {
+    let enqueued = storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |_, _| {
         enqueue_staged(stream, &other, outward, &lanes, from, to)
     });
     if enqueued.is_err() {
         for stream in [stream, &other] {
-            // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
-            let _ = stream.synchronize();
+            // Nothing of the stream runs afterwards.
+            stream.wait_idle();
         }
     }
     enqueued

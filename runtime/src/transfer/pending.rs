@@ -137,8 +137,8 @@ impl<H> Pending<H> {
 impl<H> CopyFailed<H> {
     /// Gives the memory back after an error, of a copy that may still run.
     fn after(stream: &Stream, error: Error, held: Held<H>) -> Self {
-        // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
-        let _ = stream.synchronize();
+        // Nothing of the stream runs afterwards.
+        stream.wait_idle();
         Self { error, memory: held.take() }
     }
 }

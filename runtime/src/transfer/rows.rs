@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::driver::{Place, RowsCopy};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::memory::storage::{self, Failing};
+use crate::memory::storage::{self, Kind};
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange};
 use crate::stream::Stream;
@@ -267,7 +267,7 @@ impl Stream {
         // SAFETY: the rows are within both slices and those of one side do not overlap; the source is shared and the
         // target exclusive, so the two do not overlap; both buffers note the stream, so neither is freed before the
         // copy has run.
-        storage::enqueue(parts.into_iter(), self, Failing::May, |driver, context| unsafe {
+        storage::enqueue(parts.into_iter(), self, Kind::Copy, |driver, context| unsafe {
             driver.copy_rows(context, copy, self.handle())
         })
     }
@@ -335,8 +335,9 @@ impl Stream {
             // SAFETY: the rows are within both sides and those of one side do not overlap. The host's memory is moved
             // into the pending copy, and its block is kept for the stream also when that is dropped; the device's is
             // borrowed, exclusively where it is written, and noted.
-            side.part
-                .enqueue(self, |driver, context| unsafe { driver.copy_rows(context, copy, self.handle()) })
+            storage::enqueue([&side.part].into_iter(), self, Kind::HostCopy, |driver, context| unsafe {
+                driver.copy_rows(context, copy, self.handle())
+            })
         });
         Pending::settle(self, enqueued, event, Held::Own(memory))
     }

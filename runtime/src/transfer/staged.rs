@@ -20,7 +20,7 @@ use super::pending::Lent;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::PinnedBuffer;
-use crate::memory::storage::{self, Failing};
+use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 /// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice as many.
@@ -75,13 +75,13 @@ pub(super) fn enqueue<H: HostMemory>(
     lent: &Arc<Lent<H>>,
 ) -> Result<()> {
     let Some(first) = lanes.first() else { return Ok(()) };
-    let enqueued = storage::enqueue([&side.part].into_iter(), &first.stream, Failing::May, |_, _| {
+    let enqueued = storage::enqueue([&side.part].into_iter(), &first.stream, Kind::HostCopy, |_, _| {
         enqueue_chunks(side, lanes, lent)
     });
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
-            // Whatever the result, nothing of the stream runs afterwards. The first error is the one to tell.
-            let _ = stream.synchronize();
+            // Nothing of the stream runs afterwards.
+            stream.wait_idle();
         }
     }
     enqueued

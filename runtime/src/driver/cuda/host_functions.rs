@@ -1,14 +1,15 @@
 //! Functions that streams and graphs call on the host.
 //!
 //! A function of a stream waits in a table of the process, and the driver gets only its number, so that what a stopped context
-//! never calls can be dropped with the context, and a late call of the driver finds nothing. The table has a lock of
-//! its own, which nobody holds while anything is called or dropped or while the driver is called: the driver's
-//! thread gets on whatever other threads wait for. A function of a graph is called by its address: whoever made the
-//! graph keeps it. The driver calls none of either kind once an error has stopped the context.
+//! never calls can be dropped with the context, and a late call of the driver finds nothing. A function of a graph has a
+//! number in a table too, which does not keep it: whoever made the graph does, and a call keeps it until it returns. The
+//! tables have locks of their own, which nobody holds while anything is called or dropped or while the driver is
+//! called: the driver's thread gets on whatever other threads wait for. The driver begins no call of either kind once
+//! an error has stopped the context, but one that has begun then goes on.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use cudarc::driver::sys;
 
@@ -50,18 +51,62 @@ unsafe extern "C" fn run(number: *mut c_void) {
     }
 }
 
-/// What the driver calls with the address of a graph's function.
-unsafe extern "C" fn run_of_graph(function: *mut c_void) {
-    // SAFETY: the address is that of a function which is kept while an executable that calls it can run.
-    host_function::call_graph_function(unsafe { &*function.cast::<GraphFunction>() });
+/// The functions of graphs, by their numbers. No number is given twice.
+#[derive(Default)]
+struct GraphTable {
+    next: usize,
+    functions: HashMap<usize, Weak<GraphFunction>>,
+    /// The numbers by the functions' addresses, which are not used again while `functions` has them.
+    numbers: HashMap<usize, usize>,
+    /// How many there may be before those that are gone are looked for.
+    limit: usize,
 }
 
-/// A graph's function as the driver takes it. It has to be kept by others.
-pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
-    sys::CUDA_HOST_NODE_PARAMS {
-        fn_: Some(run_of_graph),
-        userData: Arc::as_ptr(function).cast_mut().cast::<c_void>(),
+impl GraphTable {
+    /// The number of a function: always the same.
+    fn number(&mut self, function: &Arc<GraphFunction>) -> usize {
+        let address = Arc::as_ptr(function).addr();
+        if let Some(number) = self.numbers.get(&address) {
+            return *number;
+        }
+        if self.functions.len() >= self.limit {
+            self.functions.retain(|_, function| function.strong_count() > 0);
+            let Self { functions, numbers, .. } = self;
+            numbers.retain(|_, number| functions.contains_key(number));
+            self.limit = 2 * self.functions.len().max(32);
+        }
+        let number = self.next;
+        self.next += 1;
+        self.functions.insert(number, Arc::downgrade(function));
+        self.numbers.insert(address, number);
+        number
     }
+}
+
+fn graph_table() -> MutexGuard<'static, GraphTable> {
+    static TABLE: OnceLock<Mutex<GraphTable>> = OnceLock::new();
+    TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A graph's function, if it is still there.
+fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
+    graph_table().functions.get(&number)?.upgrade()
+}
+
+/// What the driver calls for a graph, with the function's number in place of a pointer.
+unsafe extern "C" fn run_of_graph(number: *mut c_void) {
+    let Some(function) = graph_function(number.addr()) else { return };
+    host_function::call_graph_function(&function);
+    // Others may have dropped it meanwhile, and what it owns may call the driver.
+    if let Some(last) = Arc::into_inner(function) {
+        host_function::drop_elsewhere(Box::new(last));
+    }
+}
+
+/// A graph's function as the driver takes it. It has to be kept by others: it is not called any more when it is gone.
+pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
+    let number = graph_table().number(function);
+    sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run_of_graph), userData: std::ptr::without_provenance_mut(number) }
 }
 
 /// Fails for a stream that is being captured: a graph can be launched more than once, or never.
@@ -167,11 +212,60 @@ mod tests {
             panic!("there is a function");
         };
         for launches in 1..=3 {
-            // SAFETY: `function` is alive.
+            // SAFETY: any number is good.
             unsafe { run(userData) };
             assert_eq!(calls.load(Ordering::Relaxed), launches);
         }
+        assert_eq!(of_graph(&function).userData, userData, "one number for each function");
         drop(function);
         assert_eq!(Arc::strong_count(&calls), 1, "the driver's side keeps nothing");
+        // SAFETY: as above.
+        unsafe { run(userData) };
+        assert_eq!(calls.load(Ordering::Relaxed), 3, "nothing is there to be called");
+    }
+
+    #[test]
+    fn a_function_of_a_graph_stays_while_it_is_called_and_is_dropped_elsewhere() {
+        /// Tells which thread drops it.
+        struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                self.0.send(std::thread::current().id()).unwrap();
+            }
+        }
+
+        let (sender, dropped) = std::sync::mpsc::channel();
+        let owner: Arc<Mutex<Option<Arc<GraphFunction>>>> = Arc::default();
+        let (inner, tells, calls) = (Arc::clone(&owner), Tells(sender), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&calls);
+        let function = GraphFunction::new(move || {
+            drop(inner.lock().unwrap().take());
+            // What it owns is still there.
+            assert!(tells.0.send(std::thread::current().id()).is_ok());
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData } = of_graph(&function) else {
+            panic!("there is a function");
+        };
+        *owner.lock().unwrap() = Some(function);
+        // SAFETY: any number is good.
+        unsafe { run(userData) };
+        let wait = || dropped.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        let here = std::thread::current().id();
+        assert_eq!((wait() == here, calls.load(Ordering::Relaxed)), (true, 1));
+        assert_ne!(wait(), here, "dropped by a thread that may call the driver");
+    }
+
+    #[test]
+    fn the_table_of_graph_functions_forgets_those_that_are_gone() {
+        let mut table = GraphTable::default();
+        let kept: Vec<_> = (0..10).map(|_| GraphFunction::new(|| ())).collect();
+        let numbers: Vec<_> = kept.iter().map(|function| table.number(function)).collect();
+        for _ in 0..1000 {
+            let number = table.number(&GraphFunction::new(|| ()));
+            assert!(!numbers.contains(&number));
+        }
+        assert!(table.functions.len() <= 64 && table.numbers.len() <= 64);
+        assert_eq!(kept.iter().map(|function| table.number(function)).collect::<Vec<_>>(), numbers);
     }
 }

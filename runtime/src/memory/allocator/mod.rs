@@ -61,7 +61,7 @@ use self::raw::RawTable;
 pub(crate) use self::streams::Arena;
 use self::streams::ArenaGuard;
 pub use self::view::Memory;
-use super::options::AllocatorOptions;
+use super::options::{AllocatorOptions, Backend};
 use super::statistics::PoolId;
 use crate::device::Device;
 use crate::driver::{DevicePtr, StreamHandle};
@@ -194,6 +194,11 @@ impl CachingAllocator {
     /// Whether work on the device is being captured.
     pub fn capturing(&self) -> bool {
         self.captures.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether memory comes from the driver's own stream-ordered pool.
+    pub fn is_stream_ordered(&self) -> bool {
+        self.registry.lock().options.backend == Backend::StreamOrdered
     }
 
     /// The arenas there are. They stay, so they are worked on without the registry's lock.
@@ -370,8 +375,11 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
         }
         match event {
             Ok(event) => recorded.push((user.id(), event)),
-            // Without an event the host has to wait. When this returns, nothing of the stream runs any more.
-            Err(error) => failed = failed.and(user.synchronize().map_err(|_| error)),
+            // Without an event the host has to wait.
+            Err(error) => {
+                let waited = user.synchronize().inspect_err(|_| user.wait_idle());
+                failed = failed.and(waited.map_err(|_| error));
+            }
         }
     }
     let events = recorded.len();

@@ -21,6 +21,8 @@ pub(crate) struct Policy {
     pub expandable: bool,
     /// Whether freed blocks are kept.
     pub caching: bool,
+    /// Whether it is of a pool for graphs, which keeps freed blocks unless the driver's own pool is used.
+    pub graph: bool,
     pub backend: Backend,
     /// How many addresses an expandable segment reserves.
     pub expandable_reserve: Option<Reserve>,
@@ -40,6 +42,7 @@ impl Policy {
             lends: options.cross_stream_reuse,
             expandable: options.expandable_segments,
             caching: options.caching && options.backend == Backend::Native,
+            graph: false,
             backend: options.backend,
             expandable_reserve: options.expandable_segments_reserve,
             clock: (options.garbage_collection_threshold > 0.0).then(|| Arc::clone(clock)),
@@ -48,8 +51,14 @@ impl Policy {
 
     /// What a private pool makes of new options: it keeps what it was made with.
     pub fn updated(&self, new: Policy) -> Self {
-        let Policy { strategy, no_split, lends, expandable, .. } = *self;
-        Policy { strategy, no_split, lends, expandable, ..new }
+        let Policy { strategy, no_split, lends, expandable, graph, .. } = *self;
+        let updated = Policy { strategy, no_split, lends, expandable, ..new };
+        if graph { updated.for_graph() } else { updated }
+    }
+
+    /// Of a pool for graphs: what a graph uses must not go back to the driver when its buffer is dropped.
+    pub fn for_graph(self) -> Self {
+        Policy { graph: true, caching: self.backend == Backend::Native, ..self }
     }
 
     /// Whether leaving a block as it is until the next request shows nowhere.

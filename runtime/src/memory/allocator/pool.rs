@@ -97,6 +97,9 @@ impl PoolShared {
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
         // A block of a segment of its own cannot grow in place.
         policy.expandable &= !self.options.no_split;
+        if self.id.0 != 0 {
+            policy = policy.for_graph();
+        }
         let mut arenas = self.arenas();
         // Once more with the lock: a release takes every arena there is, and must not miss this one.
         self.check()?;
@@ -163,7 +166,7 @@ impl MemoryPool {
         Self::make(device, options, false)
     }
 
-    /// A pool for a captured graph. It differs only in its number.
+    /// A pool for a captured graph. It differs in its number, and caches also with caching turned off.
     ///
     /// # Errors
     /// [`Error::DeviceLost`].
@@ -213,7 +216,7 @@ impl MemoryPool {
 
     /// Sends all requests for a stream to the pool while its work is captured. Meanwhile no event of the allocator
     /// is recorded or asked and it waits for nothing: blocks that other streams used stay out of use until the
-    /// capture ends. With caching turned off, and when the last handle of a stream is dropped, it does wait or record.
+    /// capture ends. When the last handle of a stream is dropped, it does wait or record.
     ///
     /// # Errors
     /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`Error::CaptureUnderway`] when the stream is being
@@ -358,6 +361,12 @@ impl CachingAllocator {
                 if self.capturing() {
                     // Another capture has begun; its end comes back here.
                     state.pending.defer(*block, users.clone());
+                } else if state.blocks[*block].uncached {
+                    // In the users is its home stream too.
+                    users.iter().for_each(Stream::wait_idle);
+                    // SAFETY: all its users were waited for, and nobody has it since it was deferred.
+                    let freed = unsafe { self.remove_uncached(device, &mut state, *block, None) };
+                    result = result.and(freed);
                 } else {
                     result = result.and(wait_for_users(device, &mut state, *block, users));
                 }

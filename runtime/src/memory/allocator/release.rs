@@ -198,13 +198,20 @@ impl CachingAllocator {
     ) -> Result<()> {
         let device = stream.device();
         let mut state = arena.lock();
+        if self.capturing() {
+            // The driver is not called, and nothing is waited for, before the capture ends.
+            state.free(block, true);
+            let users = users.iter().chain(std::iter::once(stream)).cloned().collect();
+            state.pending.defer(block, users);
+            return Ok(());
+        }
         let stream_ordered =
             state.segment(block).is_some_and(|segment| matches!(segment.source, Source::StreamOrdered));
         let waited = if stream_ordered {
             users.iter().try_for_each(|user| stream.wait_stream(user))
         } else {
-            // When a wait returns, nothing of its stream runs any more, whatever the result.
-            std::iter::once(stream).chain(users).map(Stream::synchronize).fold(Ok(()), Result::and)
+            let wait = |user: &Stream| user.synchronize().inspect_err(|_| user.wait_idle());
+            std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
             // Not ordered behind all its uses, so it must stay, in use by nobody.
@@ -229,15 +236,30 @@ impl CachingAllocator {
         block: BlockId,
         stream: StreamHandle,
     ) -> Result<()> {
-        let (ptr, kind) = (DevicePtr(state.blocks[block].address), state.blocks[block].kind);
         state.free(block, true);
+        // SAFETY: passed on from the caller.
+        unsafe { self.remove_uncached(device, state, block, Some(stream)) }
+    }
+
+    /// As [`Self::give_uncached_back`] for a block that is out of use already.
+    ///
+    /// # Safety
+    /// Nobody uses the block any more, or in the driver's own pool: only work on `stream` so far does.
+    pub(super) unsafe fn remove_uncached(
+        &self,
+        device: &Device,
+        state: &mut ArenaState,
+        block: BlockId,
+        stream: Option<StreamHandle>,
+    ) -> Result<()> {
+        let (ptr, kind) = (DevicePtr(state.blocks[block].address), state.blocks[block].kind);
         state.end_use(block);
         let Some(segment) = state.remove_segment(block) else { return Ok(()) };
         self.unreserve(kind, segment.size, true, segment.size >= state.policy.max_split);
         // SAFETY: passed on from the caller.
         device.call_lost(|driver, context| unsafe {
-            match segment.source {
-                Source::StreamOrdered => driver.stream_free(context, ptr, stream),
+            match (segment.source, stream) {
+                (Source::StreamOrdered, Some(stream)) => driver.stream_free(context, ptr, stream),
                 _ => driver.memory_free(context, ptr),
             }
         })

@@ -278,7 +278,7 @@ impl<S: HostMemory, U: DeviceCopy> Drop for Run<'_, S, U> {
         if !self.finished {
             for stream in self.streams {
                 // A run that failed reports its first failure only. Whatever the result, nothing runs afterwards.
-                let _ = stream.synchronize();
+                stream.wait_idle();
             }
         }
     }

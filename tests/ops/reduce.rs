@@ -1,9 +1,7 @@
 //! Every reduction and type against a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
 //! NaN, infinities, ties, and the same bits in every run.
 
-mod common;
-
-use common::{Element, LENGTHS, Padded, Random, assert_close, stream};
+use crate::common::{Element, LENGTHS, Padded, Random, assert_close, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;

@@ -1,11 +1,9 @@
 //! Every elementwise operation and type against a float64 reference: odd lengths, unaligned arrays, poisoned
 //! outputs, NaN and infinities.
 
-mod common;
-
 use std::fmt::Debug;
 
-use common::{Element, LENGTHS, OFFSETS, Padded, Random, assert_close, stream};
+use crate::common::{Element, LENGTHS, OFFSETS, Padded, Random, assert_close, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;

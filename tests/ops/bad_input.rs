@@ -1,10 +1,8 @@
 //! Wrong input gives an error that says what is wrong, loses nothing, and leaves the device usable.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{device, stream};
+use crate::common::{device, stream};
 use warpsmith::driver::Driver;
 use warpsmith::driver::emulated::EmulatedDriver;
 use warpsmith::kernels::copy::copy;

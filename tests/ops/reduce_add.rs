@@ -1,11 +1,9 @@
 //! The sum of buffers on several devices: on all devices of the kind under test, and on emulated ones that reach each
 //! other and that do not.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{LENGTHS, Random, device};
+use crate::common::{LENGTHS, Random, device};
 use half::f16;
 use warpsmith::ops::{self, Number};
 use warpsmith::prelude::*;

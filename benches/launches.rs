@@ -1,0 +1,109 @@
+//! What special launches cost, in time on the device: graphs, barriers of grids and clusters, dependent launches, launches
+//! by kernels. What they cost the host is in the runtime's bench `launch`; `docs/launch.md` has the figures.
+//!
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is.
+//!
+//! | group | what runs |
+//! | --- | --- |
+//! | `graph/N` | a graph of N empty kernels of one warp |
+//! | `grid_sync/BxT/R`, `cluster_sync/8x256/R` | one launch whose threads meet R times |
+//! | `chain/plain/C`, `chain/dependent/C` | 500 kernels, one after the other, of C cycles each |
+//! | `by_host/N` | N launches of an empty kernel by the host |
+//! | `by_thread/N` | one launch of a kernel whose only thread launches N |
+//! | `by_block/N` | one launch of a kernel whose 256 threads launch N together |
+
+mod event_time;
+
+use std::time::Duration;
+
+use criterion::Criterion;
+use event_time::EventTime;
+use warpsmith::IMAGE;
+use warpsmith::kernels::cooperative::{
+    cluster_sync_rounds, empty, grid_sync_rounds, spin_dependent, spin_plain,
+};
+use warpsmith::kernels::dynamic::{launch_many, nothing};
+use warpsmith::prelude::*;
+use warpsmith::runtime::graph::Graph;
+
+fn main() {
+    let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
+        Ok(name) => {
+            Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_BENCH_DEVICE={name}: {error}"))
+        }
+        Err(_) => Device::best().expect("the emulated device at least"),
+    };
+    let stream = Stream::new(&device).expect("a stream");
+    let mut criterion = Criterion::default()
+        .with_measurement(EventTime::new(&stream))
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(500))
+        .sample_size(20)
+        .without_plots()
+        .configure_from_args();
+    bench(&mut criterion, &stream).expect("every kernel runs");
+    criterion.final_summary();
+}
+
+fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Result<()> {
+    let device = stream.device();
+    let module = device.load(&IMAGE)?;
+    let mut measure = |name: String, work: &mut dyn FnMut() -> warpsmith::runtime::Result<()>| {
+        criterion.bench_function(&name, |bencher| bencher.iter(|| work().expect("a launch")));
+    };
+
+    let kernel = module.kernel::<empty>()?;
+    let one_warp = Launch::grid_block(1, 32);
+    for n in [1, 10, 100, 1000] {
+        let graph = Graph::capture(stream, || (0..n).try_for_each(|_| kernel.launch(stream, one_warp, ())))?;
+        let exec = graph.instantiate()?;
+        measure(format!("graph/{n}"), &mut || exec.launch(stream));
+    }
+
+    let meeting = module.kernel::<grid_sync_rounds>()?;
+    let multiprocessors = device.properties().multiprocessors;
+    for (blocks, rounds) in [(1, 0), (1, 1000), (4, 0), (4, 1000)] {
+        let blocks = blocks * multiprocessors;
+        let launch = Launch::grid_block(blocks, 256);
+        measure(format!("grid_sync/{blocks}x256/{rounds}"), &mut || {
+            meeting.launch(stream, launch, (rounds,))
+        });
+    }
+    if device.is_emulated() || device.properties().max_cluster >= 8 {
+        let meeting = module.kernel::<cluster_sync_rounds>()?;
+        for rounds in [0u32, 10_000] {
+            let launch = Launch::grid_block(8, 256).cluster((8, 1, 1));
+            measure(format!("cluster_sync/8x256/{rounds}"), &mut || {
+                meeting.launch(stream, launch, (rounds,))
+            });
+        }
+    }
+
+    let (plain, dependent) = (module.kernel::<spin_plain>()?, module.kernel::<spin_dependent>()?);
+    let mut counters = DeviceBuffer::<u32>::zeros(stream, multiprocessors as usize * 256)?;
+    for cycles in [0u64, 3000, 4000, 5500, 7000] {
+        let launch = Launch::grid_block(multiprocessors, 256);
+        measure(format!("chain/plain/{cycles}"), &mut || {
+            (0..500).try_for_each(|_| plain.launch(stream, launch, (cycles, &mut counters)))
+        });
+        let launch = launch.dependent();
+        measure(format!("chain/dependent/{cycles}"), &mut || {
+            (0..500).try_for_each(|_| dependent.launch(stream, launch, (cycles, &mut counters)))
+        });
+    }
+
+    let (child, parent) = (module.kernel::<nothing>()?, module.kernel::<launch_many>()?);
+    // A launch of none is the least of what a kernel costs that can launch.
+    for n in [0u32, 1, 16, 256, 1024] {
+        if n > 0 {
+            measure(format!("by_host/{n}"), &mut || {
+                (0..n).try_for_each(|_| child.launch(stream, one_warp, ()))
+            });
+        }
+        for (group, threads) in [("by_thread", 1u32), ("by_block", 256)] {
+            let launch = Launch::grid_block(1, threads);
+            measure(format!("{group}/{n}"), &mut || parent.launch(stream, launch, (n,)));
+        }
+    }
+    Ok(())
+}
