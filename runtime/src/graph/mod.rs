@@ -6,7 +6,7 @@
 //!
 //! Buffers. A graph does not borrow the buffers that it uses, so a program reads and writes them between launches as it
 //! likes: each launch counts as a use of all of them, and is ordered with other uses as any work is. A buffer can be
-//! dropped too; then launches fail with [`Error::GraphBufferDropped`](crate::Error::GraphBufferDropped), and those
+//! dropped too; then launches fail with [`Error::GraphBufferDropped`], and those
 //! enqueued before run to their end. What is allocated on a captured stream while it is captured comes from a pool of
 //! the graph's own and stays as long as the graph, also when the buffer is dropped: so buffers for results between
 //! kernels are made and dropped within the capture, and share memory as ever.
