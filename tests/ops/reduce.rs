@@ -245,7 +245,7 @@ fn every_configuration_sums_up_right_and_repeats_its_bits() {
 
 #[test]
 fn reductions_on_two_streams_at_once_do_not_disturb_each_other() {
-    let device = common::device();
+    let device = crate::common::device();
     let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
     let inputs: Vec<DeviceBuffer<u32>> = streams
         .iter()

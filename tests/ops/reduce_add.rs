@@ -30,7 +30,7 @@ fn rigs() -> Vec<Vec<Stream>> {
 }
 
 /// Sums one buffer of each device on each device, and compares with the sum on the host in the same order, bit by bit.
-fn sums<T: Number + PartialEq + common::Element>(scale: f64, plus: impl Fn(T, T) -> T) {
+fn sums<T: Number + PartialEq + crate::common::Element>(scale: f64, plus: impl Fn(T, T) -> T) {
     let mut random = Random::new();
     for streams in rigs() {
         for n in LENGTHS {
@@ -87,7 +87,7 @@ fn the_sum_comes_after_earlier_work_and_before_later_work_on_its_sources() {
 
 #[test]
 fn one_buffer_is_copied_and_the_same_one_may_be_added_twice() {
-    let stream = common::stream();
+    let stream = crate::common::stream();
     let x = DeviceBuffer::from_host(&stream, &[1i64, -2, 3]).unwrap();
     let copy = ops::reduce_add(&stream, [&x]).unwrap();
     assert!(copy.as_device_ptr() != x.as_device_ptr());
@@ -98,7 +98,7 @@ fn one_buffer_is_copied_and_the_same_one_may_be_added_twice() {
 
 #[test]
 fn no_sources_and_unequal_lengths_are_refused() {
-    let stream = common::stream();
+    let stream = crate::common::stream();
     let none: [&DeviceBuffer<f32>; 0] = [];
     let error = ops::reduce_add(&stream, none).unwrap_err();
     assert_eq!(error.to_string(), "reduce_add: the list of sources is empty; pass at least one");
