@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use warpsmith::kernels::dynamic::{count_down, set_from};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;
 use warpsmith::runtime::graph::{CaptureMode, Graph, GraphCache, HostBuffer};
@@ -140,6 +141,51 @@ fn graphs_are_built_of_graphs_and_drawn() {
     assert!(dot.contains("fill__u32") && dot.contains("subgraph"), "{dot}");
     copy.instantiate().unwrap().launch(&stream).unwrap();
     assert!(y.to_host().unwrap().into_iter().all(|value| value == 7));
+}
+
+#[test]
+fn kernels_decide_what_a_graph_does() {
+    let stream = own_stream();
+    let module = stream.device().load(&IMAGE).unwrap();
+    let (count_down, set_from) =
+        (module.kernel::<count_down>().unwrap(), module.kernel::<set_from>().unwrap());
+    let ones = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
+    let mut sum = DeviceBuffer::<f32>::zeros(&stream, 100).unwrap();
+    let mut counter = DeviceBuffer::<u32>::zeros(&stream, 1).unwrap();
+    let mut chosen = DeviceBuffer::<u32>::zeros(&stream, 1).unwrap();
+    let one_warp = Launch::grid_block(1, 32);
+
+    // As often as the counter says.
+    let mut looping = Graph::new(stream.device()).unwrap();
+    let condition = looping.add_condition(Some(1)).unwrap();
+    let mut body = Graph::capture(&stream, || ops::axpy(&stream, 1.0, &ones, &mut sum)).unwrap();
+    let arguments = (condition.argument(), &mut counter);
+    // SAFETY: the condition is one of the graph in which it runs.
+    unsafe { body.add_kernel_unsafe(&count_down, one_warp, arguments, &[]) }.unwrap();
+    looping.add_while(&condition, &body).unwrap();
+    let exec = looping.instantiate().unwrap();
+    drop((looping, body));
+    let mut expected = 0.0;
+    for times in [3u32, 1, 10] {
+        counter.copy_from_host(&[times]).unwrap();
+        exec.launch(&stream).unwrap();
+        expected += times as f32;
+        assert_eq!(sum.to_host().unwrap(), [expected; 100]);
+    }
+
+    // Only if the data say so.
+    let mut choosing = Graph::new(stream.device()).unwrap();
+    let condition = choosing.add_condition(None).unwrap();
+    // SAFETY: as above.
+    unsafe { choosing.add_kernel_unsafe(&set_from, one_warp, (condition.argument(), &chosen), &[]) }.unwrap();
+    let body = Graph::capture(&stream, || ops::fill(&stream, &mut sum, 5.0)).unwrap();
+    choosing.add_if(&condition, &body).unwrap();
+    let exec = choosing.instantiate().unwrap();
+    exec.launch(&stream).unwrap();
+    assert_eq!(sum.to_host().unwrap(), [expected; 100]);
+    chosen.copy_from_host(&[1]).unwrap();
+    exec.launch(&stream).unwrap();
+    assert_eq!(sum.to_host().unwrap(), [5.0; 100]);
 }
 
 #[test]
