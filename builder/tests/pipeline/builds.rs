@@ -73,7 +73,7 @@ fn the_generated_file_compiles() {
     let compiled = Command::new(rustc).arg(&program).arg("-o").arg(&binary).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let output = Command::new(&binary).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "fixture-kernels 3 7 \"\"\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "fixture-kernels 3 9 \"\"\n");
 }
 
 #[test]
