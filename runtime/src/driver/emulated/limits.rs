@@ -2,7 +2,7 @@
 //!
 //! The figures are those of a small GPU; multiprocessors are as many as the machine has threads.
 
-use std::sync::PoisonError;
+use std::sync::{LazyLock, PoisonError};
 
 use super::control::driver_error;
 use super::{Call, EmulatedDriver};
@@ -19,7 +19,9 @@ const MAX_CLUSTER: u32 = 8;
 const LARGE_CLUSTER: u32 = 16;
 
 fn multiprocessors() -> u32 {
-    std::thread::available_parallelism().map_or(1, usize::from) as u32
+    static THREADS: LazyLock<u32> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from) as u32);
+    *THREADS
 }
 
 /// How many blocks fit on a multiprocessor at once.

@@ -443,6 +443,7 @@ fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
 /// Gives every page that is free as a whole back to the driver, and the addresses of segments that have none left.
 /// Returns how many bytes went.
 pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut ArenaGuard<'_>) -> Result<u64> {
+    let Some(_outside) = memory.outside_captures() else { return Ok(0) };
     let free = [Kind::Small, Kind::Large].map(|kind| expandable_blocks(state, kind)).concat();
     if !free.is_empty() {
         state.wait_until_idle(device)?;

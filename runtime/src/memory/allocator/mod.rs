@@ -9,7 +9,8 @@
 //! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes that
 //! lock and no other; what all streams share (the registry and the totals) is touched only when memory comes from
 //! the driver or goes back, when a stream is used for the first or last time, and to report. Locks are taken in
-//! the order registry, arena, totals; never two arenas at once; none while code of the user runs.
+//! the order registry, arena, totals; never two arenas at once; none while code of the user runs. What a capture of
+//! another thread must not see, waiting for a stream above all, is done under a lock that captures begin without.
 //!
 //! How a request goes, step by step, and the figures that were measured: `docs/memory.md`.
 //!
@@ -51,7 +52,7 @@ mod view;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
 
 use self::arena::ArenaState;
 use self::block::{BlockId, NONE};
@@ -173,6 +174,8 @@ pub(crate) struct CachingAllocator {
     routes: AtomicUsize,
     /// Captures that are underway: no events are recorded or asked, nothing waits.
     captures: AtomicUsize,
+    /// Held while the allocator does what a capture must not see; a capture begins when nobody holds it.
+    outside_captures: RwLock<()>,
     /// How often large blocks were looked for; moves only with garbage collection.
     clock: Arc<AtomicU64>,
     raw: RawTable,
@@ -186,6 +189,7 @@ impl CachingAllocator {
             totals: Shared(Mutex::new((0, Totals { limit, ..Totals::default() }))),
             routes: AtomicUsize::new(0),
             captures: AtomicUsize::new(0),
+            outside_captures: RwLock::default(),
             clock: Arc::new(AtomicU64::new(0)),
             raw: RawTable::default(),
         }
@@ -194,6 +198,18 @@ impl CachingAllocator {
     /// Whether work on the device is being captured.
     pub fn capturing(&self) -> bool {
         self.captures.load(Ordering::Acquire) > 0
+    }
+
+    /// Keeps captures from beginning until the guard is dropped; `None` if one is underway.
+    fn outside_captures(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let guard = self.outside_captures.read().unwrap_or_else(PoisonError::into_inner);
+        (!self.capturing()).then_some(guard)
+    }
+
+    /// Counts a capture, when all is done that it must not see. The caller holds no lock of the allocator.
+    fn begin_capture(&self) {
+        let _nobody = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
+        self.captures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Whether memory comes from the driver's own stream-ordered pool.

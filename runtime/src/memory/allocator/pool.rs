@@ -232,8 +232,9 @@ impl MemoryPool {
             return Err(Error::CaptureUnderway);
         }
         registry.captures.push((stream.id(), Arc::clone(&self.0)));
+        drop(registry);
         self.0.device.0.pinned.capture_begins();
-        memory.captures.fetch_add(1, Ordering::AcqRel);
+        memory.begin_capture();
         memory.routes.fetch_add(1, Ordering::AcqRel);
         Ok(CaptureGuard { pool: Arc::clone(&self.0), stream: stream.clone() })
     }

@@ -17,11 +17,13 @@ use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 
 impl CachingAllocator {
-    /// Gives free whole segments of an arena back, after waiting for its stream. Returns how many bytes went.
+    /// Gives free whole segments of an arena back, after waiting for its stream. Returns how many bytes went: none
+    /// while a capture is underway, which the waiting would spoil.
     fn give_back(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
             return Ok(0);
         }
+        let Some(_outside) = self.outside_captures() else { return Ok(0) };
         state.wait_until_idle(device)?;
         let mut bytes = 0;
         for &block in blocks {
@@ -175,9 +177,10 @@ impl CachingAllocator {
     /// cannot be noted is not lent.
     pub(super) fn mark_idle(&self, device: &Device, state: &mut ArenaGuard<'_>, block: BlockId) {
         let found = &state.blocks[block];
-        if found.is_split() || found.expandable || device.is_lost() || self.capturing() {
+        if found.is_split() || found.expandable || device.is_lost() {
             return;
         }
+        let Some(_outside) = self.outside_captures() else { return };
         let Order::Stream(stream) = state.home().order else { return };
         let Ok(event) = state.record_event(device, stream) else { return };
         if let Some(segment) = state.segment(block) {
