@@ -12,7 +12,7 @@ use crate::process::{cargo, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
-pub const EXAMPLES: [&str; 4] = ["saxpy", "reduce", "nbody", "overlap"];
+pub const EXAMPLES: [&str; 7] = ["saxpy", "reduce", "nbody", "overlap", "memory", "graphs", "cooperative"];
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
@@ -34,7 +34,7 @@ pub fn check(root: &Path) -> Result<()> {
         run(&mut own(&["fmt", "--package", "own-kernels", "--package", "kernels", "--check"]))
     };
     let clippy = || run(&mut workspace(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
-    let tests = || run(&mut workspace(&["test", "--workspace"]));
+    let tests = || run(&mut workspace(&["test", "--workspace", "--no-fail-fast"]));
     let examples =
         || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
     let own_kernels = || {
