@@ -23,12 +23,15 @@
 //! | [`runtime`] | devices, memory, streams, events, modules, launches; its main types are re-exported here |
 //! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
 //! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
+//! | `bench`, with the feature of that name | measuring and tuning kernels, one's own too |
 //! | [`IMAGE`], [`include_image!`] | their code for the GPU; the code of one's own kernels |
 //!
 //! A program built on a machine without the device toolchain runs on the emulated device only, and says so when
 //! a CUDA device is asked for.
 #![deny(missing_docs)]
 
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod error;
 pub mod image;
 pub mod ops;

@@ -17,6 +17,7 @@
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`probe`] | `fma_probe`, which only computes |
 //! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches: for tests and benchmarks |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions, for tests and benchmarks |
 //! | [`diagnostic`] | small kernels that fail or print on purpose, for `warpsmith doctor` and the tests |
@@ -36,5 +37,6 @@ pub mod elementwise;
 pub mod fill;
 mod map;
 pub mod nbody;
+pub mod probe;
 pub mod reduce;
 mod tile;

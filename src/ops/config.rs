@@ -129,6 +129,12 @@ pub fn variants(kernel: &str, dtype: &str) -> Vec<Variant> {
     found
 }
 
+/// The instances behind [`variants`].
+#[cfg(feature = "bench")]
+pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec> {
+    instances(kernel, dtype).into_iter().flatten().map(|(_, spec)| *spec).collect()
+}
+
 /// The instance of `kernel` for `dtype` that `config` names.
 pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
     let all = instances(kernel, dtype);

@@ -6,11 +6,11 @@
 //! later configuration whose output has the same bytes is thereby correct with the same error, and one whose
 //! bytes differ is compared with the reference again.
 
-use warpsmith::ops::Config;
-use warpsmith::{DeviceBuffer, DeviceCopy, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Stream};
 
 use crate::data::Element;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::value::Configuration;
 use crate::verify::{Check, Tolerance, compare, same_bytes};
 
 /// A kernel with its buffers.
@@ -18,22 +18,34 @@ pub trait Case {
     /// Copies of the buffers to go round over.
     fn copies(&self) -> usize;
 
+    /// Chooses the configuration of the launches and checks that follow. Whatever can be prepared once is prepared here.
+    ///
+    /// # Errors
+    /// A configuration that cannot be launched.
+    fn select(&mut self, configuration: &Configuration) -> Result<()>;
+
     /// Enqueues a launch on one of the copies.
     ///
     /// # Errors
-    /// What the runtime refuses or reports.
-    fn launch(&mut self, config: Config, copy: usize) -> Result<()>;
+    /// What the runtime refuses or reports; [`Error::NothingSelected`].
+    fn launch(&mut self, copy: usize) -> Result<()>;
 
     /// Launches once on poisoned output, waits and checks the result.
     ///
     /// # Errors
     /// What the runtime refuses or reports; a wrong result is no error but a [`Check`] that says so.
-    fn check(&mut self, config: Config) -> Result<Check>;
+    fn check(&mut self) -> Result<Check>;
 }
 
-/// Enqueues one launch: stream, configuration, input arrays, output array.
-pub type LaunchFn<I, O> =
-    fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith::Result<()>;
+/// Any error, of what a user's kernel is launched with.
+pub type LaunchResult<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// From a configuration to what a launch needs.
+pub type ChooseFn<C> = Box<dyn Fn(&Configuration) -> LaunchResult<C>>;
+
+/// Enqueues one launch: stream, choice, input arrays, output array.
+pub type LaunchFn<I, O, C> =
+    Box<dyn Fn(&Stream, &C, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
 
 /// What the output must be.
 pub enum Expected<I> {
@@ -41,16 +53,20 @@ pub enum Expected<I> {
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
     /// A single value.
     One(f64),
+    /// These values.
+    All(Vec<f64>),
 }
 
-/// A kernel with input arrays of `I` and one output array of `O`.
-pub struct Arrays<I: Element, O: Element> {
+/// A kernel with input arrays of `I` and one output array of `O`, whose configurations become a `C`.
+pub struct Arrays<I: Element, O: Element, C> {
     stream: Stream,
     inputs: Vec<Vec<DeviceBuffer<I>>>,
     outputs: Vec<DeviceBuffer<O>>,
     /// What an output is set to before a check.
     initial: DeviceBuffer<O>,
-    launch: LaunchFn<I, O>,
+    choose: ChooseFn<C>,
+    chosen: Option<C>,
+    launch: LaunchFn<I, O, C>,
     expected: Expected<I>,
     tolerance: Tolerance,
     found: Vec<O>,
@@ -59,26 +75,28 @@ pub struct Arrays<I: Element, O: Element> {
 }
 
 /// What [`Arrays::new`] puts together.
-pub struct Parts<I: Element, O: Element> {
+pub struct Parts<I: Element, O: Element, C> {
     /// Host data of the input arrays.
     pub inputs: Vec<Vec<I>>,
     /// What outputs hold before a launch: poison, or the array that the kernel updates.
     pub initial: Vec<O>,
+    /// From a configuration to what the launch needs.
+    pub choose: ChooseFn<C>,
     /// How to launch.
-    pub launch: LaunchFn<I, O>,
+    pub launch: LaunchFn<I, O, C>,
     /// The right result.
     pub expected: Expected<I>,
     /// How near it must be.
     pub tolerance: Tolerance,
 }
 
-impl<I: Element, O: Element> Arrays<I, O> {
+impl<I: Element, O: Element, C> Arrays<I, O, C> {
     /// Puts `copies` sets of the arrays on the stream's device.
     ///
     /// # Errors
     /// Out of memory, and whatever else the runtime reports.
-    pub fn new(stream: &Stream, copies: usize, parts: Parts<I, O>) -> Result<Self> {
-        let Parts { inputs: host, initial, launch, expected, tolerance } = parts;
+    pub fn new(stream: &Stream, copies: usize, parts: Parts<I, O, C>) -> Result<Self> {
+        let Parts { inputs: host, initial, choose, launch, expected, tolerance } = parts;
         let mut inputs: Vec<Vec<DeviceBuffer<I>>> = Vec::with_capacity(copies);
         let mut outputs = Vec::with_capacity(copies);
         let pristine = DeviceBuffer::from_host(stream, &initial)?;
@@ -99,15 +117,16 @@ impl<I: Element, O: Element> Arrays<I, O> {
                 arrays.extend(updated);
                 Expected::Each(reference, arrays)
             }
-            one => one,
+            other => other,
         };
-        let stream = stream.clone();
-        let found = initial;
+        let (stream, found) = (stream.clone(), initial);
         Ok(Self {
             stream,
             inputs,
             outputs,
             initial: pristine,
+            choose,
+            chosen: None,
             launch,
             expected,
             tolerance,
@@ -119,6 +138,9 @@ impl<I: Element, O: Element> Arrays<I, O> {
     fn compare(&self) -> Check {
         match &self.expected {
             Expected::One(value) => compare(&self.found, self.tolerance, |_| *value),
+            Expected::All(values) => {
+                compare(&self.found, self.tolerance, |i| values.get(i).copied().unwrap_or(f64::NAN))
+            }
             Expected::Each(reference, arrays) => {
                 let at = |array: usize, index: usize| arrays.get(array).map_or(0.0, |a| a[index].to_f64());
                 compare(&self.found, self.tolerance, |i| reference([at(0, i), at(1, i), at(2, i)]))
@@ -133,18 +155,25 @@ fn duplicate<T: DeviceCopy>(stream: &Stream, original: &DeviceBuffer<T>) -> Resu
     Ok(copy)
 }
 
-impl<I: Element, O: Element> Case for Arrays<I, O> {
+impl<I: Element, O: Element, C> Case for Arrays<I, O, C> {
     fn copies(&self) -> usize {
         self.outputs.len()
     }
 
-    fn launch(&mut self, config: Config, copy: usize) -> Result<()> {
-        Ok((self.launch)(&self.stream, config, &self.inputs[copy], &mut self.outputs[copy])?)
+    fn select(&mut self, configuration: &Configuration) -> Result<()> {
+        self.chosen = None;
+        self.chosen = Some((self.choose)(configuration)?);
+        Ok(())
     }
 
-    fn check(&mut self, config: Config) -> Result<Check> {
+    fn launch(&mut self, copy: usize) -> Result<()> {
+        let chosen = self.chosen.as_ref().ok_or(Error::NothingSelected)?;
+        Ok((self.launch)(&self.stream, chosen, &self.inputs[copy], &mut self.outputs[copy])?)
+    }
+
+    fn check(&mut self) -> Result<Check> {
         self.outputs[0].copy_from(&self.initial)?;
-        self.launch(config, 0)?;
+        self.launch(0)?;
         self.outputs[0].copy_to_host(&mut self.found)?;
         if let Some((bytes, check)) = &self.verified
             && same_bytes(bytes, &self.found)
@@ -163,19 +192,22 @@ impl<I: Element, O: Element> Case for Arrays<I, O> {
 mod tests {
     use super::*;
     use crate::data::{Values, generate};
-    use warpsmith::Device;
-    use warpsmith::ops::GridRule;
+    use warpsmith_runtime::Device;
 
-    fn config(block: u32) -> Config {
-        Config { block, grid: GridRule::Auto, items: 1, vector: 16 }
+    type Launch = fn(&Stream, u32, &[DeviceBuffer<f32>], &mut DeviceBuffer<f32>) -> LaunchResult;
+
+    fn check(case: &mut Arrays<f32, f32, u32>, block: u32) -> Check {
+        case.select(&Configuration::default().with("block", block)).unwrap();
+        case.check().unwrap()
     }
 
-    fn copies(launch: LaunchFn<f32, f32>, n: usize) -> Arrays<f32, f32> {
+    fn copies(launch: Launch, n: usize) -> Arrays<f32, f32, u32> {
         let stream = Stream::new(&Device::open("cpu").unwrap()).unwrap();
         let parts = Parts {
             inputs: vec![generate(Values::Spread, 7, n)],
             initial: vec![f32::poison(); n],
-            launch,
+            choose: Box::new(|configuration| Ok(configuration.number("block")?)),
+            launch: Box::new(move |stream, block, inputs, output| launch(stream, *block, inputs, output)),
             expected: Expected::Each(|[x, ..]| x, Vec::new()),
             tolerance: Tolerance::EXACT,
         };
@@ -183,14 +215,9 @@ mod tests {
     }
 
     /// A copy that, with some blocks, leaves out something.
-    fn faulty(
-        _: &Stream,
-        config: Config,
-        i: &[DeviceBuffer<f32>],
-        o: &mut DeviceBuffer<f32>,
-    ) -> warpsmith::Result<()> {
+    fn faulty(_: &Stream, block: u32, i: &[DeviceBuffer<f32>], o: &mut DeviceBuffer<f32>) -> LaunchResult {
         let n = o.len();
-        match config.block {
+        match block {
             64 => Ok(()),
             96 => Ok(o.slice_mut(..n - 1).copy_from(i[0].slice(..n - 1))?),
             _ => Ok(o.copy_from(&i[0])?),
@@ -201,36 +228,44 @@ mod tests {
     fn a_configuration_that_writes_too_little_is_wrong_even_after_a_right_one() {
         for n in [1, 33, 70_001] {
             let mut case = copies(faulty, n);
-            assert!(case.check(config(128)).unwrap().correct());
-            assert_eq!(case.check(config(64)).unwrap().wrong, n as u64);
-            assert!(case.check(config(128)).unwrap().correct());
-            let check = case.check(config(96)).unwrap();
-            assert_eq!((check.wrong, check.first.unwrap().0), (1, n as u64 - 1));
-            assert!(check.max_error.is_nan());
-            assert!(case.check(config(256)).unwrap().correct());
+            assert!(check(&mut case, 128).correct());
+            assert_eq!(check(&mut case, 64).wrong, n as u64);
+            assert!(check(&mut case, 128).correct());
+            let wrong = check(&mut case, 96);
+            assert_eq!((wrong.wrong, wrong.first.unwrap().0), (1, n as u64 - 1));
+            assert!(wrong.max_error.is_nan());
+            assert!(check(&mut case, 256).correct());
         }
     }
 
     #[test]
     fn different_bytes_within_the_tolerance_are_compared_again() {
-        let launch: LaunchFn<f32, f32> = |stream, config, _, o| {
+        let launch: Launch = |stream, block, _, o| {
             let value =
-                if config.block == 64 { 1.0f32 } else { 1.0 + f32::EPSILON * config.block as f32 / 128.0 };
+                if block == 64 { 1.0f32 } else { 1.0 + f32::EPSILON * block as f32 / 128.0 };
             let values = DeviceBuffer::from_host(stream, &vec![value; o.len()])?;
             Ok(o.copy_from(&values)?)
         };
         let mut case = copies(launch, 100);
         case.expected = Expected::Each(|_| 1.0, Vec::new());
         case.tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
-        assert_eq!(case.check(config(64)).unwrap().max_error, 0.0);
-        let near = case.check(config(128)).unwrap();
+        assert_eq!(check(&mut case, 64).max_error, 0.0);
+        let near = check(&mut case, 128);
         assert!(near.correct() && near.max_error == f32::EPSILON as f64);
-        assert!(!case.check(config(512)).unwrap().correct());
+        assert!(!check(&mut case, 512).correct());
+    }
+
+    #[test]
+    fn nothing_is_launched_before_a_configuration_is_chosen() {
+        let mut case = copies(faulty, 10);
+        assert!(matches!(case.launch(0), Err(Error::NothingSelected)));
+        let unknown: Configuration = "blocks=3".parse().unwrap();
+        assert!(case.select(&unknown).unwrap_err().to_string().contains("block"));
     }
 
     #[test]
     fn an_updated_array_is_restored_before_every_check() {
-        let launch: LaunchFn<f32, f32> = |stream, _, i, o| {
+        let launch: Launch = |stream, _, i, o| {
             let sum: Vec<f32> = o.to_host()?.iter().zip(i[0].to_host()?).map(|(o, i)| o + i).collect();
             Ok(o.copy_from(&DeviceBuffer::from_host(stream, &sum)?)?)
         };
@@ -242,8 +277,8 @@ mod tests {
         };
         case.expected = Expected::Each(|[x, y, _]| x + y, vec![arrays[0].clone(), y]);
         for _ in 0..3 {
-            assert!(case.check(config(64)).unwrap().correct());
-            case.launch(config(64), 0).unwrap();
+            assert!(check(&mut case, 64).correct());
+            case.launch(0).unwrap();
         }
     }
 }

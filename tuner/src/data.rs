@@ -7,9 +7,9 @@
 //! places, the first of which an index search must find.
 
 use bytemuck::Pod;
+use gpu_std::scalar::Scalar;
 use half::{bf16, f16};
 use rayon::prelude::*;
-use warpsmith::gpu_std::scalar::Scalar;
 
 /// Elements that one task makes or checks at a time.
 pub const CHUNK: usize = 1 << 16;

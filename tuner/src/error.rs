@@ -18,10 +18,10 @@ pub enum Error {
         reason: String,
     },
     /// A value of an axis that cannot be.
-    #[error("{axis} {text:?}: {reason}")]
+    #[error("{axis}{}: {reason}", quoted(text))]
     Axis {
         /// The axis.
-        axis: &'static str,
+        axis: String,
         /// As given.
         text: String,
         /// What is wrong and what to use.
@@ -47,17 +47,20 @@ pub enum Error {
     },
     /// No configuration is left to measure.
     #[error(
-        "no configuration of {kernel} for {dtype} is left: its blocks have at most {limit} threads; \
-         give a smaller --blocks, or other --items and --vectors"
+        "no configuration of {kernel} is left of {before}: {} are refused; widen an axis with --axis",
+        refused.join(", ")
     )]
     EmptySpace {
         /// The kernel.
         kernel: String,
-        /// The type.
-        dtype: String,
-        /// The largest block of its instances.
-        limit: u32,
+        /// How many there are without restrictions.
+        before: usize,
+        /// How many are refused by what.
+        refused: Vec<String>,
     },
+    /// A case was launched before a configuration was chosen for it.
+    #[error("no configuration was chosen; call select before launch and check")]
+    NothingSelected,
     /// The buffers do not fit on the device.
     #[error(
         "{kernel} {dtype} of {} elements needs {} of device memory and {} are free; give a smaller size",
@@ -85,20 +88,29 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// A file of results that cannot be used.
+    #[error("cannot use {}: {reason}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A launch that a benchmark makes was refused or failed.
+    #[error(transparent)]
+    Launch(#[from] Box<dyn std::error::Error + Send + Sync>),
     /// The runtime refused or failed.
     #[error(transparent)]
-    Runtime(#[from] warpsmith::Error),
-}
-
-impl From<warpsmith::runtime::Error> for Error {
-    fn from(error: warpsmith::runtime::Error) -> Self {
-        Error::Runtime(error.into())
-    }
+    Runtime(#[from] warpsmith_runtime::Error),
 }
 
 impl Error {
     /// Whether the request itself was at fault, rather than the machine.
     pub fn is_wrong_use(&self) -> bool {
-        !matches!(self, Error::Runtime(_))
+        !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected)
     }
+}
+
+fn quoted(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" {text:?}") }
 }

@@ -1,44 +1,30 @@
-//! Measures kernel configurations and checks their results.
+//! Measures kernel configurations, checks their results and searches for the fastest.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`kernel`] | the kernels that can be measured |
+//! | [`benchmark`] | what is to be known of a kernel; the benchmarks of a program |
+//! | [`value`], [`space`] | configurations, and the spaces they come from |
+//! | [`case`] | a kernel with its buffers, ready to launch and to check |
 //! | [`size`] | element counts as people write them |
-//! | [`config`] | the space of configurations |
-//! | [`run`] | a whole run: request, plan, results |
+//! | [`run`] | a whole run: request, plan, records |
 //! | [`measure`] | timing by events |
-//! | [`case`], [`prepare`] | a kernel with its buffers, from names |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, when to stop |
-//! | [`report`] | the result document |
+//! | [`document`] | the document of results |
 //!
-//! ```no_run
-//! use warpsmith_tuner::{config::Space, measure::Effort, run::{Plan, Request}};
-//!
-//! let device = warpsmith::Device::best()?;
-//! let request = Request {
-//!     kernels: vec!["axpy".to_string()],
-//!     dtypes: vec!["f32".to_string()],
-//!     sizes: vec![1 << 20],
-//!     space: Space::gpu(),
-//!     effort: Effort::QUICK,
-//! };
-//! Plan::new(&device, &request)?.run(|_, measured| {
-//!     println!("{}: {:.1} us", measured.record.config, measured.record.median_us);
-//! })?;
-//! # Ok::<(), warpsmith_tuner::error::Error>(())
-//! ```
+//! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
+//! this crate; a program with kernels of its own describes them with [`benchmark::Benchmark`].
 #![deny(missing_docs)]
 
+pub mod benchmark;
 pub mod case;
-pub mod config;
 pub mod data;
+pub mod document;
 pub mod error;
-pub mod kernel;
 pub mod measure;
-pub mod prepare;
-pub mod report;
 pub mod run;
 pub mod size;
+pub mod space;
 pub mod stats;
+pub mod value;
 pub mod verify;

@@ -5,12 +5,13 @@
 //! sample, and on a GPU a large copy runs before each such sample, so that the launches are all queued by the
 //! time the first starts and the host's speed does not show. (That copy also clears the cache.)
 
-use warpsmith::ops::Config;
-use warpsmith::{Device, DeviceBuffer, Event, Stream};
+use serde::{Deserialize, Serialize};
+use warpsmith_runtime::{Device, DeviceBuffer, Event, Stream};
 
 use crate::case::Case;
 use crate::error::Result;
-use crate::stats::{Summary, relative_uncertainty, summarise};
+use crate::stats::relative_uncertainty;
+use crate::value::Configuration;
 
 /// What a sample should last at least, in microseconds: an empty pair of events reads over 1 µs.
 pub const SHORT_US: f64 = 20.0;
@@ -46,13 +47,52 @@ impl Effort {
     }
 }
 
-/// The times of a configuration, in microseconds a launch.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// What a time is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Launches that find none of their data in the cache: they go round over copies of at least three times its size.
+    #[default]
+    Cold,
+    /// Launches on the same data again and again.
+    Hot,
+    /// Launches over the copies in one graph, so that nothing of the host or the driver is in the time.
+    Graph,
+    /// What the host pays to enqueue a launch.
+    Enqueue,
+}
+
+/// What ended the sampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StopReason {
+    /// The median is known precisely enough.
+    Precision,
+    /// More samples tell nothing new.
+    Entropy,
+    /// The most samples were taken.
+    Samples,
+    /// The time was spent.
+    Budget,
+}
+
+/// The times of a configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// Percentiles.
-    pub summary: Summary,
+    /// What the times are of.
+    pub mode: Mode,
+    /// Microseconds a launch, one for each accepted sample, in the order in which they were taken.
+    pub samples_us: Vec<f64>,
+    /// The clock of the multiprocessors at each of them in MHz; empty where it cannot be read.
+    pub clocks_mhz: Vec<u32>,
+    /// Samples that were thrown away because the clock was low.
+    pub rejected: u32,
+    /// Whether the clock stayed low, so that these times are of a slowed device.
+    pub throttled: bool,
     /// Launches between the events of a sample.
     pub launches_per_sample: u32,
+    /// What ended the sampling.
+    pub stop: StopReason,
 }
 
 /// Measures on one stream.
@@ -89,21 +129,28 @@ impl Stopwatch {
     ///
     /// # Errors
     /// Whatever the runtime reports.
-    pub fn warm_up(&mut self, case: &mut dyn Case, config: Config, us: f64) -> Result<()> {
+    pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         let started = std::time::Instant::now();
         while started.elapsed().as_secs_f64() * 1e6 < us {
-            self.sample(case, config, 4, 0)?.1.synchronize()?;
+            self.sample(case, 4, 0)?.1.synchronize()?;
         }
         Ok(())
     }
 
-    /// Times `config`.
+    /// Times a configuration of a case.
     ///
     /// # Errors
     /// Whatever the runtime reports.
-    pub fn time(&mut self, case: &mut dyn Case, config: Config, effort: Effort) -> Result<Timing> {
+    pub fn time(
+        &mut self,
+        case: &mut dyn Case,
+        configuration: &Configuration,
+        mode: Mode,
+        effort: Effort,
+    ) -> Result<Timing> {
+        case.select(configuration)?;
         let probes = if self.stream.device().is_emulated() { 1 } else { 4 };
-        let probe = self.sample(case, config, probes, 0)?;
+        let probe = self.sample(case, probes, 0)?;
         let once = elapsed(probe)? / f64::from(probes);
         let launches = if once >= SHORT_US {
             1
@@ -118,7 +165,7 @@ impl Stopwatch {
             let batch = affordable.clamp(1, 10).max(missing).min(effort.most - samples.len());
             let mut pairs = Vec::with_capacity(batch);
             for _ in 0..batch {
-                pairs.push(self.sample(case, config, launches, copy)?);
+                pairs.push(self.sample(case, launches, copy)?);
                 copy += launches as usize;
             }
             for pair in pairs {
@@ -130,14 +177,20 @@ impl Stopwatch {
                 break;
             }
         }
-        let summary = summarise(&samples).expect("there is at least one sample");
-        Ok(Timing { summary, launches_per_sample: launches })
+        Ok(Timing {
+            mode,
+            samples_us: samples,
+            clocks_mhz: Vec::new(),
+            rejected: 0,
+            throttled: false,
+            launches_per_sample: launches,
+            stop: StopReason::Samples,
+        })
     }
 
     fn sample(
         &mut self,
         case: &mut dyn Case,
-        config: Config,
         launches: u32,
         copy: usize,
     ) -> Result<(Event, Event)> {
@@ -146,7 +199,7 @@ impl Stopwatch {
         }
         let start = self.stream.record_timed_event()?;
         for launch in 0..launches as usize {
-            case.launch(config, (copy + launch) % case.copies())?;
+            case.launch((copy + launch) % case.copies())?;
         }
         Ok((start, self.stream.record_timed_event()?))
     }
@@ -162,7 +215,6 @@ mod tests {
     use super::*;
     use crate::verify::Check;
     use std::time::Duration;
-    use warpsmith::ops::GridRule;
 
     /// Launches that take a while on the host, and where they went.
     struct Recorder {
@@ -176,7 +228,11 @@ mod tests {
             3
         }
 
-        fn launch(&mut self, _: Config, copy: usize) -> Result<()> {
+        fn select(&mut self, _: &Configuration) -> Result<()> {
+            Ok(())
+        }
+
+        fn launch(&mut self, copy: usize) -> Result<()> {
             self.launches.push(copy);
             // Work enqueued before this point must not hide the time.
             self.stream.synchronize()?;
@@ -184,17 +240,15 @@ mod tests {
             Ok(())
         }
 
-        fn check(&mut self, _: Config) -> Result<Check> {
+        fn check(&mut self) -> Result<Check> {
             unreachable!("timing checks nothing")
         }
     }
 
-    const CONFIG: Config = Config { block: 64, grid: GridRule::Auto, items: 1, vector: 16 };
-
     fn time(takes: Duration, effort: Effort) -> (Timing, Vec<usize>) {
         let stream = Stream::new(&Device::open("cpu").unwrap()).unwrap();
         let mut case = Recorder { stream: stream.clone(), launches: Vec::new(), takes };
-        let timing = Stopwatch::new(&stream).unwrap().time(&mut case, CONFIG, effort).unwrap();
+        let timing = Stopwatch::new(&stream).unwrap().time(&mut case, &Configuration::default(), Mode::Cold, effort).unwrap();
         (timing, case.launches)
     }
 
@@ -202,8 +256,8 @@ mod tests {
     fn times_are_those_between_the_events_and_launches_go_round() {
         let effort = Effort { least: 4, most: 6, budget_us: 1e9, precision: 0.0 };
         let (timing, launches) = time(Duration::from_millis(2), effort);
-        assert_eq!((timing.summary.count, timing.launches_per_sample), (6, 1));
-        assert!(timing.summary.p10 >= 1900.0 && timing.summary.median < 50_000.0, "{timing:?}");
+        assert_eq!((timing.samples_us.len(), timing.launches_per_sample), (6, 1));
+        assert!(timing.samples_us.iter().all(|us| *us >= 1900.0), "{timing:?}");
         assert_eq!(launches, [0, 1, 2, 0, 1, 2, 0]);
     }
 
@@ -211,7 +265,7 @@ mod tests {
     fn the_budget_ends_sampling_but_not_before_the_least_samples() {
         let effort = Effort { least: 3, most: 1000, budget_us: 1.0, precision: 0.0 };
         let (timing, _) = time(Duration::from_millis(1), effort);
-        assert_eq!(timing.summary.count, 3);
+        assert_eq!(timing.samples_us.len(), 3);
     }
 
     #[test]
@@ -222,8 +276,8 @@ mod tests {
         let to = DeviceBuffer::zeros(&stream, bytes).unwrap();
         let mut stopwatch = Stopwatch { stream: stream.clone(), cover: Some((from, to)) };
         let mut case = Recorder { stream, launches: Vec::new(), takes: Duration::ZERO };
-        let with_cover = elapsed(stopwatch.sample(&mut case, CONFIG, 2, 5).unwrap()).unwrap();
-        stopwatch.sample(&mut case, CONFIG, 1, 0).unwrap();
+        let with_cover = elapsed(stopwatch.sample(&mut case, 2, 5).unwrap()).unwrap();
+        stopwatch.sample(&mut case, 1, 0).unwrap();
         let before = case.stream.record_timed_event().unwrap();
         let (from, to) = stopwatch.cover.as_mut().unwrap();
         to.copy_from(&*from).unwrap();
@@ -237,7 +291,7 @@ mod tests {
     fn short_launches_share_a_sample() {
         let effort = Effort { least: 3, most: 5, budget_us: 1e9, precision: 0.0 };
         let (timing, launches) = time(Duration::ZERO, effort);
-        assert_eq!(launches.len(), 1 + timing.summary.count * timing.launches_per_sample as usize);
+        assert_eq!(launches.len(), 1 + timing.samples_us.len() * timing.launches_per_sample as usize);
         assert!((1..=MOST_LAUNCHES).contains(&timing.launches_per_sample));
     }
 }

@@ -39,6 +39,12 @@ impl Check {
         self.wrong == 0
     }
 
+    /// What is wrong, in a few words.
+    pub fn problem(&self) -> Option<String> {
+        let (index, found, expected) = self.first?;
+        Some(format!("{} wrong, first element {index}: {found} instead of {expected}", self.wrong))
+    }
+
     const RIGHT: Check = Check { wrong: 0, max_error: 0.0, first: None };
 
     fn add<T: Element>(&mut self, index: u64, found: T, expected: f64, tolerance: Tolerance) {

@@ -1,16 +1,17 @@
-//! From a kernel's and a type's name to a [`Case`]: which operation to call, on what data, and what must come
+//! From an operation's and a type's name to a [`Case`]: which operation to call, on what data, and what must come
 //! out.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
-use warpsmith::Stream;
-use warpsmith::ops::{self, Number, Real};
+use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_tuner::benchmark::Setup;
+use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
+use warpsmith_tuner::data::{Element, Values, generate};
+use warpsmith_tuner::error::Result;
+use warpsmith_tuner::verify::Tolerance;
 
-use crate::case::{Arrays, Case, Expected, LaunchFn, Parts};
-use crate::data::{Element, Values, generate};
-use crate::error::Result;
-use crate::kernel::Kernel;
-use crate::verify::Tolerance;
+use super::operations::config;
+use crate::ops::{self, Config, Number, Real};
 
 /// One rounding more than the reference's own: results rounded first to f32, then to a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
@@ -20,42 +21,32 @@ const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
 const FACTOR: f64 = 1.5;
 const FILLED: f64 = 3.0;
 
-/// Puts `copies` sets of a kernel's buffers, with data made from `seed`, on the stream's device.
-///
-/// `dtype` is one of [`Kernel::dtypes`]; `None` when the kernel has no such type.
+/// Puts an operation's buffers on the stream's device; `None` when it has no such type.
 ///
 /// # Errors
 /// Out of memory, and whatever else the runtime reports.
-pub fn prepare(
-    stream: &Stream,
-    kernel: &Kernel,
-    dtype: &str,
-    n: usize,
-    copies: usize,
-    seed: u64,
-) -> Result<Option<Box<dyn Case>>> {
-    let setting = Setting { stream, n, copies, seed };
-    match dtype {
-        "f32" => setting.real::<f32>(kernel.name),
-        "f64" => setting.real::<f64>(kernel.name),
-        "f16" => setting.real::<f16>(kernel.name),
-        "bf16" => setting.real::<bf16>(kernel.name),
-        "i32" => setting.number::<i32>(kernel.name),
-        "u32" => setting.number::<u32>(kernel.name),
-        "i64" => setting.number::<i64>(kernel.name),
-        "u64" => setting.number::<u64>(kernel.name),
+pub fn prepare(name: &str, setup: &Setup<'_>) -> Prepared {
+    let setting = Setting(setup);
+    match setup.dtype {
+        "f32" => setting.real::<f32>(name),
+        "f64" => setting.real::<f64>(name),
+        "f16" => setting.real::<f16>(name),
+        "bf16" => setting.real::<bf16>(name),
+        "i32" => setting.number::<i32>(name),
+        "u32" => setting.number::<u32>(name),
+        "i64" => setting.number::<i64>(name),
+        "u64" => setting.number::<u64>(name),
         _ => Ok(None),
     }
 }
 
-struct Setting<'a> {
-    stream: &'a Stream,
-    n: usize,
-    copies: usize,
-    seed: u64,
-}
+struct Setting<'a>(&'a Setup<'a>);
 
-type Prepared = Result<Option<Box<dyn Case>>>;
+/// `None` where there is no such type.
+pub type Prepared = Result<Option<Box<dyn Case>>>;
+
+/// Enqueues one launch: stream, configuration, input arrays, output array.
+type Launch<I, O> = fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> crate::Result<()>;
 
 impl Setting<'_> {
     /// Kernels of the float types only, and all others.
@@ -160,53 +151,56 @@ impl Setting<'_> {
     fn map<T: Element>(
         &self,
         inputs: u64,
-        launch: LaunchFn<T, T>,
+        launch: Launch<T, T>,
         reference: fn([f64; 3]) -> f64,
         tolerance: Tolerance,
     ) -> Prepared {
-        self.arrays(Parts {
-            inputs: (0..inputs)
-                .map(|i| generate(Values::Spread, self.seed.wrapping_add(i), self.n))
-                .collect(),
-            initial: vec![T::poison(); self.n],
-            launch,
-            expected: Expected::Each(reference, Vec::new()),
-            tolerance,
-        })
+        let inputs = (0..inputs)
+            .map(|i| generate(Values::Spread, self.0.seed.wrapping_add(i), self.0.n))
+            .collect();
+        let initial = vec![T::poison(); self.0.n];
+        self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
 
     /// axpy updates its second array.
     fn axpy<T: Element + Real>(&self) -> Prepared {
-        let y: Vec<T> = generate(Values::Spread, self.seed.wrapping_add(1), self.n);
-        self.arrays(Parts {
-            inputs: vec![generate(Values::Spread, self.seed, self.n)],
-            initial: y.clone(),
-            launch: |s, c, i, o| ops::axpy_with(s, c, <T as Element>::from_f64(FACTOR), &i[0], o),
-            expected: Expected::Each(|[x, y, _]| FACTOR.mul_add(x, y), vec![y]),
-            tolerance: ROUNDED,
-        })
+        let y: Vec<T> = generate(Values::Spread, self.0.seed.wrapping_add(1), self.0.n);
+        let inputs = vec![generate(Values::Spread, self.0.seed, self.0.n)];
+        let launch: Launch<T, T> =
+            |s, c, i, o| ops::axpy_with(s, c, <T as Element>::from_f64(FACTOR), &i[0], o);
+        let expected = Expected::Each(|[x, y, _]| FACTOR.mul_add(x, y), vec![y.clone()]);
+        self.arrays(inputs, y, launch, expected, ROUNDED)
     }
 
     /// A reduction to one value.
     fn reduce<T: Element, O: Element>(
         &self,
         values: Values,
-        launch: LaunchFn<T, O>,
+        launch: Launch<T, O>,
         reference: fn(&[T]) -> f64,
     ) -> Prepared {
-        let data = generate(values, self.seed, self.n);
+        let data = generate(values, self.0.seed, self.0.n);
         let expected = Expected::One(reference(&data));
-        self.arrays(Parts {
-            inputs: vec![data],
-            initial: vec![O::poison()],
-            launch,
-            expected,
-            tolerance: Tolerance::EXACT,
-        })
+        self.arrays(vec![data], vec![O::poison()], launch, expected, Tolerance::EXACT)
     }
 
-    fn arrays<I: Element, O: Element>(&self, parts: Parts<I, O>) -> Prepared {
-        Ok(Some(Box::new(Arrays::new(self.stream, self.copies, parts)?)))
+    fn arrays<I: Element, O: Element>(
+        &self,
+        inputs: Vec<Vec<I>>,
+        initial: Vec<O>,
+        launch: Launch<I, O>,
+        expected: Expected<I>,
+        tolerance: Tolerance,
+    ) -> Prepared {
+        let parts = Parts {
+            inputs,
+            initial,
+            choose: Box::new(config),
+            launch: Box::new(move |stream, config, inputs, output| Ok(launch(stream, *config, inputs, output)?)),
+            expected,
+            tolerance,
+        };
+        Ok(Some(Box::new(Arrays::new(self.0.stream, self.0.copies, parts)?)))
     }
 }
 

@@ -1,0 +1,200 @@
+//! The operations of [`ops`](crate::ops) as benchmarks: their names, types, spaces and the bytes they move.
+//!
+//! Guarantees: a name here is the kernel's name in the source, so that it can be found in the GPU image's report; a type
+//! is listed only when an instance for it exists.
+
+use gpu_spec::KernelSpec;
+use warpsmith_runtime::{Device, GpuImage};
+use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
+use warpsmith_tuner::case::Case;
+use warpsmith_tuner::error::{Error, Result};
+use warpsmith_tuner::space::Space;
+use warpsmith_tuner::value::Configuration;
+
+use super::prepare::prepare;
+use crate::ops::{self, Config};
+
+/// Element types by name, with their size in bytes.
+const DTYPES: [(&str, u64); 8] =
+    [("f32", 4), ("f64", 8), ("f16", 2), ("bf16", 2), ("i32", 4), ("u32", 4), ("i64", 8), ("u64", 8)];
+
+/// An operation that can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    name: &'static str,
+    summary: &'static str,
+    /// Elements read per element of the size.
+    reads: u64,
+    /// Elements written per element of the size.
+    writes: u64,
+    /// Arrays of the size that one launch works on: one fewer than read and written where one is updated.
+    arrays: u64,
+}
+
+const fn operation(
+    name: &'static str,
+    summary: &'static str,
+    reads: u64,
+    writes: u64,
+    arrays: u64,
+) -> Operation {
+    Operation { name, summary, reads, writes, arrays }
+}
+
+/// Every operation that can be measured.
+pub const OPERATIONS: [Operation; 16] = [
+    operation("copy", "y = x", 1, 1, 2),
+    operation("fill", "y = value", 0, 1, 1),
+    operation("axpy", "y = a x + y", 2, 1, 2),
+    operation("add", "z = x + y", 2, 1, 3),
+    operation("mul", "z = x y", 2, 1, 3),
+    operation("fma", "w = x y + z", 3, 1, 4),
+    operation("relu", "y = max(x, 0)", 1, 1, 2),
+    operation("gelu", "y = x Φ(x)", 1, 1, 2),
+    operation("sigmoid", "y = 1 / (1 + exp(-x))", 1, 1, 2),
+    operation("exp", "y = exp(x)", 1, 1, 2),
+    operation("reduce_sum", "sum of all elements", 1, 0, 1),
+    operation("reduce_prod", "product of all elements", 1, 0, 1),
+    operation("reduce_min", "least element", 1, 0, 1),
+    operation("reduce_max", "greatest element", 1, 0, 1),
+    operation("reduce_argmin", "index of the first least element", 1, 0, 1),
+    operation("reduce_argmax", "index of the first greatest element", 1, 0, 1),
+];
+
+impl Benchmark for Operation {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn summary(&self) -> &str {
+        self.summary
+    }
+
+    fn image(&self) -> &'static GpuImage {
+        &crate::IMAGE
+    }
+
+    fn dtypes(&self) -> Vec<&'static str> {
+        // copy and fill have instances by element size, which serve every type of the size.
+        let has_instances = |dtype: &&'static str| !ops::instances_of(self.name, dtype).is_empty();
+        DTYPES.iter().map(|&(dtype, _)| dtype).filter(has_instances).collect()
+    }
+
+    fn space(&self, dtype: &str, device: &Device) -> Space {
+        let instances = ops::instances_of(self.name, dtype);
+        if device.is_emulated() {
+            // A launch takes milliseconds there.
+            return Space::new()
+                .axis("block", [64, 256])
+                .axis("grid", ["auto"])
+                .instances(&instances)
+                .restrict("accesses of 16 bytes", |c| c.number("vector").is_ok_and(|bytes| bytes == 16));
+        }
+        Space::new()
+            .axis("block", [64, 128, 256, 512])
+            .axis("grid", ["auto", "waves:1", "waves:2", "waves:4", "waves:8"])
+            .instances(&instances)
+    }
+
+    fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration {
+        configuration(&ops::default_config(self.name, element_bytes(dtype) as usize, n as usize, device))
+    }
+
+    fn work(&self, dtype: &str, n: u64) -> Work {
+        let array = n.saturating_mul(element_bytes(dtype));
+        Work {
+            bytes: array.saturating_mul(self.reads + self.writes),
+            flops: 0,
+            footprint: array.saturating_mul(self.arrays),
+            // What outputs are set to before a check.
+            spare: array.saturating_mul(self.writes),
+        }
+    }
+
+    fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec> {
+        warpsmith_tuner::space::instance(&ops::instances_of(self.name, dtype), configuration)
+    }
+
+    fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
+        let unknown = || Error::UnknownDtype {
+            dtype: setup.dtype.to_owned(),
+            kernel: self.name.to_owned(),
+            known: self.dtypes().into_iter().map(str::to_owned).collect(),
+        };
+        prepare(self.name, setup)?.ok_or_else(unknown)
+    }
+}
+
+/// The operation's configuration as values on axes.
+pub fn configuration(config: &Config) -> Configuration {
+    let Config { block, grid, items, vector } = *config;
+    let start = Configuration::default().with("block", block).with("grid", grid.to_string());
+    start.with("items", items).with("vector", vector)
+}
+
+/// Values on axes as the operation's configuration.
+///
+/// # Errors
+/// A value that is missing or cannot be.
+pub fn config(configuration: &Configuration) -> std::result::Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+    let number = |axis| configuration.number(axis);
+    let grid = configuration.get("grid").map_or_else(|| "auto".to_owned(), ToString::to_string);
+    Ok(Config { block: number("block")?, grid: grid.parse()?, items: number("items")?, vector: number("vector")? })
+}
+
+/// Size of an element in bytes; 0 for a name that is no type.
+fn element_bytes(dtype: &str) -> u64 {
+    DTYPES.iter().find(|&&(name, _)| name == dtype).map_or(0, |&(_, bytes)| bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{benchmark, suite};
+
+    #[test]
+    fn every_operation_has_instances() {
+        let suite = suite(Vec::new());
+        for operation in OPERATIONS {
+            assert!(operation.dtypes().contains(&"f32"), "{}", operation.name);
+            assert_eq!(suite.find(operation.name).unwrap().name(), operation.name);
+            let short = operation.name.trim_start_matches("reduce_");
+            assert_eq!(suite.find(short).unwrap().name(), operation.name);
+        }
+        assert!(!suite.find("axpy").unwrap().dtypes().contains(&"u32"));
+        assert!(suite.find("copy").unwrap().dtypes().contains(&"bf16"));
+    }
+
+    #[test]
+    fn a_misspelt_kernel_or_type_gets_a_hint() {
+        let suite = suite(Vec::new());
+        let message = |name: &str| suite.find(name).err().unwrap().to_string();
+        assert!(message("reduce_sun").contains("did you mean reduce_sum"), "{}", message("reduce_sun"));
+        assert!(message("axpi").contains("axpy"));
+        assert!(message("zzzz").contains("copy, fill, axpy"));
+        let message = benchmark::dtype(suite.find("axpy").unwrap(), "f8").unwrap_err().to_string();
+        assert!(message.contains("\"f8\"") && message.contains("f32, f64, f16, bf16"), "{message}");
+    }
+
+    #[test]
+    fn work_counts_reads_writes_and_arrays() {
+        let work = |name: &str, dtype: &str, n| {
+            OPERATIONS.iter().find(|operation| operation.name == name).unwrap().work(dtype, n)
+        };
+        assert_eq!((work("axpy", "f32", 10).bytes, work("axpy", "f32", 10).footprint), (120, 80));
+        assert_eq!(work("reduce_sum", "bf16", 10).bytes, 20);
+        assert_eq!(work("copy", "f64", u64::MAX / 2).bytes, u64::MAX);
+    }
+
+    #[test]
+    fn every_default_is_launchable_and_reads_back() {
+        let device = Device::emulated(0).unwrap();
+        for operation in OPERATIONS {
+            let default = operation.default_configuration("f32", 1000, &device);
+            assert!(operation.instance("f32", &default).is_some(), "{}: {default}", operation.name);
+            assert_eq!(configuration(&config(&default).unwrap()), default);
+            let space = operation.space("f32", &device).configurations(operation.name).unwrap();
+            assert!(!space.is_empty());
+        }
+    }
+}

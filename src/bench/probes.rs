@@ -1,0 +1,92 @@
+//! What stands for the device's limits: a copy, a read and multiplications, measured in turn with the kernels.
+//!
+//! The copy and the read are this crate's own operations in their default configurations, over arrays far larger than
+//! the cache; the multiplications keep everything in registers.
+
+use gpu_kernels::probe::{FLOPS_PER_ROUND, fma_probe};
+use warpsmith_runtime::{Device, DeviceBuffer, Launch, PreparedLaunch, Stream};
+use warpsmith_tuner::benchmark::{Benchmark, Probe, Setup, Work};
+use warpsmith_tuner::case::Case;
+use warpsmith_tuner::error::{Error, Result};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
+
+use super::operations::{OPERATIONS, Operation};
+
+/// Rounds that each thread multiplies.
+const ROUNDS: u32 = 4096;
+
+/// Makes the probes: `copy`, `read` and `fma`.
+///
+/// # Errors
+/// Out of memory, and whatever else the runtime reports.
+pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
+    Ok(vec![operation("copy", "copy", stream)?, operation("read", "reduce_sum", stream)?, multiply(stream)?])
+}
+
+/// Elements of a probe that moves data: four times the cache, as far as an eighth of the memory lasts.
+fn elements(device: &Device) -> Result<u64> {
+    let least = if device.is_emulated() { 1 << 16 } else { 1 << 24 };
+    let wanted = (device.properties().l2_cache).max(least);
+    Ok(wanted.min(device.memory().available()? / 64).max(1))
+}
+
+fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> {
+    let known = OPERATIONS.iter().find(|operation| operation.name() == name);
+    let operation: &Operation = known.ok_or_else(|| Error::UnknownKernel { name: name.to_owned(), hint: String::new() })?;
+    let n = elements(stream.device())?;
+    let setup = Setup { stream, dtype: "f32", n: n as usize, copies: 1, seed: 1 };
+    Ok(Probe {
+        name: probe,
+        work: operation.work("f32", n),
+        configuration: operation.default_configuration("f32", n, stream.device()),
+        case: operation.prepare(&setup)?,
+    })
+}
+
+/// Multiplications in registers, in as many threads as are resident at once.
+struct Multiply {
+    stream: Stream,
+    launch: PreparedLaunch<fma_probe>,
+    out: DeviceBuffer<f32>,
+}
+
+fn multiply(stream: &Stream) -> Result<Probe> {
+    let properties = stream.device().properties();
+    let (threads, rounds) = if stream.device().is_emulated() {
+        (64, 4)
+    } else {
+        (properties.multiprocessors * properties.max_threads_per_multiprocessor, ROUNDS)
+    };
+    let kernel = stream.device().load(&crate::IMAGE)?.kernel::<fma_probe>()?;
+    let launch = kernel.prepare(Launch::linear(threads as usize, 256))?;
+    let out = DeviceBuffer::zeros(stream, 1)?;
+    let flops = u64::from(threads) * u64::from(rounds) * FLOPS_PER_ROUND;
+    Ok(Probe {
+        name: "fma",
+        work: Work { flops, ..Work::default() },
+        configuration: Configuration::default().with("rounds", rounds),
+        case: Box::new(Multiply { stream: stream.clone(), launch, out }),
+    })
+}
+
+impl Case for Multiply {
+    fn copies(&self) -> usize {
+        1
+    }
+
+    fn select(&mut self, _: &Configuration) -> Result<()> {
+        Ok(())
+    }
+
+    fn launch(&mut self, _: usize) -> Result<()> {
+        let rounds = if self.stream.device().is_emulated() { 4 } else { ROUNDS };
+        Ok(self.launch.launch(&self.stream, (rounds, &mut self.out))?)
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        self.launch(0)?;
+        let found = self.out.to_host()?;
+        Ok(warpsmith_tuner::verify::compare(&found, warpsmith_tuner::verify::Tolerance::EXACT, |_| 0.0))
+    }
+}

@@ -1,0 +1,151 @@
+//! [`Benchmark`]: what is to be known of a kernel so that it can be measured and tuned; [`Suite`]: the benchmarks of a program.
+
+use gpu_spec::KernelSpec;
+use warpsmith_runtime::{Device, GpuImage, Stream};
+
+use crate::case::Case;
+use crate::error::{Error, Result};
+use crate::space::Space;
+use crate::value::Configuration;
+
+/// What one launch moves, computes and needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Bytes that it must read and write.
+    pub bytes: u64,
+    /// Floating-point operations; 0 where they do not matter.
+    pub flops: u64,
+    /// Bytes of device memory that one set of its buffers takes.
+    pub footprint: u64,
+    /// Bytes of device memory that are needed once, besides the sets.
+    pub spare: u64,
+}
+
+/// What a case is made for.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup<'a> {
+    /// Where to launch.
+    pub stream: &'a Stream,
+    /// One of [`Benchmark::dtypes`].
+    pub dtype: &'a str,
+    /// Elements.
+    pub n: usize,
+    /// Sets of buffers to go round over, so that no launch finds its data in the cache.
+    pub copies: usize,
+    /// What data are made from.
+    pub seed: u64,
+}
+
+/// A kernel that can be measured.
+///
+/// `examples/own-kernels` in the repository shows one for a kernel of one's own.
+pub trait Benchmark: Send + Sync {
+    /// Its name on the command line and in results.
+    fn name(&self) -> &str;
+
+    /// What it does, in a few words.
+    fn summary(&self) -> &str {
+        ""
+    }
+
+    /// The image that holds its code.
+    fn image(&self) -> &'static GpuImage;
+
+    /// The element types it can be measured with, the usual one first.
+    fn dtypes(&self) -> Vec<&'static str> {
+        vec!["f32"]
+    }
+
+    /// The sizes that are measured when none are given; none for the usual ones.
+    fn sizes(&self, device: &Device) -> Vec<u64> {
+        let _ = device;
+        Vec::new()
+    }
+
+    /// Every configuration worth measuring.
+    fn space(&self, dtype: &str, device: &Device) -> Space;
+
+    /// What is launched when nothing is known: always measured, and first.
+    fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration;
+
+    /// What a launch over `n` elements costs. Saturates where it does not fit 64 bits.
+    fn work(&self, dtype: &str, n: u64) -> Work;
+
+    /// The instance that a configuration launches, under whose name its winner is kept.
+    fn instance(&self, dtype: &str, configuration: &Configuration) -> Option<&'static KernelSpec>;
+
+    /// Puts the buffers on the stream's device.
+    ///
+    /// # Errors
+    /// Out of memory, and whatever else the runtime reports.
+    fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
+}
+
+/// What stands for the device's limit: a kernel that does nothing but move data or compute.
+pub struct Probe {
+    /// `copy`, `read` or `fma`.
+    pub name: &'static str,
+    /// What one launch does.
+    pub work: Work,
+    /// Its launch.
+    pub configuration: Configuration,
+    /// Its buffers.
+    pub case: Box<dyn Case>,
+}
+
+/// The benchmarks of a program.
+pub struct Suite {
+    /// In the order in which they are listed.
+    pub benchmarks: Vec<Box<dyn Benchmark>>,
+    /// Makes the probes that results are held against.
+    pub probes: fn(&Stream) -> Result<Vec<Probe>>,
+}
+
+impl Suite {
+    /// Finds a benchmark by name; a leading `reduce_` may be left out.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKernel`] with the nearest names, or all of them when none is near.
+    pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
+        let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);
+        let exact = all().find(|benchmark| benchmark.name() == name);
+        exact.or_else(|| all().find(|benchmark| short(benchmark.name()) == name)).ok_or_else(|| {
+            Error::UnknownKernel { name: name.to_owned(), hint: nearest(name, all().map(|b| b.name())) }
+        })
+    }
+}
+
+/// The name of type `text` as the benchmark knows it.
+///
+/// # Errors
+/// [`Error::UnknownDtype`] with the types there are.
+pub fn dtype(benchmark: &dyn Benchmark, text: &str) -> Result<&'static str> {
+    let known = benchmark.dtypes();
+    known.iter().copied().find(|&name| name == text).ok_or_else(|| Error::UnknownDtype {
+        dtype: text.to_owned(),
+        kernel: benchmark.name().to_owned(),
+        known: known.iter().map(|name| (*name).to_owned()).collect(),
+    })
+}
+
+fn short(name: &str) -> &str {
+    name.strip_prefix("reduce_").unwrap_or(name)
+}
+
+/// A sentence that helps someone who wrote `name` and meant one of `known`.
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let name = name.to_lowercase();
+    let known: Vec<&str> = known.collect();
+    let likeness = |candidate: &str| {
+        strsim::jaro_winkler(&name, candidate).max(strsim::jaro_winkler(&name, short(candidate)))
+    };
+    let mut near: Vec<(f64, &str)> =
+        known.iter().map(|&candidate| (likeness(candidate), candidate)).filter(|&(l, _)| l > 0.75).collect();
+    near.sort_by(|a, b| b.0.total_cmp(&a.0));
+    near.truncate(3);
+    if near.is_empty() {
+        format!("there are {}", known.join(", "))
+    } else {
+        format!("did you mean {}?", near.iter().map(|&(_, n)| n).collect::<Vec<_>>().join(", "))
+    }
+}

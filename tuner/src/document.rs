@@ -1,0 +1,450 @@
+//! The result document, and where it is kept.
+//!
+//! Guarantees: what [`Document::write`] leaves behind is either the whole new document or what was there
+//! before. Fields are only ever added while [`SCHEMA`] stays the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use warpsmith_runtime::Device;
+
+use crate::error::{Error, Result};
+use crate::measure::{Mode, Timing};
+use crate::stats::{Summary, summarise};
+use crate::value::Configuration;
+
+/// Version of the document's form.
+pub const SCHEMA: u32 = 2;
+
+/// All results of one run on one device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// How it came about.
+    pub run: RunInfo,
+    /// Where it was measured.
+    pub device: DeviceInfo,
+    /// What the device was measured to do beside the kernels, in the order in which probes were measured first.
+    pub probes: Vec<ProbeResult>,
+    /// One record for each kernel, type, size, mode and configuration.
+    pub results: Vec<Record>,
+}
+
+/// How a document came about.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// `bench`, `tune` or `compare`.
+    pub command: String,
+    /// Seconds since 1970 when it began.
+    pub started: u64,
+    /// Seconds that it took.
+    pub seconds: f64,
+    /// The version of Warpsmith.
+    pub version: String,
+    /// What compiled the kernels: rustc and LLVM.
+    pub toolchain: String,
+    /// Whether it was ended before it was complete.
+    pub interrupted: bool,
+}
+
+/// The device of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// As given to `--device`: `cuda:0`, `cpu:0`.
+    pub id: String,
+    /// The product's name.
+    pub name: String,
+    /// Whether it is a CPU that plays a GPU. Its times say nothing about a GPU.
+    pub emulated: bool,
+    /// Compute capability, `9.0`.
+    pub capability: String,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// L2 cache in bytes.
+    pub l2_cache: u64,
+    /// Memory bandwidth of the data sheet in GB/s (10^9 bytes a second); absent on an emulated device.
+    pub memory_gbps: Option<f64>,
+    /// Version of the driver.
+    pub driver: String,
+    /// Its state when the run began.
+    pub before: Condition,
+    /// Its state when the run ended.
+    pub after: Condition,
+}
+
+/// What a device says of its state; what it does not say is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Clock of the multiprocessors in MHz.
+    pub sm_clock_mhz: Option<u32>,
+    /// Its highest.
+    pub max_sm_clock_mhz: Option<u32>,
+    /// Clock of the memory in MHz.
+    pub memory_clock_mhz: Option<u32>,
+    /// Degrees Celsius.
+    pub temperature_c: Option<u32>,
+    /// Watts.
+    pub power_w: Option<f64>,
+    /// The most watts it may take.
+    pub power_limit_w: Option<f64>,
+    /// Why its clocks are low; empty when nothing slows it.
+    pub throttle_reasons: Vec<String>,
+}
+
+/// What a probe reached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// `copy`, `read` or `fma`.
+    pub name: String,
+    /// GB/s (10^9 bytes a second); 0 for one that computes.
+    pub gbps: f64,
+    /// GFLOP/s; 0 for one that moves data.
+    pub gflops: f64,
+    /// Samples, taken in turn with the kernels'.
+    pub samples: usize,
+}
+
+/// What became of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The whole output agreed with the float64 reference.
+    Correct,
+    /// It did not.
+    Wrong,
+    /// It could not be launched, or the launch failed.
+    Failed,
+    /// The process or the device did not survive it.
+    Crashed,
+}
+
+/// One measured and checked configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The kernel's name.
+    pub kernel: String,
+    /// The element type.
+    pub dtype: String,
+    /// Elements.
+    pub n: u64,
+    /// How it was launched.
+    pub configuration: Configuration,
+    /// Whether that is what is launched when nothing is known.
+    pub is_default: bool,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What was wrong with it; empty when nothing was.
+    pub problem: String,
+    /// The largest difference from the reference; `null` when there is none or it is no number.
+    pub max_error: Option<f64>,
+    /// Bytes the kernel must read and write.
+    pub bytes: u64,
+    /// Its floating-point operations; 0 where they do not matter.
+    pub flops: u64,
+    /// Its times; absent for what could not be launched or was wrong.
+    pub timing: Option<Timing>,
+    /// What a probe reached in turn with it, in microseconds for the same bytes (or operations); absent without probes.
+    pub probe_us: Option<f64>,
+}
+
+impl Record {
+    /// Percentiles of its times.
+    pub fn summary(&self) -> Option<Summary> {
+        summarise(&self.timing.as_ref()?.samples_us)
+    }
+
+    /// Its median time in microseconds.
+    pub fn median_us(&self) -> Option<f64> {
+        self.summary().map(|summary| summary.median)
+    }
+
+    /// Whether its result was right and it was timed.
+    pub fn is_usable(&self) -> bool {
+        self.outcome == Outcome::Correct && self.median_us().is_some()
+    }
+
+    /// What its times are of.
+    pub fn mode(&self) -> Mode {
+        self.timing.as_ref().map_or(Mode::default(), |timing| timing.mode)
+    }
+
+    /// GB/s (10^9 bytes a second) at the median.
+    pub fn gbps(&self) -> Option<f64> {
+        self.median_us().map(|us| self.bytes as f64 / us / 1e3)
+    }
+
+    /// The share of the data sheet's memory bandwidth (1 is all of it).
+    pub fn of_datasheet(&self, device: &DeviceInfo) -> Option<f64> {
+        Some(self.gbps()? / device.memory_gbps?)
+    }
+
+    /// The share of what the probe reached in turn with it.
+    pub fn of_probe(&self) -> Option<f64> {
+        Some(self.probe_us? / self.median_us()?)
+    }
+
+    /// Whether two records are of one kernel, type, size and mode.
+    pub fn same_case(&self, other: &Record) -> bool {
+        (&self.kernel, &self.dtype, self.n, self.mode()) == (&other.kernel, &other.dtype, other.n, other.mode())
+    }
+}
+
+impl DeviceInfo {
+    /// Of a device.
+    pub fn of(device: &Device) -> Self {
+        let properties = device.properties();
+        let bandwidth = properties.memory_bandwidth;
+        Self {
+            id: device.id().to_string(),
+            name: properties.name.clone(),
+            emulated: device.is_emulated(),
+            capability: format!("{}.{}", properties.capability.0, properties.capability.1),
+            multiprocessors: properties.multiprocessors,
+            memory: properties.total_memory,
+            l2_cache: properties.l2_cache,
+            memory_gbps: (!device.is_emulated() && bandwidth > 0).then_some(bandwidth as f64 / 1e9),
+            driver: properties.driver_version.clone(),
+            before: Condition::default(),
+            after: Condition::default(),
+        }
+    }
+}
+
+impl Document {
+    /// Whether no configuration was wrong, failed or crashed.
+    pub fn all_correct(&self) -> bool {
+        self.results.iter().all(|record| record.outcome == Outcome::Correct)
+    }
+
+    /// The records of each kernel, type, size and mode, in the order they were measured.
+    pub fn cases(&self) -> Vec<Vec<&Record>> {
+        let mut cases: Vec<Vec<&Record>> = Vec::new();
+        for record in &self.results {
+            match cases.iter_mut().find(|case| case[0].same_case(record)) {
+                Some(case) => case.push(record),
+                None => cases.push(vec![record]),
+            }
+        }
+        cases
+    }
+
+    /// The fastest correct configuration of each kernel, type, size and mode, in the order they were measured.
+    pub fn best(&self) -> Vec<&Record> {
+        self.cases().iter().filter_map(|case| fastest(case)).collect()
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`Error::Read`] for a file that is not there, is no document, or is of another schema.
+    pub fn read(path: &Path) -> Result<Self> {
+        let fail = |reason: String| Error::Read { path: path.to_path_buf(), reason };
+        let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
+        let no_document = |error: serde_json::Error| fail(format!("it is no document of results: {error}"));
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(no_document)?;
+        match value.get("schema").and_then(serde_json::Value::as_u64) {
+            Some(schema) if schema == u64::from(SCHEMA) => serde_json::from_value(value).map_err(no_document),
+            Some(schema) => {
+                Err(fail(format!("its schema is {schema}, this version reads {SCHEMA}; measure again")))
+            }
+            None => Err(fail("it is no document of results: it has no schema".to_owned())),
+        }
+    }
+
+    /// The document as JSON text, ending in a line feed.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("plain data always becomes JSON");
+        text.push('\n');
+        text
+    }
+
+    /// Writes the document to `path`, creating the folders above it.
+    ///
+    /// # Errors
+    /// [`Error::Write`] with the path and the system's reason.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        write_partial(path, &self.to_json(), |partial| fs::rename(partial, path))
+    }
+}
+
+/// Finds out whether [`Document::write`] can write `path`, before there is anything to lose. Creates the
+/// folders above it.
+///
+/// # Errors
+/// [`Error::Write`] with the path and the system's reason.
+pub fn check_writable(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        let source = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+        return Err(Error::Write { path: path.to_path_buf(), source });
+    }
+    write_partial(path, "", |partial| fs::remove_file(partial))
+}
+
+/// Writes a file beside `path` and hands it to `finish`; removes it when that fails.
+fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
+    let fail = |source| Error::Write { path: path.to_path_buf(), source };
+    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(fail)?;
+    }
+    let mut partial = path.as_os_str().to_os_string();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    fs::write(&partial, text).and_then(|()| finish(&partial)).map_err(|source| {
+        // The message is about the first failure; a leftover partial file is only untidy.
+        let _ = fs::remove_file(&partial);
+        fail(source)
+    })
+}
+
+/// Where results go when nobody says: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current
+/// folder), else `warpsmith/` in the user's cache folder (`$XDG_CACHE_HOME`, else `$HOME/.cache`), else in the
+/// folder for temporary files. The file is named for the command, the time in seconds since 1970 and the process.
+pub fn default_path(command: &str) -> PathBuf {
+    let cache = || {
+        let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))
+    };
+    let folder = if Path::new("Cargo.toml").is_file() {
+        PathBuf::from("target")
+    } else {
+        cache().unwrap_or_else(std::env::temp_dir)
+    };
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    folder.join("warpsmith").join(format!("{command}-{seconds}-{}.json", std::process::id()))
+}
+
+/// The fastest usable record of a case.
+pub fn fastest<'a>(case: &[&'a Record]) -> Option<&'a Record> {
+    let usable = case.iter().copied().filter(|record| record.is_usable());
+    usable.min_by(|a, b| a.median_us().unwrap_or(f64::INFINITY).total_cmp(&b.median_us().unwrap_or(f64::INFINITY)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::measure::StopReason;
+
+    pub(crate) fn record(kernel: &str, block: u32, median_us: f64, outcome: Outcome) -> Record {
+        Record {
+            kernel: kernel.to_string(),
+            dtype: "f32".to_string(),
+            n: 65536,
+            configuration: Configuration::default().with("block", block).with("grid", "waves:4").with("items", 2u32),
+            is_default: block == 128,
+            outcome,
+            problem: String::new(),
+            max_error: (outcome == Outcome::Correct).then_some(0.0),
+            bytes: 524288,
+            flops: 0,
+            timing: Some(Timing {
+                mode: Mode::Cold,
+                samples_us: [0.9, 1.0, 1.0, 1.0, 1.1].map(|factor| factor * median_us).to_vec(),
+                clocks_mhz: vec![1980; 5],
+                rejected: 0,
+                throttled: false,
+                launches_per_sample: 8,
+                stop: StopReason::Precision,
+            }),
+            probe_us: Some(median_us * 0.9),
+        }
+    }
+
+    pub(crate) fn document(results: Vec<Record>) -> Document {
+        let device = DeviceInfo {
+            id: "cuda:0".to_string(),
+            name: "NVIDIA H200".to_string(),
+            emulated: false,
+            capability: "9.0".to_string(),
+            multiprocessors: 132,
+            memory: 1 << 37,
+            l2_cache: 50 << 20,
+            memory_gbps: Some(4800.0),
+            driver: "580.95".to_string(),
+            before: Condition::default(),
+            after: Condition::default(),
+        };
+        let run = RunInfo { command: "bench".to_string(), ..RunInfo::default() };
+        Document { schema: SCHEMA, run, device, probes: Vec::new(), results }
+    }
+
+    #[test]
+    fn the_json_has_the_promised_shape() {
+        let document = document(vec![record("copy", 256, 10.0, Outcome::Correct), record("copy", 512, 9.0, Outcome::Wrong)]);
+        let value: serde_json::Value = serde_json::from_str(&document.to_json()).unwrap();
+        assert_eq!(value["schema"], 2);
+        assert_eq!(value["device"]["memory_gbps"], 4800.0);
+        let first = value["results"][0].as_object().unwrap();
+        for key in "kernel dtype n configuration outcome max_error bytes timing probe_us".split(' ') {
+            assert!(first.contains_key(key), "{key}");
+        }
+        assert_eq!(first["configuration"], serde_json::json!({"block": 256, "grid": "waves:4", "items": 2}));
+        assert!(value["results"][1]["max_error"].is_null());
+        assert_eq!(serde_json::from_value::<Document>(value).unwrap(), document);
+    }
+
+    #[test]
+    fn a_wrong_configuration_is_never_the_best() {
+        let document = document(vec![
+            record("copy", 128, 10.0, Outcome::Correct),
+            record("copy", 256, 1.0, Outcome::Wrong),
+            record("copy", 512, 9.0, Outcome::Correct),
+            record("axpy", 128, 5.0, Outcome::Correct),
+        ]);
+        let best: Vec<_> =
+            document.best().iter().map(|r| (r.kernel.as_str(), r.configuration.number("block").unwrap())).collect();
+        assert_eq!(best, [("copy", 512), ("axpy", 128)]);
+        assert!(!document.all_correct());
+        assert_eq!(document.cases().len(), 2);
+    }
+
+    #[test]
+    fn figures_follow_from_the_times() {
+        let document = document(vec![record("copy", 128, 10.0, Outcome::Correct)]);
+        let record = &document.results[0];
+        assert_eq!(record.median_us(), Some(10.0));
+        assert!((record.gbps().unwrap() - 52.4288).abs() < 1e-9);
+        assert!((record.of_datasheet(&document.device).unwrap() - 52.4288 / 4800.0).abs() < 1e-9);
+        assert!((record.of_probe().unwrap() - 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn documents_are_written_whole_and_read_back() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-document-{}", std::process::id()));
+        let path = folder.join("a/b/results.json");
+        document(vec![record("copy", 128, 10.0, Outcome::Correct)]).write(&path).unwrap();
+        let empty = document(vec![]);
+        empty.write(&path).unwrap();
+        assert_eq!(Document::read(&path).unwrap(), empty);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        check_writable(&folder.join("c/new.json")).unwrap();
+        assert_eq!(fs::read_dir(folder.join("c")).unwrap().count(), 0);
+        for (bad, name) in [(path.join("below-a-file.json"), "below-a-file.json"), (folder.join("c"), "c")] {
+            for error in [check_writable(&bad).unwrap_err(), document(vec![]).write(&bad).unwrap_err()] {
+                let message = error.to_string();
+                assert!(message.contains(name) && message.contains("--out"), "{message}");
+            }
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_document_says_what_it_is() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-no-document-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("file.json");
+        for (text, words) in
+            [("{", "no document"), ("{}", "no schema"), (r#"{"schema":1}"#, "schema is 1"), (r#"{"schema":2}"#, "no document")]
+        {
+            fs::write(&path, text).unwrap();
+            let message = Document::read(&path).unwrap_err().to_string();
+            assert!(message.contains(words) && message.contains("file.json"), "{message}");
+        }
+        assert!(Document::read(&folder.join("missing.json")).unwrap_err().to_string().contains("missing.json"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

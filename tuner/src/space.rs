@@ -1,0 +1,335 @@
+//! The space of configurations of a kernel: axes, and restrictions over them.
+//!
+//! Guarantees: [`Space::configurations`] is the product of the axes without what a restriction refuses, without repeats,
+//! in the order of the axes, the last one fastest. A value that cannot be on an axis is an error, never silently
+//! nothing, and so is a space of which nothing is left.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use gpu_spec::KernelSpec;
+
+use crate::error::{Error, Result};
+use crate::value::{Configuration, Value};
+
+/// The rule for the number of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grid {
+    /// What the kernel takes by itself.
+    Auto,
+    /// So many times the blocks that fit on the device at once.
+    Waves(u32),
+    /// Exactly so many.
+    Blocks(u32),
+}
+
+impl FromStr for Grid {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let count = |digits: &str| digits.parse::<u32>().ok().filter(|&n| n > 0);
+        let rule = match text.trim().split_once(':') {
+            None if text.trim() == "auto" => Some(Grid::Auto),
+            Some(("waves", n)) => count(n).map(Grid::Waves),
+            Some(("blocks", n)) => count(n).map(Grid::Blocks),
+            _ => None,
+        };
+        rule.ok_or_else(|| Error::Axis {
+            axis: "grid".to_owned(),
+            text: text.to_owned(),
+            reason: "use auto, waves:N or blocks:N with N from 1, for example waves:4".to_owned(),
+        })
+    }
+}
+
+/// What the values on an axis are, and so which others may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AxisKind {
+    /// Compiled in or otherwise fixed: the declared values are all there are.
+    Fixed,
+    /// Threads of a block: any multiple of 32 up to the device's limit.
+    Block,
+    /// A [`Grid`].
+    Grid,
+    /// Dynamic shared memory of a block in bytes: any number.
+    Shared,
+    /// Blocks of a cluster: 1 to 16.
+    Cluster,
+}
+
+/// One axis: a name and the values to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Axis {
+    /// The name, as in `--axis NAME=…` and in results.
+    pub name: Arc<str>,
+    /// What its values are.
+    pub kind: AxisKind,
+    /// The values to try, in their order: neighbours are tried after each other.
+    pub values: Vec<Value>,
+}
+
+type Rule = Arc<dyn Fn(&Configuration) -> bool + Send + Sync>;
+
+/// Axes and restrictions.
+///
+/// ```
+/// use warpsmith_tuner::space::Space;
+///
+/// let space = Space::new()
+///     .axis("block", [64, 128, 256])
+///     .axis("grid", ["auto", "waves:4"])
+///     .axis("tile", [1, 2, 4])
+///     .restrict("tiles of a block fit shared memory", |c| {
+///         c.number("block").is_ok_and(|block| c.number("tile").is_ok_and(|tile| block * tile <= 512))
+///     });
+/// assert_eq!(space.configurations("mine")?.len(), 2 * 8);
+/// # Ok::<(), warpsmith_tuner::error::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Space {
+    axes: Vec<Axis>,
+    restrictions: Vec<(Arc<str>, Rule)>,
+    /// The device's limit for blocks; 0 for not known.
+    max_block: u32,
+}
+
+impl Space {
+    /// Without axes: one configuration, which has no values.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an axis. `block`, `grid`, `shared` and `cluster` have the meaning that [`AxisKind`] says; the values of
+    /// every other axis are all there are.
+    #[must_use]
+    pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
+        let kind = match name {
+            "block" => AxisKind::Block,
+            "grid" => AxisKind::Grid,
+            "shared" => AxisKind::Shared,
+            "cluster" => AxisKind::Cluster,
+            _ => AxisKind::Fixed,
+        };
+        let values = values.into_iter().map(Into::into).collect();
+        self.axes.retain(|axis| &*axis.name != name);
+        self.axes.push(Axis { name: name.into(), kind, values });
+        self
+    }
+
+    /// Adds an axis for each constant of a kernel's instances, named in lower case (`ITEMS` becomes `items`), restricted to
+    /// the combinations that were compiled and to blocks within their launch bounds.
+    #[must_use]
+    pub fn instances(mut self, instances: &[&'static KernelSpec]) -> Self {
+        let Some(first) = instances.first() else { return self };
+        let names: Vec<&str> = first.consts.iter().map(|argument| argument.parameter).collect();
+        for name in &names {
+            let values: BTreeSet<i64> = instances.iter().filter_map(|spec| spec.const_argument(name)).collect();
+            self = self.axis(&name.to_lowercase(), values.into_iter().filter_map(|v| u64::try_from(v).ok()));
+        }
+        let known = instances.to_vec();
+        self.restrict("what was compiled, in blocks within its launch bounds", move |configuration| {
+            instance(&known, configuration).is_some_and(|spec| {
+                let block = configuration.number("block").unwrap_or(0);
+                spec.launch_bounds.is_none_or(|bounds| block <= bounds.max_threads)
+            })
+        })
+    }
+
+    /// Leaves out the configurations for which `rule` is false. `name` is what is said when nothing is left.
+    #[must_use]
+    pub fn restrict(
+        mut self,
+        name: &str,
+        rule: impl Fn(&Configuration) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.restrictions.push((name.into(), Arc::new(rule)));
+        self
+    }
+
+    /// The device's limit for the threads of a block, which values on the axis `block` are held against.
+    #[must_use]
+    pub fn max_block(mut self, threads: u32) -> Self {
+        self.max_block = threads;
+        self
+    }
+
+    /// The axes.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// Replaces the values of an axis. Values that come twice count once.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] for an axis that is not there, for no values, and for a value that cannot be on it.
+    pub fn set(&mut self, kernel: &str, name: &str, values: &[Value]) -> Result<()> {
+        let fail = |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
+        let names: Vec<String> = self.axes.iter().map(|axis| axis.name.to_string()).collect();
+        let max_block = self.max_block;
+        let Some(axis) = self.axes.iter_mut().find(|axis| &*axis.name == name) else {
+            return Err(fail("", format!("{kernel} has no such axis; it has {}", names.join(", "))));
+        };
+        if values.is_empty() {
+            return Err(fail("", "give at least one value".to_owned()));
+        }
+        for value in values {
+            check(axis, value, max_block).map_err(|reason| fail(&value.to_string(), format!("{kernel}: {reason}")))?;
+        }
+        let mut seen = HashSet::new();
+        axis.values = values.iter().filter(|value| seen.insert((*value).clone())).cloned().collect();
+        Ok(())
+    }
+
+    /// The first restriction that refuses a configuration, if one does.
+    pub fn refused_by(&self, configuration: &Configuration) -> Option<&str> {
+        self.restrictions.iter().find(|(_, rule)| !rule(configuration)).map(|(name, _)| &**name)
+    }
+
+    /// Every configuration.
+    ///
+    /// # Errors
+    /// [`Error::EmptySpace`], which says how many there would be and which restrictions refuse them.
+    pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
+        let mut all = vec![Configuration::default()];
+        for axis in &self.axes {
+            let longer = |configuration: Configuration| {
+                axis.values.iter().map(move |value| configuration.clone().with(&axis.name, value.clone()))
+            };
+            all = all.into_iter().flat_map(longer).collect();
+        }
+        let before = all.len();
+        let mut refused: Vec<(&str, usize)> = Vec::new();
+        all.retain(|configuration| match self.refused_by(configuration) {
+            None => true,
+            Some(name) => {
+                match refused.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, count)) => *count += 1,
+                    None => refused.push((name, 1)),
+                }
+                false
+            }
+        });
+        if all.is_empty() {
+            let refused = refused.iter().map(|(name, count)| format!("{count} by \"{name}\"")).collect();
+            return Err(Error::EmptySpace { kernel: kernel.to_owned(), before, refused });
+        }
+        let mut seen = HashSet::new();
+        all.retain(|configuration| seen.insert(configuration.clone()));
+        Ok(all)
+    }
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let restrictions: Vec<&str> = self.restrictions.iter().map(|(name, _)| &**name).collect();
+        f.debug_struct("Space").field("axes", &self.axes).field("restrictions", &restrictions).finish()
+    }
+}
+
+/// The instance whose constants are the configuration's values on the axes named for them.
+pub fn instance(instances: &[&'static KernelSpec], configuration: &Configuration) -> Option<&'static KernelSpec> {
+    let fits = |spec: &&&'static KernelSpec| {
+        spec.consts.iter().all(|argument| {
+            let value = configuration.get(&argument.parameter.to_lowercase());
+            matches!(value, Some(Value::Number(n)) if i64::try_from(*n) == Ok(argument.value))
+        })
+    };
+    instances.iter().find(fits).copied()
+}
+
+/// Whether a value can be on an axis; else why not.
+fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), String> {
+    match (axis.kind, value) {
+        (AxisKind::Fixed, value) if axis.values.contains(value) => Ok(()),
+        (AxisKind::Fixed, _) => {
+            let list: Vec<String> = axis.values.iter().map(Value::to_string).collect();
+            Err(format!("it can be {}", list.join(", ")))
+        }
+        (AxisKind::Grid, value) => match value.to_string().parse::<Grid>() {
+            Ok(_) => Ok(()),
+            Err(Error::Axis { reason, .. }) => Err(reason),
+            Err(error) => Err(error.to_string()),
+        },
+        (AxisKind::Block, Value::Number(n)) => {
+            let limit = if max_block == 0 { 1024 } else { max_block };
+            if *n > 0 && n.is_multiple_of(32) && *n <= u64::from(limit) {
+                Ok(())
+            } else {
+                Err(format!("use a multiple of 32 from 32 to {limit}, this device's limit"))
+            }
+        }
+        (AxisKind::Shared, Value::Number(n)) if u32::try_from(*n).is_ok() => Ok(()),
+        (AxisKind::Cluster, Value::Number(1..=16)) => Ok(()),
+        (AxisKind::Cluster, _) => Err("use 1 to 16 blocks".to_owned()),
+        (AxisKind::Block | AxisKind::Shared, _) => {
+            Err("it is not a whole number; write numbers with commas between, for example 128,256".to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space() -> Space {
+        Space::new()
+            .axis("block", [128, 256, 512])
+            .axis("grid", ["auto", "waves:1"])
+            .axis("items", [1, 2, 4])
+            .max_block(1024)
+    }
+
+    fn values(texts: &[&str]) -> Vec<Value> {
+        texts.iter().map(|text| Value::from(*text)).collect()
+    }
+
+    #[test]
+    fn the_space_is_the_product_without_what_is_refused() {
+        assert_eq!(space().configurations("copy").unwrap().len(), 18);
+        let some = space().restrict("small", |c| c.number("block").unwrap() * c.number("items").unwrap() <= 512);
+        let found = some.configurations("copy").unwrap();
+        assert_eq!(found.len(), 2 * (3 + 2 + 1));
+        assert_eq!(found[0].to_string(), "block=128 grid=auto items=1");
+        assert_eq!(Space::new().configurations("copy").unwrap().len(), 1, "no axes: one configuration");
+    }
+
+    #[test]
+    fn an_empty_space_says_what_refuses_how_many() {
+        let none = space()
+            .restrict("small blocks", |c| c.number("block").unwrap() < 200)
+            .restrict("large items", |c| c.number("items").unwrap() > 4);
+        let message = none.configurations("copy").unwrap_err().to_string();
+        for words in ["copy", "18", "12 by \"small blocks\"", "6 by \"large items\""] {
+            assert!(message.contains(words), "{message}");
+        }
+    }
+
+    #[test]
+    fn values_are_replaced_and_count_once() {
+        let mut space = space();
+        space.set("copy", "block", &values(&["64", "64"])).unwrap();
+        space.set("copy", "grid", &values(&["blocks:7"])).unwrap();
+        space.set("copy", "items", &values(&["4"])).unwrap();
+        let found = space.configurations("copy").unwrap();
+        assert_eq!(found.iter().map(Configuration::to_string).collect::<Vec<_>>(), ["block=64 grid=blocks:7 items=4"]);
+    }
+
+    #[test]
+    fn what_cannot_be_on_an_axis_is_refused_with_what_can() {
+        for (axis, value, words) in [
+            ("block", "0", "multiple of 32 from 32 to 1024"),
+            ("block", "33", "multiple of 32"),
+            ("block", "2048", "1024"),
+            ("block", "wide", "whole number"),
+            ("grid", "waves:0", "waves:N"),
+            ("items", "3", "1, 2, 4"),
+            ("vector", "4", "it has block, grid, items"),
+        ] {
+            let message = space().set("copy", axis, &values(&[value])).unwrap_err().to_string();
+            assert!(message.contains(words) && message.contains(axis) && message.contains("copy"), "{message}");
+        }
+        assert!(space().set("copy", "block", &[]).is_err());
+    }
+}

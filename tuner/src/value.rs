@@ -1,0 +1,260 @@
+//! Values of axes, and configurations: one value for each axis.
+//!
+//! Guarantees: a configuration reads back from its own JSON and its own text, and two are equal exactly when they have
+//! the same values on the same axes in the same order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use warpsmith_runtime::Launch;
+
+use crate::error::{Error, Result};
+use crate::space::Grid;
+
+/// A value on an axis.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number: threads, items, bytes.
+    Number(u64),
+    /// Anything else: `waves:4`.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => number.fmt(f),
+            Value::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Value::Number(number.into())
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Value::Number(number)
+    }
+}
+
+/// # Panics
+/// For a negative number.
+impl From<i32> for Value {
+    fn from(number: i32) -> Self {
+        Value::Number(number.try_into().expect("values are not negative"))
+    }
+}
+
+/// A number where the text is one, else the text.
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        match text.parse() {
+            Ok(number) => Value::Number(number),
+            Err(_) => Value::Text(text.into()),
+        }
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+/// A value for each axis of a space, in the order of the axes.
+///
+/// ```
+/// use warpsmith_tuner::value::Configuration;
+///
+/// let configuration: Configuration = "block=256 grid=waves:4".parse()?;
+/// assert_eq!(configuration.number("block")?, 256);
+/// assert_eq!(configuration.to_string(), "block=256 grid=waves:4");
+/// # Ok::<(), warpsmith_tuner::error::Error>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Configuration(Vec<(Arc<str>, Value)>);
+
+impl Configuration {
+    /// Of axes and their values.
+    pub fn new(values: impl IntoIterator<Item = (Arc<str>, Value)>) -> Self {
+        Self(values.into_iter().collect())
+    }
+
+    /// The value on an axis.
+    pub fn get(&self, axis: &str) -> Option<&Value> {
+        self.0.iter().find(|(name, _)| &**name == axis).map(|(_, value)| value)
+    }
+
+    /// The axes and their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().map(|(axis, value)| (&**axis, value))
+    }
+
+    /// This configuration with another value on an axis, which is added if it is not there.
+    #[must_use]
+    pub fn with(mut self, axis: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        match self.0.iter_mut().find(|(name, _)| &**name == axis) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((axis.into(), value)),
+        }
+        self
+    }
+
+    /// The number on an axis.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] when there is no such axis, or no number on it that fits 32 bits.
+    pub fn number(&self, axis: &str) -> Result<u32> {
+        let fail = |text: String, reason: &str| Error::Axis { axis: axis.to_owned(), text, reason: reason.to_owned() };
+        match self.get(axis) {
+            Some(Value::Number(number)) => {
+                u32::try_from(*number).map_err(|_| fail(number.to_string(), "it does not fit 32 bits"))
+            }
+            Some(Value::Text(text)) => Err(fail(text.to_string(), "it is no number")),
+            None => Err(fail(String::new(), "the configuration has no such axis")),
+        }
+    }
+
+    /// The launch over `n` threads or items that the axes `block`, `grid`, `shared` (bytes) and `cluster` (blocks)
+    /// say, those that there are.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] for a value that is none for its axis.
+    pub fn launch(&self, n: usize) -> Result<Launch> {
+        let block = self.get("block").map(|_| self.number("block")).transpose()?;
+        let grid = self.get("grid").map(|value| value.to_string().parse::<Grid>()).transpose()?;
+        let mut launch = match (block, grid.unwrap_or(Grid::Auto)) {
+            (None, Grid::Auto) => Launch::auto(n),
+            (None, Grid::Waves(waves)) => Launch::auto(n).waves(waves),
+            (Some(block), Grid::Auto) => Launch::linear(n, block),
+            (Some(block), Grid::Waves(waves)) => Launch::linear(n, block).waves(waves),
+            (Some(block), Grid::Blocks(blocks)) => Launch::grid_block(blocks, block),
+            (None, Grid::Blocks(blocks)) => {
+                return Err(Error::Axis {
+                    axis: "grid".to_owned(),
+                    text: format!("blocks:{blocks}"),
+                    reason: "it needs a value for block, too".to_owned(),
+                });
+            }
+        };
+        if self.get("shared").is_some() {
+            launch = launch.shared(self.number("shared")?);
+        }
+        if self.get("cluster").is_some() {
+            launch = launch.cluster(self.number("cluster")?);
+        }
+        Ok(launch)
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (axis, value)) in self.iter().enumerate() {
+            let space = if index == 0 { "" } else { " " };
+            write!(f, "{space}{axis}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for Configuration {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let pair = |part: &str| {
+            let (axis, value) = part.split_once('=').filter(|(axis, value)| !axis.is_empty() && !value.is_empty())?;
+            Some((axis.into(), value.into()))
+        };
+        text.split([' ', ','])
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                pair(part).ok_or_else(|| Error::Axis {
+                    axis: "configuration".to_owned(),
+                    text: part.to_owned(),
+                    reason: "write AXIS=VALUE with commas between, for example block=256,grid=waves:4".to_owned(),
+                })
+            })
+            .collect::<Result<_>>()
+            .map(Self)
+    }
+}
+
+impl Serialize for Configuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (axis, value) in self.iter() {
+            map.serialize_entry(axis, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Configuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Configuration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("axes with their values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Configuration, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((axis, value)) = map.next_entry::<String, Value>()? {
+                    pairs.push((axis.into(), value));
+                }
+                Ok(Configuration(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_reads_back_from_text_and_from_json() {
+        for text in ["block=256 grid=waves:4 items=8 vector=16", "tile=8x8", ""] {
+            let configuration: Configuration = text.parse().unwrap();
+            assert_eq!(configuration.to_string(), text);
+            let json = serde_json::to_string(&configuration).unwrap();
+            assert_eq!(serde_json::from_str::<Configuration>(&json).unwrap(), configuration, "{json}");
+        }
+        let json = serde_json::to_string(&"grid=auto block=64".parse::<Configuration>().unwrap()).unwrap();
+        assert_eq!(json, r#"{"grid":"auto","block":64}"#, "in the order of the axes");
+        for bad in ["block", "=4", "block=", "block=1 x"] {
+            assert!(bad.parse::<Configuration>().unwrap_err().to_string().contains("AXIS=VALUE"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_names_its_axis() {
+        let configuration: Configuration = "block=wide big=99999999999".parse().unwrap();
+        for axis in ["block", "big", "missing"] {
+            assert!(configuration.number(axis).unwrap_err().to_string().contains(axis));
+        }
+        assert!("grid=sometimes".parse::<Configuration>().unwrap().launch(5).is_err());
+        assert!("grid=blocks:5".parse::<Configuration>().unwrap().launch(5).is_err());
+    }
+
+    #[test]
+    fn launches_follow_the_axes() {
+        let launch = |text: &str| text.parse::<Configuration>().unwrap().launch(1000).unwrap();
+        assert_eq!(launch("items=4"), Launch::auto(1000));
+        assert_eq!(launch("block=64"), Launch::linear(1000, 64));
+        assert_eq!(launch("block=64 grid=waves:2 shared=512"), Launch::linear(1000, 64).waves(2).shared(512));
+        assert_eq!(launch("block=64 grid=blocks:7"), Launch::grid_block(7, 64));
+    }
+}
