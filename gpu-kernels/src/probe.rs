@@ -1,5 +1,6 @@
 //! A kernel that only computes: how fast the device multiplies and adds is measured with it.
 
+use gpu_std::math::Math;
 use gpu_std::prelude::*;
 
 /// Values that a thread works on at once, so that no multiplication waits for the one before.
@@ -20,7 +21,7 @@ pub fn fma_probe(rounds: u32, mut out: DisjointMut<f32>) {
     }
     for _ in 0..rounds {
         for value in &mut values {
-            *value = value.mul_add(0.999, 0.5);
+            *value = Math::mul_add(*value, 0.999, 0.5);
         }
     }
     let sum: f32 = values.iter().sum();

@@ -136,10 +136,17 @@ pub fn configuration(config: &Config) -> Configuration {
 ///
 /// # Errors
 /// A value that is missing or cannot be.
-pub fn config(configuration: &Configuration) -> std::result::Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+pub fn config(
+    configuration: &Configuration,
+) -> std::result::Result<Config, Box<dyn std::error::Error + Send + Sync>> {
     let number = |axis| configuration.number(axis);
     let grid = configuration.get("grid").map_or_else(|| "auto".to_owned(), ToString::to_string);
-    Ok(Config { block: number("block")?, grid: grid.parse()?, items: number("items")?, vector: number("vector")? })
+    Ok(Config {
+        block: number("block")?,
+        grid: grid.parse()?,
+        items: number("items")?,
+        vector: number("vector")?,
+    })
 }
 
 /// Size of an element in bytes; 0 for a name that is no type.

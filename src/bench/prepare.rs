@@ -155,9 +155,8 @@ impl Setting<'_> {
         reference: fn([f64; 3]) -> f64,
         tolerance: Tolerance,
     ) -> Prepared {
-        let inputs = (0..inputs)
-            .map(|i| generate(Values::Spread, self.0.seed.wrapping_add(i), self.0.n))
-            .collect();
+        let inputs =
+            (0..inputs).map(|i| generate(Values::Spread, self.0.seed.wrapping_add(i), self.0.n)).collect();
         let initial = vec![T::poison(); self.0.n];
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
     }
@@ -196,7 +195,9 @@ impl Setting<'_> {
             inputs,
             initial,
             choose: Box::new(config),
-            launch: Box::new(move |stream, config, inputs, output| Ok(launch(stream, *config, inputs, output)?)),
+            launch: Box::new(move |stream, config, inputs, output| {
+                Ok(launch(stream, *config, inputs, output)?)
+            }),
             expected,
             tolerance,
         };

@@ -33,7 +33,8 @@ fn elements(device: &Device) -> Result<u64> {
 
 fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> {
     let known = OPERATIONS.iter().find(|operation| operation.name() == name);
-    let operation: &Operation = known.ok_or_else(|| Error::UnknownKernel { name: name.to_owned(), hint: String::new() })?;
+    let operation: &Operation =
+        known.ok_or_else(|| Error::UnknownKernel { name: name.to_owned(), hint: String::new() })?;
     let n = elements(stream.device())?;
     let setup = Setup { stream, dtype: "f32", n: n as usize, copies: 1, seed: 1 };
     Ok(Probe {

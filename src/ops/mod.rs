@@ -46,9 +46,9 @@ mod reduce;
 mod workspace;
 
 pub use collective::reduce_add;
-pub use config::{Config, GridRule, Variant, default_config, variants};
 #[cfg(feature = "bench")]
 pub(crate) use config::instances_of;
+pub use config::{Config, GridRule, Variant, default_config, variants};
 pub use data::{cast, cast_with, copy, copy_with, fill, fill_with};
 pub use elementwise::{
     add, add_with, axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, mul, mul_with, relu,

@@ -241,8 +241,7 @@ mod tests {
     #[test]
     fn different_bytes_within_the_tolerance_are_compared_again() {
         let launch: Launch = |stream, block, _, o| {
-            let value =
-                if block == 64 { 1.0f32 } else { 1.0 + f32::EPSILON * block as f32 / 128.0 };
+            let value = if block == 64 { 1.0f32 } else { 1.0 + f32::EPSILON * block as f32 / 128.0 };
             let values = DeviceBuffer::from_host(stream, &vec![value; o.len()])?;
             Ok(o.copy_from(&values)?)
         };

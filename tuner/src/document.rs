@@ -190,7 +190,8 @@ impl Record {
 
     /// Whether two records are of one kernel, type, size and mode.
     pub fn same_case(&self, other: &Record) -> bool {
-        (&self.kernel, &self.dtype, self.n, self.mode()) == (&other.kernel, &other.dtype, other.n, other.mode())
+        (&self.kernel, &self.dtype, self.n, self.mode())
+            == (&other.kernel, &other.dtype, other.n, other.mode())
     }
 }
 
@@ -321,7 +322,9 @@ pub fn default_path(command: &str) -> PathBuf {
 /// The fastest usable record of a case.
 pub fn fastest<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     let usable = case.iter().copied().filter(|record| record.is_usable());
-    usable.min_by(|a, b| a.median_us().unwrap_or(f64::INFINITY).total_cmp(&b.median_us().unwrap_or(f64::INFINITY)))
+    usable.min_by(|a, b| {
+        a.median_us().unwrap_or(f64::INFINITY).total_cmp(&b.median_us().unwrap_or(f64::INFINITY))
+    })
 }
 
 #[cfg(test)]
@@ -334,7 +337,10 @@ pub(crate) mod tests {
             kernel: kernel.to_string(),
             dtype: "f32".to_string(),
             n: 65536,
-            configuration: Configuration::default().with("block", block).with("grid", "waves:4").with("items", 2u32),
+            configuration: Configuration::default()
+                .with("block", block)
+                .with("grid", "waves:4")
+                .with("items", 2u32),
             is_default: block == 128,
             outcome,
             problem: String::new(),
@@ -374,7 +380,10 @@ pub(crate) mod tests {
 
     #[test]
     fn the_json_has_the_promised_shape() {
-        let document = document(vec![record("copy", 256, 10.0, Outcome::Correct), record("copy", 512, 9.0, Outcome::Wrong)]);
+        let document = document(vec![
+            record("copy", 256, 10.0, Outcome::Correct),
+            record("copy", 512, 9.0, Outcome::Wrong),
+        ]);
         let value: serde_json::Value = serde_json::from_str(&document.to_json()).unwrap();
         assert_eq!(value["schema"], 2);
         assert_eq!(value["device"]["memory_gbps"], 4800.0);
@@ -395,8 +404,11 @@ pub(crate) mod tests {
             record("copy", 512, 9.0, Outcome::Correct),
             record("axpy", 128, 5.0, Outcome::Correct),
         ]);
-        let best: Vec<_> =
-            document.best().iter().map(|r| (r.kernel.as_str(), r.configuration.number("block").unwrap())).collect();
+        let best: Vec<_> = document
+            .best()
+            .iter()
+            .map(|r| (r.kernel.as_str(), r.configuration.number("block").unwrap()))
+            .collect();
         assert_eq!(best, [("copy", 512), ("axpy", 128)]);
         assert!(!document.all_correct());
         assert_eq!(document.cases().len(), 2);
@@ -437,14 +449,19 @@ pub(crate) mod tests {
         let folder = std::env::temp_dir().join(format!("warpsmith-no-document-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("file.json");
-        for (text, words) in
-            [("{", "no document"), ("{}", "no schema"), (r#"{"schema":1}"#, "schema is 1"), (r#"{"schema":2}"#, "no document")]
-        {
+        for (text, words) in [
+            ("{", "no document"),
+            ("{}", "no schema"),
+            (r#"{"schema":1}"#, "schema is 1"),
+            (r#"{"schema":2}"#, "no document"),
+        ] {
             fs::write(&path, text).unwrap();
             let message = Document::read(&path).unwrap_err().to_string();
             assert!(message.contains(words) && message.contains("file.json"), "{message}");
         }
-        assert!(Document::read(&folder.join("missing.json")).unwrap_err().to_string().contains("missing.json"));
+        assert!(
+            Document::read(&folder.join("missing.json")).unwrap_err().to_string().contains("missing.json")
+        );
         fs::remove_dir_all(folder).unwrap();
     }
 }

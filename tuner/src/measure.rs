@@ -188,12 +188,7 @@ impl Stopwatch {
         })
     }
 
-    fn sample(
-        &mut self,
-        case: &mut dyn Case,
-        launches: u32,
-        copy: usize,
-    ) -> Result<(Event, Event)> {
+    fn sample(&mut self, case: &mut dyn Case, launches: u32, copy: usize) -> Result<(Event, Event)> {
         if let (Some((from, to)), true) = (&mut self.cover, launches > 1) {
             to.copy_from(&*from)?;
         }
@@ -248,7 +243,10 @@ mod tests {
     fn time(takes: Duration, effort: Effort) -> (Timing, Vec<usize>) {
         let stream = Stream::new(&Device::open("cpu").unwrap()).unwrap();
         let mut case = Recorder { stream: stream.clone(), launches: Vec::new(), takes };
-        let timing = Stopwatch::new(&stream).unwrap().time(&mut case, &Configuration::default(), Mode::Cold, effort).unwrap();
+        let timing = Stopwatch::new(&stream)
+            .unwrap()
+            .time(&mut case, &Configuration::default(), Mode::Cold, effort)
+            .unwrap();
         (timing, case.launches)
     }
 

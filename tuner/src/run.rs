@@ -195,8 +195,11 @@ pub fn seed() -> u64 {
 
 /// What is measured when no sizes are given.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
-    let usual: &[u64] =
-        if device.is_emulated() { &[1 << 12, 1 << 16, 1 << 20] } else { &[1 << 16, 1 << 20, 1 << 24, 1 << 28] };
+    let usual: &[u64] = if device.is_emulated() {
+        &[1 << 12, 1 << 16, 1 << 20]
+    } else {
+        &[1 << 16, 1 << 20, 1 << 24, 1 << 28]
+    };
     match (given, benchmark.sizes(device)) {
         ([], own) if own.is_empty() => usual.to_vec(),
         ([], own) => own,

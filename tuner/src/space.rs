@@ -125,7 +125,8 @@ impl Space {
         let Some(first) = instances.first() else { return self };
         let names: Vec<&str> = first.consts.iter().map(|argument| argument.parameter).collect();
         for name in &names {
-            let values: BTreeSet<i64> = instances.iter().filter_map(|spec| spec.const_argument(name)).collect();
+            let values: BTreeSet<i64> =
+                instances.iter().filter_map(|spec| spec.const_argument(name)).collect();
             self = self.axis(&name.to_lowercase(), values.into_iter().filter_map(|v| u64::try_from(v).ok()));
         }
         let known = instances.to_vec();
@@ -165,7 +166,8 @@ impl Space {
     /// # Errors
     /// [`Error::Axis`] for an axis that is not there, for no values, and for a value that cannot be on it.
     pub fn set(&mut self, kernel: &str, name: &str, values: &[Value]) -> Result<()> {
-        let fail = |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
+        let fail =
+            |text: &str, reason: String| Error::Axis { axis: name.to_owned(), text: text.to_owned(), reason };
         let names: Vec<String> = self.axes.iter().map(|axis| axis.name.to_string()).collect();
         let max_block = self.max_block;
         let Some(axis) = self.axes.iter_mut().find(|axis| &*axis.name == name) else {
@@ -175,7 +177,8 @@ impl Space {
             return Err(fail("", "give at least one value".to_owned()));
         }
         for value in values {
-            check(axis, value, max_block).map_err(|reason| fail(&value.to_string(), format!("{kernel}: {reason}")))?;
+            check(axis, value, max_block)
+                .map_err(|reason| fail(&value.to_string(), format!("{kernel}: {reason}")))?;
         }
         let mut seen = HashSet::new();
         axis.values = values.iter().filter(|value| seen.insert((*value).clone())).cloned().collect();
@@ -229,7 +232,10 @@ impl fmt::Debug for Space {
 }
 
 /// The instance whose constants are the configuration's values on the axes named for them.
-pub fn instance(instances: &[&'static KernelSpec], configuration: &Configuration) -> Option<&'static KernelSpec> {
+pub fn instance(
+    instances: &[&'static KernelSpec],
+    configuration: &Configuration,
+) -> Option<&'static KernelSpec> {
     let fits = |spec: &&&'static KernelSpec| {
         spec.consts.iter().all(|argument| {
             let value = configuration.get(&argument.parameter.to_lowercase());
@@ -288,7 +294,8 @@ mod tests {
     #[test]
     fn the_space_is_the_product_without_what_is_refused() {
         assert_eq!(space().configurations("copy").unwrap().len(), 18);
-        let some = space().restrict("small", |c| c.number("block").unwrap() * c.number("items").unwrap() <= 512);
+        let some =
+            space().restrict("small", |c| c.number("block").unwrap() * c.number("items").unwrap() <= 512);
         let found = some.configurations("copy").unwrap();
         assert_eq!(found.len(), 2 * (3 + 2 + 1));
         assert_eq!(found[0].to_string(), "block=128 grid=auto items=1");
@@ -313,7 +320,10 @@ mod tests {
         space.set("copy", "grid", &values(&["blocks:7"])).unwrap();
         space.set("copy", "items", &values(&["4"])).unwrap();
         let found = space.configurations("copy").unwrap();
-        assert_eq!(found.iter().map(Configuration::to_string).collect::<Vec<_>>(), ["block=64 grid=blocks:7 items=4"]);
+        assert_eq!(
+            found.iter().map(Configuration::to_string).collect::<Vec<_>>(),
+            ["block=64 grid=blocks:7 items=4"]
+        );
     }
 
     #[test]
@@ -328,7 +338,10 @@ mod tests {
             ("vector", "4", "it has block, grid, items"),
         ] {
             let message = space().set("copy", axis, &values(&[value])).unwrap_err().to_string();
-            assert!(message.contains(words) && message.contains(axis) && message.contains("copy"), "{message}");
+            assert!(
+                message.contains(words) && message.contains(axis) && message.contains("copy"),
+                "{message}"
+            );
         }
         assert!(space().set("copy", "block", &[]).is_err());
     }

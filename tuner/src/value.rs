@@ -114,7 +114,11 @@ impl Configuration {
     /// # Errors
     /// [`Error::Axis`] when there is no such axis, or no number on it that fits 32 bits.
     pub fn number(&self, axis: &str) -> Result<u32> {
-        let fail = |text: String, reason: &str| Error::Axis { axis: axis.to_owned(), text, reason: reason.to_owned() };
+        let fail = |text: String, reason: &str| Error::Axis {
+            axis: axis.to_owned(),
+            text,
+            reason: reason.to_owned(),
+        };
         match self.get(axis) {
             Some(Value::Number(number)) => {
                 u32::try_from(*number).map_err(|_| fail(number.to_string(), "it does not fit 32 bits"))
@@ -171,7 +175,8 @@ impl std::str::FromStr for Configuration {
 
     fn from_str(text: &str) -> Result<Self> {
         let pair = |part: &str| {
-            let (axis, value) = part.split_once('=').filter(|(axis, value)| !axis.is_empty() && !value.is_empty())?;
+            let (axis, value) =
+                part.split_once('=').filter(|(axis, value)| !axis.is_empty() && !value.is_empty())?;
             Some((axis.into(), value.into()))
         };
         text.split([' ', ','])
@@ -180,7 +185,8 @@ impl std::str::FromStr for Configuration {
                 pair(part).ok_or_else(|| Error::Axis {
                     axis: "configuration".to_owned(),
                     text: part.to_owned(),
-                    reason: "write AXIS=VALUE with commas between, for example block=256,grid=waves:4".to_owned(),
+                    reason: "write AXIS=VALUE with commas between, for example block=256,grid=waves:4"
+                        .to_owned(),
                 })
             })
             .collect::<Result<_>>()
@@ -208,7 +214,10 @@ impl<'de> Deserialize<'de> for Configuration {
                 f.write_str("axes with their values")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Configuration, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Configuration, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some((axis, value)) = map.next_entry::<String, Value>()? {
                     pairs.push((axis.into(), value));
