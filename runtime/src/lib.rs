@@ -43,7 +43,7 @@ pub mod stream;
 pub mod transfer;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
-pub use self::driver::{DeviceProperties, DevicePtr, LinkKind};
+pub use self::driver::{DeviceProperties, DevicePtr, LinkKind, Telemetry};
 pub use self::error::{Error, LaunchError, Result};
 pub use self::event::{Event, ExportedEvent};
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};

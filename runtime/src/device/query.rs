@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::{Device, DeviceId, fork, registry, visible};
+use crate::driver::Telemetry;
 use crate::driver::cuda::CudaDriver;
+use crate::error::Result;
 
 /// A device's identity: the same in every process and after every start of the machine.
 ///
@@ -73,6 +75,23 @@ impl Device {
     /// Compute capability as (major, minor); (0, 0) of an emulated device.
     pub fn capability(&self) -> (u32, u32) {
         self.properties().capability
+    }
+
+    /// Its clocks, temperature and power now. What the system does not tell is `None`: everything without the
+    /// driver's management library (NVML), and on the emulated device.
+    ///
+    /// # Errors
+    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
+    pub fn telemetry(&self) -> Result<Telemetry> {
+        self.check_process()?;
+        self.raw().0.telemetry(self.ordinal())
+    }
+
+    /// The clock of its multiprocessors now, in MHz; `None` where the system does not tell, and in a process that was
+    /// forked since the device was opened. Cheap enough to ask beside running work: it enqueues and allocates nothing.
+    pub fn sm_clock_mhz(&self) -> Option<u32> {
+        self.check_process().ok()?;
+        self.raw().0.sm_clock_mhz(self.ordinal())
     }
 
     /// The device's identity, stable across processes.

@@ -23,6 +23,7 @@ pub mod cuda;
 pub mod emulated;
 mod graph;
 pub(crate) mod host_function;
+mod telemetry;
 
 use std::ffi::c_void;
 use std::fmt::Debug;
@@ -33,6 +34,7 @@ pub use self::graph::{
     CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Edge, ExecUpdate, GraphDriver,
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
+pub use self::telemetry::Telemetry;
 use crate::error::Result;
 
 handle!(
@@ -370,6 +372,16 @@ pub trait Driver: GraphDriver + Send + Sync + Debug {
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
     /// Device memory of every process that the system tells of (pid, bytes); empty where it does not tell.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
+    /// Clocks, temperature and power of device `ordinal`; everything is `None` where the system does not tell, and on
+    /// a driver that knows nothing of it. Needs no context.
+    fn telemetry(&self, _ordinal: u32) -> Result<Telemetry> {
+        Ok(Telemetry::default())
+    }
+    /// Clock of the multiprocessors of device `ordinal` in MHz, where the system tells. It is asked often: it allocates
+    /// nothing after the first call.
+    fn sm_clock_mhz(&self, _ordinal: u32) -> Option<u32> {
+        None
+    }
 
     /// The priorities that streams can have: (least urgent, most urgent). Lower numbers are more urgent.
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)>;

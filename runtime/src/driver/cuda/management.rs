@@ -24,6 +24,11 @@ pub(super) fn device(ordinal: u32) -> Option<Device<'static>> {
     ["GPU", "MIG"].iter().find_map(|kind| library.device_by_uuid(format!("{kind}-{text}")).ok())
 }
 
+/// Version of the driver's package.
+pub(super) fn driver_version() -> Option<String> {
+    library()?.sys_driver_version().ok()
+}
+
 /// An identity as the management library writes it.
 fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::with_capacity(36);

@@ -26,6 +26,7 @@ mod processes;
 mod properties;
 mod rows;
 mod stream;
+mod telemetry;
 mod virtual_memory;
 
 use std::ffi::c_void;
@@ -41,6 +42,7 @@ use super::host_function::HostCall;
 use super::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
     HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
+    Telemetry,
 };
 use crate::error::{Result, code};
 
@@ -51,6 +53,7 @@ pub struct CudaDriver {
     version: i32,
     devices: u32,
     contexts: Contexts,
+    sensors: telemetry::Sensors,
 }
 
 impl CudaDriver {
@@ -86,7 +89,13 @@ impl CudaDriver {
                 Err(error) => return Err(error),
             }
             check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut version))?;
-            Ok(Self { version, devices: devices.max(0) as u32, contexts: Contexts::default() })
+            let devices = devices.max(0) as u32;
+            Ok(Self {
+                version,
+                devices,
+                contexts: Contexts::default(),
+                sensors: telemetry::Sensors::new(devices),
+            })
         }
     }
 
@@ -272,6 +281,14 @@ impl Driver for CudaDriver {
 
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
         processes::memory(ordinal)
+    }
+
+    fn telemetry(&self, ordinal: u32) -> Result<Telemetry> {
+        Ok(self.sensors.read(ordinal))
+    }
+
+    fn sm_clock_mhz(&self, ordinal: u32) -> Option<u32> {
+        self.sensors.sm_clock_mhz(ordinal)
     }
 
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {

@@ -15,12 +15,14 @@ use super::graph::NO_POOL;
 use super::kernel::{KernelCall, function_of, spec_of};
 use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
 use super::rows::Rows;
+use super::simulated::Timeline;
 use super::stream::{Access, Mark, Newest, Queue, Touched, Work};
 use super::{Call, EmulatedDriver};
 use crate::driver::host_function::HostCall;
 use crate::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
     HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
+    Telemetry,
 };
 use crate::error::{Result, code};
 
@@ -245,6 +247,14 @@ impl Driver for EmulatedDriver {
         }
     }
 
+    fn telemetry(&self, ordinal: u32) -> Result<Telemetry> {
+        Ok(self.sensors.read(ordinal))
+    }
+
+    fn sm_clock_mhz(&self, ordinal: u32) -> Option<u32> {
+        self.sensors.sm_clock_mhz(ordinal)
+    }
+
     fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
         self.enter(Call::StreamPriorities, context).map(|_| (LEAST_URGENT, MOST_URGENT))
     }
@@ -254,7 +264,7 @@ impl Driver for EmulatedDriver {
         let context = self.enter(Call::StreamCreate, context)?;
         let priority = priority.clamp(MOST_URGENT, LEAST_URGENT);
         let (own, control, stepper) = (Arc::clone(&context), Arc::clone(&self.control), self.stepper.clone());
-        let queue = Queue::new(own, control, priority, stepper);
+        let queue = Queue::new(own, control, priority, Timeline::new(self.time.clone()), stepper);
         context.add_stream(&queue);
         Ok(self.add_stream(handle, queue))
     }
@@ -378,7 +388,7 @@ impl Driver for EmulatedDriver {
         if let Some(mark) = self.newest_mark(Call::EventSynchronize, event)? {
             match &self.stepper {
                 Some(stepper) => stepper.run_until(Call::EventSynchronize, || mark.time().is_some())?,
-                None => mark.wait(),
+                None => drop(mark.wait()),
             }
             self.races.host_saw(mark.clock());
         }
@@ -394,9 +404,9 @@ impl Driver for EmulatedDriver {
             newest.and_then(|mark| mark.time()).ok_or_else(missing)
         };
         let (start, end) = (time(start)?, time(end)?);
-        Ok(match end.checked_duration_since(start) {
-            Some(after) => after.as_secs_f64() * 1e6,
-            None => -(start - end).as_secs_f64() * 1e6,
+        Ok(match self.time {
+            Some(_) => end.simulated_us - start.simulated_us,
+            None => end.us_since(start),
         })
     }
 
@@ -587,7 +597,13 @@ impl Driver for EmulatedDriver {
         let context = self.enter(Call::Launch, context)?;
         self.check_config(Call::Launch, function, &config)?;
         if self.idle && !self.captures.holds(stream.0) {
-            return Ok(());
+            return match self.time {
+                None => Ok(()),
+                Some(_) => {
+                    let work = Work::Idle(spec_of(Call::Launch, function)?, config);
+                    self.push(Call::Launch, stream, work, Touched::new())
+                }
+            };
         }
         // SAFETY: the caller vouches for the arguments.
         let call = unsafe { KernelCall::new(spec_of(Call::Launch, function)?, config, self.order, args) };

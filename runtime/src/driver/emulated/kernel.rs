@@ -62,6 +62,10 @@ impl KernelCall {
         self.kernel.symbol
     }
 
+    pub(super) fn kernel(&self) -> &'static KernelSpec {
+        self.kernel
+    }
+
     pub(super) fn function(&self) -> FunctionHandle {
         function_of(self.kernel)
     }

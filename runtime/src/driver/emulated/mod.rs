@@ -19,6 +19,9 @@
 //! Captures and graphs follow CUDA's rules and report their breach with CUDA's codes. A graph that is launched is one
 //! task of its stream, whose nodes run one after the other.
 //!
+//! For tests of what measures, its time can come from a model ([`EmulatedDriverBuilder::simulated_time`]), and it tells
+//! what clocks and temperatures it is told ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
+//!
 //! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
 
 mod action;
@@ -37,7 +40,9 @@ mod race;
 mod range;
 mod rows;
 mod schedule;
+mod simulated;
 mod stream;
+mod telemetry;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +62,10 @@ use self::pages::{Backing, Numbers};
 use self::race::Races;
 pub use self::schedule::Schedule;
 use self::schedule::Stepper;
+pub use self::simulated::SimulatedWork;
+use self::simulated::TimeModel;
 use self::stream::{Access, EventState, Queue, Touched, Work};
+use self::telemetry::Sensors;
 use super::{Context, DevicePtr, Fault, FunctionHandle, StreamHandle};
 use crate::error::{Result, code};
 
@@ -75,6 +83,7 @@ pub struct EmulatedDriverBuilder {
     idle: bool,
     schedule: Option<Schedule>,
     races: bool,
+    time: Option<TimeModel>,
 }
 
 impl EmulatedDriverBuilder {
@@ -109,7 +118,8 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host.
+    /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host. With
+    /// [`Self::simulated_time`] they take their time all the same; bodies of `while` nodes run once then.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
@@ -165,9 +175,47 @@ impl EmulatedDriverBuilder {
         self
     }
 
+    /// Takes time from a model instead of the machine: events tell simulated time, for tests of what measures.
+    ///
+    /// The model says how many microseconds a piece of work takes on the device. Every stream has a clock of its own,
+    /// which work moves on; a wait for an event takes the later of both times; nodes of a graph take their time one
+    /// after the other. What the host does takes none, and what it waits for orders no clocks. Work runs all the
+    /// same, but with [`Self::idle`] kernels do not. The model is asked when the work has run, on the thread that ran
+    /// it; it must not call the driver, and stops the context when it panics.
+    ///
+    /// ```
+    /// use warpsmith_runtime::driver::emulated::{EmulatedDriver, SimulatedWork};
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let model = |work: &SimulatedWork<'_>| match work {
+    ///     SimulatedWork::Copy { bytes } => *bytes as f64 / 1e3, // 1 GB/s
+    ///     SimulatedWork::Set { .. } | SimulatedWork::Kernel { .. } => 5.0,
+    /// };
+    /// let device = Device::with_driver(EmulatedDriver::builder().simulated_time(model).build(), 0)?;
+    /// let stream = device.default_stream();
+    /// let x = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
+    /// let mut y = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
+    /// let start = stream.record_timed_event()?;
+    /// y.copy_from(&x)?;
+    /// let end = stream.record_timed_event()?;
+    /// end.synchronize()?;
+    /// assert_eq!(end.elapsed_us(&start)?, 4.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn simulated_time(
+        mut self,
+        model: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static,
+    ) -> Self {
+        self.time = Some(TimeModel::new(model));
+        self
+    }
+
     /// Makes the driver.
     pub fn build(self) -> Arc<EmulatedDriver> {
         let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
+        let time = self.time.map(|time| time.idle(self.idle));
         Arc::new(EmulatedDriver {
             devices: (0..self.devices).map(|_| Mutex::default()).collect(),
             memory: self.memory,
@@ -177,6 +225,8 @@ impl EmulatedDriverBuilder {
             peers: self.peers,
             idle: self.idle,
             control: Arc::new(Control::new()),
+            time,
+            sensors: Sensors::new(self.devices),
             stepper: self.schedule.map(|schedule| Arc::new(Stepper::new(schedule))),
             races: Races::new(self.races),
             contexts: Table::new("context", code::INVALID_VALUE),
@@ -246,6 +296,9 @@ pub struct EmulatedDriver {
     peers: bool,
     idle: bool,
     control: Arc<Control>,
+    /// What says how long work takes, if not the machine.
+    time: Option<TimeModel>,
+    sensors: Sensors,
     /// Who has the tasks run, if not worker threads.
     stepper: Option<Arc<Stepper>>,
     races: Races,
@@ -276,6 +329,7 @@ impl EmulatedDriver {
             idle: false,
             schedule: None,
             races: false,
+            time: None,
         }
     }
 

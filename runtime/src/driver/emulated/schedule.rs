@@ -155,6 +155,7 @@ mod tests {
     use super::super::context::EmulatedContext;
     use super::super::control::Control;
     use super::super::pages::Backing;
+    use super::super::simulated::Timeline;
     use super::super::stream::{Mark, Touched, Work};
     use super::*;
 
@@ -164,7 +165,8 @@ mod tests {
         let context = EmulatedContext::new(0, 1 << 20, Backing::Host);
         let [blocked, free] = [1, 2].map(|handle| {
             let control = Arc::new(Control::new());
-            let queue = Queue::new(Arc::clone(&context), control, 0, Some(Arc::clone(&stepper)));
+            let queue =
+                Queue::new(Arc::clone(&context), control, 0, Timeline::new(None), Some(Arc::clone(&stepper)));
             stepper.add(StreamHandle(handle), &queue);
             queue
         });

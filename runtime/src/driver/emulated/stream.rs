@@ -11,6 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use gpu_spec::KernelSpec;
+
 use super::Call;
 use super::action::{Action, fault};
 use super::capture::CapturedEvent;
@@ -19,8 +21,9 @@ use super::control::Control;
 use super::graph::GraphRun;
 use super::race::Clock;
 use super::schedule::Stepper;
+use super::simulated::{SimulatedWork, Timeline};
 use crate::driver::host_function::{self, HostCall};
-use crate::driver::{DevicePtr, FaultKind};
+use crate::driver::{DevicePtr, FaultKind, LaunchConfig};
 use crate::error::Result;
 
 /// An event: its newest record, if it has one.
@@ -49,11 +52,28 @@ impl EventState {
     }
 }
 
+/// When a stream came to a place, on the machine's clock and on that of its [`Timeline`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reached {
+    at: Instant,
+    pub(super) simulated_us: f64,
+}
+
+impl Reached {
+    /// Microseconds from `earlier` to this on the machine's clock.
+    pub(super) fn us_since(self, earlier: Self) -> f64 {
+        match self.at.checked_duration_since(earlier.at) {
+            Some(after) => after.as_secs_f64() * 1e6,
+            None => -(earlier.at - self.at).as_secs_f64() * 1e6,
+        }
+    }
+}
+
 /// A place in a stream.
 #[derive(Debug, Default)]
 pub(super) struct Mark {
     /// When the stream came to it.
-    at: Mutex<Option<Instant>>,
+    at: Mutex<Option<Reached>>,
     reached: Condvar,
     /// What is ordered before it, if races are checked.
     clock: OnceLock<Clock>,
@@ -61,7 +81,7 @@ pub(super) struct Mark {
 
 impl Mark {
     /// When the stream came to it; `None` if it has not.
-    pub(super) fn time(&self) -> Option<Instant> {
+    pub(super) fn time(&self) -> Option<Reached> {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,16 +94,21 @@ impl Mark {
         self.clock.get_or_init(|| clock);
     }
 
-    pub(super) fn reach(&self) {
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    /// The stream has come to it, at this time on its [`Timeline`].
+    pub(super) fn reach(&self, simulated_us: f64) {
+        let reached = Reached { at: Instant::now(), simulated_us };
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
         self.reached.notify_all();
     }
 
     /// Waits until the stream has come to it.
-    pub(super) fn wait(&self) {
+    pub(super) fn wait(&self) -> Reached {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
-        while at.is_none() {
-            at = self.reached.wait(at).unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *at {
+                Some(reached) => return reached,
+                None => at = self.reached.wait(at).unwrap_or_else(PoisonError::into_inner),
+            }
         }
     }
 }
@@ -92,6 +117,8 @@ impl Mark {
 #[derive(Debug)]
 pub(super) enum Work {
     Act(Action),
+    /// A launch that takes its simulated time and does not run.
+    Idle(&'static KernelSpec, LaunchConfig),
     Host(HostCall),
     /// Frees a block in stream order.
     Free(DevicePtr),
@@ -156,6 +183,7 @@ pub(super) struct Queue {
     context: Arc<EmulatedContext>,
     control: Arc<Control>,
     priority: i32,
+    timeline: Timeline,
     /// Who has the tasks run, if not a worker.
     stepper: Option<Arc<Stepper>>,
     state: Mutex<State>,
@@ -167,12 +195,14 @@ impl Queue {
         context: Arc<EmulatedContext>,
         control: Arc<Control>,
         priority: i32,
+        timeline: Timeline,
         stepper: Option<Arc<Stepper>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             context,
             control,
             priority,
+            timeline,
             stepper,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -309,7 +339,7 @@ impl Queue {
         let mut state = self.state();
         state.running.clear();
         if let Some(mark) = reached {
-            mark.reach();
+            mark.reach(self.timeline.now_us());
         }
         state.done += 1;
         self.changed.notify_all();
@@ -319,16 +349,19 @@ impl Queue {
     fn run(&self, work: Work) -> Option<Arc<Mark>> {
         match work {
             Work::Record(mark) => return Some(mark),
-            Work::Wait(mark) => mark.wait(),
+            Work::Wait(mark) => self.timeline.wait_until(mark.wait().simulated_us),
             Work::Free(ptr) => self.free(ptr),
             Work::Host(function) if self.context.is_poisoned() => function.skip(),
             Work::Host(function) => function.call(),
             // A graph that does not run keeps its place among the launches of its executable all the same.
-            Work::Graph(launch) => launch.run(&self.context),
-            Work::Act(_) if self.context.is_poisoned() => {}
+            Work::Graph(launch) => launch.run(&self.context, &self.timeline),
+            Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
             // SAFETY: whoever enqueued it promised that the memory it names is valid until it has run, and that
             // the two sides of a copy do not overlap.
-            Work::Act(action) => unsafe { action.run(&self.context) },
+            Work::Act(action) => unsafe { self.timeline.run(&action, &self.context) },
+            Work::Idle(spec, config) => {
+                self.timeline.pass(&SimulatedWork::Kernel { spec, config: &config }, &self.context);
+            }
         }
         None
     }

@@ -138,7 +138,9 @@ impl EmulatedDriver {
             }
             Work::Free(_) => return refuse(NO_POOL),
             // The stream was not being captured yet when the call began.
-            Work::Record(_) | Work::Wait(_) | Work::Graph(_) => return refuse("its capture began meanwhile"),
+            Work::Record(_) | Work::Wait(_) | Work::Graph(_) | Work::Idle(..) => {
+                return refuse("its capture began meanwhile");
+            }
         };
         self.captures.add(call, stream.0, step)
     }

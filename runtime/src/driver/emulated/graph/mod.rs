@@ -193,7 +193,7 @@ impl GraphDriver for EmulatedDriver {
                 "an executable is not captured; add its graph to another",
             );
         }
-        if self.idle {
+        if self.idle && self.time.is_none() {
             return self.streams.get(call, stream.0).map(|_| ());
         }
         self.check_memory(call, &program.plan)?;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::action::fault;
 use super::super::context::EmulatedContext;
+use super::super::simulated::Timeline;
 use super::super::stream::{Mark, Touched};
 use super::plan::{Condition, Plan, Step, union};
 use super::races;
@@ -77,7 +78,7 @@ impl Executable {
     pub(super) fn launch<E>(&self, push: impl FnOnce(GraphRun) -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state();
         let done = Arc::new(Mark::default());
-        let turn = Turn(Arc::clone(&done));
+        let turn = Turn { done: Arc::clone(&done), simulated_us: 0.0 };
         push(GraphRun { program: Arc::clone(&state.program), before: state.last.clone(), turn })?;
         state.last = Some(done);
         Ok(())
@@ -86,11 +87,15 @@ impl Executable {
 
 /// The end of a launch, which comes even if that does not run.
 #[derive(Debug)]
-struct Turn(Arc<Mark>);
+struct Turn {
+    done: Arc<Mark>,
+    /// When it ran to its end.
+    simulated_us: f64,
+}
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.reach();
+        self.done.reach(self.simulated_us);
     }
 }
 
@@ -111,7 +116,7 @@ impl GraphRun {
 
     /// Its own end.
     pub(in super::super) fn done(&self) -> &Arc<Mark> {
-        &self.turn.0
+        &self.turn.done
     }
 
     /// All memory that it may touch.
@@ -120,9 +125,9 @@ impl GraphRun {
     }
 
     /// Runs all nodes, on a stream of this context.
-    pub(in super::super) fn run(self, context: &EmulatedContext) {
+    pub(in super::super) fn run(mut self, context: &EmulatedContext, timeline: &Timeline) {
         if let Some(before) = &self.before {
-            before.wait();
+            timeline.wait_until(before.wait().simulated_us);
         }
         for condition in &self.program.conditions {
             if let Some(initial) = condition.initial {
@@ -130,12 +135,13 @@ impl GraphRun {
             }
         }
         // A context that was stopped ends the run, which is all there is to say about it.
-        let _ = run(&self.program.plan, context);
+        let _ = run(&self.program.plan, context, timeline);
+        self.turn.simulated_us = timeline.now_us();
     }
 }
 
 /// Runs a graph on a stream of a context. Breaks when a context is stopped.
-fn run(plan: &Plan, context: &EmulatedContext) -> ControlFlow<()> {
+fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline) -> ControlFlow<()> {
     for node in &plan.nodes {
         if context.is_poisoned() {
             return ControlFlow::Break(());
@@ -148,13 +154,15 @@ fn run(plan: &Plan, context: &EmulatedContext) -> ControlFlow<()> {
                 };
                 // SAFETY: whoever launched the executable promised that what its work names is valid until it has
                 // run, and that the two sides of a copy do not overlap.
-                unsafe { piece.action.run(&own) };
+                unsafe { timeline.run(&piece.action, &own) };
                 if own.is_poisoned() {
                     return ControlFlow::Break(());
                 }
             }
-            Step::Child(child) => run(child, context)?,
-            Step::Conditional { condition, kind, bodies } => choose(condition, *kind, bodies, context)?,
+            Step::Child(child) => run(child, context, timeline)?,
+            Step::Conditional { condition, kind, bodies } => {
+                choose(condition, *kind, bodies, context, timeline)?
+            }
         }
     }
     ControlFlow::Continue(())
@@ -166,6 +174,7 @@ fn choose(
     kind: ConditionalKind,
     bodies: &[Arc<Plan>],
     context: &EmulatedContext,
+    timeline: &Timeline,
 ) -> ControlFlow<()> {
     let value = || condition.value.load(Ordering::Acquire);
     let body = match kind {
@@ -176,8 +185,12 @@ fn choose(
             let Some(body) = bodies.first() else { return ControlFlow::Continue(()) };
             let mut rounds = 0;
             while value() != 0 {
-                run(body, context)?;
+                run(body, context, timeline)?;
                 rounds += 1;
+                if timeline.is_idle() {
+                    // No kernel runs that could end the loop.
+                    break;
+                }
                 if rounds == MOST_ROUNDS {
                     let text = format!(
                         "the body of a while node ran {rounds} times, and its condition is not 0 yet"
@@ -189,5 +202,5 @@ fn choose(
             None
         }
     };
-    body.map_or(ControlFlow::Continue(()), |body| run(body, context))
+    body.map_or(ControlFlow::Continue(()), |body| run(body, context, timeline))
 }

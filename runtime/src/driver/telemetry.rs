@@ -1,0 +1,36 @@
+//! What a device tells of itself while it works: clocks, temperature, power.
+
+/// Clocks, temperature and power of a device at one time. What the system does not tell is `None`; without the
+/// driver's management library (NVML), that is everything.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let now = Device::best()?.telemetry()?;
+/// if let (Some(clock), Some(most)) = (now.sm_clock_mhz, now.max_sm_clock_mhz) {
+///     println!("{clock} of {most} MHz, slowed down by {:?}", now.throttle_reasons);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Telemetry {
+    /// Clock of the multiprocessors in MHz.
+    pub sm_clock_mhz: Option<u32>,
+    /// The highest clock that the multiprocessors can have, in MHz.
+    pub max_sm_clock_mhz: Option<u32>,
+    /// Clock of the memory in MHz.
+    pub memory_clock_mhz: Option<u32>,
+    /// Temperature of the chip in degrees Celsius.
+    pub temperature_c: Option<u32>,
+    /// Power that the device draws, in watts.
+    pub power_w: Option<f64>,
+    /// Power that it is kept below, in watts.
+    pub power_limit_w: Option<f64>,
+    /// Why clocks are below their highest, in NVML's words in lower case, for example `sw_power_cap`, `gpu_idle`.
+    /// Empty: for no reason, or the system does not tell.
+    pub throttle_reasons: Vec<String>,
+    /// Version of the driver's package, for example `570.124.06`.
+    pub driver_version: Option<String>,
+}

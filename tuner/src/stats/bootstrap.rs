@@ -1,0 +1,325 @@
+//! Confidence intervals of medians and of ratios of medians, by the bootstrap.
+//!
+//! Guarantees: intervals are of 95 % and deterministic; nothing is assumed of the distribution of the samples. They are
+//! percentiles of [`RESAMPLES`] resamples. Samples that follow one another need not be independent: where the side of
+//! the median on which they lie is correlated over time, as by a drifting clock, whole blocks of neighbours are drawn.
+//! No interval knows of what changes more slowly than its samples last: for that, take samples of both sides in turns
+//! and compare them as pairs.
+
+use super::random::Random;
+use super::{percentile, sorted};
+
+/// How many resamples an interval comes from.
+pub const RESAMPLES: usize = 2000;
+/// Samples below which there is no interval.
+pub const FEWEST: usize = 6;
+/// The seed of every interval, so that the same samples have the same one.
+const SEED: u64 = 0x5EED_0F5A_3D1E;
+
+/// A confidence interval of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+impl Interval {
+    /// Whether a value lies in it, its ends included.
+    pub fn contains(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+
+    /// Half its width.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}
+
+/// The ratio of two medians.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    /// The median of the first by that of the second.
+    pub value: f64,
+    /// Its confidence interval.
+    pub interval: Interval,
+}
+
+/// The confidence interval of the median of samples in the order in which they were taken. `None` below [`FEWEST`]
+/// samples.
+///
+/// ```
+/// use warpsmith_tuner::stats::median_interval;
+///
+/// let samples: Vec<f64> = (0..100).map(|i| 100.0 + f64::from(i * 37 % 100) / 100.0).collect();
+/// let interval = median_interval(&samples).unwrap();
+/// assert!(interval.contains(100.5) && interval.half_width() < 0.15);
+/// ```
+pub fn median_interval(samples: &[f64]) -> Option<Interval> {
+    resampled(samples, RESAMPLES)
+}
+
+fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
+    let mut one = Resampler::new(samples)?;
+    let mut random = Random::new(SEED);
+    let block = one.block;
+    Some(interval((0..resamples).map(|_| {
+        one.draw(&mut random, block);
+        one.median()
+    })))
+}
+
+/// The ratio of the median of `first` to that of `second`, which were taken one after the other: samples of one are
+/// drawn without regard to those of the other. `None` below [`FEWEST`] samples of either.
+pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
+    let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
+    let value = first.whole() / second.whole();
+    let mut random = Random::new(SEED);
+    let (blocks, draws) = ([first.block, second.block], 0..RESAMPLES);
+    let ratios = draws.map(|_| {
+        first.draw(&mut random, blocks[0]);
+        second.draw(&mut random, blocks[1]);
+        first.median() / second.median()
+    });
+    Some(Ratio { value, interval: interval(ratios) })
+}
+
+/// The ratio of the median of `first` to that of `second`, whose samples were taken in turns: pairs are drawn, so that
+/// what changed for both at once does not widen the interval. Samples without a partner at the end are left out.
+/// `None` below [`FEWEST`] pairs.
+pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
+    let pairs = first.len().min(second.len());
+    let (first, second) = (&first[..pairs], &second[..pairs]);
+    // What is left of the changes over time when both have them.
+    let left: Vec<f64> = first.iter().zip(second).map(|(first, second)| first / second).collect();
+    let block = Resampler::new(&left)?.block;
+    let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
+    let value = first.whole() / second.whole();
+    let mut random = Random::new(SEED);
+    let ratios = (0..RESAMPLES).map(|_| {
+        let start = random.clone();
+        first.draw(&mut random, block);
+        // The same pairs: the same numbers again.
+        second.draw(&mut start.clone(), block);
+        first.median() / second.median()
+    });
+    Some(Ratio { value, interval: interval(ratios) })
+}
+
+/// From the 2.5th to the 97.5th percentile.
+fn interval(values: impl Iterator<Item = f64>) -> Interval {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let end = |p| percentile(&values, p).unwrap_or(f64::NAN);
+    Interval { low: end(0.025), high: end(0.975) }
+}
+
+/// Draws samples with replacement and finds the median of what it drew, in a time proportional to their number: only
+/// how often each was drawn is kept.
+#[derive(Debug)]
+struct Resampler {
+    sorted: Vec<f64>,
+    /// The place in `sorted` of each sample, in the order in which they were taken.
+    ranks: Vec<u32>,
+    /// How often each of `sorted` was drawn.
+    counts: Vec<u32>,
+    /// How many neighbours are drawn together.
+    block: usize,
+}
+
+impl Resampler {
+    fn new(samples: &[f64]) -> Option<Self> {
+        let n = samples.len();
+        if n < FEWEST {
+            return None;
+        }
+        let mut order: Vec<u32> = (0..n as u32).collect();
+        order.sort_unstable_by(|a, b| samples[*a as usize].total_cmp(&samples[*b as usize]).then(a.cmp(b)));
+        let mut ranks = vec![0; n];
+        for (rank, index) in order.iter().enumerate() {
+            ranks[*index as usize] = rank as u32;
+        }
+        let block = block_length(&ranks);
+        Some(Self { sorted: sorted(samples), ranks, counts: vec![0; n], block })
+    }
+
+    /// The median of the samples themselves.
+    fn whole(&self) -> f64 {
+        percentile(&self.sorted, 0.5).unwrap_or(f64::NAN)
+    }
+
+    /// Draws as many samples as there are, in blocks of neighbours; after the last comes the first.
+    fn draw(&mut self, random: &mut Random, block: usize) {
+        let n = self.ranks.len();
+        self.counts.fill(0);
+        if block == 1 {
+            for _ in 0..n {
+                let drawn = self.ranks[random.below(n)];
+                self.counts[drawn as usize] += 1;
+            }
+            return;
+        }
+        let mut missing = n;
+        while missing > 0 {
+            let start = random.below(n);
+            for step in 0..block.min(missing) {
+                let drawn = self.ranks[(start + step) % n];
+                self.counts[drawn as usize] += 1;
+            }
+            missing = missing.saturating_sub(block);
+        }
+    }
+
+    /// The median of what was drawn.
+    fn median(&self) -> f64 {
+        let n = self.counts.len();
+        let (low, high) = ((n - 1) / 2, n / 2);
+        let mut seen = 0;
+        let mut lower = None;
+        for (count, value) in self.counts.iter().zip(&self.sorted) {
+            seen += *count as usize;
+            if lower.is_none() && seen > low {
+                lower = Some(*value);
+            }
+            if seen > high {
+                return lower.map_or(*value, |lower| f64::midpoint(lower, *value));
+            }
+        }
+        f64::NAN
+    }
+}
+
+/// How many neighbours are to be drawn together: as many as it takes for the correlation of the sides of the median on
+/// which samples lie to be gone, of which the variance of the median is made. 1 where none is seen.
+fn block_length(ranks: &[u32]) -> usize {
+    let n = ranks.len();
+    let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
+    // Twice the standard error of a correlation of independent samples.
+    let noise = 2.0 / (n as f64).sqrt();
+    let correlation = |lag: usize| {
+        let products = (0..n - lag).map(|index| side(index) * side(index + lag));
+        products.sum::<f64>() / n as f64
+    };
+    let most = n / 4;
+    let gone = (1..=most).find(|lag| correlation(*lag) < noise).unwrap_or(most.max(1));
+    if gone == 1 { 1 } else { (2 * gone).min(most.max(1)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 2000 sets of samples, how many percent have the truth in their interval. Fewer resamples than usual make
+    /// intervals a little less exact, and the test faster.
+    fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Random) -> f64) -> f64 {
+        let mut random = Random::new(42);
+        let mut samples = || (0..n).map(|_| draw(&mut random)).collect::<Vec<f64>>();
+        let covered = (0..2000).filter(|_| resampled(&samples(), 400).unwrap().contains(truth));
+        covered.count() as f64 / 20.0
+    }
+
+    #[test]
+    fn intervals_have_the_median_as_often_as_they_say() {
+        for n in [20, 50] {
+            let normal = coverage(n, 100.0, |random| 100.0 + random.normal());
+            let lognormal = coverage(n, 1.0, |random| (0.5 * random.normal()).exp());
+            // Seven of ten around 100, the others around 110: half lie below the 5/7 quantile of the lower ones.
+            let bimodal = coverage(n, 100.565_949, |random| {
+                let mode = if random.unit() < 0.7 { 100.0 } else { 110.0 };
+                mode + random.normal()
+            });
+            for found in [normal, lognormal, bimodal] {
+                assert!((92.0..98.0).contains(&found), "{n} samples: {normal} {lognormal} {bimodal} %");
+            }
+        }
+    }
+
+    /// Samples with 1 % of noise and a wave of 1 % from its lowest to its highest.
+    fn drifting(random: &mut Random, n: usize, period: f64) -> Vec<f64> {
+        let phase = random.unit();
+        let wave = |index: usize| (std::f64::consts::TAU * (phase + index as f64 / period)).sin();
+        (0..n).map(|index| 100.0 * (1.0 + 0.005 * wave(index) + 0.01 * random.normal())).collect()
+    }
+
+    #[test]
+    fn what_changes_over_time_for_both_does_not_widen_the_interval_of_pairs() {
+        let mut random = Random::new(3);
+        // A clock that falls by a fifth in the middle: half of the samples of each are of another size.
+        let fall = |index: usize| if index < 40 { 1.0 } else { 1.25 };
+        let mut taken = |times: f64| {
+            let noise = 0.002 * random.normal();
+            (0..80).map(|index| times * fall(index) * (1.0 + noise)).collect::<Vec<f64>>()
+        };
+        let (new, old) = (taken(1.02), taken(1.0));
+        let paired = paired_ratio(&new, &old).unwrap();
+        assert!(paired.interval.contains(1.02) || (paired.value - 1.02).abs() < 0.01, "{paired:?}");
+        assert!(paired.interval.half_width() < 0.01, "{paired:?}");
+        let unpaired = ratio(&new, &old).unwrap();
+        assert!(unpaired.interval.half_width() > 0.05, "{unpaired:?}");
+    }
+
+    #[test]
+    fn blocks_are_drawn_where_neighbours_are_alike() {
+        let mut random = Random::new(5);
+        let independent = drifting(&mut random, 400, f64::INFINITY);
+        assert!(Resampler::new(&independent).unwrap().block <= 2);
+        let mut walk = 100.0;
+        let alike: Vec<f64> = (0..400)
+            .map(|_| {
+                walk = 100.0 + 0.9 * (walk - 100.0) + random.normal();
+                walk
+            })
+            .collect();
+        assert!(Resampler::new(&alike).unwrap().block > 10);
+    }
+
+    #[test]
+    fn a_median_of_samples_that_follow_one_another_is_less_sure_than_they_seem() {
+        let mut random = Random::new(6);
+        let covered = (0..200).filter(|_| {
+            let mut walk = random.normal() / 0.6;
+            let samples: Vec<f64> = (0..400)
+                .map(|_| {
+                    walk = 0.8 * walk + random.normal();
+                    100.0 + walk
+                })
+                .collect();
+            resampled(&samples, 200).unwrap().contains(100.0)
+        });
+        let covered = covered.count();
+        assert!(covered >= 170, "{covered} of 200; single draws have it in about half");
+    }
+
+    #[test]
+    fn ratios_of_equal_samples_are_one_and_few_samples_have_none() {
+        let samples: Vec<f64> = (0..50).map(|index| 100.0 + f64::from(index % 7)).collect();
+        let same = paired_ratio(&samples, &samples).unwrap();
+        assert_eq!((same.value, same.interval), (1.0, Interval { low: 1.0, high: 1.0 }));
+        let apart = ratio(&samples, &samples).unwrap();
+        assert!(apart.value == 1.0 && apart.interval.contains(1.0) && apart.interval.half_width() > 0.0);
+        assert_eq!(ratio(&samples, &samples), Some(apart), "the same again");
+        for few in [median_interval(&samples[..5]).is_some(), ratio(&samples, &samples[..5]).is_some()] {
+            assert!(!few);
+        }
+        assert_eq!(paired_ratio(&samples[..5], &samples), None);
+        assert!(median_interval(&samples[..6]).is_some());
+    }
+
+    #[test]
+    fn medians_of_resamples_are_those_of_what_was_drawn() {
+        for n in [6, 7, 40, 41] {
+            let samples: Vec<f64> = (0..n).map(|index| f64::from(index * 7 % n)).collect();
+            for block in [1, 3] {
+                let mut resampler = Resampler::new(&samples).unwrap();
+                let mut random = Random::new(9);
+                resampler.draw(&mut random, block);
+                let drawn: Vec<f64> = (resampler.counts.iter().zip(&resampler.sorted))
+                    .flat_map(|(count, value)| std::iter::repeat_n(*value, *count as usize))
+                    .collect();
+                assert_eq!(drawn.len(), n as usize);
+                assert_eq!(percentile(&drawn, 0.5), Some(resampler.median()), "{n} {block}");
+            }
+        }
+    }
+}
