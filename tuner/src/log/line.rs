@@ -25,7 +25,7 @@ pub struct Subject {
     pub l2_bytes: u64,
     /// The driver's major version.
     pub driver: String,
-    /// The hash of the loaded code, in hexadecimal digits; 0 on an emulated device.
+    /// The hash of the loaded code, in hexadecimal digits; on an emulated device what tells the program from others.
     pub image: String,
     /// The benchmark's name.
     pub kernel: String,
