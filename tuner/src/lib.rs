@@ -10,6 +10,10 @@
 //! | [`measure`] | timing by events |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, when to stop |
+//! | [`search`] | strategies that look for the fastest, apart from measuring |
+//! | [`tune`] | a whole tuning run |
+//! | [`log`] | every measurement of tuning runs, kept between them |
+//! | [`worker`] | measuring in another process |
 //! | [`document`] | the document of results |
 //!
 //! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
@@ -21,10 +25,14 @@ pub mod case;
 pub mod data;
 pub mod document;
 pub mod error;
+pub mod log;
 pub mod measure;
 pub mod run;
+pub mod search;
 pub mod size;
 pub mod space;
 pub mod stats;
+pub mod tune;
 pub mod value;
 pub mod verify;
+pub mod worker;

@@ -79,6 +79,7 @@ impl PlannedCase<'_> {
             n: self.n,
             configuration: configuration.clone(),
             is_default: configuration == self.default_configuration(),
+            is_winner: false,
             outcome: Outcome::Failed,
             problem: String::new(),
             max_error: None,
@@ -87,6 +88,12 @@ impl PlannedCase<'_> {
             timing: None,
             probe_us: None,
         }
+    }
+}
+
+impl std::fmt::Debug for PlannedCase<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PlannedCase({}, {} configurations)", self.describe(), self.configurations.len())
     }
 }
 
@@ -148,6 +155,21 @@ impl<'a> Plan<'a> {
             }
         }
         Ok(Plan { device: device.clone(), mode: request.mode, effort: request.effort, cases })
+    }
+
+    /// Where it is measured.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What is timed.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How long.
+    pub fn effort(&self) -> Effort {
+        self.effort
     }
 
     /// How many configurations will be measured in all.
