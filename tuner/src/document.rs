@@ -216,6 +216,22 @@ impl DeviceInfo {
     }
 }
 
+impl Condition {
+    /// Of a device now; empty where it says nothing.
+    pub fn of(device: &Device) -> Self {
+        let now = device.telemetry().unwrap_or_default();
+        Self {
+            sm_clock_mhz: now.sm_clock_mhz,
+            max_sm_clock_mhz: now.max_sm_clock_mhz,
+            memory_clock_mhz: now.memory_clock_mhz,
+            temperature_c: now.temperature_c,
+            power_w: now.power_w,
+            power_limit_w: now.power_limit_w,
+            throttle_reasons: now.throttle_reasons,
+        }
+    }
+}
+
 impl Document {
     /// Whether no configuration was wrong, failed or crashed.
     pub fn all_correct(&self) -> bool {

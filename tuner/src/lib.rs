@@ -8,6 +8,9 @@
 //! | [`size`] | element counts as people write them |
 //! | [`run`] | a whole run: request, plan, records |
 //! | [`measure`] | timing by events |
+//! | [`probe`] | what the device reaches beside the kernels |
+//! | `command` | the command line, with the feature `command` |
+//! | `criterion` | times on the device for criterion benches, with the feature `criterion` |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, when to stop |
 //! | [`document`] | the document of results |
@@ -18,10 +21,15 @@
 
 pub mod benchmark;
 pub mod case;
+#[cfg(feature = "command")]
+pub mod command;
+#[cfg(feature = "criterion")]
+pub mod criterion;
 pub mod data;
 pub mod document;
 pub mod error;
 pub mod measure;
+pub mod probe;
 pub mod run;
 pub mod size;
 pub mod space;
