@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`benchmark`] | what is to be known of a kernel; the benchmarks of a program |
+//! | [`kernel`] | the same for most kernels of one's own, in a few lines |
 //! | [`value`], [`space`] | configurations, and the spaces they come from |
 //! | [`case`] | a kernel with its buffers, ready to launch and to check |
 //! | [`size`] | element counts as people write them |
@@ -28,6 +29,7 @@ pub mod criterion;
 pub mod data;
 pub mod document;
 pub mod error;
+pub mod kernel;
 pub mod measure;
 pub mod probe;
 pub mod run;

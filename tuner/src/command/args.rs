@@ -29,10 +29,10 @@ pub struct What {
     #[arg(long)]
     pub quick: bool,
     /// Sample until the median is known to this, for example 0.5%
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub precision: Option<String>,
     /// Seconds of samples of a configuration at most
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub budget: Option<f64>,
     /// Measure no probes: results have no share of what a plain copy, read or multiplication reaches
     #[arg(long)]
