@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::browser;
 use crate::error::Result;
 use crate::process::{cargo, run, step};
 use crate::setup::setup;
@@ -35,6 +36,12 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let clippy = || run(&mut workspace(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     let tests = || run(&mut workspace(&["test", "--workspace", "--no-fail-fast"]));
+    // They are left out of `cargo test`, which must pass on machines without a browser.
+    let page = || {
+        browser::ensure()?;
+        let test = ["test", "--workspace", "--test", "report_in_browser", "--", "--ignored"];
+        run(&mut workspace(&test))
+    };
     let examples =
         || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
     let own_kernels = || {
@@ -44,10 +51,11 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let documentation =
         || run(workspace(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
-    let steps: [(&str, &dyn Fn() -> Result<()>); 6] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 7] = [
         ("format", &format),
         ("clippy", &clippy),
         ("tests", &tests),
+        ("report in a browser", &page),
         ("examples", &examples),
         ("own kernels", &own_kernels),
         ("documentation", &documentation),

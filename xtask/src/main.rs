@@ -5,11 +5,13 @@
 //! | [`setup`] | installs what is missing: the device toolchain and [`cuda_tools`] |
 //! | [`quickstart`] | set-up, release build, the main benchmark |
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
+//! | [`browser`] | the browser that the report's tests run in |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`process`] | running other programs, visibly |
 //!
 //! Exit codes: 0 done, 1 something failed, 2 wrong use, or something is missing that you must install yourself.
 
+mod browser;
 mod bundle;
 mod check;
 mod cuda_tools;

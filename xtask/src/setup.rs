@@ -107,7 +107,8 @@ pub fn install_packages(packages: &[&str]) -> bool {
     result.is_ok()
 }
 
-fn apt_get() -> Command {
+/// `apt-get` that asks nothing.
+pub fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
     command
