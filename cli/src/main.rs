@@ -21,14 +21,14 @@ mod visibility;
 use std::process::ExitCode;
 
 use clap::Parser;
-use warpsmith::bench::command::{Program, report};
+use warpsmith::bench::command::{Program, said};
 
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return report("warpsmith", &error),
+        Err(error) => return said("warpsmith", &error),
     };
     let program = Program { name: "warpsmith", suite: &warpsmith::bench::suite(Vec::new()) };
     program.end(match cli.command {

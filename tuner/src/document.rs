@@ -285,8 +285,16 @@ impl Document {
     /// # Errors
     /// [`Error::Write`] with the path and the system's reason.
     pub fn write(&self, path: &Path) -> Result<()> {
-        write_partial(path, &self.to_json(), |partial| fs::rename(partial, path))
+        write_text(path, &self.to_json())
     }
+}
+
+/// Writes a text to `path`, creating the folders above it: whole or not at all.
+///
+/// # Errors
+/// [`Error::Write`] with the path and the system's reason.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    write_partial(path, text, |partial| fs::rename(partial, path))
 }
 
 /// Finds out whether [`Document::write`] can write `path`, before there is anything to lose. Creates the

@@ -31,6 +31,9 @@ pub struct What {
     /// Sample until the median is known to this, for example 0.5%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub precision: Option<String>,
+    /// What ends the sampling: precision, entropy (more samples tell nothing new) or samples:N
+    #[arg(long, value_name = "RULE")]
+    pub stop: Option<String>,
     /// Seconds of samples of a configuration at most
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub budget: Option<f64>,
@@ -70,11 +73,24 @@ pub struct Output {
     #[arg(long)]
     pub all: bool,
     /// Print the document of results instead of the table
-    #[arg(long)]
+    #[arg(long, group = "form")]
     pub json: bool,
+    /// Print one line of comma-separated values for each configuration instead of the table
+    #[arg(long, group = "form")]
+    pub csv: bool,
+    /// Print the results as Kernel Tuner's T4 document instead of the table
+    #[arg(long, group = "form")]
+    pub t4: bool,
     /// Results file [default: target/warpsmith/ in a cargo project, else warpsmith/ in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+impl Output {
+    /// Whether a table is printed.
+    pub fn is_text(&self) -> bool {
+        !(self.json || self.csv || self.t4)
+    }
 }
 
 /// `bench`.
@@ -109,12 +125,128 @@ impl BenchArgs {
             mode: ModeArg::Cold,
             quick: true,
             precision: None,
+            stop: None,
             budget: None,
             no_probes: false,
         };
         Self { kernels, what, output: Output::default(), list: false, dry_run: false }
     }
 }
+
+/// `tune`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = TUNE_HELP)]
+pub struct TuneArgs {
+    /// Kernels to tune; `bench --list` shows them
+    #[arg(value_name = "KERNEL", required = true)]
+    pub kernels: Vec<String>,
+    /// What to measure.
+    #[command(flatten)]
+    pub what: What,
+    /// How to search: auto, exhaustive, random, descent, annealing or halving
+    #[arg(long, value_name = "STRATEGY", default_value = "auto")]
+    pub strategy: String,
+    /// Timings of a kernel, type and size at most [default of auto: 32]
+    #[arg(long, value_name = "N")]
+    pub timings: Option<usize>,
+    /// Seconds for a kernel, type and size at most
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub seconds: Option<f64>,
+    /// Measure in a process of its own, which a configuration may bring down
+    #[arg(long)]
+    pub isolate: bool,
+    /// Measure again what earlier runs measured
+    #[arg(long)]
+    pub fresh: bool,
+    /// Use nothing of earlier runs and keep nothing for later ones
+    #[arg(long)]
+    pub no_store: bool,
+    /// Say what would be tuned, and measure nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `compare`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = COMPARE_HELP)]
+pub struct CompareArgs {
+    /// Two results files, the older one first; or kernels, with --config, --binary or --self-test
+    #[arg(value_name = "FILE or KERNEL", required = true)]
+    pub names: Vec<String>,
+    /// A change counts from this on
+    #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true)]
+    pub threshold: String,
+    /// Compare files of different devices, too
+    #[arg(long)]
+    pub force: bool,
+    /// Compare the fastest configuration of each file, whichever it is
+    #[arg(long)]
+    pub best: bool,
+    /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default
+    #[arg(long = "config", value_name = "CONFIGURATION")]
+    pub configs: Vec<String>,
+    /// Two programs (of warpsmith or of bench_main!), by samples taken in turns
+    #[arg(long = "binary", value_name = "PROGRAM")]
+    pub binaries: Vec<PathBuf>,
+    /// Compare a configuration with itself, again and again, and count how often a change is found
+    #[arg(long, conflicts_with = "binaries")]
+    pub self_test: bool,
+    /// Comparisons of --self-test
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub pairs: usize,
+    /// Print a JSON document instead of the table
+    #[arg(long, group = "comparison")]
+    pub json: bool,
+    /// Print Markdown instead of the table
+    #[arg(long, group = "comparison")]
+    pub markdown: bool,
+    /// Print JUnit's XML instead of the table
+    #[arg(long, group = "comparison")]
+    pub junit: bool,
+    /// What to measure.
+    #[command(flatten)]
+    pub what: What,
+}
+
+/// `report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Results files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub out: PathBuf,
+}
+
+const TUNE_HELP: &str = "\
+The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
+configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
+Winners are kept in the launch store, where later launches of every program of this user find them, and every single \
+measurement beside it, so that a run that was ended goes on where it was. WARPSMITH_CACHE_DIR says where.
+
+Examples:
+  tune axpy reduce_sum --sizes 2^[16:28:4] --dtypes f32,bf16
+  tune copy --strategy exhaustive --out copy.json
+  tune saxpy --isolate --timings 64
+
+Exit code 1 when no configuration of a kernel is right.";
+
+const COMPARE_HELP: &str = "\
+A kernel counts as slower only when the whole 95 % confidence interval of the ratio of the medians is beyond the \
+threshold. Two files say how two programs did at two times, between which clocks and temperature differ; with --config \
+or --binary samples of both are taken in turns.
+
+Examples:
+  compare before.json after.json --threshold 2%
+  compare --config block=128 --config block=256 axpy --sizes 2^24
+  compare --binary old/warpsmith --binary new/warpsmith copy axpy
+  compare --self-test copy --sizes 2^20 --pairs 100
+
+Exit code 1 on a regression: something slower, or no longer right.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \

@@ -13,6 +13,7 @@ use super::{Program, interrupt, request, table as results};
 use crate::document::{
     Condition, DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA, check_writable, default_path,
 };
+use crate::export;
 use crate::run::Plan;
 
 /// So many wrong configurations are described one by one.
@@ -37,7 +38,7 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let stop = interrupt::flag()?;
 
     let bar = progress_bar(plan.len() as u64);
-    let mut document = new_document("bench", &device);
+    let mut document = new_document("bench", &device, &plan)?;
     let begun = Instant::now();
     let outcome = plan.run(!args.what.no_probes, &stop, |case, record| {
         bar.set_message(case.describe());
@@ -77,16 +78,20 @@ pub(super) fn has_code(plan: &Plan<'_>, device: &Device) -> Result<(), Failure> 
 }
 
 /// A document without results yet.
-pub(super) fn new_document(command: &str, device: &Device) -> Document {
+pub(super) fn new_document(command: &str, device: &Device, plan: &Plan<'_>) -> Result<Document, Failure> {
+    let images = plan.cases.iter().map(|case| case.benchmark.image());
+    let toolchains = images.map(|image| Ok(device.load(image)?.toolchain()));
+    let toolchains: BTreeSet<String> = toolchains.collect::<Result<_, crate::error::Error>>()?;
     let run = RunInfo {
         command: command.to_owned(),
         started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        toolchain: toolchains.into_iter().collect::<Vec<_>>().join("; "),
         ..RunInfo::default()
     };
     let mut info = DeviceInfo::of(device);
     info.before = Condition::of(device);
-    Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() }
+    Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
 }
 
 /// Writes the file and prints table or document.
@@ -105,6 +110,12 @@ pub(super) fn show(
     });
     if output.json {
         return Ok(print(&document.to_json())?);
+    }
+    if output.csv {
+        return Ok(print(&export::csv(document))?);
+    }
+    if output.t4 {
+        return Ok(print(&export::t4(document))?);
     }
     let mut text = results::text(document, output.all, terminal_width());
     if let Some(path) = written {
@@ -130,7 +141,7 @@ pub(super) fn verdict(program: &Program<'_>, document: &Document) -> Result<(), 
     }
 }
 
-fn describe(record: &Record) -> String {
+pub(super) fn describe(record: &Record) -> String {
     let what = match record.outcome {
         Outcome::Failed => "failed",
         Outcome::Crashed => "crashed",

@@ -1,4 +1,4 @@
-//! The command line that measures: `bench`, for the `warpsmith` command and for programs with kernels of their own.
+//! The command line that measures: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs with kernels of their own.
 //!
 //! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
 //! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
@@ -8,7 +8,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`args`] | what can be given, and its help |
-//! | [`bench`](mod@bench) | `bench` |
+//! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
 //! | [`request`] | from what was given to a request; ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
@@ -19,21 +19,25 @@
 pub mod args;
 pub mod bench;
 pub mod columns;
+pub mod compare;
 pub mod failure;
 pub mod interrupt;
 pub mod output;
+pub mod report;
 pub mod request;
 pub mod table;
+pub mod tune;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::args::BenchArgs;
+use self::args::{BenchArgs, CompareArgs, ReportArgs, TuneArgs};
 use self::failure::{Failure, usage_line};
 use self::output::complain;
 use crate::benchmark::Suite;
+use crate::worker;
 
 /// A program that measures.
 #[derive(Clone, Copy)]
@@ -69,6 +73,15 @@ impl Program<'_> {
 pub enum Command {
     /// Measure kernels, checking every result against a float64 reference
     Bench(BenchArgs),
+    /// Search for the fastest configurations, and keep them where launches find them
+    Tune(TuneArgs),
+    /// Say whether kernels became faster or slower: two results files, configurations or programs
+    Compare(CompareArgs),
+    /// Make one HTML page of results files
+    Report(ReportArgs),
+    /// Measure for another process, which speaks over standard input and output
+    #[command(hide = true)]
+    Worker,
 }
 
 impl Command {
@@ -79,6 +92,12 @@ impl Command {
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
         match self {
             Command::Bench(args) => bench::run(program, args),
+            Command::Tune(args) => tune::run(program, args),
+            Command::Compare(args) => compare::run(program, args),
+            Command::Report(args) => report::run(program, args),
+            Command::Worker => {
+                if worker::serve(program.suite) == ExitCode::SUCCESS { Ok(()) } else { Err(Failure::Shown) }
+            }
         }
     }
 }
@@ -106,7 +125,7 @@ pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
             let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
             program.end(bench::run(&program, &BenchArgs::quick(kernels)))
         }
-        Err(error) => report(name, &error),
+        Err(error) => said(name, &error),
     }
 }
 
@@ -120,7 +139,7 @@ fn parse(
 }
 
 /// Prints what clap has to say: help or version on standard output, complaints as one line on standard error.
-pub fn report(name: &str, error: &clap::Error) -> ExitCode {
+pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // Help or version was asked for; nobody is left to tell when it cannot be printed.
         let _ = error.print();

@@ -7,7 +7,7 @@ use warpsmith_runtime::Device;
 use super::args::What;
 use super::failure::{Failure, unusable_device};
 use crate::error::{Error, Result};
-use crate::measure::Effort;
+use crate::measure::{Effort, Rule};
 use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
@@ -134,8 +134,23 @@ fn effort(what: &What) -> Result<Effort> {
         text,
         reason: reason.to_owned(),
     };
+    if let Some(text) = &what.stop {
+        let count = || text.strip_prefix("samples:")?.parse().ok().filter(|&count: &usize| count > 0);
+        effort = match (text.as_str(), count()) {
+            ("precision", _) => effort,
+            ("entropy", _) => Effort::ENTROPY,
+            (_, Some(count)) => Effort::samples(count),
+            _ => {
+                let how = "use precision, entropy or samples:N with N from 1, for example samples:100";
+                return Err(fail("--stop", text.clone(), how));
+            }
+        };
+    }
     if let Some(text) = &what.precision {
         let how = "write a percentage above 0 and below 100, for example 0.5%";
+        if effort.rule != Rule::Precision {
+            return Err(fail("--precision", text.clone(), "it goes with --stop precision only"));
+        }
         effort.precision = share(text).ok_or_else(|| fail("--precision", text.clone(), how))?;
     }
     if let Some(seconds) = what.budget {
