@@ -181,8 +181,12 @@ fn an_entry_that_the_device_cannot_launch_is_passed_over() {
     std::fs::create_dir_all(&directory).unwrap();
     let line = |symbol: &str, block: u32| {
         format!(
-            r#"{{"version":1,"device":"{}","capability":[0,0],"multiprocessors":{},"package":"test-kernels","symbol":"{symbol}","image":"0","is_loop":false,"bucket":24,"block":{block},"grid":"all","us":1.0}}"#,
-            properties.name, properties.multiprocessors
+            r#"{{"version":2,"kind":"launch","for":{{"device":{{"name":"{}","capability":[0,0],"multiprocessors":{},"l2_bytes":{},"driver":"{}"}},"code":{{"package":"test-kernels","image":"0","runtime":"{}"}},"symbol":"{symbol}","is_loop":false,"bucket":24}},"block":{block},"grid":"all","median_us":1.0}}"#,
+            properties.name,
+            properties.multiprocessors,
+            properties.l2_cache,
+            properties.driver_version.split('.').next().unwrap(),
+            env!("CARGO_PKG_VERSION"),
         )
     };
     let lines = [line("axpy__f32", 4096), line("iota__u32", 64)].join("\n");

@@ -116,7 +116,7 @@ pub struct Variant {
 /// assert!(warpsmith::ops::variants("axpy", "u32").is_empty());
 /// ```
 pub fn variants(kernel: &str, dtype: &str) -> Vec<Variant> {
-    let mut found: Vec<Variant> = instances(kernel, dtype)
+    let mut found: Vec<Variant> = of_types(kernel, dtype)
         .into_iter()
         .flatten()
         .map(|(&(items, vector), spec)| Variant {
@@ -137,7 +137,7 @@ pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec
 
 /// The instance of `kernel` for `dtype` that `config` names.
 pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
-    let all = instances(kernel, dtype);
+    let all = of_types(kernel, dtype);
     all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| Error::NoSuchVariant {
         kernel,
         dtype: dtype.to_owned(),
@@ -147,14 +147,22 @@ pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Re
     })
 }
 
-type ByVariant = BTreeMap<(u32, u32), &'static KernelSpec>;
+/// The package of the operations' kernels.
+pub(super) const PACKAGE: &str = "gpu-kernels";
 
-/// The registry's instances of this workspace's own kernels, by kernel, type arguments and variant.
-fn instances(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
+pub(super) type ByVariant = BTreeMap<(u32, u32), &'static KernelSpec>;
+
+fn of_types(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
+    instances(kernel, dtype).map(|(_, by_variant)| by_variant)
+}
+
+/// The registry's instances of this workspace's own kernels, by kernel, type arguments and variant; with the type
+/// arguments that they have themselves.
+pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     static TABLE: OnceLock<HashMap<&'static str, HashMap<String, ByVariant>>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let mut table: HashMap<&'static str, HashMap<String, ByVariant>> = HashMap::new();
-        for spec in gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels") {
+        for spec in gpu_std::registry::kernels().filter(|spec| spec.package == PACKAGE) {
             let number = |name| spec.const_argument(name).and_then(|value| u32::try_from(value).ok());
             if let (Some(items), Some(vector)) = (number("ITEMS"), number("VECTOR")) {
                 let types: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
@@ -165,7 +173,8 @@ fn instances(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
         table
     });
     let by_type = table.get(kernel)?;
-    by_type.get(dtype).or_else(|| by_type.get(same_size(dtype)?))
+    let found = by_type.get_key_value(dtype).or_else(|| by_type.get_key_value(same_size(dtype)?));
+    found.map(|(types, by_variant)| (types.as_str(), by_variant))
 }
 
 /// The unsigned integer as large as `dtype`.
@@ -179,7 +188,7 @@ fn same_size(dtype: &str) -> Option<&'static str> {
     }
 }
 
-/// The configuration that an operation takes when none is given: for `kernel` over `n` elements of
+/// The configuration that an operation takes when none is given and none was [tuned](super::tuned_config): for `kernel` over `n` elements of
 /// `element_bytes` on `device`.
 ///
 /// On a GPU, blocks are an eighth of what a multiprocessor holds ([`usual_block`]). Elementwise kernels get one access a
@@ -216,7 +225,7 @@ pub fn default_config(kernel: &str, element_bytes: usize, n: usize, device: &Dev
     Config { block: spread.clamp(32, largest), grid: GridRule::Auto, items, vector }
 }
 
-fn is_reduction(kernel: &str) -> bool {
+pub(super) fn is_reduction(kernel: &str) -> bool {
     kernel.starts_with("reduce_")
 }
 
@@ -244,7 +253,7 @@ fn variants_of_any(kernel: &str) -> impl Iterator<Item = (u32, u32)> {
         "cast" => "f32,f64",
         _ => "f32",
     };
-    instances(kernel, dtype).into_iter().flatten().map(|(&variant, _)| variant)
+    of_types(kernel, dtype).into_iter().flatten().map(|(&variant, _)| variant)
 }
 
 /// The most items that an instance has up to `preferred`, or the least there are.

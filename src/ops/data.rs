@@ -42,7 +42,8 @@ pub fn copy_with<'s, 'd, T: Number>(
 ) -> Result<()> {
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
-    let operation = Operation::new::<T>(stream, "copy", dst.len(), config.into());
+    let arrays = [src.as_device_ptr(), dst.as_device_ptr()];
+    let operation = Operation::new::<T>(stream, "copy", dst.len(), &arrays, config.into());
     // SAFETY: these are the parameters of the kernel, with `T` for the unsigned integer of its size, of which
     // every bit pattern is a value as it is of `T`.
     unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((src, dst)) }
@@ -76,7 +77,7 @@ pub fn fill_with<'d, T: Number>(
     value: T,
 ) -> Result<()> {
     let dst = dst.into();
-    let operation = Operation::new::<T>(stream, "fill", dst.len(), config.into());
+    let operation = Operation::new::<T>(stream, "fill", dst.len(), &[dst.as_device_ptr()], config.into());
     // SAFETY: these are the parameters of the kernel, with `T` for the unsigned integer of its size.
     unsafe { operation.launch::<(Value<T>, SliceMut<T>), _>((value, dst)) }
 }
@@ -116,7 +117,8 @@ pub fn cast_with<'s, 'd, T: Number, U: Number>(
 ) -> Result<()> {
     let (src, dst) = (src.into(), dst.into());
     same_length("cast", ("src", src.len()), ("dst", dst.len()))?;
-    let operation = Operation::between::<T, U>(stream, "cast", dst.len(), config.into());
+    let arrays = [src.as_device_ptr(), dst.as_device_ptr()];
+    let operation = Operation::between::<T, U>(stream, "cast", dst.len(), &arrays, config.into());
     // SAFETY: these are the parameters of the kernel.
     unsafe { operation.launch::<(Slice<T>, SliceMut<U>), _>((src, dst)) }
 }

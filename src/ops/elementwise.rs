@@ -44,7 +44,8 @@ pub fn axpy_with<'x, 'y, T: Real>(
 ) -> Result<()> {
     let (x, y) = (x.into(), y.into());
     same_length("axpy", ("x", x.len()), ("y", y.len()))?;
-    let operation = Operation::new::<T>(stream, "axpy", y.len(), config.into());
+    let arrays = [x.as_device_ptr(), y.as_device_ptr()];
+    let operation = Operation::new::<T>(stream, "axpy", y.len(), &arrays, config.into());
     // SAFETY: these are the parameters of the kernel.
     unsafe { operation.launch::<(Value<T>, Slice<T>, SliceMut<T>), _>((a, x, y)) }
 }
@@ -79,7 +80,8 @@ macro_rules! binary {
             let (x, y, out) = (x.into(), y.into(), out.into());
             same_length(name, ("x", x.len()), ("the output", out.len()))?;
             same_length(name, ("y", y.len()), ("the output", out.len()))?;
-            let operation = Operation::new::<T>(stream, name, out.len(), config.into());
+            let arrays = [x.as_device_ptr(), y.as_device_ptr(), out.as_device_ptr()];
+            let operation = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
             // SAFETY: these are the parameters of the kernel.
             unsafe { operation.launch::<(Slice<T>, Slice<T>, SliceMut<T>), _>((x, y, out)) }
         }
@@ -125,7 +127,8 @@ pub fn fma_with<'x, 'y, 'z, 'o, T: Real>(
     for (name, len) in [("x", x.len()), ("y", y.len()), ("z", z.len())] {
         same_length("fma", (name, len), ("the output", out.len()))?;
     }
-    let operation = Operation::new::<T>(stream, "fma", out.len(), config.into());
+    let arrays = [x.as_device_ptr(), y.as_device_ptr(), z.as_device_ptr(), out.as_device_ptr()];
+    let operation = Operation::new::<T>(stream, "fma", out.len(), &arrays, config.into());
     // SAFETY: these are the parameters of the kernel.
     unsafe { operation.launch::<(Slice<T>, Slice<T>, Slice<T>, SliceMut<T>), _>((x, y, z, out)) }
 }
@@ -155,8 +158,10 @@ macro_rules! unary {
             out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let (x, out) = (x.into(), out.into());
-            same_length(stringify!($name), ("x", x.len()), ("the output", out.len()))?;
-            let operation = Operation::new::<T>(stream, stringify!($name), out.len(), config.into());
+            let name = stringify!($name);
+            same_length(name, ("x", x.len()), ("the output", out.len()))?;
+            let arrays = [x.as_device_ptr(), out.as_device_ptr()];
+            let operation = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
             // SAFETY: these are the parameters of the kernel.
             unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((x, out)) }
         }

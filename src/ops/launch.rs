@@ -5,10 +5,11 @@
 
 use std::borrow::Cow;
 
-use warpsmith_runtime::{Arguments, Function, Launch, Stream};
+use warpsmith_runtime::{Arguments, DevicePtr, Function, Launch, Module, Stream};
 
 use super::config::{self, Config};
 use super::number::Number;
+use super::tuned;
 use crate::IMAGE;
 use crate::error::{Error, Result};
 
@@ -32,18 +33,22 @@ pub(super) struct Operation<'a> {
     dtype: Cow<'static, str>,
     element_bytes: usize,
     n: usize,
+    /// Of all arrays, in bytes, at most 16.
+    alignment: u32,
     config: Option<Config>,
 }
 
 impl<'a> Operation<'a> {
-    /// Of a kernel with one element type.
+    /// Of a kernel with one element type, over `n` elements of the arrays at these addresses.
     pub fn new<T: Number>(
         stream: &'a Stream,
         kernel: &'static str,
         n: usize,
+        arrays: &[DevicePtr],
         config: Option<Config>,
     ) -> Self {
-        Self { stream, kernel, dtype: Cow::Borrowed(T::NAME), element_bytes: size_of::<T>(), n, config }
+        let (dtype, alignment) = (Cow::Borrowed(T::NAME), tuned::alignment(arrays));
+        Self { stream, kernel, dtype, element_bytes: size_of::<T>(), n, alignment, config }
     }
 
     /// Of a kernel from one element type to another.
@@ -51,21 +56,24 @@ impl<'a> Operation<'a> {
         stream: &'a Stream,
         kernel: &'static str,
         n: usize,
+        arrays: &[DevicePtr],
         config: Option<Config>,
     ) -> Self {
         let dtype = Cow::Owned(format!("{},{}", T::NAME, U::NAME));
         let element_bytes = size_of::<T>().max(size_of::<U>());
-        Self { stream, kernel, dtype, element_bytes, n, config }
+        Self { stream, kernel, dtype, element_bytes, n, alignment: tuned::alignment(arrays), config }
     }
 
     /// Finds the instance and the number of blocks.
     pub fn plan(&self) -> Result<Plan<'a>> {
         let device = self.stream.device();
+        let module = device.load(&IMAGE)?;
         let config = self
             .config
+            .or_else(|| self.tuned(&module))
             .unwrap_or_else(|| config::default_config(self.kernel, self.element_bytes, self.n, device));
         let spec = config::instance(self.kernel, &self.dtype, &config)?;
-        let function = device.load(&IMAGE)?.function(spec)?;
+        let function = module.function(spec)?;
         let resident = || {
             // As many as fit on the device at once, which the function remembers.
             let most = device.properties().max_grid[0] as usize;
@@ -82,6 +90,13 @@ impl<'a> Operation<'a> {
             resident,
         )?;
         Ok(Plan { stream: self.stream, function, blocks, block: config.block })
+    }
+
+    /// The configuration that the device's store has for it.
+    fn tuned(&self, module: &Module) -> Option<Config> {
+        let store = module.device().launch_store();
+        let found = || tuned::find(&store, module, self.kernel, &self.dtype, self.n, self.alignment);
+        if store.has_tuned() { found() } else { None }
     }
 
     /// Enqueues the launch; nothing when there are no elements.

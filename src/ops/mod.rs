@@ -6,8 +6,10 @@
 //! error, and nothing is enqueued then. No elements are no work, and fine; only a minimum or maximum of nothing is an
 //! error.
 //!
-//! `x` takes the default configuration for the size and the device; `x_with` takes a [`Config`], or `None` for
-//! the default. [`variants`] lists what can be chosen.
+//! `x` takes the configuration that was tuned for the type, size, alignment and device if there is one
+//! ([`tuned_config`]), and else the default ([`default_config`]); `x_with` takes a [`Config`], or `None` for the same.
+//! [`variants`] lists what can be chosen. Configurations of a reduction of floats may differ in the last bits: give one
+//! to get the same bits whatever was tuned.
 //!
 //! | operation | types |
 //! | --- | --- |
@@ -43,6 +45,7 @@ mod elementwise;
 mod launch;
 mod number;
 mod reduce;
+mod tuned;
 mod workspace;
 
 pub use collective::reduce_add;
@@ -60,3 +63,4 @@ pub use reduce::{
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,
     sum_into_with,
 };
+pub use tuned::tuned_config;

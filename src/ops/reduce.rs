@@ -24,7 +24,7 @@ fn to_host<T: Number, D: DeviceCopy>(
     if x.is_empty() {
         return Ok(of_nothing);
     }
-    let plan = Operation::new::<T>(stream, kernel, x.len(), None).plan()?;
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], None).plan()?;
     // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
     unsafe {
         workspace::with(stream, plan.blocks(), |workspace| {
@@ -50,7 +50,7 @@ fn to_element<T: Number, D: DeviceCopy>(
     if x.is_empty() {
         return Ok(out.copy_from_host(&[of_nothing])?);
     }
-    let plan = Operation::new::<T>(stream, kernel, x.len(), config).plan()?;
+    let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
     // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.
     unsafe {
         workspace::with(stream, plan.blocks(), |workspace| {

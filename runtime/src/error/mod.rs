@@ -16,6 +16,7 @@ use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, log_suffix, pinned_advice, ptx_version,
 };
 use crate::device::DeviceId;
+use crate::launch::store::StoreProblem;
 use crate::memory::OutOfMemory;
 use crate::memory::statistics::PoolId;
 
@@ -206,6 +207,10 @@ pub enum Error {
     /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
     #[error("{0}")]
     Launch(LaunchError),
+
+    /// A tuned configuration is not kept, or not for later processes.
+    #[error("{0}")]
+    Store(StoreProblem),
 
     /// A raw launch with too many or too few arguments.
     #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]

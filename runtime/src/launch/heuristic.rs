@@ -28,6 +28,8 @@ pub(super) enum GridChoice {
     Balanced,
     /// No more than so many times those that are on the device at once.
     Waves(u32),
+    /// No more than so many.
+    Blocks(u32),
 }
 
 impl GridChoice {
@@ -38,6 +40,7 @@ impl GridChoice {
             GridChoice::All => tiles,
             GridChoice::Balanced => tiles.div_ceil(tiles.div_ceil(capacity).max(1)),
             GridChoice::Waves(waves) => tiles.min(capacity.saturating_mul(u64::from(waves.max(1)))),
+            GridChoice::Blocks(blocks) => tiles.min(u64::from(blocks.max(1))),
         }
     }
 }
@@ -302,5 +305,6 @@ pub(super) mod tests {
         assert_eq!(GridChoice::Waves(2).blocks(10_000, 100), 200);
         assert_eq!(GridChoice::Waves(2).blocks(50, 100), 50);
         assert_eq!(GridChoice::Balanced.blocks(5, 0), 1);
+        assert_eq!([7, 500].map(|tiles| GridChoice::Blocks(50).blocks(tiles, 100)), [7, 50]);
     }
 }

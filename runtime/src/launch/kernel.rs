@@ -95,7 +95,9 @@ impl Function {
         self.inner.handle
     }
 
-    pub(super) fn image(&self) -> u64 {
+    /// Tells its code from other code, in later processes too; 0 on the emulated device. It is the hash of the whole image
+    /// as it was loaded: [`Module::image_hash`](crate::Module::image_hash).
+    pub fn image_hash(&self) -> u64 {
         self.inner.image
     }
 

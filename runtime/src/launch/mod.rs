@@ -21,7 +21,7 @@
 //! | [`occupancy`] | how much of a multiprocessor a kernel fills |
 //! | `heuristic` | the choice of block and grid |
 //! | `explain` | [`Explanation`]: what was chosen and why |
-//! | [`adaptive`], [`store`] | measuring on a program's own launches; what was measured |
+//! | [`adaptive`], [`store`] | measuring on a program's own launches; what was measured, by a tuner too |
 //! | [`arguments`] | what can be passed for which parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; what can be asked of a kernel |
 //! | `slot`, `kept`, `inline` | words shared without a lock, configurations that are looked up, short lists |
@@ -53,5 +53,5 @@ pub use self::prepared::{PreparedFunction, PreparedLaunch};
 pub use self::queries::PotentialBlock;
 pub use self::resolve::Source;
 pub use self::shape::{Dim, Launch};
-pub use self::store::LaunchStore;
+pub use self::store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor};
 pub use crate::driver::LaunchConfig;

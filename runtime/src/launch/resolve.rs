@@ -15,7 +15,7 @@ pub enum Source {
     Given,
     /// It was chosen from the properties of device and kernel.
     Heuristic,
-    /// It was the fastest when it was measured, in another process, and was kept in the store.
+    /// It was the fastest when it was measured, by another process or by a tuner, and was kept in the store.
     Tuned,
     /// It was the fastest when it was measured in this process.
     Measured,

@@ -200,6 +200,39 @@ impl Binary {
         rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
     }
 
+    /// What compiled it, as far as it says so: `PTX 8.7` or `ptxas 13.0.88`, and the architecture. Of machine code that says
+    /// nothing, `ptxas` alone.
+    ///
+    /// ```
+    /// use warpsmith_runtime::module::Binary;
+    ///
+    /// let code = b".version 8.7\n.target sm_90\n";
+    /// let binary = Binary { arch: 90, is_cubin: false, is_arch_specific: false, code };
+    /// assert_eq!(binary.toolchain(), "PTX 8.7 for sm_90");
+    /// ```
+    pub fn toolchain(&self) -> String {
+        let tool = match (self.is_cubin, self.ptx_version()) {
+            (false, Some(version)) => format!("PTX {}.{}", version / 10, version % 10),
+            (false, None) => "PTX".to_owned(),
+            (true, _) => match self.ptxas_version() {
+                Some(version) => format!("ptxas {version}"),
+                None => "ptxas".to_owned(),
+            },
+        };
+        let suffix = if self.is_arch_specific { "a" } else { "" };
+        format!("{tool} for sm_{}{suffix}", self.arch)
+    }
+
+    /// The version of ptxas that machine code says it is of: after `release 13.0, V`, in a note of its own.
+    fn ptxas_version(&self) -> Option<&str> {
+        const BEFORE: &[u8] = b"Cuda compilation tools, release ";
+        let start = self.code.windows(BEFORE.len()).position(|window| window == BEFORE)? + BEFORE.len();
+        let text = &self.code[start..self.code.len().min(start + 32)];
+        let version = text.split(|byte| *byte == b'V').nth(1)?;
+        let len = version.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+        std::str::from_utf8(&version[..len]).ok().filter(|version| !version.is_empty())
+    }
+
     /// The version that PTX says it is of, as `10 * major + minor`; `None` for machine code.
     pub fn ptx_version(&self) -> Option<u32> {
         if self.is_cubin {
@@ -243,6 +276,22 @@ mod tests {
     #[test]
     fn ptx_version_is_read() {
         assert_eq!(IMAGE.binaries().map(|b| b.ptx_version()).collect::<Vec<_>>(), [Some(70), Some(87), None]);
+    }
+
+    #[test]
+    fn what_compiled_the_code_is_read_from_it() {
+        let of = |is_cubin, code: &'static [u8]| {
+            Binary { arch: 90, is_cubin, is_arch_specific: true, code }.toolchain()
+        };
+        assert_eq!(of(false, OLD), "PTX 7.0 for sm_90a");
+        let cubin = b"\x7fELF\0ptxas\0Cuda compilation tools, release 13.0, V13.0.88\0Build cuda_13";
+        assert_eq!(of(true, cubin), "ptxas 13.0.88 for sm_90a");
+        for silent in
+            [&b"\x7fELF"[..], b"Cuda compilation tools, release ", b"Cuda compilation tools, release 13.0"]
+        {
+            assert_eq!(of(true, silent), "ptxas for sm_90a");
+        }
+        assert_eq!(of(false, b"no version"), "PTX for sm_90a");
     }
 
     #[test]

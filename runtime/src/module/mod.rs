@@ -137,6 +137,20 @@ impl Module {
         self.inner.binary
     }
 
+    /// Tells the code that was loaded from other code, in later processes too; 0 on the emulated device. The first call
+    /// reads all of the code, some gigabytes a second.
+    pub fn image_hash(&self) -> u64 {
+        *self.inner.fingerprint.get_or_init(|| self.inner.binary.map_or(0, |binary| binary.fingerprint()))
+    }
+
+    /// What compiled the code that was loaded, as far as the code says it: see [`Binary::toolchain`]. It is searched at each
+    /// call. On the emulated
+    /// device, where the program's own compiler did, this crate and its version.
+    pub fn toolchain(&self) -> String {
+        let runtime = || concat!("warpsmith-runtime ", env!("CARGO_PKG_VERSION")).to_owned();
+        self.inner.binary.map_or_else(runtime, |binary| binary.toolchain())
+    }
+
     /// A kernel by its type, for launches that are type checked.
     ///
     /// # Errors
@@ -184,9 +198,7 @@ impl Module {
                 _ => error,
             })?;
         let attributes = self.device.call(|driver, context| driver.function_attributes(context, handle))?;
-        let of_code = || self.inner.binary.map_or(0, |binary| binary.fingerprint());
-        let image = *self.inner.fingerprint.get_or_init(of_code);
-        Ok(FunctionInner::new(spec, handle, attributes, image))
+        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash()))
     }
 }
 

@@ -20,7 +20,7 @@ mod trial;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use self::trial::Trial;
 use super::heuristic::GridChoice;
@@ -47,7 +47,7 @@ const MOST_OTHERS: usize = 5;
 pub(crate) struct Launches {
     is_adaptive: AtomicBool,
     /// Counts changes after which a launch may become another configuration.
-    generation: AtomicU64,
+    generation: Arc<AtomicU64>,
     /// `None` until it is first needed.
     store: RwLock<Option<LaunchStore>>,
     running: Mutex<HashMap<u64, Running>>,
@@ -108,12 +108,13 @@ impl Launches {
             return store.clone();
         }
         let new = if device.is_emulated() { LaunchStore::in_memory() } else { LaunchStore::shared() };
+        new.watch(&self.generation);
         self.store.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
     }
 
     /// What was measured for such a launch.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
-        let subject = subject(function, launch)?;
+        let (subject, _) = subject(function, launch)?;
         self.store(function.device()).get(&subject)
     }
 
@@ -125,17 +126,17 @@ impl Launches {
     }
 }
 
-/// What a winner for such a launch is kept under; `None` where block and grid are not free.
-fn subject<'a>(function: &'a Function, launch: &Launch) -> Option<Subject<'a>> {
+/// What a winner for such a launch is kept under, and its size; `None` where block and grid are not free.
+fn subject<'a>(function: &'a Function, launch: &Launch) -> Option<(Subject<'a>, u64)> {
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
         Shape::Bandwidth { items, .. } => (items, true),
         Shape::Linear { .. } | Shape::Explicit { .. } => return None,
     };
     let spec = function.spec();
-    let (device, image) = (function.device().properties(), function.image());
-    let subject = Subject { device, package: spec.package, symbol: spec.symbol, image, is_loop, n: n as u64 };
-    (launch.is_open() && !spec.cooperative).then_some(subject)
+    let (device, image) = (function.device().properties(), function.image_hash());
+    let subject = Subject::of(device, (spec.package, spec.symbol), image, is_loop, n as u64);
+    (launch.is_open() && !spec.cooperative).then_some((subject, n as u64))
 }
 
 /// Whether events may be recorded around work on this stream.
@@ -181,7 +182,7 @@ pub(super) fn choose(
 ) -> (LaunchConfig, Option<Measurement>) {
     let plain = (resolved.config, None);
     let launches = &function.device().0.launches;
-    let subject = match (resolved.source, subject(function, launch)) {
+    let (subject, n) = match (resolved.source, subject(function, launch)) {
         (Source::Heuristic, Some(subject)) if may_measure(stream) => subject,
         _ => return plain,
     };
@@ -193,8 +194,8 @@ pub(super) fn choose(
             return plain;
         }
         let heuristic = Winner { block: resolved.config.block[0], grid: grid_of(launch, &resolved.config) };
-        let trial = Trial::new(candidates(function, launch, subject.is_loop, heuristic));
-        running.insert(key, Running { trial, pending: Vec::new(), n: subject.n });
+        let trial = Trial::new(candidates(function, launch, subject.is_loop(), heuristic));
+        running.insert(key, Running { trial, pending: Vec::new(), n });
     }
     let Some(trial) = running.get_mut(&key) else { return plain };
     trial.read(stream);
@@ -205,7 +206,6 @@ pub(super) fn choose(
         }
         drop(running);
         store.put(&subject, winner, us);
-        launches.changed();
         let settled = launch.configure(function, Some(winner)).ok().flatten();
         return (settled.unwrap_or(resolved.config), None);
     }
@@ -214,7 +214,7 @@ pub(super) fn choose(
     }
     let Some((candidate, winner)) = trial.trial.next() else { return plain };
     match launch.configure(function, Some(winner)) {
-        Ok(Some(config)) => (config, Some(Measurement { key, candidate, n: subject.n })),
+        Ok(Some(config)) => (config, Some(Measurement { key, candidate, n })),
         _ => {
             trial.trial.add(candidate, None);
             plain
@@ -316,6 +316,7 @@ impl Device {
 
     /// Gives the device another store. Launches look there from now on.
     pub fn set_launch_store(&self, store: LaunchStore) {
+        store.watch(&self.0.launches.generation);
         *self.0.launches.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
         self.0.launches.changed();
     }

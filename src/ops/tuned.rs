@@ -1,0 +1,135 @@
+//! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
+//!
+//! What the store has is data of another program, perhaps damaged or of an older build: whatever does not name an
+//! instance that exists, or asks for what an operation cannot launch, is passed over. It is never an error.
+
+use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_runtime::{Device, DevicePtr, Module};
+
+use super::config::{self, Config, GridRule};
+use crate::IMAGE;
+
+/// The most waves that a stored configuration of a reduction may have: each block needs memory of its own.
+const MOST_WAVES: u32 = 64;
+/// The most blocks that one may have whatever the number of elements. More are for elementwise kernels alone, and no more
+/// than there are elements: a damaged number would keep the device busy with nothing.
+const MOST_BLOCKS: u32 = 1 << 16;
+
+/// The configuration that was found to be the fastest for `kernel` (its source name, for example `reduce_sum`), `dtype`
+/// (as for [`variants`](super::variants): `f32`, or `f32,f64` for a cast), `n` elements and arrays aligned to
+/// `alignment` bytes (the least of them; more than 16 counts as 16) on `device`, with the code as it is now. `None` if
+/// nothing was tuned, or what was cannot be launched.
+///
+/// Every operation takes it when no configuration is given, and [`default_config`](super::default_config) otherwise. It
+/// is looked up in the device's [`launch_store`](Device::launch_store), under the instance's own type arguments:
+/// `copy` and `fill` have the unsigned integer of the type's size. For a reduction the alignment is its input's.
+///
+/// ```
+/// use warpsmith::Device;
+/// use warpsmith::ops::{default_config, tuned_config};
+///
+/// let device = Device::open("cpu")?;
+/// let config = tuned_config("axpy", "f32", 1 << 20, 16, &device)
+///     .unwrap_or_else(|| default_config("axpy", 4, 1 << 20, &device));
+/// assert!(config.block >= 1);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn tuned_config(kernel: &str, dtype: &str, n: usize, alignment: u32, device: &Device) -> Option<Config> {
+    let store = device.launch_store();
+    // Nothing is loaded where there is nothing to be found.
+    if !store.has_tuned() {
+        return None;
+    }
+    find(&store, &device.load(&IMAGE).ok()?, kernel, dtype, n, alignment)
+}
+
+/// As [`tuned_config`], in the store of a device that has the image loaded.
+pub(super) fn find(
+    store: &LaunchStore,
+    module: &Module,
+    kernel: &str,
+    dtype: &str,
+    n: usize,
+    alignment: u32,
+) -> Option<Config> {
+    let (types, instances) = config::instances(kernel, dtype)?;
+    let device = module.device().properties();
+    let (package, image) = (config::PACKAGE, module.image_hash());
+    let tuned = store.tuned(&TunedFor { device, package, kernel, types, image, n: n as u64, alignment })?;
+    let config = from_values(&tuned)?;
+    let spec = instances.get(&(config.items, config.vector))?;
+    let names_another = tuned.symbol.as_ref().is_some_and(|symbol| symbol != spec.symbol);
+    let bounds = spec.launch_bounds.map_or(u32::MAX, |bounds| bounds.max_threads);
+    let most_threads = bounds.min(device.max_threads_per_block);
+    let is_reduction = config::is_reduction(kernel);
+    let is_legal_grid = match config.grid {
+        GridRule::Auto => true,
+        GridRule::Waves(waves) => waves <= MOST_WAVES || !is_reduction,
+        GridRule::Blocks(blocks) => {
+            let is_few = blocks <= MOST_BLOCKS || (!is_reduction && blocks as usize <= n);
+            is_few && blocks <= device.max_grid[0]
+        }
+    };
+    (!names_another && (1..=most_threads).contains(&config.block) && is_legal_grid).then_some(config)
+}
+
+/// The configuration of these values; `None` if one is missing, or there is an axis that operations have not.
+fn from_values(tuned: &TunedConfiguration) -> Option<Config> {
+    let (mut block, mut grid, mut items, mut vector) = (None, None, None, None);
+    for (axis, value) in &tuned.values {
+        match axis.as_str() {
+            "block" => block = Some(value.parse().ok()?),
+            "grid" => grid = Some(value.parse().ok()?),
+            "items" => items = Some(value.parse().ok()?),
+            "vector" => vector = Some(value.parse().ok()?),
+            _ => return None,
+        }
+    }
+    Some(Config { block: block?, grid: grid?, items: items?, vector: vector? })
+}
+
+/// The alignment of all of these addresses in bytes, at most 16.
+pub(super) fn alignment(addresses: &[DevicePtr]) -> u32 {
+    let all = addresses.iter().fold(16, |all, address| all | address.0);
+    1 << all.trailing_zeros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alignment_is_the_least_of_all() {
+        let of = |addresses: &[u64]| {
+            alignment(&addresses.iter().map(|address| DevicePtr(*address)).collect::<Vec<_>>())
+        };
+        assert_eq!([of(&[]), of(&[0x1000]), of(&[0x1000, 0x1008]), of(&[0x1004, 0x1008])], [16, 16, 8, 4]);
+        assert_eq!((of(&[0x1000, 0x1001]), of(&[0])), (1, 16));
+    }
+
+    #[test]
+    fn values_make_a_configuration_if_they_are_all_there_and_no_others() {
+        let of = |values: &[(&str, &str)]| {
+            from_values(&TunedConfiguration {
+                values: values.iter().map(|(axis, value)| (axis.to_string(), value.to_string())).collect(),
+                symbol: None,
+                median_us: 1.0,
+                toolchain: String::new(),
+            })
+        };
+        let all = [("block", "256"), ("grid", "waves:4"), ("items", "8"), ("vector", "16")];
+        let config = Config { block: 256, grid: GridRule::Waves(4), items: 8, vector: 16 };
+        assert_eq!(of(&all), Some(config));
+        for missing in 0..all.len() {
+            let mut some = all.to_vec();
+            some.remove(missing);
+            assert_eq!(of(&some), None, "without {:?}", all[missing]);
+        }
+        for wrong in [("block", "-1"), ("grid", "all"), ("items", "8 "), ("vector", ""), ("shared", "0")] {
+            let mut values = all.to_vec();
+            values.retain(|(axis, _)| *axis != wrong.0);
+            values.push(wrong);
+            assert_eq!(of(&values), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Operations take the configuration that was tuned for them, and pass over what cannot be launched.
+//!
+//! On an emulated device of their own, so that nobody else's launches are counted and no other test is disturbed.
+
+use crate::common::Random;
+use warpsmith::ops::{self, Config, GridRule, default_config, tuned_config};
+use warpsmith::prelude::*;
+use warpsmith::runtime::driver::emulated::EmulatedDriver;
+use warpsmith::runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith::{Graph, IMAGE};
+
+const N: usize = 20_011;
+
+fn device() -> Device {
+    Device::with_driver(EmulatedDriver::builder().memory(1 << 28).build(), 0).unwrap()
+}
+
+/// What a tuner keeps of a configuration.
+fn values(config: Config) -> TunedConfiguration {
+    let Config { block, grid, items, vector } = config;
+    let values = [
+        ("block", block.to_string()),
+        ("grid", grid.to_string()),
+        ("items", items.to_string()),
+        ("vector", vector.to_string()),
+    ];
+    TunedConfiguration {
+        values: values.map(|(axis, value)| (axis.to_owned(), value)).into(),
+        symbol: None,
+        median_us: 1.0,
+        toolchain: "a test".to_owned(),
+    }
+}
+
+/// Keeps it for `N` elements.
+fn keep(device: &Device, kernel: &str, types: &str, alignment: u32, configuration: TunedConfiguration) {
+    let image = device.load(&IMAGE).unwrap().image_hash();
+    let (package, n) = ("gpu-kernels", N as u64);
+    let subject = TunedFor { device: device.properties(), package, kernel, types, image, n, alignment };
+    device.launch_store().keep_tuned(&subject, configuration).unwrap();
+}
+
+/// The kernel that `operation` launches: its symbol, grid and block, as a graph of it says them.
+fn launched(stream: &Stream, operation: impl FnOnce() -> warpsmith::Result<()>) -> String {
+    let dot = Graph::capture(stream, operation).unwrap().to_dot().unwrap();
+    let labels =
+        dot.split("[label=\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(label, _)| label);
+    let mut kernels = labels.filter(|label| label.contains("] x ["));
+    kernels.next().unwrap_or_else(|| panic!("no kernel in {dot}")).to_owned()
+}
+
+fn label(symbol: &str, blocks: u32, block: u32) -> String {
+    format!("{symbol}\\n[{blocks}, 1, 1] x [{block}, 1, 1]")
+}
+
+/// The instance of a kernel for f32 with so many items and bytes of an access.
+fn symbol(kernel: &str, types: &str, items: u32, vector: u32) -> &'static str {
+    let number = |value: u32| Some(i64::from(value));
+    let mut all = warpsmith::gpu_std::registry::kernels();
+    all.find(|spec| {
+        let names: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
+        spec.name == kernel
+            && names.join(",") == types
+            && spec.const_argument("ITEMS") == number(items)
+            && spec.const_argument("VECTOR") == number(vector)
+    })
+    .unwrap_or_else(|| panic!("no {kernel} for {types} with {items} of {vector}"))
+    .symbol
+}
+
+/// A configuration that no default is.
+const TUNED: Config = Config { block: 96, grid: GridRule::Blocks(5), items: 2, vector: 4 };
+
+#[test]
+fn an_operation_takes_what_was_tuned_for_its_type_size_alignment_and_device() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N + 1]).unwrap();
+    let mut y = DeviceBuffer::from_host(&stream, &vec![2.0f32; N + 1]).unwrap();
+    let mut axpy = |from: usize, len: usize| {
+        launched(&stream, || ops::axpy(&stream, 3.0, x.slice(from..from + len), y.slice_mut(..len)))
+    };
+    let default = axpy(0, N);
+    assert_eq!(tuned_config("axpy", "f32", N, 16, &device), None);
+    keep(&device, "axpy", "f32", 16, values(TUNED));
+    assert_eq!(tuned_config("axpy", "f32", N, 256, &device), Some(TUNED));
+    let expected = label(symbol("axpy", "f32", 2, 4), 5, 96);
+    assert_ne!(default, expected);
+    assert_eq!(axpy(0, N), expected, "a launch before it was tuned makes no difference");
+    assert_eq!(axpy(0, N + 1), expected, "of about the same size");
+    // Everything else is as it was.
+    assert_ne!(axpy(1, N), expected, "one of the arrays is not aligned to 16 bytes");
+    assert_ne!(axpy(0, N / 2), expected, "of another size");
+    for (kernel, dtype, n, alignment) in
+        [("axpy", "f64", N, 16), ("copy", "f32", N, 16), ("axpy", "f32", N / 2, 16), ("axpy", "f32", N, 4)]
+    {
+        assert_eq!(
+            tuned_config(kernel, dtype, n, alignment, &device),
+            None,
+            "{kernel} {dtype} {n} {alignment}"
+        );
+    }
+    keep(&device, "axpy", "f32", 4, values(Config { block: 32, ..TUNED }));
+    assert_eq!(axpy(1, N), label(symbol("axpy", "f32", 2, 4), 5, 32));
+    device.set_launch_store(LaunchStore::in_memory());
+    assert_eq!(axpy(0, N), default, "the store was taken away");
+}
+
+#[test]
+fn a_configuration_that_is_given_comes_before_the_tuned_one() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
+    keep(&device, "fill", "u32", 16, values(Config { items: 1, vector: 16, ..TUNED }));
+    let given = Config { block: 64, grid: GridRule::Blocks(3), items: 4, vector: 16 };
+    let found = launched(&stream, || ops::fill_with(&stream, given, &mut x, 1.0));
+    assert_eq!(found, label(symbol("fill", "u32", 4, 16), 3, 64));
+    let found = launched(&stream, || ops::fill_with(&stream, None, &mut x, 1.0));
+    assert_eq!(found, label(symbol("fill", "u32", 1, 16), 5, 96), "f32 is filled as u32");
+}
+
+#[test]
+fn what_cannot_be_launched_is_passed_over() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let x = DeviceBuffer::from_host(&stream, &vec![1u32; N]).unwrap();
+    let mut sum = DeviceBuffer::zeros(&stream, 1).unwrap();
+    let mut summed = || launched(&stream, || ops::sum_into(&stream, &x, &mut sum));
+    let default = summed();
+    let good = values(TUNED);
+    keep(&device, "reduce_sum", "u32", 16, good.clone());
+    let expected = label(symbol("reduce_sum", "u32", 2, 4), 5, 96);
+    assert_eq!(summed(), expected);
+    let with = |axis: &str, value: &str| {
+        let mut values = good.values.clone();
+        values.retain(|(name, _)| name != axis);
+        values.push((axis.to_owned(), value.to_owned()));
+        TunedConfiguration { values, ..good.clone() }
+    };
+    let without = |axis: &str| {
+        let mut values = good.values.clone();
+        values.retain(|(name, _)| name != axis);
+        TunedConfiguration { values, ..good.clone() }
+    };
+    let impossible = [
+        with("block", "0"),
+        with("block", "513"),
+        with("block", "4294967296"),
+        with("block", "many"),
+        with("grid", "blocks:0"),
+        with("grid", "blocks:4294967295"),
+        with("grid", "waves:4294967295"),
+        with("grid", "balanced"),
+        with("items", "3"),
+        with("vector", "5"),
+        with("cluster", "2"),
+        without("block"),
+        without("grid"),
+        without("items"),
+        without("vector"),
+        TunedConfiguration { symbol: Some("reduce_sum__f64_2_4".to_owned()), ..good.clone() },
+    ];
+    for configuration in impossible {
+        let what = format!("{configuration:?}");
+        keep(&device, "reduce_sum", "u32", 16, configuration);
+        assert_eq!(tuned_config("reduce_sum", "u32", N, 16, &device), None, "{what}");
+        assert_eq!(summed(), default, "{what}");
+        assert_eq!(ops::sum(&stream, &x).unwrap(), N as u64, "{what}");
+    }
+    let named = Some(symbol("reduce_sum", "u32", 2, 4).to_owned());
+    keep(&device, "reduce_sum", "u32", 16, TunedConfiguration { symbol: named, ..good.clone() });
+    assert_eq!(summed(), expected);
+}
+
+#[test]
+fn results_are_the_same_whatever_was_tuned() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut random = Random::new();
+    let host: Vec<f32> = random.values(N, 10.0);
+    let x = DeviceBuffer::from_host(&stream, &host).unwrap();
+    let all = || -> (Vec<f32>, u64, Vec<i64>) {
+        let mut y = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
+        let mut cast = DeviceBuffer::uninit(&stream, N).unwrap();
+        ops::axpy(&stream, 3.0, &x, &mut y).unwrap();
+        ops::cast(&stream, &y, &mut cast).unwrap();
+        (y.to_host().unwrap(), ops::argmax(&stream, &y).unwrap(), cast.to_host().unwrap())
+    };
+    let expected = all();
+    for (block, grid) in [(1, GridRule::Blocks(7)), (96, GridRule::Waves(1)), (512, GridRule::Auto)] {
+        for (kernel, types) in [("axpy", "f32"), ("cast", "f32,i64"), ("reduce_argmax", "f32")] {
+            for variant in ops::variants(kernel, types) {
+                let config = Config { block, grid, items: variant.items, vector: variant.vector };
+                keep(&device, kernel, types, 16, values(config));
+                assert_eq!(tuned_config(kernel, types, N, 16, &device), Some(config), "{kernel}");
+                assert!(all() == expected, "{kernel} {config}, seed {}", random.seed);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_default_is_what_it_was_without_a_store() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
+    let default = default_config("fill", 4, N, &device);
+    let given = launched(&stream, || ops::fill_with(&stream, default, &mut x, 1.0));
+    assert_eq!(launched(&stream, || ops::fill(&stream, &mut x, 1.0)), given);
+}
