@@ -1,0 +1,102 @@
+//! Which samples a slowed device took.
+//!
+//! The clock at each sample is held against the best that the run has seen to last: the highest median of any
+//! [`WINDOW`] readings in a row.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Readings of the clock whose median counts.
+const WINDOW: usize = 15;
+/// Readings from which on there is a median to hold others against.
+const FEWEST: usize = 5;
+/// Samples that are taken again while the clock has been low since the timing before.
+const STILL_LOW: u32 = 10;
+
+/// When a sample counts as taken by a slowed device, and what is done then.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Guard {
+    /// The least share of the run's best clock, as the median of some readings, that a sample must have.
+    pub share: f64,
+    /// So many samples of a timing are taken again. When more are of a low clock, they are kept, and the timing is said
+    /// to be throttled.
+    pub most_rejected: u32,
+    /// How long the device rests after a low clock was seen.
+    pub rest: Duration,
+}
+
+impl Default for Guard {
+    /// 95 %, 60 samples, 5 ms.
+    fn default() -> Self {
+        Self { share: 0.95, most_rejected: 60, rest: Duration::from_millis(5) }
+    }
+}
+
+/// The clocks of a run.
+#[derive(Debug, Default)]
+pub(super) struct Clocks {
+    pub(super) guard: Guard,
+    recent: VecDeque<u32>,
+    best: u32,
+    /// Whether the last timing was throttled.
+    still_low: bool,
+}
+
+impl Clocks {
+    /// Notes a reading.
+    pub(super) fn read(&mut self, mhz: u32) {
+        if self.recent.len() == WINDOW {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(mhz);
+        if self.recent.len() >= FEWEST {
+            let mut sorted: Vec<u32> = self.recent.iter().copied().collect();
+            sorted.sort_unstable();
+            self.best = self.best.max(sorted[sorted.len() / 2]);
+        }
+    }
+
+    /// Whether a sample at this clock is one of a device that is not slowed, by what has been seen so far.
+    pub(super) fn accepts(&self, mhz: Option<u32>) -> bool {
+        mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
+    }
+
+    /// How many samples of a timing are taken again.
+    pub(super) fn most_rejected(&self) -> u32 {
+        if self.still_low { STILL_LOW.min(self.guard.most_rejected) } else { self.guard.most_rejected }
+    }
+
+    /// A timing has ended.
+    pub(super) fn ended(&mut self, throttled: bool) {
+        self.still_low = throttled;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_low_below_a_share_of_the_best_that_lasted() {
+        let mut clocks = Clocks::default();
+        assert!(clocks.accepts(Some(1)), "nothing to hold it against");
+        (0..20).for_each(|_| clocks.read(1000));
+        assert!(clocks.accepts(Some(950)) && !clocks.accepts(Some(949)) && clocks.accepts(None));
+        (0..7).for_each(|_| clocks.read(2000));
+        assert!(clocks.accepts(Some(950)), "a peak does not last");
+        clocks.read(2000);
+        assert!(!clocks.accepts(Some(1899)) && clocks.accepts(Some(1900)));
+        (0..100).for_each(|_| clocks.read(1000));
+        assert!(!clocks.accepts(Some(1000)), "the best stays");
+    }
+
+    #[test]
+    fn a_clock_that_stays_low_costs_fewer_samples_from_the_second_timing_on() {
+        let mut clocks = Clocks::default();
+        assert_eq!(clocks.most_rejected(), 60);
+        clocks.ended(true);
+        assert_eq!(clocks.most_rejected(), 10);
+        clocks.ended(false);
+        assert_eq!(clocks.most_rejected(), 60);
+    }
+}

@@ -1,0 +1,135 @@
+//! Taking samples of one configuration: what is launched between two events, by mode.
+
+use std::time::Instant;
+
+use warpsmith_runtime::{Event, Graph, GraphExec};
+
+use super::stopwatch::Stopwatch;
+use super::{GRAPH_US, Mode, SHORT_US};
+use crate::case::Case;
+use crate::error::{Error, Result};
+
+/// Most launches in a sample; the driver's queue holds about a thousand.
+const MOST_LAUNCHES: u32 = 64;
+/// Most launches in a graph.
+const MOST_IN_GRAPH: u32 = 1000;
+/// Device work in microseconds behind the launches of a sample of what enqueueing costs.
+const ENQUEUED_US: f64 = 5000.0;
+/// Launches of such a sample at the least.
+const LEAST_ENQUEUED: u32 = 4;
+
+/// How the samples of one configuration are taken.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    pub(super) mode: Mode,
+    /// Launches in a sample.
+    pub(super) launches: u32,
+    /// What a launch takes, roughly, in microseconds.
+    pub(super) once_us: f64,
+    graph: Option<GraphExec>,
+}
+
+/// A sample that was begun.
+#[derive(Debug)]
+pub(super) enum Begun {
+    /// The device comes to these later.
+    Events(Event, Event),
+    /// It took the host so many microseconds.
+    Host(f64),
+}
+
+/// A sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sample {
+    /// In microseconds, of all its launches.
+    pub(super) total_us: f64,
+    /// The clock of the multiprocessors when it was taken.
+    pub(super) mhz: Option<u32>,
+}
+
+impl Sampler {
+    /// Makes one for the configuration that the case has selected. `copy` is the next of the case's copies, here and
+    /// below.
+    pub(super) fn new(
+        watch: &mut Stopwatch,
+        case: &mut dyn Case,
+        mode: Mode,
+        copy: &mut usize,
+    ) -> Result<Self> {
+        let probes = if watch.hides_the_host() { 4 } else { 1 };
+        let mut probe = Self { mode: Mode::Cold, launches: probes, once_us: SHORT_US, graph: None };
+        let begun = probe.begin(watch, case, copy)?;
+        let once_us = watch.finish(begun)?.total_us / f64::from(probes);
+        let to_last = |us: f64, most| ((us / once_us.max(0.1)).ceil() as u32).clamp(1, most);
+        let launches = match mode {
+            Mode::Cold | Mode::Hot => to_last(SHORT_US, MOST_LAUNCHES),
+            Mode::Graph => to_last(GRAPH_US, MOST_IN_GRAPH),
+            Mode::Enqueue => to_last(ENQUEUED_US, MOST_LAUNCHES).max(LEAST_ENQUEUED),
+        };
+        let graph = match mode {
+            Mode::Graph => {
+                let graph = Graph::capture::<Error>(watch.stream(), || {
+                    launch(case, launches, copy)?;
+                    Ok(())
+                })?;
+                let executable = graph.instantiate()?;
+                executable.upload(watch.stream())?;
+                Some(executable)
+            }
+            Mode::Cold | Mode::Hot | Mode::Enqueue => None,
+        };
+        Ok(Self { mode, launches, once_us, graph })
+    }
+
+    /// Microseconds of a sample, roughly.
+    pub(super) fn sample_us(&self) -> f64 {
+        self.once_us * f64::from(self.launches)
+    }
+
+    /// Keeps the device busy while the first of several samples is enqueued, and brings what is launched to where it
+    /// stays from one sample to the next: one launch that is not timed.
+    pub(super) fn lead(&mut self, watch: &Stopwatch, case: &mut dyn Case, copy: &mut usize) -> Result<()> {
+        match &self.graph {
+            Some(graph) => Ok(graph.launch(watch.stream())?),
+            None if self.mode == Mode::Hot => case.launch(0),
+            None => launch(case, 1, copy),
+        }
+    }
+
+    /// Enqueues a sample.
+    pub(super) fn begin(
+        &mut self,
+        watch: &mut Stopwatch,
+        case: &mut dyn Case,
+        copy: &mut usize,
+    ) -> Result<Begun> {
+        if self.mode == Mode::Enqueue {
+            let started = Instant::now();
+            launch(case, self.launches, copy)?;
+            let us = started.elapsed().as_secs_f64() * 1e6;
+            watch.stream().synchronize()?;
+            return Ok(Begun::Host(us));
+        }
+        let short = self.launches > 1 && self.graph.is_none();
+        if short && watch.cover()? && self.mode == Mode::Hot {
+            // What covers the queueing has cleared the cache.
+            case.launch(0)?;
+        }
+        let start = watch.stream().record_timed_event()?;
+        match (&self.graph, self.mode) {
+            (Some(graph), _) => graph.launch(watch.stream())?,
+            (None, Mode::Hot) => (0..self.launches).try_for_each(|_| case.launch(0))?,
+            (None, _) => launch(case, self.launches, copy)?,
+        }
+        Ok(Begun::Events(start, watch.stream().record_timed_event()?))
+    }
+}
+
+/// Enqueues launches on one copy after the other.
+fn launch(case: &mut dyn Case, launches: u32, copy: &mut usize) -> Result<()> {
+    for _ in 0..launches {
+        case.launch(*copy % case.copies().max(1))?;
+        *copy = copy.wrapping_add(1);
+    }
+    Ok(())
+}

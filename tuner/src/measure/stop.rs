@@ -1,0 +1,182 @@
+//! When a configuration has been measured enough.
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::entropy::Entropy;
+use crate::stats::{median_interval, relative_uncertainty, summarise};
+
+/// What ends the sampling of a configuration, if the most samples or the budget do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// The median is known to [`Effort::precision`]: half of its 95 % confidence interval was no wider
+    /// before the last fifth of the samples.
+    #[default]
+    Precision,
+    /// More samples tell nothing new ([`Entropy`]). It takes [`WINDOW`](crate::stats::entropy::WINDOW) samples at the
+    /// least.
+    Entropy,
+    /// Nothing else: the most samples are taken as far as the budget lasts.
+    Samples,
+}
+
+/// When a configuration has been measured enough.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// What ends the sampling.
+    pub rule: Rule,
+    /// At least so many samples, whatever they take.
+    pub least: usize,
+    /// At most so many.
+    pub most: usize,
+    /// No further samples once these took so many microseconds.
+    pub budget_us: f64,
+    /// The relative uncertainty of the median that is enough by [`Rule::Precision`].
+    pub precision: f64,
+}
+
+impl Effort {
+    /// The usual effort.
+    pub const NORMAL: Effort =
+        Effort { rule: Rule::Precision, least: 10, most: 100, budget_us: 100_000.0, precision: 0.005 };
+    /// A first look.
+    pub const QUICK: Effort =
+        Effort { rule: Rule::Precision, least: 3, most: 20, budget_us: 20_000.0, precision: 0.01 };
+    /// Until more samples tell nothing new.
+    pub const ENTROPY: Effort =
+        Effort { rule: Rule::Entropy, least: 10, most: 10_000, budget_us: 2_000_000.0, precision: 0.0 };
+
+    /// So many samples, whatever they take.
+    pub const fn samples(count: usize) -> Effort {
+        Effort { rule: Rule::Samples, least: count, most: count, budget_us: f64::INFINITY, precision: 0.0 }
+    }
+}
+
+/// What ended the sampling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StopReason {
+    /// The median is known precisely enough.
+    Precision,
+    /// More samples tell nothing new.
+    Entropy,
+    /// The most samples were taken.
+    Samples,
+    /// The time was spent, or the clock was low for too long.
+    Budget,
+}
+
+/// How far the sampling of a configuration is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    effort: Effort,
+    pub(super) entropy: Entropy,
+    /// How many samples there are to be in the end, once the median was known precisely enough.
+    goal: Option<usize>,
+}
+
+impl Progress {
+    pub(super) fn new(effort: Effort) -> Self {
+        Self { effort, entropy: Entropy::default(), goal: None }
+    }
+
+    /// How many more samples there are to be at most, of which there are `count`.
+    pub(super) fn most_missing(&self, count: usize) -> usize {
+        self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
+    }
+
+    /// Whether the samples so far, in the order in which they were taken and which took `spent_us` with those that were
+    /// thrown away, are enough, and why.
+    ///
+    /// Once the median is known precisely enough, a quarter more are taken: sampling that always ended when the interval
+    /// happened to be narrow would have the median in it less often than it says.
+    pub(super) fn enough(&mut self, samples: &[f64], spent_us: f64) -> Option<StopReason> {
+        let Effort { rule, least, most, budget_us, .. } = self.effort;
+        let count = samples.len();
+        if count < least.max(1) && count < most.max(1) {
+            return None;
+        }
+        if rule == Rule::Precision && self.goal.is_none() && self.is_precise(samples) {
+            self.goal = Some(count + count.div_ceil(4));
+        }
+        let spent = spent_us >= budget_us;
+        match self.goal {
+            Some(goal) if count >= goal || spent || count >= most => Some(StopReason::Precision),
+            _ if count >= most => Some(StopReason::Samples),
+            _ if rule == Rule::Entropy && self.entropy.is_level() => Some(StopReason::Entropy),
+            _ if spent => Some(StopReason::Budget),
+            _ => None,
+        }
+    }
+
+    fn is_precise(&self, samples: &[f64]) -> bool {
+        let precision = self.effort.precision;
+        // The cheap estimate first, which takes samples for independent.
+        relative_uncertainty(samples) <= precision
+            && median_interval(samples)
+                .zip(summarise(samples))
+                .is_some_and(|(interval, summary)| interval.half_width() <= precision * summary.median)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effort(rule: Rule) -> Effort {
+        Effort { rule, least: 10, most: 500, budget_us: 1e6, precision: 0.005 }
+    }
+
+    /// After how many of these samples there are enough, and why.
+    fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
+        let (mut progress, mut samples, mut spent) = (Progress::new(effort), Vec::new(), 0.0);
+        loop {
+            assert!(progress.most_missing(samples.len()) > 0);
+            let us = sample(samples.len());
+            spent += us;
+            progress.entropy.add(us);
+            samples.push(us);
+            if let Some(reason) = progress.enough(&samples, spent) {
+                return (samples.len(), reason);
+            }
+        }
+    }
+
+    #[test]
+    fn each_rule_ends_for_its_own_reason() {
+        let same = |_| 100.0;
+        let wide = |index: usize| 100.0 + (index * 37 % 100) as f64;
+        assert_eq!(ends(effort(Rule::Precision), same), (13, StopReason::Precision));
+        assert_eq!(ends(effort(Rule::Precision), wide), (500, StopReason::Samples));
+        assert_eq!(ends(effort(Rule::Entropy), same), (299, StopReason::Entropy));
+        assert_eq!(ends(effort(Rule::Samples), same), (500, StopReason::Samples));
+        assert_eq!(ends(Effort::samples(7), same), (7, StopReason::Samples));
+        let short = Effort { budget_us: 2000.0, ..effort(Rule::Precision) };
+        assert_eq!(ends(short, |index| if index % 2 == 0 { 100.0 } else { 110.0 }), (20, StopReason::Budget));
+    }
+
+    #[test]
+    fn a_quarter_more_is_taken_as_far_as_budget_and_most_samples_go() {
+        let most = Effort { most: 11, ..effort(Rule::Precision) };
+        assert_eq!(ends(most, |_| 100.0), (11, StopReason::Precision));
+        let budget = Effort { budget_us: 1150.0, ..effort(Rule::Precision) };
+        assert_eq!(ends(budget, |_| 100.0), (12, StopReason::Precision));
+    }
+
+    #[test]
+    fn the_least_samples_are_taken_whatever_they_cost_and_one_always() {
+        let short = Effort { budget_us: 1.0, ..effort(Rule::Precision) };
+        assert_eq!(ends(short, |index| 100.0 + index as f64), (10, StopReason::Budget));
+        assert_eq!(ends(Effort { least: 0, most: 0, ..short }, |_| 100.0), (1, StopReason::Samples));
+    }
+
+    #[test]
+    fn a_median_that_drifts_is_not_precise_however_narrow_its_samples_lie() {
+        // Slow waves of 2 %: the order statistics alone would say so after some hundred samples.
+        let wave = |index: usize| 100.0 + (index as f64 / 60.0).sin();
+        let samples: Vec<f64> = (0..400).map(wave).collect();
+        let effort = Effort { precision: 0.0015, ..effort(Rule::Precision) };
+        assert!(relative_uncertainty(&samples) <= effort.precision, "{}", relative_uncertainty(&samples));
+        assert!(!Progress::new(effort).is_precise(&samples));
+    }
+}

@@ -1,0 +1,232 @@
+//! [`Stopwatch`]: times configurations on one stream.
+
+use std::time::Instant;
+
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+
+use super::clock::{Clocks, Guard};
+use super::sample::{Begun, Sample, Sampler};
+use super::stop::Progress;
+use super::{Effort, Mode, StopReason, Timing, WARM_UP_US};
+use crate::case::Case;
+use crate::error::Result;
+use crate::stats::random::Random;
+use crate::value::Configuration;
+
+/// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
+const COVER_BYTES: u64 = 256 << 20;
+/// Samples that are enqueued before the first of them is waited for.
+pub(super) const BATCH: usize = 10;
+
+/// Times configurations on one stream, and knows what the device's clock was best at meanwhile.
+#[derive(Debug)]
+pub struct Stopwatch {
+    stream: Stream,
+    /// Source and destination of the copy that covers the queueing of short launches; none on an emulated
+    /// device, whose launches do not wait for the host.
+    cover: Option<(DeviceBuffer<u8>, DeviceBuffer<u8>)>,
+    pub(super) clocks: Clocks,
+    /// Whether the device has worked enough not to be cold.
+    warm: bool,
+    /// For the order within rounds.
+    pub(super) random: Random,
+}
+
+impl Stopwatch {
+    /// Device memory that a stopwatch takes, in bytes, where `free` bytes are free.
+    pub fn cover_bytes(device: &Device, free: u64) -> u64 {
+        if device.is_emulated() { 0 } else { (2 * COVER_BYTES).min(free / 16) }
+    }
+
+    /// Makes one for work on `stream`.
+    ///
+    /// # Errors
+    /// Whatever the runtime reports.
+    pub fn new(stream: &Stream) -> Result<Self> {
+        let free = stream.device().memory().available()?;
+        let half = (Self::cover_bytes(stream.device(), free) / 2) as usize;
+        let mut watch = Self {
+            stream: stream.clone(),
+            cover: None,
+            clocks: Clocks::default(),
+            warm: stream.device().is_emulated(),
+            random: Random::new(0),
+        };
+        if half > 0 {
+            watch.cover_with(half)?;
+        }
+        Ok(watch)
+    }
+
+    /// Covers the queueing of short launches by copies of so many bytes.
+    pub(super) fn cover_with(&mut self, bytes: usize) -> Result<()> {
+        let buffer = || DeviceBuffer::zeros(&self.stream, bytes);
+        self.cover = Some((buffer()?, buffer()?));
+        Ok(())
+    }
+
+    /// Throws samples away by other limits from now on than those of [`Guard::default`].
+    pub fn set_guard(&mut self, guard: Guard) {
+        self.clocks.guard = guard;
+    }
+
+    /// Keeps the device busy with launches of a case, which has selected a configuration, until they have taken `us`
+    /// microseconds, or four times that on the host's clock. The first timing on a GPU does so by itself, for
+    /// [`WARM_UP_US`], if that was not done before.
+    ///
+    /// # Errors
+    /// What the case and the runtime report.
+    pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
+        self.warm = true;
+        let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
+        let mut sampler = Sampler::new(self, case, Mode::Cold, &mut copy)?;
+        while worked < us && started.elapsed().as_secs_f64() * 1e6 < 4.0 * us {
+            let batch = (0..BATCH).map(|_| sampler.begin(self, case, &mut copy));
+            for begun in batch.collect::<Result<Vec<_>>>()? {
+                worked += self.finish(begun)?.total_us;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::warm_up`], if the device needs it.
+    pub(super) fn warm_up_once(&mut self, case: &mut dyn Case) -> Result<()> {
+        if self.warm { Ok(()) } else { self.warm_up(case, WARM_UP_US) }
+    }
+
+    /// Times a configuration of a case.
+    ///
+    /// # Errors
+    /// What the case and the runtime report; in [`Mode::Graph`] also that its launches cannot be captured.
+    pub fn time(
+        &mut self,
+        case: &mut dyn Case,
+        configuration: &Configuration,
+        mode: Mode,
+        effort: Effort,
+    ) -> Result<Timing> {
+        case.select(configuration)?;
+        self.warm_up_once(case)?;
+        let mut copy = 0;
+        let mut sampler = Sampler::new(self, case, mode, &mut copy)?;
+        let (mut taken, mut progress) = (Taken::new(sampler.launches), Progress::new(effort));
+        let (mut seen, most_rejected) = (0, self.clocks.most_rejected());
+        let stop = loop {
+            let left_us = (effort.budget_us - taken.spent_us).max(0.0);
+            let affordable = (left_us / sampler.sample_us().max(1.0)) as usize;
+            let missing = effort.least.saturating_sub(taken.samples.len());
+            let wanted = affordable.clamp(1, BATCH).max(missing.min(4 * BATCH));
+            let batch = wanted.min(progress.most_missing(taken.samples.len())).max(1);
+            if self.hides_the_host() {
+                sampler.lead(self, case, &mut copy)?;
+            }
+            let begun = (0..batch).map(|_| sampler.begin(self, case, &mut copy));
+            for begun in begun.collect::<Result<Vec<_>>>()? {
+                taken.add(self.finish(begun)?);
+            }
+            let low = taken.reject(&self.clocks, most_rejected, effort.least.max(1));
+            if taken.throttled && taken.samples.len() >= effort.least.max(1) {
+                break StopReason::Budget;
+            }
+            let us: Vec<f64> = taken.samples.iter().map(|sample| sample.total_us).collect();
+            us.iter().skip(seen).for_each(|us| progress.entropy.add(*us));
+            seen = us.len();
+            if let Some(reason) = progress.enough(&us, taken.spent_us) {
+                break reason;
+            }
+            if low {
+                std::thread::sleep(self.clocks.guard.rest);
+            }
+        };
+        self.clocks.ended(taken.throttled);
+        Ok(taken.timing(mode, stop))
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Whether the device waits for the host, so that launches must be queued behind other work to be timed.
+    pub(super) fn hides_the_host(&self) -> bool {
+        self.cover.is_some()
+    }
+
+    /// Enqueues work that lasts while short launches are enqueued behind it, if there is need for it.
+    pub(super) fn cover(&mut self) -> Result<bool> {
+        let Some((from, to)) = &mut self.cover else { return Ok(false) };
+        to.copy_from(&*from)?;
+        Ok(true)
+    }
+
+    /// Waits for a sample, and reads the clock at once.
+    pub(super) fn finish(&mut self, begun: Begun) -> Result<Sample> {
+        let (start, end) = match begun {
+            Begun::Host(total_us) => return Ok(Sample { total_us, mhz: None }),
+            Begun::Events(start, end) => (start, end),
+        };
+        end.synchronize()?;
+        let mhz = self.stream.device().sm_clock_mhz();
+        if let Some(mhz) = mhz {
+            self.clocks.read(mhz);
+        }
+        Ok(Sample { total_us: end.elapsed_us(&start)?, mhz })
+    }
+}
+
+/// The samples of a timing so far.
+#[derive(Debug)]
+pub(super) struct Taken {
+    pub(super) samples: Vec<Sample>,
+    launches: u32,
+    rejected: u32,
+    /// Whether there were too many low clocks to take all samples again.
+    pub(super) throttled: bool,
+    /// Microseconds that all samples took.
+    pub(super) spent_us: f64,
+}
+
+impl Taken {
+    pub(super) fn new(launches: u32) -> Self {
+        Self { samples: Vec::new(), launches, rejected: 0, throttled: false, spent_us: 0.0 }
+    }
+
+    pub(super) fn add(&mut self, sample: Sample) {
+        self.spent_us += sample.total_us;
+        self.samples.push(sample);
+    }
+
+    /// Throws away what a slowed device took, also of earlier batches, by what is known of the clock by now. Gives
+    /// whether there was any. When that comes to more than `most`, the timing is throttled: then only if `least` are
+    /// left without them.
+    fn reject(&mut self, clocks: &Clocks, most: u32, least: usize) -> bool {
+        let low = self.samples.iter().filter(|sample| !clocks.accepts(sample.mhz)).count();
+        self.throttled |= self.rejected + low as u32 > most;
+        if low > 0 && (!self.throttled || self.samples.len() - low >= least) {
+            self.samples.retain(|sample| clocks.accepts(sample.mhz));
+            self.rejected += low as u32;
+        }
+        low > 0
+    }
+
+    /// Throws the samples of these rounds away.
+    pub(super) fn reject_rounds(&mut self, low: &[bool]) {
+        let before = self.samples.len();
+        let mut round = low.iter();
+        self.samples.retain(|_| !round.next().copied().unwrap_or(false));
+        self.rejected += (before - self.samples.len()) as u32;
+    }
+
+    pub(super) fn timing(self, mode: Mode, stop: StopReason) -> Timing {
+        let launches = f64::from(self.launches);
+        let clocks: Option<Vec<u32>> = self.samples.iter().map(|sample| sample.mhz).collect();
+        Timing {
+            mode,
+            samples_us: self.samples.iter().map(|sample| sample.total_us / launches).collect(),
+            clocks_mhz: clocks.unwrap_or_default(),
+            rejected: self.rejected,
+            throttled: self.throttled,
+            launches_per_sample: self.launches,
+            stop,
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! What is launched for a timing, and what the times are, on an emulated device on which a byte that is set takes a
+//! microsecond and a copy takes 500.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule, SimulatedWork};
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+
+use super::*;
+use crate::case::Case;
+use crate::error::{Error, Result};
+use crate::value::Configuration;
+use crate::verify::Check;
+
+/// Sets as many bytes as its configuration says, and notes where: (bytes, copy).
+struct Recorder {
+    stream: Stream,
+    buffers: Vec<DeviceBuffer<u8>>,
+    bytes: usize,
+    launches: Vec<(usize, usize)>,
+    /// Launches that succeed.
+    lasts: usize,
+}
+
+impl Case for Recorder {
+    fn copies(&self) -> usize {
+        self.buffers.len()
+    }
+
+    fn select(&mut self, configuration: &Configuration) -> Result<()> {
+        self.bytes = configuration.number("bytes")? as usize;
+        Ok(())
+    }
+
+    fn launch(&mut self, copy: usize) -> Result<()> {
+        if self.launches.len() == self.lasts {
+            return Err(Error::NothingSelected);
+        }
+        self.launches.push((self.bytes, copy));
+        Ok(self.stream.set_bytes(self.buffers[copy].slice_mut(..self.bytes), 1)?)
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        unreachable!("timing checks nothing")
+    }
+}
+
+impl Recorder {
+    /// On which of the copies it was launched.
+    fn copies(&self) -> Vec<usize> {
+        self.launches.iter().map(|(_, copy)| *copy).collect()
+    }
+}
+
+struct Bench {
+    driver: Arc<EmulatedDriver>,
+    case: Recorder,
+    watch: Stopwatch,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with(|work| match work {
+            SimulatedWork::Set { bytes } => *bytes as f64,
+            SimulatedWork::Copy { .. } => 500.0,
+            SimulatedWork::Kernel { .. } => unreachable!("nothing is launched but fills and copies"),
+        })
+    }
+
+    fn with(model: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static) -> Self {
+        let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+        let device = Device::with_driver(driver.clone(), 0).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let buffers = (0..3).map(|_| DeviceBuffer::zeros(&stream, 4096).unwrap()).collect();
+        let mut watch = Stopwatch::new(&stream).unwrap();
+        watch.set_guard(Guard { rest: Duration::ZERO, ..Guard::default() });
+        let case = Recorder { stream, buffers, bytes: 0, launches: Vec::new(), lasts: usize::MAX };
+        Self { driver, case, watch }
+    }
+
+    /// As on a device that waits for the host.
+    fn covered(mut self) -> Self {
+        self.watch.cover_with(64).unwrap();
+        self.driver.reset_calls();
+        self
+    }
+
+    fn time(&mut self, bytes: u32, mode: Mode, effort: Effort) -> Result<Timing> {
+        self.watch.time(&mut self.case, &configuration(bytes), mode, effort)
+    }
+}
+
+fn configuration(bytes: u32) -> Configuration {
+    Configuration::default().with("bytes", bytes)
+}
+
+#[test]
+fn cold_launches_go_round_over_the_copies() {
+    let mut bench = Bench::new();
+    let timing = bench.time(50, Mode::Cold, Effort::samples(6)).unwrap();
+    assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![50.0; 6], 1));
+    assert_eq!((timing.mode, timing.stop), (Mode::Cold, StopReason::Samples));
+    assert_eq!(bench.case.copies(), [0, 1, 2, 0, 1, 2, 0], "one to see how long it takes");
+}
+
+#[test]
+fn hot_launches_stay_on_one_copy() {
+    let mut bench = Bench::new();
+    let timing = bench.time(50, Mode::Hot, Effort::samples(6)).unwrap();
+    assert_eq!((timing.samples_us, timing.mode), (vec![50.0; 6], Mode::Hot));
+    assert_eq!(bench.case.copies(), [0; 7]);
+}
+
+#[test]
+fn short_launches_share_a_sample() {
+    for (bytes, launches) in [(3, 7), (19, 2), (20, 1), (1, 20)] {
+        let mut bench = Bench::new();
+        let timing = bench.time(bytes, Mode::Cold, Effort::samples(5)).unwrap();
+        assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![f64::from(bytes); 5], launches));
+        assert_eq!(bench.case.launches.len(), 1 + 5 * launches as usize);
+        assert!(bench.case.copies().iter().enumerate().all(|(index, copy)| index % 3 == *copy));
+    }
+}
+
+#[test]
+fn a_graph_lasts_long_enough_and_goes_round_over_the_copies() {
+    for (bytes, launches) in [(7, 29), (250, 1), (1, 200)] {
+        let mut bench = Bench::new();
+        let timing = bench.time(bytes, Mode::Graph, Effort::samples(4)).unwrap();
+        assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![f64::from(bytes); 4], launches));
+        assert_eq!(bench.driver.calls(Call::GraphLaunch), 4);
+        let copies = bench.case.copies();
+        assert_eq!(copies.len(), 1 + launches as usize, "each was captured once");
+        assert!(copies.iter().enumerate().all(|(index, copy)| index % 3 == *copy));
+    }
+    // Launches that take no time to speak of.
+    let timing = Bench::with(|_| 0.001).time(1, Mode::Graph, Effort::samples(2)).unwrap();
+    assert_eq!(timing.launches_per_sample, 1000);
+}
+
+#[test]
+fn what_enqueueing_costs_is_the_hosts_time() {
+    for (bytes, launches) in [(1, 64), (500, 10), (4000, 4)] {
+        let mut bench = Bench::new();
+        let timing = bench.time(bytes, Mode::Enqueue, Effort::samples(5)).unwrap();
+        assert_eq!((timing.samples_us.len(), timing.launches_per_sample), (5, launches));
+        // A fill takes the host some microseconds, whatever it takes the device.
+        assert!(timing.samples_us.iter().all(|us| *us > 0.0), "{timing:?}");
+        assert!(timing.clocks_mhz.is_empty());
+        assert_eq!(bench.driver.calls(Call::StreamSynchronize), 5, "the stream keeps up");
+    }
+}
+
+#[test]
+fn what_covers_the_queueing_is_in_no_time() {
+    let mut bench = Bench::new().covered();
+    let timing = bench.time(5, Mode::Cold, Effort::samples(5)).unwrap();
+    assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![5.0; 5], 4));
+    // One before the launches that show how long one takes, and one before each sample.
+    assert_eq!(bench.driver.calls(Call::CopyDevice), 6);
+    assert_eq!(bench.case.launches.len(), 4 + 1 + 5 * 4);
+    let mut bench = Bench::new().covered();
+    let timing = bench.time(5, Mode::Hot, Effort::samples(5)).unwrap();
+    assert_eq!(timing.samples_us, [5.0; 5]);
+    assert_eq!(bench.case.launches.len(), 4 + 1 + 5 * (1 + 4), "each sample's data come to the cache first");
+}
+
+#[test]
+fn a_launch_that_is_not_timed_leads_samples_of_single_launches() {
+    for mode in [Mode::Cold, Mode::Hot, Mode::Graph] {
+        let mut bench = Bench::new().covered();
+        let timing = bench.time(300, mode, Effort::samples(15)).unwrap();
+        assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![300.0; 15], 1));
+        let copies = bench.case.copies();
+        match mode {
+            // Fifteen are wanted at once.
+            Mode::Cold => assert!(copies.len() == 20 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
+            Mode::Hot => assert_eq!(copies[4..], [0; 16]),
+            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (5, 16)),
+        }
+    }
+}
+
+#[test]
+fn the_budget_ends_sampling_but_not_before_the_least_samples() {
+    let effort = Effort { least: 3, most: 1000, budget_us: 2000.0, ..Effort::NORMAL };
+    let noisy = Mutex::new(0u64);
+    let mut bench = Bench::with(move |_| {
+        let mut count = noisy.lock().unwrap();
+        *count += 1;
+        90.0 + (*count * 7 % 21) as f64
+    });
+    let timing = bench.time(100, Mode::Cold, effort).unwrap();
+    assert_eq!(timing.stop, StopReason::Budget);
+    assert!((19..=23).contains(&timing.samples_us.len()), "{timing:?}");
+    let timing = bench.time(100, Mode::Cold, Effort { budget_us: 1.0, ..effort }).unwrap();
+    assert_eq!((timing.samples_us.len(), timing.stop), (3, StopReason::Budget));
+}
+
+#[test]
+fn a_device_is_warmed_up_for_as_long_as_it_works() {
+    let mut bench = Bench::new();
+    bench.case.select(&configuration(100)).unwrap();
+    bench.watch.warm_up(&mut bench.case, 2500.0).unwrap();
+    assert_eq!(bench.case.launches.len(), 1 + 30, "in tens");
+}
+
+#[test]
+fn rounds_take_one_sample_of_each_in_changing_order() {
+    let mut bench = Bench::new();
+    let configurations = [30, 40, 50].map(configuration);
+    let entrants =
+        [0, 1, 2].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
+    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 40).unwrap();
+    for (timing, us) in timings.iter().zip([30.0, 40.0, 50.0]) {
+        assert_eq!((&timing.samples_us, timing.stop), (&vec![us; 40], StopReason::Samples));
+    }
+    let taken = &bench.case.launches[3..];
+    assert!(bench.case.copies().iter().enumerate().all(|(index, copy)| index % 3 == *copy));
+    let mut orders = std::collections::BTreeMap::new();
+    for round in taken.chunks(3) {
+        let order: Vec<usize> = round.iter().map(|(bytes, _)| *bytes).collect();
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, [30, 40, 50]);
+        *orders.entry(order).or_insert(0) += 1;
+    }
+    assert_eq!(orders.len(), 6, "{orders:?}");
+}
+
+#[test]
+fn several_cases_and_modes_can_be_taken_in_turns() {
+    let (mut bench, other) = (Bench::new(), Bench::new());
+    let buffers = (0..2).map(|_| DeviceBuffer::zeros(&bench.case.stream, 4096).unwrap()).collect();
+    let stream = bench.case.stream.clone();
+    let mut second = Recorder { stream, buffers, ..other.case };
+    let configurations = [30, 5].map(configuration);
+    let entrant = |of: usize, mode| Entrant { case: of, configuration: &configurations[of], mode };
+    let entrants = [entrant(0, Mode::Hot), entrant(1, Mode::Graph)];
+    let timings = bench.watch.interleave(&mut [&mut bench.case, &mut second], &entrants, 7).unwrap();
+    assert_eq!((&timings[0].samples_us, timings[0].launches_per_sample), (&vec![30.0; 7], 1));
+    assert_eq!((&timings[1].samples_us, timings[1].launches_per_sample), (&vec![5.0; 7], 40));
+    assert_eq!(timings[1].mode, Mode::Graph);
+    let none = bench.watch.interleave(&mut [&mut bench.case], &[], 7).unwrap();
+    assert!(none.is_empty());
+}
+
+#[test]
+fn a_failing_launch_ends_the_timing_with_its_error() {
+    for mode in [Mode::Cold, Mode::Hot, Mode::Graph, Mode::Enqueue] {
+        let mut bench = Bench::new();
+        bench.case.lasts = 5;
+        let error = bench.time(10, mode, Effort::NORMAL).unwrap_err();
+        assert!(matches!(error, Error::NothingSelected), "{error}");
+        bench.case.lasts = usize::MAX;
+        assert_eq!(bench.time(100, mode, Effort::samples(3)).unwrap().samples_us.len(), 3);
+    }
+}
+
+/// A bench whose clock is what `clock` says at the given number of samples.
+fn clocked(clock: impl Fn(u64) -> u32 + Send + Sync + 'static) -> Bench {
+    let (taken, mhz) = (AtomicU64::new(0), Arc::new(AtomicU32::new(0)));
+    let shown = Arc::clone(&mhz);
+    let bench = Bench::with(move |_| {
+        let now = clock(taken.fetch_add(1, Ordering::Relaxed));
+        mhz.store(now, Ordering::Relaxed);
+        // What is bound by the clock.
+        2e5 / f64::from(now)
+    });
+    bench.driver.on_sm_clock(0, move || Some(shown.load(Ordering::Relaxed)));
+    bench
+}
+
+#[test]
+fn samples_of_a_low_clock_are_taken_again() {
+    // Three fills come before, and one launch to see how long it takes.
+    for low in [4..30, 20..30, 4..5, 33..50] {
+        let mut bench = clocked(move |at| if low.contains(&at) { 900 } else { 1000 });
+        let timing = bench.time(100, Mode::Cold, Effort::samples(40)).unwrap();
+        assert!(timing.samples_us.iter().all(|us| (us - 200.0).abs() < 1e-6), "{timing:?}");
+        assert_eq!(timing.samples_us.len(), 40);
+        assert_eq!(timing.clocks_mhz, [1000; 40]);
+        assert!(timing.rejected > 0 && !timing.throttled, "{timing:?}");
+    }
+}
+
+#[test]
+fn a_clock_just_within_the_limit_is_accepted_and_a_device_that_tells_none_too() {
+    let mut bench = clocked(|at| if at % 2 == 0 { 951 } else { 1000 });
+    let timing = bench.time(100, Mode::Cold, Effort::samples(40)).unwrap();
+    assert_eq!((timing.rejected, timing.samples_us.len()), (0, 40));
+    bench.driver.on_sm_clock(0, || None);
+    let timing = bench.time(100, Mode::Cold, Effort::samples(40)).unwrap();
+    assert_eq!((timing.rejected, timing.throttled), (0, false));
+    assert!(timing.clocks_mhz.is_empty());
+}
+
+#[test]
+fn a_clock_that_stays_low_is_told() {
+    let mut bench = clocked(|at| if at < 30 { 1000 } else { 800 });
+    let effort = Effort { least: 10, most: 50, rule: Rule::Samples, ..Effort::NORMAL };
+    let enough = bench.time(100, Mode::Cold, effort).unwrap();
+    assert!(enough.throttled && enough.clocks_mhz.iter().all(|mhz| *mhz == 1000), "{enough:?}");
+    assert_eq!(enough.stop, StopReason::Budget);
+    let slowed = bench.time(100, Mode::Cold, effort).unwrap();
+    assert!(slowed.throttled && slowed.clocks_mhz.iter().all(|mhz| *mhz == 800), "{slowed:?}");
+    assert!(slowed.samples_us.len() >= 10 && slowed.rejected <= 10, "{slowed:?}");
+    bench.watch.set_guard(Guard { share: 0.5, ..Guard::default() });
+    let lax = bench.time(100, Mode::Cold, effort).unwrap();
+    assert_eq!((lax.throttled, lax.rejected), (false, 0));
+}
+
+#[test]
+fn a_round_with_a_low_clock_is_taken_again_as_a_whole() {
+    let mut bench = clocked(|at| if (25..36).contains(&at) { 900 } else { 1000 });
+    let configurations = [30, 40].map(configuration);
+    let entrants = [0, 1].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
+    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 30).unwrap();
+    for timing in &timings {
+        assert_eq!((timing.samples_us.len(), timing.throttled), (30, false));
+        assert_eq!(timing.clocks_mhz, [1000; 30]);
+        assert_eq!(timing.rejected, timings[0].rejected);
+    }
+    assert!((5..=7).contains(&timings[0].rejected), "{timings:?}");
+    let mut bench = clocked(|at| if at < 25 { 1000 } else { 900 });
+    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 30).unwrap();
+    assert!(timings.iter().all(|timing| timing.throttled && timing.samples_us.len() == 30));
+}
