@@ -1,81 +1,13 @@
-//! The built `warpsmith` command, run on the emulated device.
-//!
-//! `WARPSMITH_BIN` names another binary to run, for the tests of a bundle.
+//! The built `warpsmith` command, run on the emulated device: `bench`, `devices`, `doctor`, `kernels`, `memory`.
 
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+#[allow(dead_code, reason = "each test program uses a part")]
+mod shared;
+
+use std::process::Stdio;
 
 use serde_json::Value;
 
-/// The command in a folder of its own, so that no results land in the source tree.
-struct Run {
-    folder: PathBuf,
-    output: Output,
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // Leftovers in the folder for temporary files do no harm.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn binary() -> PathBuf {
-    let built = option_env!("CARGO_BIN_EXE_warpsmith").map(PathBuf::from);
-    let named = std::env::var_os("WARPSMITH_BIN").map(PathBuf::from);
-    named.or(built).expect("cargo built the command, or WARPSMITH_BIN names it")
-}
-
-fn command(folder: &PathBuf, args: &[&str]) -> Command {
-    let mut command = Command::new(binary());
-    command.args(args).current_dir(folder);
-    command.env("XDG_CACHE_HOME", folder.join("cache")).env_remove("NO_COLOR");
-    command
-}
-
-fn folder() -> PathBuf {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("warpsmith-cli-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let folder = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-fn run(args: &[&str]) -> Run {
-    let folder = folder();
-    let output = command(&folder, args).output().unwrap();
-    Run { folder, output }
-}
-
-impl Run {
-    fn code(&self) -> Option<i32> {
-        self.output.status.code()
-    }
-
-    fn stdout(&self) -> String {
-        String::from_utf8(self.output.stdout.clone()).unwrap()
-    }
-
-    fn stderr(&self) -> String {
-        String::from_utf8(self.output.stderr.clone()).unwrap()
-    }
-
-    /// The standard output as exactly one JSON document, of a run that succeeded.
-    fn json(&self) -> Value {
-        assert_eq!(self.code(), Some(0), "{}", self.stderr());
-        assert_eq!(self.stderr(), "");
-        serde_json::from_str(&self.stdout()).unwrap()
-    }
-
-    /// The results file in the cache folder.
-    fn cached_results(&self) -> Value {
-        let mut files = std::fs::read_dir(self.folder.join("cache/warpsmith")).unwrap();
-        let file = files.next().unwrap().unwrap().path();
-        assert!(files.next().is_none(), "one file, and nothing half-written beside it");
-        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
-    }
-}
+use shared::{Run, command, folder, run};
 
 #[test]
 fn bench_measures_and_checks_three_kernels() {
@@ -227,9 +159,19 @@ fn the_table_names_best_default_and_file() {
     assert_eq!(document["results"][0]["kernel"], "copy");
     let every =
         self::run(&["bench", "copy", "--device", "cpu", "--sizes", "2^12", "--quick", "--all"]).stdout();
-    for word in
-        ["p10", "p90", "p99", "95 %", "mode", "probe", "samples", "max error", "ok", "best", "default"]
-    {
+    for word in [
+        "p10",
+        "p90",
+        "p99",
+        "95 % interval",
+        "mode",
+        "probe",
+        "samples",
+        "max error",
+        "ok",
+        "best",
+        "default",
+    ] {
         assert!(every.contains(word), "{word}: {every}");
     }
 }

@@ -136,6 +136,9 @@ pub struct Record {
     pub configuration: Configuration,
     /// Whether that is what is launched when nothing is known.
     pub is_default: bool,
+    /// Whether a tuning run chose it; false in other documents.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_winner: bool,
     /// What became of it.
     pub outcome: Outcome,
     /// What was wrong with it; empty when nothing was.
@@ -366,6 +369,7 @@ pub(crate) mod tests {
                 .with("grid", "waves:4")
                 .with("items", 2u32),
             is_default: block == 128,
+            is_winner: false,
             outcome,
             problem: String::new(),
             max_error: (outcome == Outcome::Correct).then_some(0.0),

@@ -96,6 +96,33 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// Two documents that say nothing about each other.
+    #[error("cannot compare: {reason}")]
+    Incomparable {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A configuration stopped the device, and nothing more can be measured in this process.
+    #[error(
+        "{case} with {configuration} stopped the device: {problem}; it was noted and will not be tried again: start again \
+         to go on with the others, or use --isolate"
+    )]
+    Lost {
+        /// The kernel, type and size.
+        case: String,
+        /// The configuration.
+        configuration: String,
+        /// What happened.
+        problem: String,
+    },
+    /// A worker that cannot be used.
+    #[error("the worker {} {reason}", program.display())]
+    Worker {
+        /// The executable.
+        program: PathBuf,
+        /// What it did, and what to do.
+        reason: String,
+    },
     /// A launch that a benchmark makes was refused or failed.
     #[error(transparent)]
     Launch(#[from] Box<dyn std::error::Error + Send + Sync>),
@@ -107,7 +134,14 @@ pub enum Error {
 impl Error {
     /// Whether the request itself was at fault, rather than the machine.
     pub fn is_wrong_use(&self) -> bool {
-        !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected)
+        !matches!(
+            self,
+            Error::Runtime(_)
+                | Error::Launch(_)
+                | Error::NothingSelected
+                | Error::Lost { .. }
+                | Error::Worker { .. }
+        )
     }
 }
 

@@ -14,7 +14,14 @@
 //! | `criterion` | times on the device for criterion benches, with the feature `criterion` |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, when to stop |
+//! | [`search`] | strategies that look for the fastest, apart from measuring |
+//! | [`tune`] | a whole tuning run |
+//! | [`log`] | every measurement of tuning runs, kept between them |
+//! | [`worker`] | measuring in another process |
 //! | [`document`] | the document of results |
+//! | [`compare`] | whether a change made kernels faster or slower |
+//! | [`export`] | documents as CSV and as Kernel Tuner's T4 results |
+//! | [`report`] | documents as one HTML page with plots |
 //!
 //! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
 //! this crate; a program with kernels of its own describes them with [`benchmark::Benchmark`].
@@ -24,17 +31,24 @@ pub mod benchmark;
 pub mod case;
 #[cfg(feature = "command")]
 pub mod command;
+pub mod compare;
 #[cfg(feature = "criterion")]
 pub mod criterion;
 pub mod data;
 pub mod document;
 pub mod error;
+pub mod export;
 pub mod kernel;
+pub mod log;
 pub mod measure;
 pub mod probe;
+pub mod report;
 pub mod run;
+pub mod search;
 pub mod size;
 pub mod space;
 pub mod stats;
+pub mod tune;
 pub mod value;
 pub mod verify;
+pub mod worker;

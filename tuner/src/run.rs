@@ -83,6 +83,7 @@ impl PlannedCase<'_> {
             n: self.n,
             configuration: configuration.clone(),
             is_default: configuration == self.default_configuration(),
+            is_winner: false,
             outcome: Outcome::Failed,
             problem: String::new(),
             max_error: None,
@@ -101,6 +102,12 @@ pub struct Finished {
     pub complete: bool,
     /// What the probes reached.
     pub probes: Vec<ProbeResult>,
+}
+
+impl std::fmt::Debug for PlannedCase<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PlannedCase({}, {} configurations)", self.describe(), self.configurations.len())
+    }
 }
 
 /// A request that was found to be possible.
@@ -164,6 +171,21 @@ impl<'a> Plan<'a> {
         Ok(Plan { suite, device: device.clone(), mode: request.mode, effort: request.effort, cases })
     }
 
+    /// Where it is measured.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What is timed.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How long.
+    pub fn effort(&self) -> Effort {
+        self.effort
+    }
+
     /// How many configurations will be measured in all.
     pub fn len(&self) -> usize {
         self.cases.iter().map(|case| case.configurations.len()).sum()
@@ -188,7 +210,6 @@ impl<'a> Plan<'a> {
         let stream = Stream::new(&self.device)?;
         let mut stopwatch = Stopwatch::new(&stream)?;
         let mut probes = if probes { Probes::new(self.suite, &stream)? } else { Probes::none() };
-        let mut warm = self.device.is_emulated();
         for planned in &self.cases {
             let mut case = match planned.prepare(&stream, seed()) {
                 // Probes give way to what is to be measured.
@@ -201,10 +222,6 @@ impl<'a> Plan<'a> {
             for (index, configuration) in planned.configurations.iter().enumerate() {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Finished { complete: false, probes: probes.results() });
-                }
-                if !std::mem::replace(&mut warm, true) {
-                    case.select(configuration)?;
-                    stopwatch.warm_up(&mut *case, 100_000.0)?;
                 }
                 if index % EVERY == 0 {
                     probes.time(&planned.work, &mut stopwatch, self.effort)?;

@@ -34,8 +34,8 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.dry_run {
         return Ok(print(&announce(&plan))?);
     }
-    let path = results_path(program, &args.output, "bench")?;
     let stop = interrupt::flag()?;
+    let path = results_path(program, &args.output, "bench")?;
 
     let bar = progress_bar(plan.len() as u64);
     let mut document = new_document("bench", &device, &plan)?;

@@ -31,8 +31,9 @@ const CHUNK: usize = 20;
 /// # Errors
 /// Wrong use, documents that cannot be compared, a device or a program that fails, a wrong result, a regression.
 pub fn run(program: &Program<'_>, args: &CompareArgs) -> std::result::Result<(), Failure> {
-    let threshold = request::share(&args.threshold)
-        .ok_or_else(|| Failure::Use(format!("--threshold {:?}: write a percentage, for example 1%", args.threshold)))?;
+    let threshold = request::share(&args.threshold).ok_or_else(|| {
+        Failure::Use(format!("--threshold {:?}: write a percentage, for example 1%", args.threshold))
+    })?;
     let comparison = match (&args.configs[..], &args.binaries[..]) {
         (_, []) if args.self_test => return self_test(program, args, threshold),
         ([], []) => documents(args, threshold)?,
@@ -68,7 +69,9 @@ fn rounds(args: &CompareArgs, threshold: f64) -> Rounds {
 fn right(what: &str, planned: &PlannedCase<'_>, check: &Check) -> std::result::Result<(), Failure> {
     match check.problem() {
         None => Ok(()),
-        Some(problem) => Err(Failure::Failed(format!("wrong result: {} {what}: {problem}", planned.describe()))),
+        Some(problem) => {
+            Err(Failure::Failed(format!("wrong result: {} {what}: {problem}", planned.describe())))
+        }
     }
 }
 
@@ -139,7 +142,9 @@ fn configurations(
 
 /// The default with the values of `given`.
 fn over_default(planned: &PlannedCase<'_>, given: &Configuration) -> Configuration {
-    given.iter().fold(planned.default_configuration().clone(), |all, (axis, value)| all.with(axis, value.clone()))
+    given
+        .iter()
+        .fold(planned.default_configuration().clone(), |all, (axis, value)| all.with(axis, value.clone()))
 }
 
 fn binaries(
@@ -150,7 +155,8 @@ fn binaries(
 ) -> std::result::Result<Comparison, Failure> {
     let device = request::device(args.what.device.as_deref())?;
     let plan = Plan::new(program.suite, &device, &request::request(&args.names, &args.what)?)?;
-    let given: Configuration = args.configs.first().map_or(Ok(Configuration::default()), |text| text.parse())?;
+    let given: Configuration =
+        args.configs.first().map_or(Ok(Configuration::default()), |text| text.parse())?;
     let [mut before, mut after] = [Remote::spawn(paths[0])?, Remote::spawn(paths[1])?];
     let mut all = None;
     for planned in &plan.cases {
@@ -192,7 +198,11 @@ fn of_remote(
     if measured.samples_us().is_empty() {
         return Err(Error::Worker {
             program: remote.program().path.clone(),
-            reason: format!("measured nothing of {} {configuration}: {}", planned.describe(), measured.problem),
+            reason: format!(
+                "measured nothing of {} {configuration}: {}",
+                planned.describe(),
+                measured.problem
+            ),
         });
     }
     Ok(measured.samples_us().to_vec())
@@ -206,14 +216,11 @@ fn add(all: &mut Option<Comparison>, more: Comparison) {
     }
 }
 
-fn self_test(
-    program: &Program<'_>,
-    args: &CompareArgs,
-    threshold: f64,
-) -> std::result::Result<(), Failure> {
+fn self_test(program: &Program<'_>, args: &CompareArgs, threshold: f64) -> std::result::Result<(), Failure> {
     let device = request::device(args.what.device.as_deref())?;
     let plan = Plan::new(program.suite, &device, &request::request(&args.names, &args.what)?)?;
-    let given: Configuration = args.configs.first().map_or(Ok(Configuration::default()), |text| text.parse())?;
+    let given: Configuration =
+        args.configs.first().map_or(Ok(Configuration::default()), |text| text.parse())?;
     let stream = Stream::new(&device).map_err(Error::from)?;
     let mut stopwatch = Stopwatch::new(&stream)?;
     let (mut text, mut alarms, mut pairs) = (String::new(), 0, 0);
@@ -276,8 +283,8 @@ fn form(args: &CompareArgs, comparison: &Comparison) -> String {
     let table = comparison.table();
     let verdict = |row: usize| match comparison.rows[row].change {
         change if change.is_regression() => bad(change.name()),
-        Change::Faster | Change::Mended => good(change.name()),
-        Change::Ambiguous => note(change.name()),
+        change @ (Change::Faster | Change::Mended) => good(change.name()),
+        change @ Change::Ambiguous => note(change.name()),
         change => plain(change.name()),
     };
     let columns = table.header.iter().enumerate().map(|(index, title)| {

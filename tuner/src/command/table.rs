@@ -7,7 +7,7 @@ use super::output::{bad, good, note, plain};
 use crate::document::{DeviceInfo, Document, Outcome, Record, fastest};
 use crate::measure::Mode;
 use crate::size::format_size;
-use crate::stats::relative_uncertainty;
+use crate::stats::Summary;
 
 /// What a row shows of a record.
 type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
@@ -43,7 +43,7 @@ fn heading(device: &DeviceInfo) -> String {
 /// One line a case: the fastest configuration beside the default.
 fn best(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
-    let best: Vec<Option<&Record>> = cases.iter().map(|case| fastest(case)).collect();
+    let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
     let pairs = || cases.iter().zip(&best);
     // What there is of a case even when nothing of it is right.
     let shown: Vec<&Record> = pairs().map(|(case, best)| best.unwrap_or(case[0])).collect();
@@ -70,6 +70,11 @@ fn best(document: &Document, width: Option<usize>) -> String {
     fit(columns, width)
 }
 
+/// What a tuning run chose, else the fastest.
+fn chosen<'a>(case: &[&'a Record]) -> Option<&'a Record> {
+    case.iter().copied().find(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
+}
+
 fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().find(|record| record.is_default).filter(|record| record.is_usable())
 }
@@ -79,7 +84,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let mut rows: Vec<(&Record, Cell)> = Vec::new();
     for case in &cases {
-        let best = fastest(case);
+        let best = chosen(case);
         let mut records = case.clone();
         let time = |record: &Record| record.median_us().unwrap_or(f64::INFINITY);
         records.sort_by(|a, b| time(a).total_cmp(&time(b)));
@@ -101,10 +106,10 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     let mut columns = name(&records);
     columns.extend(axes(&records, &of_all));
     columns.push(Column::number("us", 99, of_all(&|r| r.median_us().map(number))));
-    for (title, importance, share) in [("p10", 45, 0.1), ("p90", 46, 0.9), ("p99", 44, 0.99)] {
-        let show = |r: &Record| percentile(&r.timing.as_ref()?.samples_us, share).map(number);
-        columns.push(Column::number(title, importance, of_all(&show)));
-    }
+    let of_summary = |value: fn(&Summary) -> f64| of_all(&|r| r.summary().as_ref().map(value).map(number));
+    columns.push(Column::number("p10", 45, of_summary(|summary| summary.p10)));
+    columns.push(Column::number("p90", 46, of_summary(|summary| summary.p90)));
+    columns.push(Column::number("p99", 44, of_summary(|summary| summary.p99)));
     columns.extend(figures(&document.device, &of_all));
     columns.push(Column::number(
         "max error",
@@ -132,9 +137,9 @@ fn name(records: &[&Record]) -> Vec<Column> {
 /// What follows from the times.
 fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let spread = |r: &Record| {
-        let width = relative_uncertainty(&r.timing.as_ref()?.samples_us);
-        width.is_finite().then(|| format!("±{:.1} %", width * 100.0))
+    let interval = |r: &Record| {
+        let interval = r.timing.as_ref()?.interval()?;
+        Some(format!("{}-{}", number(interval.low), number(interval.high)))
     };
     let clock = |r: &Record| {
         let mut clocks = r.timing.as_ref()?.clocks_mhz.clone();
@@ -144,7 +149,7 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
     };
     let rejected = |r: &Record| Some(r.timing.as_ref()?.rejected).filter(|&n| n > 0).map(|n| n.to_string());
     vec![
-        Column::number("95 %", 60, cells(&spread)),
+        Column::number("95 % interval", 60, cells(&interval)),
         Column::number("GB/s", 90, cells(&|r| r.gbps().filter(|&gbps| gbps > 0.0).map(number))),
         Column::number("sheet", 72, cells(&|r| r.of_datasheet(device).map(percent))),
         Column::number("probe", 70, cells(&|r| r.of_probe().map(percent))),
@@ -202,16 +207,6 @@ fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// The value below which a share of the samples lies.
-fn percentile(samples: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = samples.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    let position = share * last as f64;
-    let (low, high) = (position.floor() as usize, position.ceil() as usize);
-    Some(sorted[low] + (sorted[high] - sorted[low]) * position.fract())
-}
-
 /// With four significant digits or so.
 pub fn number(value: f64) -> String {
     let digits = match value {
@@ -249,7 +244,8 @@ mod tests {
             }
         }
         let wide = text(&sample(), true, None);
-        for word in ["mode", "cold", "95 %", "p99", "sheet", "probe", "samples", "MHz", "max error"] {
+        for word in ["mode", "cold", "95 % interval", "p99", "sheet", "probe", "samples", "MHz", "max error"]
+        {
             assert!(wide.contains(word), "{word}:\n{wide}");
         }
         assert!(!wide.contains("not shown"), "{wide}");

@@ -39,9 +39,9 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     if args.dry_run {
         return Ok(print(&announce(&plan))?);
     }
+    let stop = interrupt::flag()?;
     let path = results_path(program, &args.output, "tune")?;
     let mut log = log(program, args, &device);
-    let stop = interrupt::flag()?;
 
     let mut document = new_document("tune", &device, &plan)?;
     let mut probing = Probing::new(program.suite, &device, &args.what);
@@ -111,7 +111,9 @@ fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
     if let (Some(first), Some(path)) = (log.damaged_lines().first(), log.path()) {
         let (count, number, reason) = (log.damaged(), first.number, &first.reason);
         let path = path.display();
-        program.complain(&format!("{path}: {count} damaged lines skipped, the first is line {number}: {reason}"));
+        program.complain(&format!(
+            "{path}: {count} damaged lines skipped, the first is line {number}: {reason}"
+        ));
     }
     log
 }
@@ -155,11 +157,7 @@ fn summary(device: &Device, made: usize, known: usize, took: Duration) -> String
 }
 
 /// Says what could not be used. That is no failure while something else of the case could.
-fn verdict(
-    program: &Program<'_>,
-    records: &[Record],
-    interrupted: bool,
-) -> std::result::Result<(), Failure> {
+fn verdict(program: &Program<'_>, records: &[Record], interrupted: bool) -> std::result::Result<(), Failure> {
     let bad: Vec<&Record> = records.iter().filter(|record| record.outcome != Outcome::Correct).collect();
     for record in bad.iter().take(BAD_SHOWN) {
         program.complain(&super::bench::describe(record));

@@ -1,0 +1,41 @@
+//! Coordinate descent: the best on one axis after another.
+
+use super::random::Random;
+use super::session::Session;
+
+/// Steps along an ordered axis that are looked at.
+const RADIUS: usize = 2;
+
+/// Descends from the default, then from candidates by chance, until the budget is spent or all are known.
+pub fn run(session: &mut Session<'_>, random: &mut Random) {
+    let mut start = Some(session.ranking().first().map_or(0, |&(candidate, _)| candidate));
+    while let Some(from) = start {
+        descend(session, from, 1);
+        if session.left() == 0 {
+            return;
+        }
+        let new: Vec<usize> = session.new_ones().collect();
+        start = (!new.is_empty()).then(|| new[random.below(new.len())]);
+    }
+}
+
+/// Goes from a candidate to the best within reach on each axis in turn until all axes were tried without a better one.
+/// Ends when fewer than `reserve` timings are left.
+pub fn descend(session: &mut Session<'_>, from: usize, reserve: usize) -> usize {
+    let (mut here, mut best) = (from, session.time_once(from).unwrap_or(f64::INFINITY));
+    let (mut axis, mut without) = (0, 0);
+    while without < session.points.axes() {
+        let mut moved = false;
+        for other in session.points.neighbours(here, axis, RADIUS) {
+            if session.is_new(other) && session.left() < reserve {
+                return here;
+            }
+            if let Some(us) = session.time_once(other).filter(|us| *us < best) {
+                (here, best, moved) = (other, us, true);
+            }
+        }
+        without = if moved { 0 } else { without + 1 };
+        axis = (axis + 1) % session.points.axes();
+    }
+    here
+}

@@ -1,0 +1,215 @@
+//! Searching a space for its fastest configuration, apart from how one is measured.
+//!
+//! Guarantees: the first candidate, the heuristic default, is measured first and is among those the winner is chosen
+//! from. No more timings are asked for than the [`Budget`] allows, where a second timing of a candidate counts again. A
+//! candidate that could not be used never wins and is not measured again. A search asks for the same candidates
+//! whenever it gets the same answers. Another than the default wins only if it takes [`LEAST_GAIN`] less.
+//!
+//! ```
+//! use warpsmith_tuner::search::{Budget, Objective, Points, Seen, Strategy, search};
+//!
+//! /// Blocks of 256 take the least time.
+//! struct Model(Vec<f64>);
+//! impl Objective for Model {
+//!     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+//!         candidates.iter().map(|&candidate| Seen::Times(vec![self.0[candidate]; rounds])).collect()
+//!     }
+//! }
+//!
+//! let blocks = ["block=64", "block=128", "block=256", "block=512"].map(|text| text.parse().unwrap());
+//! let found = search(
+//!     &Points::of(&blocks),
+//!     &[],
+//!     Strategy::Auto,
+//!     Budget::timings(8),
+//!     1,
+//!     &mut Model(vec![10.0, 9.0, 7.0, 8.0]),
+//! );
+//! assert_eq!((found.winner, found.timings <= 8), (Some(2), true));
+//! ```
+
+mod annealing;
+mod auto;
+mod descent;
+mod halving;
+mod points;
+mod random;
+pub mod replay;
+mod session;
+mod surrogate;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+pub use points::Points;
+use random::Random;
+use session::Session;
+
+/// What another configuration must take less than the default, as a share of its time, to win: 0.5 %.
+pub const LEAST_GAIN: f64 = 0.005;
+
+/// The timings that [`Strategy::Auto`] makes when nothing limits it.
+pub const USUAL_TIMINGS: usize = 32;
+
+/// How candidates are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// What needs the fewest timings: the default, its neighbours on each axis, then what a model of all times so far
+    /// expects most of, then a race of the best. [`USUAL_TIMINGS`] unless the budget says otherwise.
+    #[default]
+    Auto,
+    /// Every candidate once, in order.
+    Exhaustive,
+    /// Candidates by chance, each once.
+    Random,
+    /// From the default to the best on one axis after another, up to two steps away, until no axis has a better one; then
+    /// again from elsewhere.
+    Descent,
+    /// A walk from neighbour to neighbour that takes worse ones ever less often.
+    Annealing,
+    /// Many candidates in turn, then the better half of them in turn, and so on.
+    Halving,
+}
+
+impl Strategy {
+    /// All of them, the default first.
+    pub const ALL: [Strategy; 6] = [
+        Strategy::Auto,
+        Strategy::Exhaustive,
+        Strategy::Random,
+        Strategy::Descent,
+        Strategy::Annealing,
+        Strategy::Halving,
+    ];
+
+    /// Its name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Strategy::Auto => "auto",
+            Strategy::Exhaustive => "exhaustive",
+            Strategy::Random => "random",
+            Strategy::Descent => "descent",
+            Strategy::Annealing => "annealing",
+            Strategy::Halving => "halving",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let names = Self::ALL.map(Self::name);
+        Self::ALL.into_iter().find(|strategy| strategy.name() == text).ok_or_else(|| Error::Axis {
+            axis: "strategy".to_owned(),
+            text: text.to_owned(),
+            reason: format!("use one of {}", names.join(", ")),
+        })
+    }
+}
+
+/// When a search has to end.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// After so many timings; at least the default is timed.
+    pub timings: Option<usize>,
+    /// After so many seconds, as [`Objective::seconds`] counts them.
+    pub seconds: Option<f64>,
+}
+
+impl Budget {
+    /// So many timings.
+    pub fn timings(timings: usize) -> Self {
+        Self { timings: Some(timings), seconds: None }
+    }
+}
+
+/// What became of a candidate.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// Its time in each of the rounds asked for, in any unit. Fewer than asked for where the run was ended.
+    Times(Vec<f64>),
+    /// It is wrong, failed or crashed.
+    Unusable,
+}
+
+/// Measures candidates.
+pub trait Objective {
+    /// Times each candidate `rounds` times, in turn if there are several: A B C A B C. The answers are in the order of the
+    /// candidates.
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen>;
+
+    /// Seconds that measuring took so far, for [`Budget::seconds`].
+    fn seconds(&self) -> f64 {
+        0.0
+    }
+
+    /// Whether the search should end with what there is.
+    fn is_ended(&self) -> bool {
+        false
+    }
+}
+
+/// What a search found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The fastest candidate; the first one unless another is [`LEAST_GAIN`] faster. `None` if none could be used.
+    pub winner: Option<usize>,
+    /// The timings that were made.
+    pub timings: usize,
+    /// Candidates that were measured, in order, each once.
+    pub measured: Vec<usize>,
+}
+
+/// Looks for the fastest of the candidates, of which the first is the default. `hints` are candidates that were good for
+/// something similar: they are measured right after it.
+pub fn search(
+    points: &Points,
+    hints: &[usize],
+    strategy: Strategy,
+    budget: Budget,
+    seed: u64,
+    objective: &mut dyn Objective,
+) -> Found {
+    if points.is_empty() {
+        return Found { winner: None, timings: 0, measured: Vec::new() };
+    }
+    let budget = match (strategy, budget) {
+        (Strategy::Auto, Budget { timings: None, seconds: None }) => Budget::timings(USUAL_TIMINGS),
+        (_, budget) => budget,
+    };
+    let mut random = Random::new(seed);
+    let mut session = Session::new(points, budget, objective);
+    session.time(0);
+    for &hint in hints.iter().filter(|&&hint| hint < points.len()) {
+        session.time_once(hint);
+    }
+    match strategy {
+        Strategy::Auto => auto::run(&mut session),
+        Strategy::Exhaustive => {
+            for candidate in 1..points.len() {
+                session.time_once(candidate);
+            }
+        }
+        Strategy::Random => {
+            for candidate in random.shuffled(1..points.len()) {
+                session.time_once(candidate);
+            }
+        }
+        Strategy::Descent => descent::run(&mut session, &mut random),
+        Strategy::Annealing => annealing::run(&mut session, &mut random),
+        Strategy::Halving => halving::run(&mut session, &mut random),
+    }
+    session.found()
+}

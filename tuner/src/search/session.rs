@@ -1,0 +1,161 @@
+//! [`Session`]: what a search knows so far, and the budget it has left.
+
+use super::{Budget, Found, LEAST_GAIN, Objective, Points, Seen};
+
+/// What is known of a candidate.
+#[derive(Debug, Clone, PartialEq)]
+enum Known {
+    Nothing,
+    Times(Vec<f64>),
+    Unusable,
+}
+
+/// One search.
+pub struct Session<'a> {
+    pub points: &'a Points,
+    objective: &'a mut dyn Objective,
+    budget: Budget,
+    known: Vec<Known>,
+    timings: usize,
+    measured: Vec<usize>,
+    /// The candidates of the last race, and the times in it.
+    race: Vec<(usize, Vec<f64>)>,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(points: &'a Points, budget: Budget, objective: &'a mut dyn Objective) -> Self {
+        let known = vec![Known::Nothing; points.len()];
+        Self { points, objective, budget, known, timings: 0, measured: Vec::new(), race: Vec::new() }
+    }
+
+    /// Timings that are left; at least one before the first.
+    pub fn left(&self) -> usize {
+        if self.objective.is_ended() {
+            return 0;
+        }
+        if self.timings == 0 {
+            return self.budget.timings.unwrap_or(usize::MAX).max(1);
+        }
+        if self.budget.seconds.is_some_and(|seconds| self.objective.seconds() >= seconds) {
+            return 0;
+        }
+        self.budget.timings.map_or(usize::MAX, |timings| timings.saturating_sub(self.timings))
+    }
+
+    /// Timings that were made.
+    pub fn timings(&self) -> usize {
+        self.timings
+    }
+
+    /// The median of a candidate's times so far.
+    pub fn estimate(&self, candidate: usize) -> Option<f64> {
+        match &self.known[candidate] {
+            Known::Times(times) => Some(median(times)),
+            Known::Nothing | Known::Unusable => None,
+        }
+    }
+
+    /// Whether nothing is known of a candidate.
+    pub fn is_new(&self, candidate: usize) -> bool {
+        self.known[candidate] == Known::Nothing
+    }
+
+    /// Candidates of which nothing is known.
+    pub fn new_ones(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.points.len()).filter(|&candidate| self.is_new(candidate))
+    }
+
+    /// Candidates that were timed, with their times, the fastest first.
+    pub fn ranking(&self) -> Vec<(usize, f64)> {
+        let timed = self.measured.iter().filter_map(|&c| Some((c, self.estimate(c)?)));
+        let mut ranking: Vec<(usize, f64)> = timed.collect();
+        ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
+        ranking
+    }
+
+    /// Times a candidate; its time of all timings so far, if it has one.
+    pub fn time(&mut self, candidate: usize) -> Option<f64> {
+        self.race(&[candidate], 1);
+        self.estimate(candidate)
+    }
+
+    /// Times a candidate unless it is known.
+    pub fn time_once(&mut self, candidate: usize) -> Option<f64> {
+        if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
+    }
+
+    /// Times candidates in turn, as many as the budget allows and can be used; gives those that were, with their times in
+    /// this race, the fastest first.
+    pub fn race(&mut self, candidates: &[usize], rounds: usize) -> Vec<(usize, f64)> {
+        let usable = candidates.iter().copied().filter(|&c| self.known[c] != Known::Unusable);
+        let candidates: Vec<usize> = usable.take(self.left() / rounds.max(1)).collect();
+        if candidates.is_empty() {
+            return Vec::new();
+        }
+        let seen = self.objective.measure(&candidates, rounds);
+        let mut results = Vec::with_capacity(candidates.len());
+        for (&candidate, seen) in candidates.iter().zip(seen) {
+            if self.is_new(candidate) {
+                self.measured.push(candidate);
+            }
+            match seen {
+                Seen::Times(times) if !times.is_empty() => {
+                    self.timings += times.len();
+                    results.push((candidate, times.clone()));
+                    match &mut self.known[candidate] {
+                        Known::Times(known) => known.extend(times),
+                        known => *known = Known::Times(times),
+                    }
+                }
+                // Ended before its first time.
+                Seen::Times(_) => {
+                    if self.is_new(candidate) {
+                        self.measured.pop();
+                    }
+                }
+                Seen::Unusable => {
+                    self.timings += 1;
+                    self.known[candidate] = Known::Unusable;
+                }
+            }
+        }
+        let mut ranking: Vec<(usize, f64)> = results.iter().map(|(c, times)| (*c, median(times))).collect();
+        ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
+        if results.len() > 1 {
+            self.race = results;
+        }
+        ranking
+    }
+
+    /// The winner. Those that raced last are compared by their times in that race, which were taken in turn; others by all
+    /// their times.
+    pub fn found(self) -> Found {
+        let in_race = |candidate: usize| self.race.iter().find(|(c, _)| *c == candidate);
+        let time = |candidate: usize| match in_race(candidate) {
+            Some((_, times)) if self.known[candidate] != Known::Unusable => Some(median(times)),
+            _ => self.estimate(candidate),
+        };
+        let raced: Vec<usize> = self.race.iter().map(|(c, _)| *c).filter(|&c| time(c).is_some()).collect();
+        let pool = if raced.is_empty() { &self.measured } else { &raced };
+        let fastest = pool
+            .iter()
+            .filter_map(|&candidate| Some((candidate, time(candidate)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1));
+        let winner = match (fastest, time(0)) {
+            (Some((_, us)), Some(default)) if us > default * (1.0 - LEAST_GAIN) => Some(0),
+            (fastest, _) => fastest.map(|(candidate, _)| candidate),
+        };
+        Found { winner, timings: self.timings, measured: self.measured }
+    }
+}
+
+/// The median; infinite of nothing.
+pub fn median(times: &[f64]) -> f64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::INFINITY,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}

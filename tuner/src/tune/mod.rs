@@ -1,0 +1,211 @@
+//! A tuning run: for every kernel, type and size of a plan, the search for its fastest configuration.
+//!
+//! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
+//! such and never wins. The default is always measured, first. Every measurement is logged before the next begins, and one
+//! that was logged by an earlier run is not made again. The winner is kept in the device's launch store, where launches
+//! find it. A run that is ended keeps what it measured; the winners of cases that it did not finish are not kept.
+
+mod keep;
+mod local;
+mod objective;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::document::Record;
+use crate::error::{Error, Result};
+use crate::log::Log;
+use crate::run::{Plan, PlannedCase};
+use crate::search::{Budget, Points, Strategy, search};
+use crate::value::Configuration;
+use crate::worker::{Program, Remote};
+
+use keep::Code;
+pub(crate) use local::Local;
+use objective::{Measuring, Rig};
+
+/// How to search.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    /// How configurations are chosen.
+    pub strategy: Strategy,
+    /// What a kernel, type and size may take.
+    pub budget: Budget,
+    /// What strategies that go by chance are started with.
+    pub seed: u64,
+    /// The program that measures, in a process of its own which a configuration may bring down; `None` to measure in this
+    /// process.
+    pub isolation: Option<Program>,
+    /// How long one measurement may take in such a process.
+    pub timeout: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::Auto,
+            budget: Budget::default(),
+            seed: 0,
+            isolation: None,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What happened in a run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A configuration was measured, or was known.
+    Measured {
+        /// What it is of.
+        case: &'a PlannedCase<'a>,
+        /// What is known of it by now.
+        record: &'a Record,
+        /// The timings of the case so far, those of earlier runs included.
+        timings: usize,
+        /// Whether an earlier run had measured it.
+        is_known: bool,
+    },
+    /// A kernel, type and size is done, or as far as it got.
+    Done {
+        /// It.
+        case: &'a PlannedCase<'a>,
+        /// What came out.
+        tuned: &'a Tuned,
+    },
+    /// Something that someone should know, told once: a file that cannot be written.
+    Note(&'a str),
+}
+
+/// What came out for one kernel, type and size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuned {
+    /// What was measured, in order; the winner is marked ([`Record::is_winner`]).
+    pub records: Vec<Record>,
+    /// The winner's place among them; `None` if no configuration could be used.
+    pub winner: Option<usize>,
+    /// The timings that were made.
+    pub made: usize,
+    /// The timings that were taken from earlier runs.
+    pub known: usize,
+    /// Whether the search came to its end.
+    pub is_complete: bool,
+}
+
+impl Tuned {
+    /// The winner's record.
+    pub fn winner(&self) -> Option<&Record> {
+        self.records.get(self.winner?)
+    }
+
+    /// The default's.
+    pub fn default_record(&self) -> Option<&Record> {
+        self.records.iter().find(|record| record.is_default)
+    }
+
+    /// How many times as fast as the default the winner is; `None` if one of them has no time.
+    pub fn gain(&self) -> Option<f64> {
+        Some(self.default_record()?.median_us()? / self.winner()?.median_us()?)
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// The timings that were made.
+    pub made: usize,
+    /// The timings that were taken from earlier runs.
+    pub known: usize,
+    /// Whether it was ended before it was complete.
+    pub interrupted: bool,
+}
+
+/// Searches for the fastest configuration of every case of a plan. `stop` ends it between two timings; `each` is told what
+/// happens.
+///
+/// # Errors
+/// What the runtime reports of a case's buffers; [`Error::Lost`] when a configuration stops the device, unless another
+/// process measures; [`Error::Worker`] when that cannot be used. `each` was told of everything before it.
+pub fn tune(
+    plan: &Plan<'_>,
+    tuning: &Tuning,
+    log: &mut Log,
+    stop: &AtomicBool,
+    each: &mut dyn FnMut(Event<'_>),
+) -> Result<Totals> {
+    let mut totals = Totals::default();
+    if let Some(problem) = log.problem() {
+        each(Event::Note(problem));
+    }
+    let mut rig = match &tuning.isolation {
+        None => Rig::Idle(None),
+        Some(program) => {
+            let mut remote = Remote::start(program.clone())?;
+            remote.set_timeout(tuning.timeout);
+            Rig::Remote { remote, is_open: false }
+        }
+    };
+    let mut winners: Vec<(&PlannedCase<'_>, Configuration)> = Vec::new();
+    for planned in &plan.cases {
+        if stop.load(Ordering::Relaxed) {
+            totals.interrupted = true;
+            break;
+        }
+        let code = Code::of(plan.device(), planned.benchmark.image())?;
+        let points = Points::of(&planned.configurations);
+        let hint = nearest(&winners, planned);
+        let mut measuring = Measuring::new(plan, planned, &code, log, &mut rig, stop, each);
+        let found = search(
+            &points,
+            &hint,
+            tuning.strategy,
+            tuning.budget,
+            of_case(tuning.seed, planned),
+            &mut measuring,
+        );
+        let (tuned, error) = measuring.finish(found.winner);
+        totals.made += tuned.made;
+        totals.known += tuned.known;
+        totals.interrupted |= !tuned.is_complete;
+        if let Some(winner) = tuned.winner().filter(|_| tuned.is_complete) {
+            winners.push((planned, winner.configuration.clone()));
+            if let Some(problem) = keep::winner(plan.device(), planned, &code, winner) {
+                each(Event::Note(&problem));
+            }
+        }
+        each(Event::Done { case: planned, tuned: &tuned });
+        if let Some(error) = error {
+            return Err(error);
+        }
+        rig.close();
+    }
+    Ok(totals)
+}
+
+/// The configuration that won at the nearest size of the same kernel and type, as a candidate of a case.
+fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<'_>) -> Vec<usize> {
+    let same = winners
+        .iter()
+        .filter(|(case, _)| (case.benchmark.name(), case.dtype) == (planned.benchmark.name(), planned.dtype));
+    let near = same.min_by_key(|(case, _)| case.n.max(1).ilog2().abs_diff(planned.n.max(1).ilog2()));
+    let place =
+        |configuration: &Configuration| planned.configurations.iter().position(|c| c == configuration);
+    near.and_then(|(_, configuration)| place(configuration)).into_iter().collect()
+}
+
+/// A seed that is the same for a case in every run.
+fn of_case(seed: u64, planned: &PlannedCase<'_>) -> u64 {
+    let text = format!("{} {} {}", planned.benchmark.name(), planned.dtype, planned.n);
+    text.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The error for a configuration that stopped the device of this process.
+fn lost(planned: &PlannedCase<'_>, configuration: &Configuration, problem: &str) -> Error {
+    Error::Lost {
+        case: planned.describe(),
+        configuration: configuration.to_string(),
+        problem: problem.to_owned(),
+    }
+}

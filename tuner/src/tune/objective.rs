@@ -1,0 +1,273 @@
+//! A case as a search sees it: measured in this process or in another, or known from an earlier run.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use warpsmith_runtime::Stream;
+
+use super::keep::{ALIGNMENT, Code};
+use super::{Event, Local, Tuned, lost};
+use crate::document::{Outcome, Record};
+use crate::error::{Error, Result};
+use crate::log::{Entry, Log, Subject};
+use crate::measure::{Effort, Mode, StopReason, Stopwatch, Timing};
+use crate::run::{Plan, PlannedCase, seed};
+use crate::search::{Objective, Seen};
+use crate::value::Configuration;
+use crate::worker::{CaseRequest, Measured, Remote};
+
+/// What measures. A case is made ready when the first of its configurations is to be measured.
+pub enum Rig {
+    /// In this process, with no case ready; with what is left of the one before.
+    Idle(Option<(Stream, Stopwatch)>),
+    /// In this process.
+    Local(Box<Local>),
+    /// In another.
+    Remote { remote: Remote, is_open: bool },
+}
+
+impl Rig {
+    /// Ends the case that is ready, if one is.
+    pub fn close(&mut self) {
+        match self {
+            Rig::Idle(_) => {}
+            Rig::Local(_) => {
+                if let Rig::Local(local) = std::mem::replace(self, Rig::Idle(None)) {
+                    *self = Rig::Idle(local.into_stopwatch());
+                }
+            }
+            Rig::Remote { is_open, .. } => *is_open = false,
+        }
+    }
+
+    fn measure(
+        &mut self,
+        plan: &Plan<'_>,
+        planned: &PlannedCase<'_>,
+        configuration: &Configuration,
+    ) -> Result<Measured> {
+        let (mode, effort) = (plan.mode(), plan.effort());
+        if let Rig::Idle(kept) = self {
+            let (stream, watch) = match kept.take() {
+                Some(kept) => kept,
+                None => {
+                    let stream = Stream::new(plan.device())?;
+                    let watch = Stopwatch::new(&stream)?;
+                    (stream, watch)
+                }
+            };
+            let case = planned.prepare(&stream, seed())?;
+            *self = Rig::Local(Box::new(Local::new(stream, watch, case, mode, effort)));
+        }
+        match self {
+            Rig::Local(local) => Ok(local.measure(configuration, effort)),
+            Rig::Remote { remote, is_open } => {
+                if !std::mem::replace(is_open, true) {
+                    remote.open(&request(plan, planned, mode, effort))?;
+                }
+                remote.measure(configuration, None)
+            }
+            Rig::Idle(_) => Err(Error::NothingSelected),
+        }
+    }
+
+    fn survives_crashes(&self) -> bool {
+        matches!(self, Rig::Remote { .. })
+    }
+}
+
+fn request(plan: &Plan<'_>, planned: &PlannedCase<'_>, mode: Mode, effort: Effort) -> CaseRequest {
+    CaseRequest {
+        device: plan.device().id().to_string(),
+        kernel: planned.benchmark.name().to_owned(),
+        dtype: planned.dtype.to_owned(),
+        n: planned.n,
+        copies: planned.copies,
+        seed: seed(),
+        mode,
+        effort,
+    }
+}
+
+/// One case being searched.
+pub struct Measuring<'a, 'p> {
+    plan: &'a Plan<'p>,
+    planned: &'a PlannedCase<'p>,
+    subject: Subject,
+    log: &'a mut Log,
+    rig: &'a mut Rig,
+    stop: &'a AtomicBool,
+    each: &'a mut dyn FnMut(Event<'_>),
+    records: Vec<Record>,
+    /// The place of a candidate's record.
+    places: HashMap<usize, usize>,
+    made: usize,
+    known: usize,
+    seconds: f64,
+    /// What ended the search.
+    error: Option<Error>,
+}
+
+impl<'a, 'p> Measuring<'a, 'p> {
+    pub fn new(
+        plan: &'a Plan<'p>,
+        planned: &'a PlannedCase<'p>,
+        code: &Code,
+        log: &'a mut Log,
+        rig: &'a mut Rig,
+        stop: &'a AtomicBool,
+        each: &'a mut dyn FnMut(Event<'_>),
+    ) -> Self {
+        let subject = Subject {
+            image: format!("{:016x}", code.hash),
+            kernel: planned.benchmark.name().to_owned(),
+            dtype: planned.dtype.to_owned(),
+            n: planned.n,
+            alignment: ALIGNMENT,
+            mode: plan.mode(),
+            effort: Subject::effort(&plan.effort()),
+            copies: planned.copies,
+            toolchain: code.toolchain.clone(),
+            ..Subject::of(plan.device())
+        };
+        Self {
+            plan,
+            planned,
+            subject,
+            log,
+            rig,
+            stop,
+            each,
+            records: Vec::new(),
+            places: HashMap::new(),
+            made: 0,
+            known: 0,
+            seconds: 0.0,
+            error: None,
+        }
+    }
+
+    /// What came out, and the error that ended it.
+    pub fn finish(mut self, winner: Option<usize>) -> (Tuned, Option<Error>) {
+        let winner = winner.and_then(|candidate| self.places.get(&candidate).copied());
+        if let Some(place) = winner {
+            self.records[place].is_winner = true;
+        }
+        let is_complete = !self.is_ended();
+        let Self { records, made, known, error, .. } = self;
+        (Tuned { records, winner, made, known, is_complete }, error)
+    }
+
+    /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
+    fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
+        let configuration = &self.planned.configurations[candidate];
+        let (entry, timing, is_known) = match self.log.take(&self.subject, configuration) {
+            Some(entry) => {
+                let timing = entry.median_us.map(|us| from_log(&entry, us, self.subject.mode));
+                (entry, timing, true)
+            }
+            None => {
+                let measured = self.rig.measure(self.plan, self.planned, configuration)?;
+                if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
+                    // What ends this process may have ended the other.
+                    return Ok(None);
+                }
+                let (mut entry, timing) = entry(measured);
+                if entry.outcome == Outcome::Correct && entry.median_us.is_none() {
+                    entry.outcome = Outcome::Failed;
+                    entry.problem = "it was not timed: every sample was rejected".to_owned();
+                }
+                if let Some(problem) = self.log.keep(&self.subject, configuration, &entry) {
+                    (self.each)(Event::Note(&problem));
+                }
+                (entry, timing, false)
+            }
+        };
+        let count = if is_known { &mut self.known } else { &mut self.made };
+        *count += 1;
+        self.seconds += entry.seconds;
+        let place = *self.places.entry(candidate).or_insert_with(|| {
+            self.records.push(self.planned.record(configuration));
+            self.records.len() - 1
+        });
+        let record = &mut self.records[place];
+        record.outcome = entry.outcome;
+        record.problem = entry.problem.clone();
+        record.max_error = entry.max_error;
+        match (&mut record.timing, timing) {
+            (Some(known), Some(more)) => add(known, more),
+            (known, more @ Some(_)) => *known = more,
+            (_, None) => {}
+        }
+        let timings = self.made + self.known;
+        (self.each)(Event::Measured { case: self.planned, record, timings, is_known });
+        if entry.outcome == Outcome::Crashed && !is_known && !self.rig.survives_crashes() {
+            return Err(lost(self.planned, configuration, &entry.problem));
+        }
+        Ok(entry.median_us.filter(|_| entry.outcome == Outcome::Correct))
+    }
+}
+
+impl Objective for Measuring<'_, '_> {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+        let mut seen = vec![Seen::Times(Vec::with_capacity(rounds)); candidates.len()];
+        for _ in 0..rounds {
+            for (&candidate, seen) in candidates.iter().zip(&mut seen) {
+                let Seen::Times(times) = seen else { continue };
+                if self.is_ended() {
+                    continue;
+                }
+                match self.time(candidate) {
+                    Ok(Some(us)) => times.push(us),
+                    Ok(None) => *seen = Seen::Unusable,
+                    Err(error) => {
+                        if matches!(error, Error::Lost { .. }) {
+                            *seen = Seen::Unusable;
+                        }
+                        self.error = Some(error);
+                    }
+                }
+            }
+        }
+        seen
+    }
+
+    fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    fn is_ended(&self) -> bool {
+        self.error.is_some() || self.stop.load(Ordering::Relaxed)
+    }
+}
+
+fn entry(measured: Measured) -> (Entry, Option<Timing>) {
+    let Measured { outcome, problem, max_error, timing, seconds } = measured;
+    (Entry::of((outcome, problem), max_error, timing.as_ref(), seconds), timing)
+}
+
+/// The times of an earlier run, of which the log has no more than the median.
+fn from_log(entry: &Entry, us: f64, mode: Mode) -> Timing {
+    Timing {
+        mode,
+        samples_us: vec![us],
+        clocks_mhz: Vec::new(),
+        rejected: entry.rejected,
+        throttled: entry.throttled,
+        launches_per_sample: 1,
+        stop: StopReason::Samples,
+    }
+}
+
+fn add(known: &mut Timing, more: Timing) {
+    // Without a clock for each sample there is none for any.
+    if known.clocks_mhz.len() == known.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
+        known.clocks_mhz.extend(more.clocks_mhz);
+    } else {
+        known.clocks_mhz.clear();
+    }
+    known.samples_us.extend(more.samples_us);
+    known.rejected += more.rejected;
+    known.throttled |= more.throttled;
+    known.stop = more.stop;
+}

@@ -1,0 +1,157 @@
+//! Measuring in another process, which configurations bring down.
+
+mod fakes;
+
+use std::path::Path;
+use std::time::Duration;
+
+use fakes::{Directory, Fake, run, suite};
+use warpsmith_runtime::Device;
+use warpsmith_tuner::document::Outcome;
+use warpsmith_tuner::log::Log;
+use warpsmith_tuner::measure::{Effort, Mode};
+use warpsmith_tuner::search::Strategy;
+use warpsmith_tuner::tune::Tuning;
+use warpsmith_tuner::worker::{CaseRequest, Program, Remote, serve};
+
+const CHILD: &str = "WARPSMITH_TEST_WORKER";
+const TROUBLE: [&str; 7] = ["errs", "fails", "aborts", "exits", "panics", "hangs", "prints"];
+
+/// The worker: this very test, when it is started so.
+#[test]
+fn serves_when_it_is_a_worker() {
+    if std::env::var_os(CHILD).is_some() {
+        serve(&suite(Fake::new(&TROUBLE)));
+        std::process::exit(0);
+    }
+}
+
+fn program() -> Program {
+    let mut program = Program::current().unwrap();
+    program.arguments = ["--exact", "serves_when_it_is_a_worker", "--nocapture"].map(Into::into).to_vec();
+    program.environment = vec![(CHILD.into(), "1".into())];
+    program
+}
+
+fn request() -> CaseRequest {
+    CaseRequest {
+        device: "cpu".to_owned(),
+        kernel: "fake".to_owned(),
+        dtype: "f32".to_owned(),
+        n: 64,
+        copies: 1,
+        seed: 1,
+        mode: Mode::Cold,
+        effort: Effort { least: 6, most: 6, ..Effort::QUICK },
+    }
+}
+
+#[test]
+fn whatever_brings_the_process_down_is_recorded_and_the_search_goes_on() {
+    let device = Device::open("cpu").unwrap();
+    let tuning = Tuning {
+        strategy: Strategy::Exhaustive,
+        isolation: Some(program()),
+        timeout: Duration::from_secs(3),
+        ..Tuning::default()
+    };
+    let suite = suite(Fake::new(&TROUBLE));
+    let directory = Directory::new("isolated");
+    let outcomes = run(&suite, &device, &[64], &tuning, &mut Log::open(&directory.0), usize::MAX);
+    assert!(!outcomes.totals.as_ref().unwrap().interrupted);
+    for (does, outcome, words) in [
+        ("errs", Outcome::Wrong, "element 2"),
+        ("fails", Outcome::Failed, "resources"),
+        ("aborts", Outcome::Crashed, "signal 6"),
+        ("exits", Outcome::Crashed, "exit code 7"),
+        ("panics", Outcome::Crashed, "no such kernel"),
+        ("hangs", Outcome::Crashed, "did not answer within 3 s"),
+        ("prints", Outcome::Correct, ""),
+    ] {
+        let record = outcomes.record(&format!("block=256 does={does}"));
+        assert_eq!(record.outcome, outcome, "{does}: {}", record.problem);
+        assert!(record.problem.contains(words), "{does}: {}", record.problem);
+        assert_eq!(record.timing.is_some(), outcome == Outcome::Correct, "{does}");
+    }
+    let case = &outcomes.cases[0];
+    assert_eq!(case.records.len(), 11);
+    assert_eq!(case.winner().unwrap().outcome, Outcome::Correct);
+    let again = run(&suite, &device, &[64], &tuning, &mut Log::open(&directory.0), usize::MAX);
+    assert_eq!(again.totals.unwrap().made, 0, "not even those that crashed are tried again");
+}
+
+#[test]
+fn a_worker_takes_as_many_samples_as_it_is_asked_for() {
+    let mut remote = Remote::start(program()).unwrap();
+    let good = "block=64 does=well".parse().unwrap();
+    assert!(remote.measure(&good, None).unwrap_err().to_string().contains("open"));
+    remote.open(&request()).unwrap();
+    assert_eq!(remote.measure(&good, None).unwrap().samples_us().len(), 6);
+    assert_eq!(remote.measure(&good, Some(11)).unwrap().samples_us().len(), 11);
+    let crashed = remote.measure(&"block=256 does=aborts".parse().unwrap(), None).unwrap();
+    assert_eq!(crashed.outcome, Outcome::Crashed);
+    assert_eq!(remote.measure(&good, Some(2)).unwrap().outcome, Outcome::Correct, "a new one has the case");
+    let other = CaseRequest { n: 128, ..request() };
+    remote.open(&other).unwrap();
+    assert_eq!(remote.measure(&good, Some(2)).unwrap().outcome, Outcome::Correct);
+}
+
+#[test]
+fn what_a_worker_cannot_do_it_says() {
+    let mut remote = Remote::start(program()).unwrap();
+    for (request, words) in [
+        (CaseRequest { kernel: "fade".to_owned(), ..request() }, "did you mean fake"),
+        (CaseRequest { dtype: "f8".to_owned(), ..request() }, "f32"),
+        (CaseRequest { device: "abacus".to_owned(), ..request() }, "abacus"),
+    ] {
+        let message = remote.open(&request).unwrap_err().to_string();
+        assert!(message.contains("refused") && message.contains(words), "{message}");
+    }
+    remote.open(&request()).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_program_that_is_no_worker_or_of_another_protocol_is_refused() {
+    let message = |program: Program| Remote::start(program).unwrap_err().to_string();
+    let missing = message(Program::new(Path::new("/no/such/program")));
+    assert!(missing.contains("/no/such/program") && missing.contains("cannot be started"), "{missing}");
+    let silent = message(Program::new(Path::new("/bin/true")));
+    assert!(silent.contains("no worker") && silent.contains("bench_main"), "{silent}");
+    let shell = |script: &str| Program {
+        arguments: vec!["-c".into(), script.into()],
+        ..Program::new(Path::new("/bin/sh"))
+    };
+    let script = r#"echo 'warpsmith-worker:{"reply":"hello","protocol":999,"version":"9.9"}'; cat"#;
+    let other = message(shell(script));
+    for words in ["9.9", "999", "same version"] {
+        assert!(other.contains(words), "{other}");
+    }
+    assert!(message(shell("echo 'warpsmith-worker:{}'; cat")).contains("no worker"));
+}
+
+#[test]
+fn a_worker_that_hangs_ends_when_nobody_listens_any_more() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    let Program { path, arguments, environment } = program();
+    let mut child = Command::new(path)
+        .args(arguments)
+        .envs(environment)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut requests = child.stdin.take().unwrap();
+    let open = serde_json::to_string(&request()).unwrap().replacen('{', r#"{"request":"open","#, 1);
+    let hang = r#"{"request":"measure","configuration":{"block":256,"does":"hangs"},"samples":null}"#;
+    writeln!(requests, "{open}\n{hang}").unwrap();
+    let opened = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .any(|line| line.contains(r#""reply":"opened""#));
+    assert!(opened);
+    drop(requests);
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
