@@ -102,7 +102,9 @@ fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
         device.set_launch_store(LaunchStore::in_memory());
         return Log::in_memory();
     }
-    let store = device.launch_store();
+    // An emulated device has a store in memory unless it is told otherwise.
+    let store = LaunchStore::shared();
+    device.set_launch_store(store.clone());
     let log = match store.path().and_then(Path::parent) {
         None => Log::in_memory(),
         Some(directory) if args.fresh => Log::fresh(directory),
