@@ -2,7 +2,7 @@
 
 use comfy_table::Cell;
 
-use super::columns::{Column, fit};
+use super::columns::{Column, fit_with};
 use super::output::{bad, good, note, plain};
 use crate::document::{DeviceInfo, Document, Outcome, Record, fastest};
 use crate::measure::Mode;
@@ -67,7 +67,8 @@ fn best(document: &Document, width: Option<usize>) -> String {
         of_default(&|r, best| Some(format!("{:.2}x", r.median_us()? / best?.median_us()?))),
     ));
     columns.push(Column::text("check", 96, cases.iter().map(|case| tally(case))));
-    fit(columns, width)
+    let names = axis_names(&shown);
+    fit_with(columns, &names, all_axes(&names, &of_best), width)
 }
 
 /// What a tuning run chose, else the fastest.
@@ -118,7 +119,8 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     ));
     columns.push(Column::text("check", 96, records.iter().map(|record| check(record))));
     columns.push(Column::text("", 80, rows.iter().map(|(_, mark)| mark.clone())));
-    fit(columns, width)
+    let names = axis_names(&records);
+    fit_with(columns, &names, all_axes(&names, &of_all), width)
 }
 
 /// Kernel, type and size; the mode where it is not the usual one.
@@ -159,19 +161,33 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
     ]
 }
 
-/// A column for each axis that a record has, in the order in which they come.
-fn axes(records: &[&Record], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
+/// The axes that records have, in the order in which they come.
+fn axis_names(records: &[&Record]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (axis, _) in records.iter().flat_map(|record| record.configuration.iter()) {
         if !names.iter().any(|name| name == axis) {
             names.push(axis.to_owned());
         }
     }
+    names
+}
+
+/// A column for each of them.
+fn axes(records: &[&Record], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
     let column = |name: &String| {
         let cells = cells(&|r| r.configuration.get(name).map(ToString::to_string));
         Column { right: name != "grid", ..Column::text(name, 85, cells) }
     };
-    names.iter().map(column).collect()
+    axis_names(records).iter().map(column).collect()
+}
+
+/// One column for all of them, where there is no room for more.
+fn all_axes(names: &[String], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Column {
+    let values = |r: &Record| {
+        let value = |name: &String| r.configuration.get(name).map_or("-".to_owned(), ToString::to_string);
+        Some(names.iter().map(value).collect::<Vec<_>>().join(" "))
+    };
+    Column::text("configuration", 97, cells(&values))
 }
 
 fn check(record: &Record) -> Cell {
@@ -238,7 +254,7 @@ mod tests {
                 let text = text(&sample(), all, Some(width));
                 let table = text.split("\n\n").nth(1).unwrap_or_default();
                 assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
-                for word in ["kernel", "size", "us", "check"] {
+                for word in ["kernel", "size", "us", "check", "block", "256"] {
                     assert!(table.contains(word), "{word} at {width}:\n{text}");
                 }
             }
