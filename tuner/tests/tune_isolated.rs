@@ -155,3 +155,29 @@ fn a_worker_that_hangs_ends_when_nobody_listens_any_more() {
     drop(requests);
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
+
+#[cfg(unix)]
+#[test]
+fn a_worker_whose_device_is_lost_is_replaced() {
+    let directory = Directory::new("replaced");
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let starts = directory.0.join("starts");
+    let script = r#"echo start >> "$STARTS"
+        say() { echo "warpsmith-worker:$1"; }
+        say '{"reply":"hello","protocol":1,"version":"1"}'
+        read line; say '{"reply":"opened"}'
+        read line; say '{"reply":"measured","outcome":"crashed","problem":"stopped","max_error":null,"timing":null,"seconds":0.5}'
+        cat > "$STARTS.rest""#;
+    let program = Program {
+        arguments: vec!["-c".into(), script.into()],
+        environment: vec![("STARTS".into(), starts.clone().into())],
+        ..Program::new(Path::new("/bin/sh"))
+    };
+    let mut remote = Remote::start(program).unwrap();
+    remote.open(&request()).unwrap();
+    for count in 1..=3 {
+        let measured = remote.measure(&"block=64".parse().unwrap(), None).unwrap();
+        assert_eq!((measured.outcome, measured.problem.as_str()), (Outcome::Crashed, "stopped"));
+        assert_eq!(std::fs::read_to_string(&starts).unwrap().lines().count(), count);
+    }
+}

@@ -7,7 +7,6 @@ use warpsmith_runtime::Device;
 
 use crate::document::Outcome;
 use crate::measure::{Effort, Mode, Timing};
-use crate::stats::{relative_uncertainty, summarise};
 use crate::value::Configuration;
 
 /// The version of a line's form. Lines of others are skipped.
@@ -26,7 +25,7 @@ pub struct Subject {
     pub l2_bytes: u64,
     /// The driver's major version.
     pub driver: String,
-    /// The hash of the loaded code, in hexadecimal digits; 0 on an emulated device.
+    /// The hash of the loaded code, in hexadecimal digits; on an emulated device what tells the program from others.
     pub image: String,
     /// The benchmark's name.
     pub kernel: String,
@@ -106,17 +105,13 @@ impl Entry {
         timing: Option<&Timing>,
         seconds: f64,
     ) -> Self {
-        let samples = timing.map_or(&[][..], |timing| &timing.samples_us);
-        let median = summarise(samples).map(|summary| summary.median);
-        let reach = relative_uncertainty(samples);
-        let interval = |median: f64| (median * (1.0 - reach), median * (1.0 + reach));
         Self {
             outcome,
             problem,
             max_error,
-            median_us: median,
-            interval_us: median.filter(|_| reach.is_finite()).map(interval),
-            samples: samples.len(),
+            median_us: timing.and_then(Timing::summary).map(|summary| summary.median),
+            interval_us: timing.and_then(Timing::interval).map(|interval| (interval.low, interval.high)),
+            samples: timing.map_or(0, |timing| timing.samples_us.len()),
             rejected: timing.map_or(0, |timing| timing.rejected),
             throttled: timing.is_some_and(|timing| timing.throttled),
             seconds,

@@ -204,6 +204,21 @@ fn the_budget_ends_sampling_but_not_before_the_least_samples() {
 }
 
 #[test]
+fn by_entropy_sampling_ends_when_samples_tell_nothing_new() {
+    use crate::stats::entropy::WINDOW;
+    use crate::stats::random::Random;
+
+    let timing = Bench::new().time(100, Mode::Cold, Effort::ENTROPY).unwrap();
+    assert_eq!(timing.stop, StopReason::Entropy);
+    assert!((WINDOW..WINDOW + 10).contains(&timing.samples_us.len()));
+    let random = Mutex::new(Random::new(1));
+    let mut noisy = Bench::with(move |_| 100.0 + random.lock().unwrap().normal());
+    let timing = noisy.time(100, Mode::Cold, Effort::ENTROPY).unwrap();
+    assert_eq!(timing.stop, StopReason::Entropy);
+    assert!((WINDOW + 10..5000).contains(&timing.samples_us.len()), "{}", timing.samples_us.len());
+}
+
+#[test]
 fn a_device_is_warmed_up_for_as_long_as_it_works() {
     let mut bench = Bench::new();
     bench.case.select(&configuration(100)).unwrap();

@@ -1,5 +1,7 @@
 //! The code that is tuned, and its winners in the launch store.
 
+use std::time::UNIX_EPOCH;
+
 use warpsmith_runtime::launch::{TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, GpuImage};
 
@@ -27,6 +29,22 @@ impl Code {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
+
+    /// What measurements of the code are found by. On an emulated device the program itself is the code: a program that was
+    /// built again is another.
+    pub fn key(&self) -> String {
+        match self.hash {
+            0 => program().unwrap_or_else(|| "unknown program".to_owned()),
+            hash => format!("{hash:016x}"),
+        }
+    }
+}
+
+/// Tells this program from others, and from itself when it is built again.
+fn program() -> Option<String> {
+    let file = std::env::current_exe().ok()?.metadata().ok()?;
+    let changed = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(format!("program {:x} {:x}", file.len(), changed.as_nanos()))
 }
 
 /// Keeps a winner where launches on the device find it; what is wrong with the store's file, if something is. A
@@ -56,4 +74,16 @@ pub fn winner(device: &Device, planned: &PlannedCase<'_>, code: &Code, winner: &
         return None;
     }
     store.keep_tuned(&subject, configuration).err().map(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_known_by_its_hash_or_by_its_program() {
+        let code = |hash| Code { hash, toolchain: String::new() }.key();
+        assert_eq!(code(0xab), "00000000000000ab");
+        assert!(code(0).starts_with("program ") && code(0) == code(0), "{}", code(0));
+    }
 }

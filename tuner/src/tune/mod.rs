@@ -123,6 +123,35 @@ pub struct Totals {
 /// Searches for the fastest configuration of every case of a plan. `stop` ends it between two timings; `each` is told what
 /// happens.
 ///
+/// ```
+/// use std::sync::atomic::AtomicBool;
+///
+/// use warpsmith_runtime::Device;
+/// use warpsmith_tuner::benchmark::Suite;
+/// use warpsmith_tuner::log::Log;
+/// use warpsmith_tuner::measure::{Effort, Mode};
+/// use warpsmith_tuner::run::{Plan, Request};
+/// use warpsmith_tuner::tune::{Event, Tuning, tune};
+///
+/// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
+/// // A program's own benchmarks.
+/// let suite = Suite { benchmarks: Vec::new(), probes: |_| Ok(Vec::new()) };
+/// let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
+/// let (dtypes, sizes, axes) = (Vec::new(), vec![1 << 20], Vec::new());
+/// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL };
+/// let plan = Plan::new(&suite, &Device::open("cpu")?, &request)?;
+/// let totals = tune(&plan, &Tuning::default(), &mut Log::in_memory(), &AtomicBool::new(false), &mut |event| {
+///     if let Event::Done { case, tuned } = event
+///         && let Some(winner) = tuned.winner()
+///     {
+///         println!("{}: {}", case.describe(), winner.configuration);
+///     }
+/// })?;
+/// assert_eq!(totals.made, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// What the runtime reports of a case's buffers; [`Error::Lost`] when a configuration stops the device, unless another
 /// process measures; [`Error::Worker`] when that cannot be used. `each` was told of everything before it.

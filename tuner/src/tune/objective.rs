@@ -119,7 +119,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
         let subject = Subject {
-            image: format!("{:016x}", code.hash),
+            image: code.key(),
             kernel: planned.benchmark.name().to_owned(),
             dtype: planned.dtype.to_owned(),
             n: planned.n,

@@ -1,7 +1,7 @@
 //! Measuring in another process: one that a configuration may bring down, or another program altogether.
 //!
 //! Guarantees: whatever becomes of the other process (a fault, an abort, a hang), [`Remote::measure`] answers: the
-//! configuration is [`Outcome::Crashed`](crate::document::Outcome::Crashed) with the reason, and the next one is measured
+//! configuration is [`Outcome::Crashed`] with the reason, and the next one is measured
 //! by a new process. What kernels print does not disturb the protocol. A program of another protocol is refused.
 //!
 //! A program is a worker when it calls [`serve`]; `warpsmith worker` does, and so does every program with

@@ -14,7 +14,7 @@ use crate::value::Configuration;
 
 /// How long a worker may take for one answer, if nothing else is said.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
-/// So many times as long may making a case ready take.
+/// So many times as long may starting, and making a case ready, take.
 const OPENING: u32 = 10;
 /// How long the last words of a worker that is gone are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -141,7 +141,7 @@ impl Remote {
         };
         let (replies, last_words) = (listen(output), keep_last_line(errors));
         self.running = Some(Running { child, requests, replies, last_words });
-        match self.hear(self.timeout) {
+        match self.hear(self.timeout * OPENING) {
             Ok(Reply::Hello { protocol: PROTOCOL, .. }) => {}
             Ok(Reply::Hello { protocol, version }) => {
                 self.end();
