@@ -12,13 +12,11 @@
 //! | `by_thread/N` | one launch of a kernel whose only thread launches N |
 //! | `by_block/N` | one launch of a kernel whose 256 threads launch N together |
 
-mod event_time;
-
 use std::time::Duration;
 
 use criterion::Criterion;
-use event_time::EventTime;
 use warpsmith::IMAGE;
+use warpsmith::bench::criterion::EventTime;
 use warpsmith::kernels::cooperative::{
     cluster_sync_rounds, empty, grid_sync_rounds, spin_dependent, spin_plain,
 };

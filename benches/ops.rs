@@ -4,11 +4,9 @@
 //! stream, so that the host's part of a launch is not in them. `warpsmith bench` measures configurations and
 //! checks results; this is for seeing changes from one commit to the next.
 
-mod event_time;
-
 use criterion::{BenchmarkId, Criterion, Throughput};
-use event_time::EventTime;
 use std::time::Duration;
+use warpsmith::bench::criterion::EventTime;
 use warpsmith::ops;
 use warpsmith::prelude::*;
 

@@ -13,7 +13,8 @@ use clap::{Args, Parser, Subcommand};
     propagate_version = true,
     arg_required_else_help = true
 )]
-#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input.")]
+#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
+                        130 ended by Ctrl-C.")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -30,8 +31,9 @@ pub enum Command {
     Doctor(JsonArg),
     /// List the embedded kernels: registers, shared memory, spills, occupancy
     Kernels(KernelsArgs),
-    /// Measure kernels, checking every result against a float64 reference
-    Bench(BenchArgs),
+    /// What measures.
+    #[command(flatten)]
+    Measure(warpsmith::bench::command::Command),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
 }
@@ -68,60 +70,6 @@ pub struct KernelsArgs {
     pub json: bool,
 }
 
-/// `warpsmith bench`.
-#[derive(Debug, Args)]
-#[command(after_help = BENCH_HELP)]
-pub struct BenchArgs {
-    /// Kernels to measure; `warpsmith kernels` lists them
-    #[arg(value_name = "KERNEL", required = true)]
-    pub kernels: Vec<String>,
-    /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<String>,
-    /// Elements: whole numbers, 2^k, or with K, M, G [default: 2^16,2^20,2^24,2^28; emulated 2^12,2^16,2^20]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true)]
-    pub sizes: Vec<String>,
-    /// Element types, for example f32,bf16
-    #[arg(long, value_name = "TYPE,…", value_delimiter = ',', default_value = "f32")]
-    pub dtypes: Vec<String>,
-    /// Threads of a block [default: 128,256,512; emulated 64,256]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true)]
-    pub blocks: Vec<String>,
-    /// Grids: auto, waves:N (N times what is resident at once), blocks:N [default: auto,waves:1,waves:4; emulated auto]
-    #[arg(long, value_name = "RULE,…", value_delimiter = ',')]
-    pub grids: Vec<String>,
-    /// Vectors that a thread has in flight at once [default: all there are]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true)]
-    pub items: Vec<String>,
-    /// Bytes of a vector load [default: all there are; emulated 16]
-    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', allow_hyphen_values = true)]
-    pub vectors: Vec<String>,
-    /// Fewer samples: a first look in a fraction of the time
-    #[arg(long)]
-    pub quick: bool,
-    /// Show every configuration, not only the best and the default
-    #[arg(long)]
-    pub all: bool,
-    /// Print the result document instead of the table
-    #[arg(long)]
-    pub json: bool,
-    /// Results file [default: target/warpsmith/ in a cargo project, else warpsmith/ in the user's cache folder]
-    #[arg(long, value_name = "FILE")]
-    pub out: Option<PathBuf>,
-}
-
-const BENCH_HELP: &str = "\
-Every combination of block, grid, items and vector that exists is measured, and the default configuration \
-always is. On a GPU the launches go round over buffers of at least three times the L2 cache, so that they \
-read from memory. Times are medians between GPU events; roofline is the share of the data sheet's memory \
-bandwidth. On the emulated device times are those of this CPU and say nothing about a GPU.
-
-Examples:
-  warpsmith bench copy axpy reduce_sum
-  warpsmith bench axpy --sizes 2^20,2^28 --dtypes f32,bf16 --blocks 256 --all
-  warpsmith bench reduce_sum --device cpu --quick --json --out results.json
-
-Exit code 1 when a configuration's result is wrong.";
 /// `warpsmith memory`.
 #[derive(Debug, Args)]
 #[command(
@@ -147,4 +95,30 @@ pub struct MemoryArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use warpsmith::bench::command::failure::usage_line;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn complaints_are_one_line_and_say_what_to_do() {
+        for (args, words) in [
+            (&["warpsmith"][..], "no command given"),
+            (&["warpsmith", "bnch"], "bnch"),
+            (&["warpsmith", "bench"], "<KERNEL>"),
+            (&["warpsmith", "bench", "copy", "--szies", "1"], "--szies"),
+            (&["warpsmith", "kernels", "--block", "x"], "--block"),
+        ] {
+            let line = usage_line("warpsmith", &Cli::try_parse_from(args).unwrap_err());
+            assert!(line.contains(words) && line.ends_with("--help") && !line.contains('\n'), "{line}");
+        }
+    }
 }

@@ -1,13 +1,13 @@
 //! `warpsmith devices`: every device there is, and how they are connected.
 
 use serde_json::json;
+use warpsmith::bench::size::format_bytes;
 use warpsmith::{Device, DeviceInfo};
-use warpsmith_tuner::size::format_bytes;
 
 use crate::args::JsonArg;
-use crate::failure::Failure;
-use crate::output::{plain, print, table};
 use crate::peers;
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::{plain, print, table};
 
 /// Prints the devices, why there is no CUDA device if there is none, and who reaches whom if there are several.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {

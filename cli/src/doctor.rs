@@ -11,10 +11,10 @@ use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::toolchain;
 
 use crate::args::JsonArg;
-use crate::failure::Failure;
 use crate::image;
-use crate::output::{bad, good, note, plain, print, table};
 use crate::visibility;
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::{bad, good, note, plain, print, table};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use warpsmith::bench::size::format_bytes;
 use warpsmith::{IMAGE, KernelResources};
-use warpsmith_tuner::size::format_bytes;
 
 /// `gpu-kernels: sm_80 PTX (1.2 MiB), sm_90a cubin (0.9 MiB); 350 kernels`.
 pub fn describe() -> String {

@@ -9,15 +9,15 @@ use std::ops::RangeInclusive;
 
 use comfy_table::Cell;
 use serde_json::json;
+use warpsmith::bench::benchmark::nearest;
 use warpsmith::gpu_std::registry;
 use warpsmith::{IMAGE, KernelResources};
-use warpsmith_tuner::kernel::nearest;
 
 use crate::args::KernelsArgs;
-use crate::failure::Failure;
 use crate::image;
 use crate::occupancy::occupancy;
-use crate::output::{note, plain, print, table};
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::{note, plain, print, table};
 
 /// Kernels that are known to need local memory, and why.
 const KNOWN_EXCEPTIONS: [(&str, &str); 1] = [("diagnose_print", "printf takes its arguments from memory")];

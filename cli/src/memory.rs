@@ -4,10 +4,10 @@ use serde::Serialize;
 use warpsmith::runtime::memory::snapshot::Snapshot;
 
 use crate::args::MemoryArgs;
-use crate::failure::Failure;
 use crate::memory_report::Report;
 use crate::memory_view;
-use crate::output::{print, width};
+use warpsmith::bench::command::failure::Failure;
+use warpsmith::bench::command::output::{print, width};
 
 /// The JSON document.
 #[derive(Serialize)]

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: no line is longer than the width, unless that is too narrow for the numbers themselves.
 
+use warpsmith::bench::size::format_bytes;
 use warpsmith::runtime::memory::snapshot::{BlockState, Frame};
-use warpsmith_tuner::size::format_bytes;
 
 use crate::memory_bar::{LEGEND, bar};
 use crate::memory_report::{Event, Report, SegmentReport, Totals};

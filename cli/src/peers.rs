@@ -7,7 +7,7 @@ use warpsmith::DeviceId;
 use warpsmith::runtime::device::PeerInfo;
 use warpsmith::runtime::driver::LinkKind;
 
-use crate::output::{plain, table};
+use warpsmith::bench::command::output::{plain, table};
 
 /// A table; empty without peers.
 pub fn as_text(peers: &[PeerInfo]) -> String {

@@ -123,6 +123,21 @@ fn idle_kernels_take_their_time_and_do_not_run_in_graphs_either() {
 }
 
 #[test]
+fn a_loop_whose_kernels_are_idle_runs_its_body_once() {
+    let (device, stream) = open(simulated().idle());
+    let mut x = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
+    let mut body = Graph::new(&device).unwrap();
+    body.add_set_bytes(&mut x, 8, &[]).unwrap();
+    let mut graph = Graph::new(&device).unwrap();
+    let condition = graph.add_condition(Some(1)).unwrap();
+    graph.add_while(&condition, &body).unwrap();
+    let start = stream.record_timed_event().unwrap();
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    assert_eq!(elapsed(&start, &stream.record_timed_event().unwrap()), 7.0);
+    assert_eq!(x.to_host().unwrap(), [8; 10]);
+}
+
+#[test]
 fn a_time_that_is_none_counts_as_none_and_a_panic_of_the_model_stops_the_device() {
     let times = [f64::NAN, -5.0, f64::INFINITY, 3.0];
     let next = AtomicU64::new(0);

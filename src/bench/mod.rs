@@ -1,6 +1,7 @@
 //! Measuring and tuning kernels: those of [`ops`](crate::ops), and a program's own. With the feature `bench`.
 //!
-//! Everything of `warpsmith_tuner` is here. [`suite`] adds to it what is known of this crate's operations, and the probes
+//! Everything of `warpsmith_tuner` is here. [`bench_main!`](crate::bench_main) makes a program of benchmarks, with the commands of
+//! `warpsmith`. [`suite`] adds to it what is known of this crate's operations, and the probes
 //! that results are held against.
 //!
 //! | module | what it holds |
@@ -29,4 +30,53 @@ use benchmark::{Benchmark, Suite};
 pub fn suite(own: Vec<Box<dyn Benchmark>>) -> Suite {
     let operations = OPERATIONS.iter().map(|operation| Box::new(*operation) as Box<dyn Benchmark>);
     Suite { benchmarks: own.into_iter().chain(operations).collect(), probes }
+}
+
+/// Only `own` benchmarks, with the probes that they are held against.
+pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
+    Suite { benchmarks: own, probes }
+}
+
+/// The `main` of a program that measures and tunes these benchmarks, with the commands of `warpsmith`; with `; ops` at the
+/// end also the operations of [`ops`](crate::ops). Needs the feature `command`.
+///
+/// In `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
+///
+/// ```
+/// use warpsmith::bench::data::Values;
+/// use warpsmith::bench::kernel::ArrayKernel;
+/// # use warpsmith::IMAGE as KERNELS;
+/// # use warpsmith::kernels::axpy;
+///
+/// fn saxpy() -> ArrayKernel<f32, f32> {
+///     ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 1.5 * x + y)
+///         .updates()
+///         .axis("block", [64, 128, 256, 512])
+///         .axis("grid", ["auto", "waves:1", "waves:4"])
+///         .restrict("small grids have large blocks", |c| {
+///             c.get("grid") != Some(&"waves:1".into()) || c.number("block").is_ok_and(|block| block >= 128)
+///         })
+/// #       .inputs(1, Values::Spread)
+/// }
+///
+/// warpsmith::bench_main!(saxpy());
+/// ```
+///
+/// and then `cargo bench --bench tune -- bench saxpy`.
+#[cfg(feature = "command")]
+#[macro_export]
+macro_rules! bench_main {
+    (@ $suite:ident, $($benchmark:expr),+) => {
+        fn main() -> ::std::process::ExitCode {
+            let benchmarks: ::std::vec::Vec<::std::boxed::Box<dyn $crate::bench::benchmark::Benchmark>> =
+                ::std::vec![$(::std::boxed::Box::new($benchmark)),+];
+            $crate::bench::command::main(env!("CARGO_CRATE_NAME"), &$crate::bench::$suite(benchmarks))
+        }
+    };
+    ($($benchmark:expr),+ $(,)?) => {
+        $crate::bench_main!(@ only, $($benchmark),+);
+    };
+    ($($benchmark:expr),+ ; ops) => {
+        $crate::bench_main!(@ suite, $($benchmark),+);
+    };
 }

@@ -132,7 +132,7 @@ pub fn variants(kernel: &str, dtype: &str) -> Vec<Variant> {
 /// The instances behind [`variants`].
 #[cfg(feature = "bench")]
 pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec> {
-    instances(kernel, dtype).into_iter().flatten().map(|(_, spec)| *spec).collect()
+    of_types(kernel, dtype).into_iter().flat_map(|all| all.values().copied()).collect()
 }
 
 /// The instance of `kernel` for `dtype` that `config` names.

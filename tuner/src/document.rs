@@ -219,6 +219,22 @@ impl DeviceInfo {
     }
 }
 
+impl Condition {
+    /// Of a device now; empty where it says nothing.
+    pub fn of(device: &Device) -> Self {
+        let now = device.telemetry().unwrap_or_default();
+        Self {
+            sm_clock_mhz: now.sm_clock_mhz,
+            max_sm_clock_mhz: now.max_sm_clock_mhz,
+            memory_clock_mhz: now.memory_clock_mhz,
+            temperature_c: now.temperature_c,
+            power_w: now.power_w,
+            power_limit_w: now.power_limit_w,
+            throttle_reasons: now.throttle_reasons,
+        }
+    }
+}
+
 impl Document {
     /// Whether no configuration was wrong, failed or crashed.
     pub fn all_correct(&self) -> bool {
@@ -272,8 +288,16 @@ impl Document {
     /// # Errors
     /// [`Error::Write`] with the path and the system's reason.
     pub fn write(&self, path: &Path) -> Result<()> {
-        write_partial(path, &self.to_json(), |partial| fs::rename(partial, path))
+        write_text(path, &self.to_json())
     }
+}
+
+/// Writes a text to `path`, creating the folders above it: whole or not at all.
+///
+/// # Errors
+/// [`Error::Write`] with the path and the system's reason.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    write_partial(path, text, |partial| fs::rename(partial, path))
 }
 
 /// Finds out whether [`Document::write`] can write `path`, before there is anything to lose. Creates the

@@ -96,6 +96,12 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// Two documents that say nothing about each other.
+    #[error("cannot compare: {reason}")]
+    Incomparable {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A configuration stopped the device, and nothing more can be measured in this process.
     #[error(
         "{case} with {configuration} stopped the device: {problem}; it was noted and will not be tried again: start again \

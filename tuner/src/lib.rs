@@ -3,11 +3,15 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`benchmark`] | what is to be known of a kernel; the benchmarks of a program |
+//! | [`kernel`] | the same for most kernels of one's own, in a few lines |
 //! | [`value`], [`space`] | configurations, and the spaces they come from |
 //! | [`case`] | a kernel with its buffers, ready to launch and to check |
 //! | [`size`] | element counts as people write them |
 //! | [`run`] | a whole run: request, plan, records |
 //! | [`measure`] | timing by events |
+//! | [`probe`] | what the device reaches beside the kernels |
+//! | `command` | the command line, with the feature `command` |
+//! | `criterion` | times on the device for criterion benches, with the feature `criterion` |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, when to stop |
 //! | [`search`] | strategies that look for the fastest, apart from measuring |
@@ -15,6 +19,9 @@
 //! | [`log`] | every measurement of tuning runs, kept between them |
 //! | [`worker`] | measuring in another process |
 //! | [`document`] | the document of results |
+//! | [`compare`] | whether a change made kernels faster or slower |
+//! | [`export`] | documents as CSV and as Kernel Tuner's T4 results |
+//! | [`report`] | documents as one HTML page with plots |
 //!
 //! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
 //! this crate; a program with kernels of its own describes them with [`benchmark::Benchmark`].
@@ -22,11 +29,20 @@
 
 pub mod benchmark;
 pub mod case;
+#[cfg(feature = "command")]
+pub mod command;
+pub mod compare;
+#[cfg(feature = "criterion")]
+pub mod criterion;
 pub mod data;
 pub mod document;
 pub mod error;
+pub mod export;
+pub mod kernel;
 pub mod log;
 pub mod measure;
+pub mod probe;
+pub mod report;
 pub mod run;
 pub mod search;
 pub mod size;

@@ -2,16 +2,20 @@
 //!
 //! Guarantees: nothing is launched before the whole request is known to make sense and to fit the device. The
 //! default configuration of each kernel, type and size is always measured, first. Results are handed over one
-//! by one, so that a failure half-way loses none of those before it.
+//! by one, so that a failure half-way loses none of those before it. A configuration that is refused or fails is recorded
+//! as such and the run goes on, unless the device is lost.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use warpsmith_runtime::{Device, Stream};
 
 use crate::benchmark::{Benchmark, Setup, Suite, Work, dtype};
-use crate::document::{Outcome, Record};
+use crate::case::Case;
+use crate::document::{Outcome, ProbeResult, Record};
 use crate::error::{Error, Result};
 use crate::measure::{Effort, Mode, Stopwatch};
+use crate::probe::{EVERY, Probes};
 use crate::value::{Configuration, Value};
 
 /// Most copies of a small case's buffers.
@@ -66,7 +70,7 @@ impl PlannedCase<'_> {
     ///
     /// # Errors
     /// Whatever the runtime reports.
-    pub fn prepare(&self, stream: &Stream, seed: u64) -> Result<Box<dyn crate::case::Case>> {
+    pub fn prepare(&self, stream: &Stream, seed: u64) -> Result<Box<dyn Case>> {
         let PlannedCase { dtype, n, copies, .. } = *self;
         self.benchmark.prepare(&Setup { stream, dtype, n: n as usize, copies, seed })
     }
@@ -91,6 +95,15 @@ impl PlannedCase<'_> {
     }
 }
 
+/// What a run leaves besides its records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    /// Whether everything was measured; else it was stopped.
+    pub complete: bool,
+    /// What the probes reached.
+    pub probes: Vec<ProbeResult>,
+}
+
 impl std::fmt::Debug for PlannedCase<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PlannedCase({}, {} configurations)", self.describe(), self.configurations.len())
@@ -99,6 +112,7 @@ impl std::fmt::Debug for PlannedCase<'_> {
 
 /// A request that was found to be possible.
 pub struct Plan<'a> {
+    suite: &'a Suite,
     device: Device,
     mode: Mode,
     effort: Effort,
@@ -154,7 +168,7 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        Ok(Plan { device: device.clone(), mode: request.mode, effort: request.effort, cases })
+        Ok(Plan { suite, device: device.clone(), mode: request.mode, effort: request.effort, cases })
     }
 
     /// Where it is measured.
@@ -182,29 +196,61 @@ impl<'a> Plan<'a> {
         self.cases.is_empty()
     }
 
-    /// Measures everything; `each` gets every record as it comes, with its case.
+    /// Measures everything, beside probes if `probes`; `each` gets every record as it comes, with its case. Ends after the
+    /// configuration in progress once `stop` is set.
     ///
     /// # Errors
     /// What the runtime reports: out of memory, a device that is lost. Records before it were handed over.
-    pub fn run(&self, mut each: impl FnMut(&PlannedCase<'a>, Record)) -> Result<()> {
+    pub fn run(
+        &self,
+        probes: bool,
+        stop: &AtomicBool,
+        mut each: impl FnMut(&PlannedCase<'a>, Record),
+    ) -> Result<Finished> {
         let stream = Stream::new(&self.device)?;
         let mut stopwatch = Stopwatch::new(&stream)?;
-        let mut warm = self.device.is_emulated();
+        let mut probes = if probes { Probes::new(self.suite, &stream)? } else { Probes::none() };
         for planned in &self.cases {
-            let mut case = planned.prepare(&stream, seed())?;
-            for configuration in &planned.configurations {
-                let mut record = planned.record(configuration);
-                case.select(configuration)?;
-                let check = case.check()?;
-                record.outcome = if check.correct() { Outcome::Correct } else { Outcome::Wrong };
-                record.problem = check.problem().unwrap_or_default();
-                record.max_error = Some(check.max_error).filter(|error| error.is_finite());
-                if !std::mem::replace(&mut warm, true) {
-                    stopwatch.warm_up(&mut *case, 100_000.0)?;
+            let mut case = match planned.prepare(&stream, seed()) {
+                // Probes give way to what is to be measured.
+                Err(error) if probes.release() => {
+                    drop(error);
+                    planned.prepare(&stream, seed())?
                 }
-                record.timing = Some(stopwatch.time(&mut *case, configuration, self.mode, self.effort)?);
+                prepared => prepared?,
+            };
+            for (index, configuration) in planned.configurations.iter().enumerate() {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(Finished { complete: false, probes: probes.results() });
+                }
+                if index % EVERY == 0 {
+                    probes.time(&planned.work, &mut stopwatch, self.effort)?;
+                }
+                let mut record = planned.record(configuration);
+                if let Err(error) = self.measure(&mut *case, &mut stopwatch, &mut record) {
+                    // A device that is lost fails here, too, and ends the run.
+                    stream.synchronize()?;
+                    record.outcome = Outcome::Failed;
+                    record.problem = error.to_string();
+                    record.timing = None;
+                }
+                record.probe_us = probes.limit_us(&planned.work);
                 each(planned, record);
             }
+            probes.time(&planned.work, &mut stopwatch, self.effort)?;
+        }
+        Ok(Finished { complete: true, probes: probes.results() })
+    }
+
+    /// Checks a configuration and, if its result is right, times it.
+    fn measure(&self, case: &mut dyn Case, stopwatch: &mut Stopwatch, record: &mut Record) -> Result<()> {
+        case.select(&record.configuration)?;
+        let check = case.check()?;
+        record.outcome = if check.correct() { Outcome::Correct } else { Outcome::Wrong };
+        record.problem = check.problem().unwrap_or_default();
+        record.max_error = Some(check.max_error).filter(|error| error.is_finite());
+        if check.correct() {
+            record.timing = Some(stopwatch.time(case, &record.configuration, self.mode, self.effort)?);
         }
         Ok(())
     }

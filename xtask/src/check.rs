@@ -47,7 +47,12 @@ pub fn check(root: &Path) -> Result<()> {
     let own_kernels = || {
         run(&mut own(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
         run(&mut own(&["test", "--workspace"]))?;
-        run(&mut own(&["run", "--", "cpu"]))
+        run(&mut own(&["run", "--", "cpu"]))?;
+        // In the profile of the tests, for which everything is built.
+        let tune = ["bench", "--profile", "dev", "--bench", "tune", "--", "tune", "saxpy", "smooth"];
+        let quick = ["--device", "cpu", "--sizes", "2^10", "--quick", "--no-store"];
+        let results = target_dir(root).join("own-kernels-tune.json");
+        run(own(&[&tune[..], &quick].concat()).arg("--out").arg(results))
     };
     let documentation =
         || run(workspace(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));

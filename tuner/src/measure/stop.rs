@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::stats::entropy::Entropy;
-use crate::stats::{median_interval, relative_uncertainty, summarise};
+use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
 
 /// What ends the sampling of a configuration, if the most samples or the budget do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -36,9 +36,9 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// The usual effort.
+    /// The usual effort: no fewer samples than have an interval, half a percent of uncertainty.
     pub const NORMAL: Effort =
-        Effort { rule: Rule::Precision, least: 10, most: 100, budget_us: 100_000.0, precision: 0.005 };
+        Effort { rule: Rule::Precision, least: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005 };
     /// A first look.
     pub const QUICK: Effort =
         Effort { rule: Rule::Precision, least: 3, most: 20, budget_us: 20_000.0, precision: 0.01 };

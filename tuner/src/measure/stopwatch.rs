@@ -77,13 +77,13 @@ impl Stopwatch {
     /// # Errors
     /// What the case and the runtime report.
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
-        self.warm = true;
+        self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
         let mut sampler = Sampler::new(self, case, Mode::Cold, &mut copy)?;
         while worked < us && started.elapsed().as_secs_f64() * 1e6 < 4.0 * us {
             let batch = (0..BATCH).map(|_| sampler.begin(self, case, &mut copy));
             for begun in batch.collect::<Result<Vec<_>>>()? {
-                worked += self.finish(begun)?.total_us;
+                worked += self.finish(begun)?.spent_us;
             }
         }
         Ok(())
@@ -161,7 +161,7 @@ impl Stopwatch {
     /// Waits for a sample, and reads the clock at once.
     pub(super) fn finish(&mut self, begun: Begun) -> Result<Sample> {
         let (start, end) = match begun {
-            Begun::Host(total_us) => return Ok(Sample { total_us, mhz: None }),
+            Begun::Host { us, spent_us } => return Ok(Sample { total_us: us, spent_us, mhz: None }),
             Begun::Events(start, end) => (start, end),
         };
         end.synchronize()?;
@@ -169,7 +169,8 @@ impl Stopwatch {
         if let Some(mhz) = mhz {
             self.clocks.read(mhz);
         }
-        Ok(Sample { total_us: end.elapsed_us(&start)?, mhz })
+        let total_us = end.elapsed_us(&start)?;
+        Ok(Sample { total_us, spent_us: total_us, mhz })
     }
 }
 
@@ -191,7 +192,7 @@ impl Taken {
     }
 
     pub(super) fn add(&mut self, sample: Sample) {
-        self.spent_us += sample.total_us;
+        self.spent_us += sample.spent_us;
         self.samples.push(sample);
     }
 

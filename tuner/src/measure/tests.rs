@@ -160,11 +160,15 @@ fn what_covers_the_queueing_is_in_no_time() {
     assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![5.0; 5], 4));
     // One before the launches that show how long one takes, and one before each sample.
     assert_eq!(bench.driver.calls(Call::CopyDevice), 6);
-    assert_eq!(bench.case.launches.len(), 4 + 1 + 5 * 4);
+    assert_eq!(bench.case.launches.len(), 1 + 4 + 1 + 5 * 4);
     let mut bench = Bench::new().covered();
     let timing = bench.time(5, Mode::Hot, Effort::samples(5)).unwrap();
     assert_eq!(timing.samples_us, [5.0; 5]);
-    assert_eq!(bench.case.launches.len(), 4 + 1 + 5 * (1 + 4), "each sample's data come to the cache first");
+    assert_eq!(
+        bench.case.launches.len(),
+        1 + 4 + 1 + 5 * (1 + 4),
+        "each sample's data come to the cache first"
+    );
 }
 
 #[test]
@@ -176,9 +180,9 @@ fn a_launch_that_is_not_timed_leads_samples_of_single_launches() {
         let copies = bench.case.copies();
         match mode {
             // Fifteen are wanted at once.
-            Mode::Cold => assert!(copies.len() == 20 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
-            Mode::Hot => assert_eq!(copies[4..], [0; 16]),
-            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (5, 16)),
+            Mode::Cold => assert!(copies.len() == 21 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
+            Mode::Hot => assert_eq!(copies[5..], [0; 16]),
+            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (6, 16)),
         }
     }
 }
@@ -197,6 +201,21 @@ fn the_budget_ends_sampling_but_not_before_the_least_samples() {
     assert!((19..=23).contains(&timing.samples_us.len()), "{timing:?}");
     let timing = bench.time(100, Mode::Cold, Effort { budget_us: 1.0, ..effort }).unwrap();
     assert_eq!((timing.samples_us.len(), timing.stop), (3, StopReason::Budget));
+}
+
+#[test]
+fn by_entropy_sampling_ends_when_samples_tell_nothing_new() {
+    use crate::stats::entropy::WINDOW;
+    use crate::stats::random::Random;
+
+    let timing = Bench::new().time(100, Mode::Cold, Effort::ENTROPY).unwrap();
+    assert_eq!(timing.stop, StopReason::Entropy);
+    assert!((WINDOW..WINDOW + 10).contains(&timing.samples_us.len()));
+    let random = Mutex::new(Random::new(1));
+    let mut noisy = Bench::with(move |_| 100.0 + random.lock().unwrap().normal());
+    let timing = noisy.time(100, Mode::Cold, Effort::ENTROPY).unwrap();
+    assert_eq!(timing.stop, StopReason::Entropy);
+    assert!((WINDOW + 10..5000).contains(&timing.samples_us.len()), "{}", timing.samples_us.len());
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! Text for people: tables and colours on standard output, written so that a closed pipe is no error.
+//! Text for people: tables and colours on standard output, written so that a closed pipe is no error; progress on
+//! standard error.
 
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Writes to standard output. A reader that has gone away (`| head`) ends the output, not the program.
 ///
@@ -71,7 +73,23 @@ pub fn note(text: impl ToString) -> Cell {
 pub fn plain(text: impl ToString) -> Cell {
     Cell::new(text.to_string())
 }
+
 /// Columns of the terminal; 100 where standard output is none.
 pub fn width() -> usize {
     Table::new().width().map_or(100, usize::from)
+}
+
+/// Columns of the terminal; `None` where standard output is none, so that nothing is left out of a file or a log.
+pub fn terminal_width() -> Option<usize> {
+    if io::stdout().is_terminal() { Table::new().width().map(usize::from) } else { None }
+}
+
+/// A bar on standard error; it shows only on a terminal.
+pub fn progress_bar(total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.tick();
+    bar
 }

@@ -11,6 +11,8 @@ pub enum Failure {
     Failed(String),
     /// A check failed, and the output already says which: exit code 1.
     Shown,
+    /// Ctrl-C ended it: exit code 130, as a shell gives for a program that this signal ends.
+    Interrupted,
 }
 
 impl Failure {
@@ -19,6 +21,7 @@ impl Failure {
         match self {
             Failure::Use(_) => 2,
             Failure::Failed(_) | Failure::Shown => 1,
+            Failure::Interrupted => 130,
         }
     }
 
@@ -26,6 +29,7 @@ impl Failure {
     pub fn line(&self) -> Option<String> {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
+            Failure::Interrupted => Some("ended early; what was measured until then is above".to_owned()),
             Failure::Shown => None,
         }
     }
@@ -37,8 +41,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-impl From<warpsmith_tuner::error::Error> for Failure {
-    fn from(error: warpsmith_tuner::error::Error) -> Self {
+impl From<crate::error::Error> for Failure {
+    fn from(error: crate::error::Error) -> Self {
         if error.is_wrong_use() {
             Failure::Use(error.to_string())
         } else {
@@ -48,49 +52,22 @@ impl From<warpsmith_tuner::error::Error> for Failure {
 }
 
 /// A device that cannot be had is unusable input.
-pub fn unusable_device(error: warpsmith::runtime::Error) -> Failure {
+pub fn unusable_device(error: warpsmith_runtime::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// What clap has to say, on one line and without its usage section.
-pub fn usage_line(error: &clap::Error) -> String {
+/// What clap has to say to the user of the program `name`, on one line and without its usage section.
+pub fn usage_line(name: &str, error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "warpsmith: no command given: use devices, doctor, kernels, bench or memory; see warpsmith --help"
-            .to_string();
+        return format!("{name}: no command given; see {name} --help");
     }
     let text = error.to_string();
     let said = text.split("\n\nUsage:").next().unwrap_or(&text);
     let said = said.split("\n\nFor more information").next().unwrap_or(said);
     let said = said.strip_prefix("error: ").unwrap_or(said);
-    format!("warpsmith: {}; see warpsmith --help", one_line(said))
+    format!("{name}: {}; see {name} --help", one_line(said))
 }
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::Cli;
-    use clap::{CommandFactory, Parser};
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn complaints_are_one_line_and_say_what_to_do() {
-        for (args, words) in [
-            (&["warpsmith"][..], "no command given"),
-            (&["warpsmith", "bnch"], "bnch"),
-            (&["warpsmith", "bench"], "<KERNEL>"),
-            (&["warpsmith", "bench", "copy", "--szies", "1"], "--szies"),
-            (&["warpsmith", "kernels", "--block", "x"], "--block"),
-        ] {
-            let line = usage_line(&Cli::try_parse_from(args).unwrap_err());
-            assert!(line.contains(words) && line.ends_with("--help") && !line.contains('\n'), "{line}");
-        }
-    }
 }

@@ -1,0 +1,263 @@
+//! What can be given to the commands that measure, and its help.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::measure::Mode;
+
+/// What to measure, and how: the same for every command.
+#[derive(Debug, Clone, Args)]
+pub struct What {
+    /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Elements: whole numbers, 2^k, with K, M, G, or ranges 2^[FROM:TO:STEP] [default: the kernel's own]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true)]
+    pub sizes: Vec<String>,
+    /// Element types, for example f32,bf16 [default: the kernel's usual one]
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
+    pub dtypes: Vec<String>,
+    /// Values for an axis instead of the kernel's own: block=128,256, grid=auto,waves:4, block=[64:512:64]; --list shows the axes
+    #[arg(short, long = "axis", value_name = "NAME=V,…")]
+    pub axes: Vec<String>,
+    /// What is timed: launches on memory that is not in the cache, on memory that is, launches in a graph, or the host's
+    /// part of a launch
+    #[arg(long, value_enum, default_value_t = ModeArg::Cold)]
+    pub mode: ModeArg,
+    /// Fewer samples: a first look in a fraction of the time
+    #[arg(long)]
+    pub quick: bool,
+    /// Sample until the median is known to this, for example 0.5%
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    pub precision: Option<String>,
+    /// What ends the sampling: precision, entropy (more samples tell nothing new) or samples:N
+    #[arg(long, value_name = "RULE")]
+    pub stop: Option<String>,
+    /// Seconds of samples of a configuration at most
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub budget: Option<f64>,
+    /// Measure no probes: results have no share of what a plain copy, read or multiplication reaches
+    #[arg(long)]
+    pub no_probes: bool,
+}
+
+/// [`Mode`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Launches that find none of their data in the cache
+    Cold,
+    /// Launches on the same data again and again
+    Hot,
+    /// Launches in one graph
+    Graph,
+    /// What the host pays for a launch
+    Enqueue,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Cold => Mode::Cold,
+            ModeArg::Hot => Mode::Hot,
+            ModeArg::Graph => Mode::Graph,
+            ModeArg::Enqueue => Mode::Enqueue,
+        }
+    }
+}
+
+/// Where results go.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Output {
+    /// Show every configuration, not only the best and the default
+    #[arg(long)]
+    pub all: bool,
+    /// Print the document of results instead of the table
+    #[arg(long, group = "form")]
+    pub json: bool,
+    /// Print one line of comma-separated values for each configuration instead of the table
+    #[arg(long, group = "form")]
+    pub csv: bool,
+    /// Print the results as Kernel Tuner's T4 document instead of the table
+    #[arg(long, group = "form")]
+    pub t4: bool,
+    /// Results file [default: target/warpsmith/ in a cargo project, else warpsmith/ in the user's cache folder]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+impl Output {
+    /// Whether a table is printed.
+    pub fn is_text(&self) -> bool {
+        !(self.json || self.csv || self.t4)
+    }
+}
+
+/// `bench`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = BENCH_HELP)]
+pub struct BenchArgs {
+    /// Kernels to measure; --list shows them
+    #[arg(value_name = "KERNEL", required_unless_present = "list")]
+    pub kernels: Vec<String>,
+    /// What to measure.
+    #[command(flatten)]
+    pub what: What,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+    /// List the kernels with their types and axes, and measure nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Say what would be measured, and measure nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl BenchArgs {
+    /// A quick look at kernels, all else as usual.
+    pub fn quick(kernels: Vec<String>) -> Self {
+        let what = What {
+            device: None,
+            sizes: Vec::new(),
+            dtypes: Vec::new(),
+            axes: Vec::new(),
+            mode: ModeArg::Cold,
+            quick: true,
+            precision: None,
+            stop: None,
+            budget: None,
+            no_probes: false,
+        };
+        Self { kernels, what, output: Output::default(), list: false, dry_run: false }
+    }
+}
+
+/// `tune`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = TUNE_HELP)]
+pub struct TuneArgs {
+    /// Kernels to tune; `bench --list` shows them
+    #[arg(value_name = "KERNEL", required = true)]
+    pub kernels: Vec<String>,
+    /// What to measure.
+    #[command(flatten)]
+    pub what: What,
+    /// How to search: auto, exhaustive, random, descent, annealing or halving
+    #[arg(long, value_name = "STRATEGY", default_value = "auto")]
+    pub strategy: String,
+    /// Timings of a kernel, type and size at most [default of auto: 32]
+    #[arg(long, value_name = "N")]
+    pub timings: Option<usize>,
+    /// Seconds for a kernel, type and size at most
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
+    pub seconds: Option<f64>,
+    /// Measure in a process of its own, which a configuration may bring down
+    #[arg(long)]
+    pub isolate: bool,
+    /// Measure again what earlier runs measured
+    #[arg(long)]
+    pub fresh: bool,
+    /// Use nothing of earlier runs and keep nothing for later ones
+    #[arg(long)]
+    pub no_store: bool,
+    /// Say what would be tuned, and measure nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Where results go.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `compare`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = COMPARE_HELP)]
+pub struct CompareArgs {
+    /// Two results files, the older one first; or kernels, with --config, --binary or --self-test
+    #[arg(value_name = "FILE or KERNEL", required = true)]
+    pub names: Vec<String>,
+    /// A change counts from this on
+    #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true)]
+    pub threshold: String,
+    /// Compare files of different devices, too
+    #[arg(long)]
+    pub force: bool,
+    /// Compare the fastest configuration of each file, whichever it is
+    #[arg(long)]
+    pub best: bool,
+    /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default
+    #[arg(long = "config", value_name = "CONFIGURATION")]
+    pub configs: Vec<String>,
+    /// Two programs (of warpsmith or of bench_main!), by samples taken in turns
+    #[arg(long = "binary", value_name = "PROGRAM")]
+    pub binaries: Vec<PathBuf>,
+    /// Compare a configuration with itself, again and again, and count how often a change is found
+    #[arg(long, conflicts_with = "binaries")]
+    pub self_test: bool,
+    /// Comparisons of --self-test
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub pairs: usize,
+    /// Print a JSON document instead of the table
+    #[arg(long, group = "comparison")]
+    pub json: bool,
+    /// Print Markdown instead of the table
+    #[arg(long, group = "comparison")]
+    pub markdown: bool,
+    /// Print JUnit's XML instead of the table
+    #[arg(long, group = "comparison")]
+    pub junit: bool,
+    /// What to measure.
+    #[command(flatten)]
+    pub what: What,
+}
+
+/// `report`.
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// Results files
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub out: PathBuf,
+}
+
+const TUNE_HELP: &str = "\
+The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
+configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
+Winners are kept in the launch store, where later launches of every program of this user find them, and every single \
+measurement beside it, so that a run that was ended goes on where it was. WARPSMITH_CACHE_DIR says where.
+
+Examples:
+  tune axpy reduce_sum --sizes 2^[16:28:4] --dtypes f32,bf16
+  tune copy --strategy exhaustive --out copy.json
+  tune saxpy --isolate --timings 64
+
+Exit code 1 when no configuration of a kernel is right.";
+
+const COMPARE_HELP: &str = "\
+A kernel counts as slower only when the whole 95 % confidence interval of the ratio of the medians is beyond the \
+threshold. Two files say how two programs did at two times, between which clocks and temperature differ; with --config \
+or --binary samples of both are taken in turns.
+
+Examples:
+  compare before.json after.json --threshold 2%
+  compare --config block=128 --config block=256 axpy --sizes 2^24
+  compare --binary old/warpsmith --binary new/warpsmith copy axpy
+  compare --self-test copy --sizes 2^20 --pairs 100
+
+Exit code 1 on a regression: something slower, or no longer right.";
+
+const BENCH_HELP: &str = "\
+Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \
+GPU the launches go round over buffers of at least three times the L2 cache, so that they read from memory. Times \
+are medians between GPU events, with their 95 % interval. \"sheet\" is the share of the data sheet's memory \
+bandwidth, \"probe\" the share of what a plain copy (or read) reached in turn with the kernel. On the emulated \
+device times are those of this CPU and say nothing about a GPU.
+
+Examples:
+  bench copy axpy reduce_sum
+  bench axpy --sizes 2^[20:28:4] --dtypes f32,bf16 --axis block=256 --all
+  bench reduce_sum --device cpu --quick --json --out results.json
+
+Exit code 1 when a configuration's result is wrong.";

@@ -1,0 +1,158 @@
+//! Tables that fit the terminal: columns that matter less are left out first.
+//!
+//! Guarantees: no line is wider than asked for unless the most important column alone is; what was left out is said.
+
+use comfy_table::Cell;
+
+use super::output::table;
+
+/// A column with its cells.
+pub struct Column {
+    /// Its heading.
+    pub title: String,
+    /// Columns with smaller numbers are left out first.
+    pub importance: u8,
+    /// Whether its cells are aligned right.
+    pub right: bool,
+    /// One for each row.
+    pub cells: Vec<Cell>,
+}
+
+impl Column {
+    /// A column of text.
+    pub fn text(title: &str, importance: u8, cells: impl IntoIterator<Item = Cell>) -> Self {
+        Self { title: title.to_owned(), importance, right: false, cells: cells.into_iter().collect() }
+    }
+
+    /// A column of numbers.
+    pub fn number(title: &str, importance: u8, cells: impl IntoIterator<Item = Cell>) -> Self {
+        Self { right: true, ..Self::text(title, importance, cells) }
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(|cell| cell.content().chars().count());
+        cells.chain([self.title.chars().count()]).max().unwrap_or(0)
+    }
+}
+
+/// The table of those columns that fit into `width` characters (all of them for `None`), and a line that names the
+/// others. A column whose cells are all empty or `-` is left out without a word. If one of the columns named in `together`
+/// does not fit, `instead` takes the place of all of them, with a line that says what it holds.
+pub fn fit_with(columns: Vec<Column>, together: &[String], instead: Column, width: Option<usize>) -> String {
+    let is_one = |column: &Column| together.contains(&column.title);
+    let least = columns.iter().filter(|column| is_one(column)).map(|column| column.importance).min();
+    let kept = columns.iter().filter(|column| least.is_none_or(|least| column.importance >= least));
+    let needed: usize = kept.map(|column| column.width() + 2).sum();
+    if width.is_none_or(|width| needed <= width + 2) {
+        return fit(columns, width);
+    }
+    let legend =
+        [format!("{}:", instead.title)].iter().chain(together).cloned().collect::<Vec<_>>().join(" ");
+    let place = columns.iter().position(is_one).unwrap_or(columns.len());
+    let mut columns: Vec<Column> = columns;
+    columns.insert(place, instead);
+    columns.retain(|column| !is_one(column));
+    fit(columns, width) + &legend + "\n"
+}
+
+/// Columns are two apart; the last one has a gap after it, too.
+fn total(columns: &[Column]) -> usize {
+    columns.iter().map(|column| column.width() + 2).sum()
+}
+
+/// As [`fit_with`], without columns that belong together.
+pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
+    let says_something =
+        |column: &Column| column.cells.iter().any(|cell| !matches!(&*cell.content(), "" | "-"));
+    let mut columns: Vec<Column> = columns.into_iter().filter(says_something).collect();
+    let mut left_out = Vec::new();
+    if let Some(width) = width {
+        while columns.len() > 1 && total(&columns) > width + 2 {
+            let least = columns.iter().enumerate().min_by_key(|(_, column)| column.importance);
+            let index = least.map_or(0, |(index, _)| index);
+            left_out.push(columns.remove(index).title);
+        }
+    }
+    let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);
+    let header: Vec<&str> = columns.iter().map(|column| column.title.as_str()).collect();
+    let right: Vec<usize> = (0..columns.len()).filter(|&index| columns[index].right).collect();
+    let row = |index: usize| columns.iter().filter_map(|column| column.cells.get(index).cloned()).collect();
+    let mut text = table(&header, &right, (0..rows).map(row).collect());
+    if !left_out.is_empty() {
+        text.push_str(&wrapped("not shown for lack of width: ", &left_out, width.unwrap_or(usize::MAX)));
+    }
+    text
+}
+
+/// A list with commas, in lines of at most `width` characters.
+fn wrapped(before: &str, items: &[String], width: usize) -> String {
+    let mut lines = vec![before.trim_end().to_owned()];
+    for (index, item) in items.iter().enumerate() {
+        let comma = if index + 1 < items.len() { "," } else { "" };
+        let line = lines.last_mut().expect("there is always a line");
+        if line.chars().count() + 1 + item.chars().count() + comma.len() <= width {
+            line.push_str(&format!(" {item}{comma}"));
+        } else {
+            lines.push(format!("  {item}{comma}"));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::output::plain;
+
+    fn columns() -> Vec<Column> {
+        let cells = |text: &str| vec![plain(text), plain(text)];
+        vec![
+            Column::text("kernel", 100, cells("reduce_argmax")),
+            Column::number("us", 90, cells("12.34")),
+            Column::number("GB/s", 80, cells("4321")),
+            Column::text("a heading that is long", 10, cells("x")),
+            Column::text("nothing", 99, cells("-")),
+        ]
+    }
+
+    #[test]
+    fn columns_are_left_out_in_order_of_importance() {
+        let all = fit(columns(), None);
+        assert!(all.contains("a heading that is long") && !all.contains("nothing"), "{all}");
+        assert!(!all.contains("not shown"), "{all}");
+        for width in 20..60 {
+            let text = fit(columns(), Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            let head = text.lines().next().unwrap_or_default();
+            assert!(!head.contains("GB/s") || head.contains("us"), "{width}:\n{text}");
+            assert_eq!(text.contains("not shown"), !head.contains("long"), "{width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn columns_that_belong_together_stay_together() {
+        let cells = |text: &str| vec![plain(text)];
+        let columns = || {
+            vec![
+                Column::text("kernel", 100, cells("axpy")),
+                Column::text("block", 85, cells("256")),
+                Column::text("grid", 85, cells("waves:4")),
+                Column::text("more", 10, cells("something")),
+            ]
+        };
+        let together = ["block".to_owned(), "grid".to_owned()];
+        let at = |width| {
+            fit_with(columns(), &together, Column::text("how", 85, cells("256 waves:4")), Some(width))
+        };
+        assert!(at(80).starts_with("kernel  block  grid     more\n"), "{}", at(80));
+        assert!(at(22).starts_with("kernel  block  grid\n"), "{}", at(22));
+        assert!(at(20).starts_with("kernel  how\n"), "{}", at(20));
+        assert!(at(10).starts_with("kernel\n"), "{}", at(10));
+    }
+
+    #[test]
+    fn the_most_important_column_is_always_there() {
+        assert!(fit(columns(), Some(1)).starts_with("kernel\n"));
+        assert_eq!(fit(Vec::new(), Some(80)).trim(), "");
+    }
+}

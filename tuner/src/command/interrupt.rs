@@ -1,0 +1,22 @@
+//! Ctrl-C: the first ends the run after the configuration in progress, the second ends the program at once.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use super::failure::Failure;
+
+/// A flag that Ctrl-C sets.
+///
+/// # Errors
+/// [`Failure::Failed`] where the system refuses a handler.
+pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    // In this order: the second signal finds the flag that the first one set.
+    flag::register_conditional_shutdown(SIGINT, 130, flag.clone())
+        .and_then(|_| flag::register(SIGINT, flag.clone()))
+        .map_err(|error| Failure::Failed(format!("cannot handle Ctrl-C: {error}")))?;
+    Ok(flag)
+}

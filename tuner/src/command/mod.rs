@@ -1,0 +1,178 @@
+//! The command line that measures: `bench`, `tune`, `compare` and `report`, for the `warpsmith` command and for programs with kernels of their own.
+//!
+//! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
+//! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2
+//! wrong use or unusable input, 130 ended by Ctrl-C with what was measured until then printed and written. A reader that
+//! closes the pipe early ends nothing with a panic.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`args`] | what can be given, and its help |
+//! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
+//! | [`request`] | from what was given to a request; ranges of values |
+//! | [`table`] | tables of results |
+//! | [`columns`] | tables that fit the terminal |
+//! | [`output`] | standard output, colours, progress |
+//! | [`failure`] | exit codes and their one line |
+//! | [`interrupt`] | Ctrl-C |
+
+pub mod args;
+pub mod bench;
+pub mod columns;
+pub mod compare;
+pub mod failure;
+pub mod interrupt;
+pub mod output;
+pub mod report;
+pub mod request;
+pub mod table;
+pub mod tune;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use self::args::{BenchArgs, CompareArgs, ReportArgs, TuneArgs};
+use self::failure::{Failure, usage_line};
+use self::output::complain;
+use crate::benchmark::Suite;
+use crate::worker;
+
+/// A program that measures.
+#[derive(Clone, Copy)]
+pub struct Program<'a> {
+    /// Its name, which its complaints begin with.
+    pub name: &'a str,
+    /// What it can measure.
+    pub suite: &'a Suite,
+}
+
+impl Program<'_> {
+    /// Writes a complaint to standard error.
+    pub fn complain(&self, line: &str) {
+        complain(&format!("{}: {line}", self.name));
+    }
+
+    /// Says why a command did not succeed; the exit code of the program.
+    pub fn end(&self, outcome: Result<(), Failure>) -> ExitCode {
+        match outcome {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                if let Some(line) = failure.line() {
+                    self.complain(&line);
+                }
+                ExitCode::from(failure.code())
+            }
+        }
+    }
+}
+
+/// The commands that measure.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Measure kernels, checking every result against a float64 reference
+    Bench(BenchArgs),
+    /// Search for the fastest configurations, and keep them where launches find them
+    Tune(TuneArgs),
+    /// Say whether kernels became faster or slower: two results files, configurations or programs
+    Compare(CompareArgs),
+    /// Make one HTML page of results files
+    Report(ReportArgs),
+    /// Measure for another process, which speaks over standard input and output
+    #[command(hide = true)]
+    Worker,
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// Wrong use, a device that fails, a wrong result, an interruption.
+    pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
+        match self {
+            Command::Bench(args) => bench::run(program, args),
+            Command::Tune(args) => tune::run(program, args),
+            Command::Compare(args) => compare::run(program, args),
+            Command::Report(args) => report::run(program, args),
+            Command::Worker => {
+                if worker::serve(program.suite) == ExitCode::SUCCESS {
+                    Ok(())
+                } else {
+                    Err(Failure::Shown)
+                }
+            }
+        }
+    }
+}
+
+/// Measure and tune the kernels of this program.
+#[derive(Debug, Parser)]
+#[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
+                        130 ended by Ctrl-C. Without a command every kernel is measured, quickly.")]
+struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+/// The whole of a program that measures the benchmarks of `suite`: `warpsmith::bench_main!` calls it.
+///
+/// Without a command it measures all of them quickly. `cargo bench` adds `--bench` to the arguments of every
+/// program that it runs, which is left out here.
+pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
+    let program = Program { name, suite };
+    let given = std::env::args_os().filter(|argument| argument != "--bench");
+    match parse(name, given) {
+        Ok(Some(command)) => program.end(command.run(&program)),
+        Ok(None) => {
+            let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
+            program.end(bench::run(&program, &BenchArgs::quick(kernels)))
+        }
+        Err(error) => said(name, &error),
+    }
+}
+
+fn parse(
+    name: &'static str,
+    arguments: impl Iterator<Item = OsString>,
+) -> Result<Option<Command>, clap::Error> {
+    let command = Cli::command().name(name).bin_name(name);
+    let matches = command.try_get_matches_from(arguments)?;
+    Ok(Cli::from_arg_matches(&matches)?.command)
+}
+
+/// Prints what clap has to say: help or version on standard output, complaints as one line on standard error.
+pub fn said(name: &str, error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // Help or version was asked for; nobody is left to tell when it cannot be printed.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    complain(&usage_line(name, error));
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> impl Iterator<Item = OsString> {
+        text.split(' ').map(OsString::from).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_program_of_ones_own_has_the_same_commands_under_its_own_name() {
+        assert!(matches!(parse("mine", words("mine bench saxpy")), Ok(Some(Command::Bench(_)))));
+        assert!(matches!(parse("mine", words("mine")), Ok(None)));
+        let error = parse("mine", words("mine bench saxpy --szies 1")).unwrap_err();
+        let line = usage_line("mine", &error);
+        assert!(line.starts_with("mine: ") && line.contains("--szies"), "{line}");
+        assert!(line.ends_with("mine --help"), "{line}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Tables of results: one line a case, or one a configuration.
+
+use comfy_table::Cell;
+
+use super::columns::{Column, fit_with};
+use super::output::{bad, good, note, plain};
+use crate::document::{DeviceInfo, Document, Outcome, Record, fastest};
+use crate::measure::Mode;
+use crate::size::format_size;
+use crate::stats::Summary;
+
+/// What a row shows of a record.
+type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
+
+/// The device, and one line a case (or a configuration, where `all`), in `width` characters.
+pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
+    let mut text = heading(&document.device);
+    text.push_str(&if all { configurations(document, width) } else { best(document, width) });
+    for probe in &document.probes {
+        let reached = match probe.gflops {
+            0.0 => format!("{} GB/s", number(probe.gbps)),
+            gflops => format!("{} GFLOP/s", number(gflops)),
+        };
+        text.push_str(&format!("probe {}: {reached}\n", probe.name));
+    }
+    if document.run.interrupted {
+        text.push_str("ended early: not everything was measured\n");
+    }
+    text
+}
+
+/// The device, its bandwidth, its state.
+fn heading(device: &DeviceInfo) -> String {
+    let mut text = format!("{}  {}", device.id, device.name);
+    match device.memory_gbps {
+        Some(peak) => text.push_str(&format!(", {peak:.0} GB/s by its data sheet")),
+        None if device.emulated => text.push_str(": times are of this CPU and say nothing about a GPU"),
+        None => text.push_str(", memory bandwidth unknown"),
+    }
+    text + "\n\n"
+}
+
+/// One line a case: the fastest configuration beside the default.
+fn best(document: &Document, width: Option<usize>) -> String {
+    let cases = document.cases();
+    let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
+    let pairs = || cases.iter().zip(&best);
+    // What there is of a case even when nothing of it is right.
+    let shown: Vec<&Record> = pairs().map(|(case, best)| best.unwrap_or(case[0])).collect();
+    let of_best = |show: Show<'_>| -> Vec<Cell> {
+        best.iter().map(|record| plain(record.and_then(show).unwrap_or_else(|| "-".to_owned()))).collect()
+    };
+    let mut columns = name(&shown);
+    columns.push(Column::number("best us", 99, of_best(&|r| r.median_us().map(number))));
+    columns.extend(figures(&document.device, &of_best));
+    columns.extend(axes(&shown, &of_best));
+    let of_default = |show: &dyn Fn(&Record, Option<&Record>) -> Option<String>| -> Vec<Cell> {
+        pairs()
+            .map(|(case, best)| usable_default(case).and_then(|record| show(record, *best)))
+            .map(|text| plain(text.unwrap_or_else(|| "-".to_owned())))
+            .collect()
+    };
+    columns.push(Column::number("default us", 50, of_default(&|r, _| r.median_us().map(number))));
+    columns.push(Column::number(
+        "gain",
+        75,
+        of_default(&|r, best| Some(format!("{:.2}x", r.median_us()? / best?.median_us()?))),
+    ));
+    columns.push(Column::text("check", 96, cases.iter().map(|case| tally(case))));
+    let names = axis_names(&shown);
+    fit_with(columns, &names, all_axes(&names, &of_best), width)
+}
+
+/// What a tuning run chose, else the fastest.
+fn chosen<'a>(case: &[&'a Record]) -> Option<&'a Record> {
+    case.iter().copied().find(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
+}
+
+fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
+    case.iter().copied().find(|record| record.is_default).filter(|record| record.is_usable())
+}
+
+/// One line a configuration, the fastest of a case first.
+fn configurations(document: &Document, width: Option<usize>) -> String {
+    let cases = document.cases();
+    let mut rows: Vec<(&Record, Cell)> = Vec::new();
+    for case in &cases {
+        let best = chosen(case);
+        let mut records = case.clone();
+        let time = |record: &Record| record.median_us().unwrap_or(f64::INFINITY);
+        records.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        rows.extend(records.into_iter().map(|record| {
+            let is_best = best.is_some_and(|best| std::ptr::eq(best, record));
+            let mark = match (is_best, record.is_default) {
+                (true, true) => good("best, default"),
+                (true, false) => good("best"),
+                (false, true) => note("default"),
+                (false, false) => plain(""),
+            };
+            (record, mark)
+        }));
+    }
+    let records: Vec<&Record> = rows.iter().map(|(record, _)| *record).collect();
+    let of_all = |show: Show<'_>| -> Vec<Cell> {
+        records.iter().map(|record| plain(show(record).unwrap_or_else(|| "-".to_owned()))).collect()
+    };
+    let mut columns = name(&records);
+    columns.extend(axes(&records, &of_all));
+    columns.push(Column::number("us", 99, of_all(&|r| r.median_us().map(number))));
+    let of_summary = |value: fn(&Summary) -> f64| of_all(&|r| r.summary().as_ref().map(value).map(number));
+    columns.push(Column::number("p10", 45, of_summary(|summary| summary.p10)));
+    columns.push(Column::number("p90", 46, of_summary(|summary| summary.p90)));
+    columns.push(Column::number("p99", 44, of_summary(|summary| summary.p99)));
+    columns.extend(figures(&document.device, &of_all));
+    columns.push(Column::number(
+        "max error",
+        35,
+        of_all(&|r| r.max_error.map(|error| format!("{error:.1e}"))),
+    ));
+    columns.push(Column::text("check", 96, records.iter().map(|record| check(record))));
+    columns.push(Column::text("", 80, rows.iter().map(|(_, mark)| mark.clone())));
+    let names = axis_names(&records);
+    fit_with(columns, &names, all_axes(&names, &of_all), width)
+}
+
+/// Kernel, type and size; the mode where it is not the usual one.
+fn name(records: &[&Record]) -> Vec<Column> {
+    let cells = |show: &dyn Fn(&Record) -> String| -> Vec<Cell> {
+        records.iter().map(|record| plain(show(record))).collect()
+    };
+    vec![
+        Column::text("kernel", 100, cells(&|r| r.kernel.clone())),
+        Column::text("type", 95, cells(&|r| r.dtype.clone())),
+        Column::number("size", 98, cells(&|r| format_size(r.n))),
+        Column::text("mode", 40, cells(&|r| mode(r.mode()).to_owned())),
+    ]
+}
+
+/// What follows from the times.
+fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let interval = |r: &Record| {
+        let interval = r.timing.as_ref()?.interval()?;
+        Some(format!("{}-{}", number(interval.low), number(interval.high)))
+    };
+    let clock = |r: &Record| {
+        let mut clocks = r.timing.as_ref()?.clocks_mhz.clone();
+        clocks.sort_unstable();
+        let slowed = if r.timing.as_ref()?.throttled { " slowed" } else { "" };
+        Some(format!("{}{slowed}", clocks.get(clocks.len() / 2)?))
+    };
+    let rejected = |r: &Record| Some(r.timing.as_ref()?.rejected).filter(|&n| n > 0).map(|n| n.to_string());
+    vec![
+        Column::number("95 % interval", 60, cells(&interval)),
+        Column::number("GB/s", 90, cells(&|r| r.gbps().filter(|&gbps| gbps > 0.0).map(number))),
+        Column::number("sheet", 72, cells(&|r| r.of_datasheet(device).map(percent))),
+        Column::number("probe", 70, cells(&|r| r.of_probe().map(percent))),
+        Column::number("samples", 30, cells(&|r| Some(r.timing.as_ref()?.samples_us.len().to_string()))),
+        Column::number("rejected", 29, cells(&rejected)),
+        Column::number("MHz", 28, cells(&clock)),
+    ]
+}
+
+/// The axes that records have, in the order in which they come.
+fn axis_names(records: &[&Record]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (axis, _) in records.iter().flat_map(|record| record.configuration.iter()) {
+        if !names.iter().any(|name| name == axis) {
+            names.push(axis.to_owned());
+        }
+    }
+    names
+}
+
+/// A column for each of them.
+fn axes(records: &[&Record], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
+    let column = |name: &String| {
+        let cells = cells(&|r| r.configuration.get(name).map(ToString::to_string));
+        Column { right: name != "grid", ..Column::text(name, 85, cells) }
+    };
+    axis_names(records).iter().map(column).collect()
+}
+
+/// One column for all of them, where there is no room for more.
+fn all_axes(names: &[String], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Column {
+    let values = |r: &Record| {
+        let value = |name: &String| r.configuration.get(name).map_or("-".to_owned(), ToString::to_string);
+        Some(names.iter().map(value).collect::<Vec<_>>().join(" "))
+    };
+    Column::text("configuration", 97, cells(&values))
+}
+
+fn check(record: &Record) -> Cell {
+    match record.outcome {
+        Outcome::Correct => good("ok"),
+        Outcome::Wrong => bad("WRONG"),
+        Outcome::Failed => bad("FAILED"),
+        Outcome::Crashed => bad("CRASHED"),
+    }
+}
+
+fn tally(case: &[&Record]) -> Cell {
+    let count = |outcome| case.iter().filter(|record| record.outcome == outcome).count();
+    let bad_ones = [(Outcome::Wrong, "WRONG"), (Outcome::Failed, "FAILED"), (Outcome::Crashed, "CRASHED")]
+        .map(|(outcome, word)| (count(outcome), word));
+    let said: Vec<String> = bad_ones
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    match said.is_empty() {
+        true => good(format!("{} correct", case.len())),
+        false => bad(format!("{} of {}", said.join(", "), case.len())),
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Cold => "cold",
+        Mode::Hot => "hot",
+        Mode::Graph => "graph",
+        Mode::Enqueue => "enqueue",
+    }
+}
+
+/// With four significant digits or so.
+pub fn number(value: f64) -> String {
+    let digits = match value {
+        v if v >= 1000.0 => 0,
+        v if v >= 100.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::tests::{document, record};
+
+    fn sample() -> Document {
+        document(vec![
+            record("reduce_argmax", 128, 20.0, Outcome::Correct),
+            record("reduce_argmax", 256, 10.0, Outcome::Correct),
+            record("reduce_argmax", 512, 5.0, Outcome::Wrong),
+            record("copy", 64, 5.0, Outcome::Crashed),
+        ])
+    }
+
+    #[test]
+    fn tables_fit_and_keep_what_matters() {
+        for width in [60, 80, 120] {
+            for all in [false, true] {
+                let text = text(&sample(), all, Some(width));
+                let table = text.split("\n\n").nth(1).unwrap_or_default();
+                assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+                for word in ["kernel", "size", "us", "check", "block", "256"] {
+                    assert!(table.contains(word), "{word} at {width}:\n{text}");
+                }
+            }
+        }
+        let wide = text(&sample(), true, None);
+        for word in ["mode", "cold", "95 % interval", "p99", "sheet", "probe", "samples", "MHz", "max error"]
+        {
+            assert!(wide.contains(word), "{word}:\n{wide}");
+        }
+        assert!(!wide.contains("not shown"), "{wide}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_never_best_and_is_said() {
+        let text = text(&sample(), false, None);
+        let line = |kernel: &str| text.lines().find(|line| line.starts_with(kernel)).unwrap_or_default();
+        let argmax = line("reduce_argmax");
+        for word in ["10.00", "256", "20.00", "2.00x", "1 WRONG of 3"] {
+            assert!(argmax.contains(word), "{word}: {argmax}");
+        }
+        assert!(line("copy").contains("1 CRASHED of 1"), "{text}");
+    }
+}

@@ -1,0 +1,293 @@
+//! [`ArrayKernel`]: a benchmark of a kernel over arrays, said in a few lines.
+//!
+//! It serves kernels that read arrays of one type and write one array, which is most of them. Others implement
+//! [`Benchmark`] themselves, over a [`Case`] of their own.
+
+use std::sync::Arc;
+
+use gpu_spec::{Kernel, KernelSpec};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, PreparedLaunch, Stream};
+
+use crate::benchmark::{Benchmark, Setup, Work};
+use crate::case::{Arrays, Case, Expected, LaunchResult, Parts};
+use crate::data::{Element, Values, generate};
+use crate::error::{Error, Result};
+use crate::space::{Space, instance};
+use crate::value::{Configuration, Value};
+use crate::verify::Tolerance;
+
+/// A launch in a chosen configuration: stream, input arrays, output array.
+type Launcher<I, O> = Box<dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
+/// Makes a launcher over so many elements.
+type Prepare<I, O> = Arc<
+    dyn Fn(&Device, &'static GpuImage, &Configuration, usize) -> LaunchResult<Launcher<I, O>> + Send + Sync,
+>;
+/// The whole output from the whole input.
+type Reference<I> = Arc<dyn Fn(&[Vec<I>]) -> Vec<f64> + Send + Sync>;
+
+/// How outputs are checked.
+enum Check<I> {
+    Each(fn([f64; 3]) -> f64),
+    All(Reference<I>),
+}
+
+/// A kernel that reads arrays of `I` and writes an array of `O`.
+///
+/// What is not said has a default: one input array of spread values, an output of as many elements, which must equal the
+/// reference within four roundings, and the bytes of all these arrays as work.
+///
+/// `examples/own-kernels/benches/tune.rs` in the repository shows two.
+pub struct ArrayKernel<I: Element, O: Element> {
+    name: &'static str,
+    summary: &'static str,
+    image: &'static GpuImage,
+    instances: Vec<(&'static KernelSpec, Prepare<I, O>)>,
+    space: Space,
+    default: Option<Configuration>,
+    sizes: Vec<u64>,
+    inputs: usize,
+    values: Values,
+    updates: bool,
+    output_len: fn(usize) -> usize,
+    check: Check<I>,
+    tolerance: Tolerance,
+    flops: fn(u64) -> u64,
+}
+
+impl<I: Element, O: Element> ArrayKernel<I, O> {
+    /// A kernel whose code is in `image`, and what each element of its output must be, from the elements of the first three
+    /// input arrays at the same place. An array that is updated comes after the others.
+    pub fn new(name: &'static str, image: &'static GpuImage, reference: fn([f64; 3]) -> f64) -> Self {
+        Self {
+            name,
+            summary: "",
+            image,
+            instances: Vec::new(),
+            space: Space::new(),
+            default: None,
+            sizes: Vec::new(),
+            inputs: 1,
+            values: Values::Spread,
+            updates: false,
+            output_len: |n| n,
+            check: Check::Each(reference),
+            tolerance: Tolerance { relative: 4.0, absolute: 4.0 },
+            flops: |_| 0,
+        }
+    }
+
+    /// As [`Self::new`], for kernels whose elements depend on elements at other places: the whole output from the whole
+    /// input.
+    pub fn with_reference(
+        name: &'static str,
+        image: &'static GpuImage,
+        reference: impl Fn(&[Vec<I>]) -> Vec<f64> + Send + Sync + 'static,
+    ) -> Self {
+        Self { check: Check::All(Arc::new(reference)), ..Self::new(name, image, |_| 0.0) }
+    }
+
+    /// Adds an instance of the kernel and its launch. Kernels with constants (`ITEMS`) have one for each combination that
+    /// is compiled; their constants become axes of the space, in lower case, and blocks are kept within launch bounds.
+    #[must_use]
+    pub fn launch<K: Kernel + 'static>(
+        mut self,
+        launch: impl Fn(
+            &PreparedLaunch<K>,
+            &Stream,
+            &[DeviceBuffer<I>],
+            &mut DeviceBuffer<O>,
+        ) -> warpsmith_runtime::Result<()>
+        + Copy
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let prepare: Prepare<I, O> = Arc::new(move |device, image, configuration, n| {
+            let kernel = device.load(image)?.kernel::<K>()?;
+            let prepared = kernel.prepare(configuration.launch(n)?)?;
+            Ok(Box::new(move |stream, inputs, output| Ok(launch(&prepared, stream, inputs, output)?)))
+        });
+        self.instances.push((K::spec(), prepare));
+        self
+    }
+
+    /// What it does, in a few words.
+    #[must_use]
+    pub fn summary(mut self, summary: &'static str) -> Self {
+        self.summary = summary;
+        self
+    }
+
+    /// Adds an axis to its space: see [`Space::axis`].
+    #[must_use]
+    pub fn axis(mut self, name: &str, values: impl IntoIterator<Item = impl Into<Value>>) -> Self {
+        self.space = self.space.axis(name, values);
+        self
+    }
+
+    /// Leaves configurations out of its space: see [`Space::restrict`].
+    #[must_use]
+    pub fn restrict(
+        mut self,
+        name: &str,
+        rule: impl Fn(&Configuration) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.space = self.space.restrict(name, rule);
+        self
+    }
+
+    /// What is launched when nothing is known; the first of the space if this is not said.
+    #[must_use]
+    pub fn default_configuration(mut self, configuration: Configuration) -> Self {
+        self.default = Some(configuration);
+        self
+    }
+
+    /// The sizes that are measured when none are given.
+    #[must_use]
+    pub fn sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
+        self.sizes = sizes.into_iter().collect();
+        self
+    }
+
+    /// How many input arrays there are, and their values.
+    #[must_use]
+    pub fn inputs(mut self, count: usize, values: Values) -> Self {
+        (self.inputs, self.values) = (count, values);
+        self
+    }
+
+    /// Elements of the output, from those of an input; as many if this is not said.
+    #[must_use]
+    pub fn output_len(mut self, len: fn(usize) -> usize) -> Self {
+        self.output_len = len;
+        self
+    }
+
+    /// How near the output must be to the reference.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: Tolerance) -> Self {
+        self.tolerance = tolerance;
+        self
+    }
+
+    /// Its floating-point operations over so many elements, for the roofline of kernels that compute much.
+    #[must_use]
+    pub fn flops(mut self, flops: fn(u64) -> u64) -> Self {
+        self.flops = flops;
+        self
+    }
+
+    fn specs(&self) -> Vec<&'static KernelSpec> {
+        self.instances.iter().map(|(spec, _)| *spec).collect()
+    }
+
+    fn output_bytes(&self, n: u64) -> u64 {
+        let len = (self.output_len)(usize::try_from(n).unwrap_or(usize::MAX));
+        (len as u64).saturating_mul(size_of::<O>() as u64)
+    }
+}
+
+impl<T: Element> ArrayKernel<T, T> {
+    /// The output array holds values that the kernel updates; it counts as read and written.
+    #[must_use]
+    pub fn updates(mut self) -> Self {
+        self.updates = true;
+        self
+    }
+}
+
+impl<I: Element, O: Element> Benchmark for ArrayKernel<I, O> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn summary(&self) -> &str {
+        self.summary
+    }
+
+    fn image(&self) -> &'static GpuImage {
+        self.image
+    }
+
+    fn dtypes(&self) -> Vec<&'static str> {
+        let path = std::any::type_name::<I>();
+        vec![path.rsplit("::").next().unwrap_or(path)]
+    }
+
+    fn sizes(&self, _: &Device) -> Vec<u64> {
+        self.sizes.clone()
+    }
+
+    fn space(&self, _: &str, _: &Device) -> Space {
+        self.space.clone().instances(&self.specs())
+    }
+
+    fn default_configuration(&self, dtype: &str, _: u64, device: &Device) -> Configuration {
+        let first = || self.space(dtype, device).configurations(self.name).ok()?.into_iter().next();
+        self.default.clone().or_else(first).unwrap_or_default()
+    }
+
+    fn work(&self, _: &str, n: u64) -> Work {
+        let read = n.saturating_mul(size_of::<I>() as u64).saturating_mul(self.inputs as u64);
+        let output = self.output_bytes(n);
+        let again = if self.updates { output } else { 0 };
+        Work {
+            bytes: read.saturating_add(output).saturating_add(again),
+            flops: (self.flops)(n),
+            footprint: read.saturating_add(output),
+            spare: output,
+        }
+    }
+
+    fn instance(&self, _: &str, configuration: &Configuration) -> Option<&'static KernelSpec> {
+        instance(&self.specs(), configuration)
+    }
+
+    fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
+        let n = setup.n;
+        let inputs: Vec<Vec<I>> = (0..self.inputs as u64)
+            .map(|index| generate(self.values, setup.seed.wrapping_add(index), n))
+            .collect();
+        let len = (self.output_len)(n);
+        let initial: Vec<O> = if self.updates {
+            generate(self.values, setup.seed.wrapping_add(self.inputs as u64), len)
+        } else {
+            vec![O::poison(); len]
+        };
+        // Only kernels whose output has the type of their input update it, so the bytes are theirs.
+        let updated: Vec<Vec<I>> =
+            if self.updates { vec![bytemuck::cast_slice(&initial).to_vec()] } else { Vec::new() };
+        let expected = match &self.check {
+            Check::Each(reference) => Expected::Each(*reference, updated),
+            Check::All(reference) => {
+                let mut arrays = inputs.clone();
+                arrays.extend(updated);
+                Expected::All(reference(&arrays))
+            }
+        };
+        let (device, image, instances) = (setup.stream.device().clone(), self.image, self.instances.clone());
+        let name = self.name;
+        let parts = Parts {
+            inputs,
+            initial,
+            choose: Box::new(move |configuration| {
+                let specs: Vec<_> = instances.iter().map(|(spec, _)| *spec).collect();
+                let chosen = instance(&specs, configuration);
+                let found = instances.iter().find(|(spec, _)| chosen.is_some_and(|c| std::ptr::eq(c, *spec)));
+                let (_, prepare) = found.ok_or_else(|| Error::Axis {
+                    axis: "configuration".to_owned(),
+                    text: configuration.to_string(),
+                    reason: format!("no instance of {name} has these constants"),
+                })?;
+                prepare(&device, image, configuration, n)
+            }),
+            launch: Box::new(|stream, launcher: &Launcher<I, O>, inputs, output| {
+                launcher(stream, inputs, output)
+            }),
+            expected,
+            tolerance: self.tolerance,
+        };
+        Ok(Box::new(Arrays::new(setup.stream, setup.copies, parts)?))
+    }
+}

@@ -1,0 +1,170 @@
+//! What the device reaches beside the kernels: probes, timed in turn with them, so that "percent of the roofline" has a
+//! measured denominator.
+//!
+//! Guarantees: a probe is timed at the start and the end of every case and after every [`EVERY`] configurations between,
+//! always in [`Mode::Cold`]; nothing is timed that no record is held against.
+
+use warpsmith_runtime::Stream;
+
+use crate::benchmark::{Probe, Suite, Work};
+use crate::document::ProbeResult;
+use crate::error::Result;
+use crate::measure::{Effort, Mode, Stopwatch};
+use crate::stats::summarise;
+
+/// Configurations between two timings of a probe.
+pub const EVERY: usize = 8;
+
+/// The probes of a run and what they reached.
+pub struct Probes {
+    all: Vec<Measured>,
+    /// What those reached that are gone.
+    before: Vec<ProbeResult>,
+}
+
+struct Measured {
+    probe: Probe,
+    /// All samples in microseconds.
+    samples: Vec<f64>,
+    /// The median of the latest samples.
+    latest_us: Option<f64>,
+}
+
+impl Probes {
+    /// No probes: nothing is held against anything.
+    pub fn none() -> Self {
+        Self { all: Vec::new(), before: Vec::new() }
+    }
+
+    /// The probes of a suite.
+    ///
+    /// # Errors
+    /// Out of memory, and whatever else the runtime reports.
+    pub fn new(suite: &Suite, stream: &Stream) -> Result<Self> {
+        let measured = |probe| Measured { probe, samples: Vec::new(), latest_us: None };
+        Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
+    }
+
+    /// Gives their memory back; false when there was none. What they reached so far stays.
+    pub fn release(&mut self) -> bool {
+        let had_any = !self.all.is_empty();
+        self.before = self.results();
+        self.all.clear();
+        had_any
+    }
+
+    /// Times the probes that launches of `work` are held against.
+    ///
+    /// # Errors
+    /// Whatever the runtime reports.
+    pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
+        let effort = Effort { least: effort.least.min(5), most: effort.most.min(10), ..effort };
+        for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {
+            let Probe { case, configuration, .. } = &mut measured.probe;
+            let timing = stopwatch.time(&mut **case, configuration, Mode::Cold, effort)?;
+            measured.latest_us = summarise(&timing.samples_us).map(|summary| summary.median);
+            measured.samples.extend(timing.samples_us);
+        }
+        Ok(())
+    }
+
+    /// What the probes need for `work`, by their latest times, in microseconds: the longest of moving its bytes and computing
+    /// its operations.
+    pub fn limit_us(&self, work: &Work) -> Option<f64> {
+        let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
+        let limits = self.all.iter().filter(|measured| stands_for(&measured.probe, work));
+        let limits = limits.filter_map(|measured| {
+            let Probe { work: own, .. } = &measured.probe;
+            let times = share(work.bytes, own.bytes).max(share(work.flops, own.flops));
+            Some(measured.latest_us? * times)
+        });
+        limits.max_by(f64::total_cmp).filter(|us| *us > 0.0)
+    }
+
+    /// What those that were timed reached.
+    pub fn results(&self) -> Vec<ProbeResult> {
+        let result = |measured: &Measured| {
+            let summary = summarise(&measured.samples)?;
+            let Probe { name, work, .. } = &measured.probe;
+            Some(ProbeResult {
+                name: (*name).to_owned(),
+                gbps: work.bytes as f64 / summary.median / 1e3,
+                gflops: work.flops as f64 / summary.median / 1e3,
+                samples: summary.count,
+            })
+        };
+        self.before.iter().cloned().chain(self.all.iter().filter_map(result)).collect()
+    }
+}
+
+/// Whether launches of `work` are held against a probe: the read for those that write next to nothing, the copy for all others
+/// that move data, and the multiplications for those that say what they compute.
+fn stands_for(probe: &Probe, work: &Work) -> bool {
+    if probe.work.flops > 0 {
+        return work.flops > 0;
+    }
+    let only_reads = |work: &Work| work.spare.saturating_mul(16) < work.bytes;
+    work.bytes > 0 && only_reads(&probe.work) == only_reads(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Case;
+    use crate::value::Configuration;
+    use crate::verify::Check;
+
+    struct Nothing;
+
+    impl Case for Nothing {
+        fn copies(&self) -> usize {
+            1
+        }
+        fn select(&mut self, _: &Configuration) -> Result<()> {
+            Ok(())
+        }
+        fn launch(&mut self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn check(&mut self) -> Result<Check> {
+            unreachable!("probes are not checked here")
+        }
+    }
+
+    fn probes() -> Probes {
+        let probe = |name, work, latest_us| Measured {
+            probe: Probe { name, work, configuration: Configuration::default(), case: Box::new(Nothing) },
+            samples: vec![latest_us],
+            latest_us: Some(latest_us),
+        };
+        let moves = |bytes, spare| Work { bytes, spare, ..Work::default() };
+        Probes {
+            before: Vec::new(),
+            all: vec![
+                probe("copy", moves(8000, 4000), 2.0),
+                probe("read", moves(4000, 0), 0.5),
+                probe("fma", Work { flops: 1000, ..Work::default() }, 4.0),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_limit_is_the_probe_that_does_the_same_scaled_to_the_work() {
+        let work = |bytes, spare, flops| Work { bytes, spare, flops, ..Work::default() };
+        let probes = probes();
+        assert_eq!(probes.limit_us(&work(16_000, 8000, 0)), Some(4.0));
+        assert_eq!(probes.limit_us(&work(16_000, 4, 0)), Some(2.0), "a reduction reads");
+        assert_eq!(probes.limit_us(&work(8000, 4000, 250)), Some(2.0), "bound by memory");
+        assert_eq!(probes.limit_us(&work(8000, 4000, 5000)), Some(20.0), "bound by computing");
+        assert_eq!(probes.limit_us(&Work::default()), None);
+        assert_eq!(Probes::none().limit_us(&work(8000, 4000, 0)), None);
+    }
+
+    #[test]
+    fn results_say_what_was_reached() {
+        let results = probes().results();
+        let named = |name: &str| results.iter().find(|result| result.name == name).unwrap();
+        assert_eq!((named("copy").gbps, named("copy").gflops), (4.0, 0.0));
+        assert_eq!((named("fma").gbps, named("fma").gflops), (0.0, 0.25));
+    }
+}

@@ -1,0 +1,115 @@
+//! Comparisons on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that
+//! is not there fails the tests.
+//!
+//! What is timed are copies on the device. The emulated device runs them on a CPU that others use too: there it is only
+//! checked that samples are taken as they should be.
+
+use std::sync::{Mutex, PoisonError};
+
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_tuner::case::Case;
+use warpsmith_tuner::error::Result;
+use warpsmith_tuner::measure::{Effort, Entrant, Mode, Stopwatch, Timing};
+use warpsmith_tuner::stats::{Verdict, paired_ratio};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
+
+/// Held by the test that uses the device: another would be in its times.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn device() -> Device {
+    let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+    Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
+}
+
+/// Copies as many percent of its buffers as the configuration says.
+struct Copies {
+    buffers: Vec<[DeviceBuffer<u8>; 2]>,
+    bytes: usize,
+    part: usize,
+}
+
+impl Copies {
+    fn new(stream: &Stream) -> Self {
+        let (bytes, sets) = if stream.device().is_emulated() { (1 << 20, 2) } else { (64 << 20, 4) };
+        let buffer = || DeviceBuffer::zeros(stream, bytes).unwrap();
+        Self { buffers: (0..sets).map(|_| [buffer(), buffer()]).collect(), bytes, part: 0 }
+    }
+}
+
+impl Case for Copies {
+    fn copies(&self) -> usize {
+        self.buffers.len()
+    }
+
+    fn select(&mut self, configuration: &Configuration) -> Result<()> {
+        self.part = self.bytes / 100 * configuration.number("percent")? as usize;
+        Ok(())
+    }
+
+    fn launch(&mut self, copy: usize) -> Result<()> {
+        let [from, to] = &mut self.buffers[copy];
+        Ok(to.slice_mut(..self.part).copy_from(from.slice(..self.part))?)
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        unreachable!("timing checks nothing")
+    }
+}
+
+fn compare(watch: &mut Stopwatch, case: &mut Copies, percent: [u32; 2], rounds: usize) -> Vec<Timing> {
+    let configurations = percent.map(|percent| Configuration::default().with("percent", percent));
+    let entrants = [0, 1].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
+    watch.interleave(&mut [case], &entrants, rounds).unwrap()
+}
+
+fn verdict(timings: &[Timing]) -> Verdict {
+    let ratio = paired_ratio(&timings[0].samples_us, &timings[1].samples_us).unwrap();
+    Verdict::of(ratio.interval, 0.01)
+}
+
+#[test]
+fn copies_are_not_faster_or_slower_than_themselves_and_longer_ones_are_slower() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let (mut watch, mut case) = (Stopwatch::new(&stream).unwrap(), Copies::new(&stream));
+    if device.is_emulated() {
+        let timings = compare(&mut watch, &mut case, [100, 50], 8);
+        assert!(timings.iter().all(|timing| timing.samples_us.len() == 8 && timing.samples_us[0] > 0.0));
+        return;
+    }
+    let (mut alarms, mut slower) = (0, 0);
+    for _ in 0..50 {
+        let same = verdict(&compare(&mut watch, &mut case, [90, 90], 60));
+        alarms += usize::from(!matches!(same, Verdict::Same | Verdict::Ambiguous));
+        slower += usize::from(verdict(&compare(&mut watch, &mut case, [95, 90], 60)) == Verdict::Slower);
+    }
+    println!("of 50 pairs {alarms} false alarms, {slower} found");
+    assert!(alarms <= 1, "{alarms} false alarms in 50 pairs");
+    assert!(slower >= 48, "5 % more bytes were slower in {slower} of 50 pairs");
+}
+
+#[test]
+fn every_mode_times_copies_on_the_device() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let (mut watch, mut case) = (Stopwatch::new(&stream).unwrap(), Copies::new(&stream));
+    let whole = Configuration::default().with("percent", 100);
+    let mut median = |mode| {
+        let timing = watch.time(&mut case, &whole, mode, Effort::QUICK).unwrap();
+        assert_eq!((timing.mode, timing.clocks_mhz.len() % timing.samples_us.len()), (mode, 0));
+        println!("{mode:?}: {:?}, {:?}", timing.summary(), timing.stop);
+        timing.summary().unwrap().median
+    };
+    let [cold, hot, graph, enqueue] = [Mode::Cold, Mode::Hot, Mode::Graph, Mode::Enqueue].map(&mut median);
+    assert!(cold > 0.0 && hot > 0.0 && graph > 0.0 && enqueue > 0.0);
+    if !device.is_emulated() {
+        assert!(
+            (0.8..1.25).contains(&(graph / cold)),
+            "both go round over more than the cache: {graph} {cold}"
+        );
+        assert!(enqueue < cold, "enqueueing 64 MiB is quicker than copying them: {enqueue} {cold}");
+    }
+}
