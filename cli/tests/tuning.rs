@@ -50,6 +50,12 @@ fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
     let second = text(&within(&folder, &args).stdout);
     assert!(second.contains("0 timings in") && second.contains("known from earlier runs"), "{second}");
     assert_eq!(kept("measurements.jsonl").lines().count(), timings);
+    fs::write(folder.join("cache/warpsmith/measurements.jsonl"), kept("measurements.jsonl") + "{torn")
+        .unwrap();
+    let torn = within(&folder, &args);
+    let errors = text(&torn.stderr);
+    assert!(errors.contains("measurements.jsonl: a damaged line was skipped, line"), "{errors}");
+    assert!(text(&torn.stdout).contains("0 timings in"), "the others are still known");
     let fresh = text(&within(&folder, &[&args[..], &["--fresh"]].concat()).stdout);
     assert!(!fresh.contains("0 timings in"), "{fresh}");
     let nothing = text(&within(&folder, &[&args[..], &["--no-store"]].concat()).stdout);
