@@ -4,7 +4,7 @@
 mod shared;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -234,7 +234,7 @@ fn interrupted(child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn start(folder: &PathBuf, args: &[&str]) -> Child {
+fn start(folder: &Path, args: &[&str]) -> Child {
     command(folder, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
