@@ -96,6 +96,12 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// Two documents that say nothing about each other.
+    #[error("cannot compare: {reason}")]
+    Incomparable {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A launch that a benchmark makes was refused or failed.
     #[error(transparent)]
     Launch(#[from] Box<dyn std::error::Error + Send + Sync>),

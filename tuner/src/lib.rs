@@ -11,6 +11,9 @@
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
 //! | [`stats`] | medians, percentiles, when to stop |
 //! | [`document`] | the document of results |
+//! | [`compare`] | whether a change made kernels faster or slower |
+//! | [`export`] | documents as CSV and as Kernel Tuner's T4 results |
+//! | [`report`] | documents as one HTML page with plots |
 //!
 //! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
 //! this crate; a program with kernels of its own describes them with [`benchmark::Benchmark`].
@@ -18,10 +21,13 @@
 
 pub mod benchmark;
 pub mod case;
+pub mod compare;
 pub mod data;
 pub mod document;
 pub mod error;
+pub mod export;
 pub mod measure;
+pub mod report;
 pub mod run;
 pub mod size;
 pub mod space;

@@ -1,0 +1,413 @@
+//! Whether a change made kernels faster or slower.
+//!
+//! Guarantees: a change is called faster or slower only when the whole 95 % confidence interval of the ratio of the medians is
+//! beyond the threshold; what the samples do not tell is ambiguous, and so is what has too few of them. Records are
+//! compared with records of the same kernel, type, size and mode only, and documents of one kind of device only, unless
+//! that is forced. A configuration that was right and is no longer counts as a regression.
+//!
+//! Two documents say how two programs did at two times: clocks and temperature differ between them, which no statistics
+//! on either can see. Where that matters, [`interleaved()`] takes samples of both sides in turns.
+
+mod forms;
+mod interleaved;
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+pub use self::forms::Table;
+pub use self::interleaved::{Contender, Pair, Plan, SelfTest, Side, interleaved, self_test};
+use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, fastest};
+use crate::error::{Error, Result};
+use crate::measure::Mode;
+use crate::stats::{self, FEWEST, Verdict};
+use crate::value::Configuration;
+
+/// The change from which on one counts when nobody says: 1 %.
+pub const THRESHOLD: f64 = 0.01;
+
+/// Which records of a case are held against each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pairing {
+    /// Every configuration against the same one.
+    #[default]
+    Configuration,
+    /// The fastest of one document against the fastest of the other.
+    Best,
+    /// What is launched when nothing is known, likewise.
+    Default,
+}
+
+/// How two documents are compared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// The change from which on one counts; 0.01 is 1 %.
+    pub threshold: f64,
+    /// Whether documents of different devices are compared, too.
+    pub force: bool,
+    /// Which records are held against each other.
+    pub pairing: Pairing,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { threshold: THRESHOLD, force: false, pairing: Pairing::default() }
+    }
+}
+
+/// What became of a kernel from the old document to the new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Change {
+    /// It is faster by more than the threshold.
+    Faster,
+    /// It is slower by more than the threshold.
+    Slower,
+    /// It differs by less than the threshold.
+    Same,
+    /// The samples do not tell.
+    Ambiguous,
+    /// Its result was right, and now it is wrong or there is none.
+    Broken,
+    /// It is the other way round.
+    Mended,
+}
+
+impl Change {
+    /// Whether it is for the worse.
+    pub fn is_regression(self) -> bool {
+        matches!(self, Self::Slower | Self::Broken)
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "FASTER",
+            Self::Slower => "SLOWER",
+            Self::Same => "SAME",
+            Self::Ambiguous => "AMBIGUOUS",
+            Self::Broken => "BROKEN",
+            Self::Mended => "MENDED",
+        }
+    }
+}
+
+impl From<Verdict> for Change {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Faster => Self::Faster,
+            Verdict::Slower => Self::Slower,
+            Verdict::Same => Self::Same,
+            Verdict::Ambiguous => Self::Ambiguous,
+        }
+    }
+}
+
+/// One side of a row.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Measured {
+    /// How it was launched.
+    pub configuration: Configuration,
+    /// The median time in microseconds; absent where there is no right result.
+    pub median_us: Option<f64>,
+    /// How many samples that is of.
+    pub samples: usize,
+    /// Whether its clocks stayed low while it was measured.
+    pub throttled: bool,
+    /// What was wrong with it; empty when nothing was.
+    pub problem: String,
+}
+
+/// The ratio of two medians, new by old, with its confidence interval of 95 %. Above 1 is slower.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Ratio {
+    /// The ratio.
+    pub value: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+impl From<stats::Ratio> for Ratio {
+    fn from(ratio: stats::Ratio) -> Self {
+        Self { value: ratio.value, low: ratio.interval.low, high: ratio.interval.high }
+    }
+}
+
+/// One comparison.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The kernel.
+    pub kernel: String,
+    /// The element type.
+    pub dtype: String,
+    /// Elements.
+    pub n: u64,
+    /// What the times are of.
+    pub mode: Mode,
+    /// Before.
+    pub old: Measured,
+    /// After.
+    pub new: Measured,
+    /// The times after by those before; absent where a side has no time or too few samples.
+    pub ratio: Option<Ratio>,
+    /// What that means.
+    pub change: Change,
+}
+
+/// The geometric mean of the ratios of a kernel.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mean {
+    /// The kernel.
+    pub kernel: String,
+    /// The geometric mean of the ratios of its rows, new by old.
+    pub ratio: f64,
+    /// How many rows that is.
+    pub rows: usize,
+}
+
+/// What a comparison found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The change from which on one counts.
+    pub threshold: f64,
+    /// What a reader has to know beside the rows: other drivers, slowed devices, records without a partner.
+    pub notes: Vec<String>,
+    /// In the order of the old document.
+    pub rows: Vec<Row>,
+    /// For each kernel of which there are ratios, by name.
+    pub means: Vec<Mean>,
+}
+
+impl Comparison {
+    fn new(threshold: f64, notes: Vec<String>, rows: Vec<Row>) -> Self {
+        let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for (row, ratio) in rows.iter().filter_map(|row| Some((row, row.ratio?))) {
+            logarithms.entry(&row.kernel).or_default().push(ratio.value.ln());
+        }
+        let means = logarithms.into_iter().map(|(kernel, logarithms)| Mean {
+            kernel: kernel.to_owned(),
+            ratio: (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp(),
+            rows: logarithms.len(),
+        });
+        Self { threshold, notes, means: means.collect(), rows }
+    }
+
+    /// Whether anything became slower or broke.
+    pub fn has_regression(&self) -> bool {
+        self.rows.iter().any(|row| row.change.is_regression())
+    }
+
+    /// How many rows found a change.
+    pub fn count(&self, change: Change) -> usize {
+        self.rows.iter().filter(|row| row.change == change).count()
+    }
+}
+
+/// Compares two documents, the second being the newer.
+///
+/// ```
+/// use warpsmith_tuner::compare::{self, Options};
+/// # use warpsmith_tuner::document::Document;
+/// # fn documents() -> Result<bool, warpsmith_tuner::error::Error> {
+/// let (before, after) = (Document::read("before.json".as_ref())?, Document::read("after.json".as_ref())?);
+/// let comparison = compare::documents(&before, &after, &Options::default())?;
+/// println!("{}", comparison.to_markdown());
+/// # Ok(comparison.has_regression())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Incomparable`] for documents of another schema or of different devices, a threshold that is none, and
+/// where no record of one has a partner in the other.
+pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
+    check_threshold(options.threshold)?;
+    let mut notes = check_documents(old, new, options.force)?;
+    let pairs = match options.pairing {
+        Pairing::Configuration => same_configurations(old, new),
+        Pairing::Best => chosen(old, new, |case| fastest(case)),
+        Pairing::Default => chosen(old, new, |case| case.iter().copied().rfind(|record| record.is_default)),
+    };
+    if pairs.is_empty() {
+        let reason = "no record of one has the kernel, type, size, mode and configuration of one of the other; \
+                      measure the same, or compare the best of each with --best";
+        return Err(Error::Incomparable { reason: reason.to_owned() });
+    }
+    let partnerless = |total: usize| total.saturating_sub(pairs.len());
+    if options.pairing == Pairing::Configuration {
+        for (name, document) in [("first", old), ("second", new)] {
+            let alone = partnerless(document.results.len());
+            if alone > 0 {
+                notes.push(format!("{alone} records of the {name} document have no partner in the other"));
+            }
+        }
+    }
+    let rows: Vec<Row> = pairs.par_iter().filter_map(|(old, new)| row(old, new, options.threshold)).collect();
+    let never_right = pairs.len() - rows.len();
+    if never_right > 0 {
+        notes.push(format!("{never_right} configurations had no right result in either document"));
+    }
+    let throttled = rows.iter().filter(|row| row.old.throttled || row.new.throttled).count();
+    if throttled > 0 {
+        notes.push(format!("{throttled} rows were measured while the device's clocks were low"));
+    }
+    let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
+    if few > 0 {
+        notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few to tell"));
+    }
+    Ok(Comparison::new(options.threshold, notes, rows))
+}
+
+fn check_threshold(threshold: f64) -> Result<()> {
+    if threshold.is_finite() && (0.0..1.0).contains(&threshold) {
+        return Ok(());
+    }
+    let reason = format!("a threshold of {} % is none; use 0 % to 99 %, for example 1 %", threshold * 100.0);
+    Err(Error::Incomparable { reason })
+}
+
+/// Whether two documents may be compared, and what is to be said of them.
+fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<String>> {
+    let fail = |reason| Err(Error::Incomparable { reason });
+    for document in [old, new] {
+        if document.schema != SCHEMA {
+            return fail(format!(
+                "a document has schema {}, this version reads {SCHEMA}; measure again",
+                document.schema
+            ));
+        }
+    }
+    let kind = |device: &DeviceInfo| {
+        let what = if device.emulated { "emulated, " } else { "" };
+        let DeviceInfo { name, capability, multiprocessors, .. } = device;
+        format!("{name} ({what}capability {capability}, {multiprocessors} multiprocessors)")
+    };
+    let mut notes = Vec::new();
+    let kinds = [kind(&old.device), kind(&new.device)];
+    if kinds[0] != kinds[1] {
+        let both = format!("{} and {} are different devices", kinds[0], kinds[1]);
+        if !force {
+            return fail(format!("{both}; measure on one, or compare anyway with --force"));
+        }
+        notes.push(both);
+    }
+    let mut differ = |what: &str, old: &str, new: &str| {
+        if old != new {
+            notes.push(format!("{what} differs: {old} and {new}"));
+        }
+    };
+    differ("the driver", &old.device.driver, &new.device.driver);
+    differ("the toolchain", &old.run.toolchain, &new.run.toolchain);
+    differ("the version of Warpsmith", &old.run.version, &new.run.version);
+    for (name, document) in [("first", old), ("second", new)] {
+        if document.run.interrupted {
+            notes.push(format!("the run of the {name} document was ended before it was complete"));
+        }
+    }
+    Ok(notes)
+}
+
+/// The mode of a record whose times are known.
+fn known_mode(record: &Record) -> Option<Mode> {
+    record.timing.as_ref().map(|timing| timing.mode)
+}
+
+/// Whether two records may be of one mode: a record without times may be of any.
+fn modes_agree(old: &Record, new: &Record) -> bool {
+    match (known_mode(old), known_mode(new)) {
+        (Some(old), Some(new)) => old == new,
+        _ => true,
+    }
+}
+
+/// Every record with the last one of the other document that was launched alike.
+fn same_configurations<'a>(old: &'a Document, new: &'a Document) -> Vec<(&'a Record, &'a Record)> {
+    type Key<'a> = (&'a str, &'a str, u64, &'a Configuration);
+    fn key(record: &Record) -> Key<'_> {
+        (&record.kernel, &record.dtype, record.n, &record.configuration)
+    }
+    let mut partners: BTreeMap<Key<'_>, Vec<&Record>> = BTreeMap::new();
+    for record in &new.results {
+        partners.entry(key(record)).or_default().push(record);
+    }
+    // Of what one document measured several times, the last counts.
+    let mut last: BTreeMap<(Key<'_>, Option<u8>), usize> = BTreeMap::new();
+    for (index, record) in old.results.iter().enumerate() {
+        last.insert((key(record), known_mode(record).map(|mode| mode as u8)), index);
+    }
+    let pairs = old.results.iter().enumerate().filter_map(|(index, old)| {
+        if last.get(&(key(old), known_mode(old).map(|mode| mode as u8))) != Some(&index) {
+            return None;
+        }
+        let new = partners.get(&key(old))?.iter().rev().find(|new| modes_agree(old, new))?;
+        Some((old, *new))
+    });
+    pairs.collect()
+}
+
+/// One record of each case with that of the same case in the other document.
+fn chosen<'a>(
+    old: &'a Document,
+    new: &'a Document,
+    choose: impl Fn(&[&'a Record]) -> Option<&'a Record>,
+) -> Vec<(&'a Record, &'a Record)> {
+    let new: Vec<&Record> = new.cases().iter().filter_map(|case| choose(case)).collect();
+    let old = old.cases();
+    let old = old.iter().filter_map(|case| choose(case));
+    old.filter_map(|old| {
+        let partner = |new: &&Record| {
+            (&new.kernel, &new.dtype, new.n) == (&old.kernel, &old.dtype, old.n) && modes_agree(old, new)
+        };
+        Some((old, *new.iter().find(|new| partner(new))?))
+    })
+    .collect()
+}
+
+/// The row of two records; `None` when neither has a right result.
+fn row(old: &Record, new: &Record, threshold: f64) -> Option<Row> {
+    let samples = |record: &Record| match &record.timing {
+        Some(timing) if record.is_usable() => timing.samples_us.clone(),
+        _ => Vec::new(),
+    };
+    let samples = [samples(old), samples(new)];
+    let (ratio, change) = match (old.is_usable(), new.is_usable()) {
+        (false, false) => return None,
+        (true, false) => (None, Change::Broken),
+        (false, true) => (None, Change::Mended),
+        (true, true) => match stats::ratio(&samples[1], &samples[0]) {
+            Some(ratio) => (Some(ratio.into()), Verdict::of(ratio.interval, threshold).into()),
+            None => (None, Change::Ambiguous),
+        },
+    };
+    let measured = |record: &Record| {
+        let usable = record.is_usable();
+        Measured {
+            configuration: record.configuration.clone(),
+            median_us: record.median_us().filter(|_| usable),
+            samples: record.timing.as_ref().map_or(0, |timing| timing.samples_us.len()),
+            throttled: record.timing.as_ref().is_some_and(|timing| timing.throttled),
+            problem: match (&record.problem[..], record.outcome) {
+                ("", Outcome::Wrong) => "its result was wrong".to_owned(),
+                ("", Outcome::Failed) => "its launch failed".to_owned(),
+                ("", Outcome::Crashed) => "it crashed".to_owned(),
+                (problem, _) => problem.to_owned(),
+            },
+        }
+    };
+    let mode = known_mode(old).or(known_mode(new)).unwrap_or_default();
+    Some(Row {
+        kernel: old.kernel.clone(),
+        dtype: old.dtype.clone(),
+        n: old.n,
+        mode,
+        old: measured(old),
+        new: measured(new),
+        ratio,
+        change,
+    })
+}
+
+#[cfg(test)]
+mod tests;

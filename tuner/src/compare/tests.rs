@@ -1,0 +1,163 @@
+use super::*;
+use crate::document::tests::{document, record};
+use crate::measure::Timing;
+
+/// Samples about `us`: 30 with a spread of a few tenths of a per cent.
+fn timed(mut record: Record, us: f64) -> Record {
+    let timing = record.timing.get_or_insert_with(|| unreachable!("records of tests have times"));
+    timing.samples_us = (0..30).map(|i| us * (1.0 + f64::from(i * 7 % 10) / 2000.0)).collect();
+    record
+}
+
+fn right(kernel: &str, block: u32, us: f64) -> Record {
+    timed(record(kernel, block, us, Outcome::Correct), us)
+}
+
+fn compare(old: Vec<Record>, new: Vec<Record>, pairing: Pairing) -> Comparison {
+    documents(&document(old), &document(new), &Options { pairing, ..Options::default() }).unwrap()
+}
+
+fn changes(comparison: &Comparison) -> Vec<Change> {
+    comparison.rows.iter().map(|row| row.change).collect()
+}
+
+#[test]
+fn changes_are_those_of_the_times() {
+    let old = vec![right("copy", 128, 10.0), right("copy", 256, 10.0), right("axpy", 128, 10.0)];
+    let new = vec![right("axpy", 128, 10.001), right("copy", 128, 9.0), right("copy", 256, 10.5)];
+    let comparison = compare(old, new, Pairing::Configuration);
+    assert_eq!(changes(&comparison), [Change::Faster, Change::Slower, Change::Same], "in the old order");
+    assert!(comparison.has_regression());
+    let ratio = comparison.rows[1].ratio.unwrap();
+    assert!((ratio.value - 1.05).abs() < 1e-9 && ratio.low <= ratio.value && ratio.value <= ratio.high);
+    let means: Vec<_> = comparison.means.iter().map(|mean| (mean.kernel.as_str(), mean.rows)).collect();
+    assert_eq!(means, [("axpy", 1), ("copy", 2)]);
+    assert!((comparison.means[1].ratio - (0.9f64 * 1.05).sqrt()).abs() < 1e-9);
+    assert!(comparison.notes.is_empty(), "{:?}", comparison.notes);
+}
+
+#[test]
+fn the_threshold_decides_what_counts() {
+    let (old, new) = (document(vec![right("copy", 128, 10.0)]), document(vec![right("copy", 128, 10.2)]));
+    for (threshold, change) in [(0.01, Change::Slower), (0.05, Change::Same), (0.02, Change::Ambiguous)] {
+        let found = documents(&old, &new, &Options { threshold, ..Options::default() }).unwrap();
+        assert_eq!(found.rows[0].change, change, "{threshold} {:?}", found.rows[0].ratio);
+    }
+    for threshold in [-0.1, 1.0, f64::NAN] {
+        let error = documents(&old, &new, &Options { threshold, ..Options::default() }).unwrap_err();
+        assert!(error.to_string().contains("threshold"), "{error}");
+    }
+}
+
+#[test]
+fn the_best_and_the_default_are_compared_whatever_their_configurations() {
+    let old = vec![right("copy", 128, 10.0), right("copy", 256, 9.0)];
+    let new = vec![right("copy", 128, 10.0), right("copy", 512, 8.0)];
+    let best = compare(old.clone(), new.clone(), Pairing::Best);
+    assert_eq!(changes(&best), [Change::Faster]);
+    assert_eq!(best.rows[0].new.configuration.number("block").unwrap(), 512);
+    assert_eq!(changes(&compare(old.clone(), new.clone(), Pairing::Default)), [Change::Same]);
+    let same = compare(old, new, Pairing::Configuration);
+    assert_eq!(changes(&same), [Change::Same]);
+    assert_eq!(same.notes.len(), 2, "each document has a record of its own: {:?}", same.notes);
+}
+
+#[test]
+fn what_was_right_and_is_no_longer_is_a_regression() {
+    for outcome in [Outcome::Wrong, Outcome::Failed, Outcome::Crashed] {
+        let mut bad = record("copy", 128, 10.0, outcome);
+        bad.timing = bad.timing.filter(|_| outcome == Outcome::Wrong);
+        let old = vec![right("copy", 128, 10.0)];
+        let broken = compare(old.clone(), vec![bad.clone()], Pairing::Configuration);
+        assert_eq!(changes(&broken), [Change::Broken]);
+        assert!(broken.has_regression() && !broken.rows[0].new.problem.is_empty());
+        assert_eq!(broken.rows[0].new.median_us, None);
+        let mended = compare(vec![bad.clone()], old, Pairing::Configuration);
+        assert_eq!(changes(&mended), [Change::Mended]);
+        assert!(!mended.has_regression() && mended.means.is_empty());
+        let never = compare(vec![bad.clone()], vec![bad], Pairing::Configuration);
+        assert!(never.rows.is_empty() && never.notes[0].contains("no right result"));
+    }
+}
+
+#[test]
+fn other_modes_are_other_cases_and_the_last_measurement_counts() {
+    let mut hot = right("copy", 128, 5.0);
+    let Timing { mode, .. } = hot.timing.as_mut().unwrap();
+    *mode = Mode::Hot;
+    let old = vec![right("copy", 128, 7.0), hot.clone(), right("copy", 128, 10.0)];
+    let both = compare(
+        old.clone(),
+        vec![right("copy", 128, 20.0), hot, right("copy", 128, 10.0)],
+        Pairing::Configuration,
+    );
+    assert_eq!(changes(&both), [Change::Same, Change::Same]);
+    assert_eq!(both.rows.iter().map(|row| row.mode).collect::<Vec<_>>(), [Mode::Hot, Mode::Cold]);
+    assert_eq!(
+        changes(&compare(old, vec![right("copy", 128, 10.0)], Pairing::Configuration)),
+        [Change::Same]
+    );
+}
+
+#[test]
+fn too_few_samples_tell_nothing_and_that_is_said() {
+    let few = record("copy", 128, 10.0, Outcome::Correct);
+    let found = compare(vec![few], vec![right("copy", 128, 20.0)], Pairing::Configuration);
+    assert_eq!((found.rows[0].change, found.rows[0].ratio), (Change::Ambiguous, None));
+    assert!(found.notes[0].contains("fewer than 6 samples"), "{:?}", found.notes);
+    assert!(!found.has_regression());
+}
+
+#[test]
+fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
+    let mut slowed = right("copy", 128, 10.0);
+    slowed.timing.as_mut().unwrap().throttled = true;
+    let (old, mut new) = (document(vec![right("copy", 128, 10.0)]), document(vec![slowed]));
+    new.device.driver = "590.1".into();
+    new.run.toolchain = "rustc 1.97".into();
+    new.run.version = "9.9".into();
+    new.run.interrupted = true;
+    let found = documents(&old, &new, &Options::default()).unwrap();
+    let notes = found.notes.join("\n");
+    for words in
+        ["driver differs", "590.1", "toolchain", "version", "before it was complete", "clocks were low"]
+    {
+        assert!(notes.contains(words), "{words}: {notes}");
+    }
+    assert!(found.rows[0].new.throttled && !found.rows[0].old.throttled);
+}
+
+#[test]
+fn documents_of_different_devices_are_refused_unless_forced() {
+    let old = document(vec![right("copy", 128, 10.0)]);
+    for change in [
+        (|device: &mut DeviceInfo| device.name = "NVIDIA H100".into()) as fn(&mut DeviceInfo),
+        |device| device.capability = "8.0".into(),
+        |device| device.multiprocessors = 1,
+        |device| device.emulated = true,
+    ] {
+        let mut new = old.clone();
+        change(&mut new.device);
+        let error = documents(&old, &new, &Options::default()).unwrap_err();
+        assert!(error.is_wrong_use() && error.to_string().contains("--force"), "{error}");
+        let forced = documents(&old, &new, &Options { force: true, ..Options::default() }).unwrap();
+        assert!(forced.notes[0].contains("different devices"), "{:?}", forced.notes);
+    }
+    // Another slot of the same machine is the same kind of device.
+    let mut other = old.clone();
+    other.device.id = "cuda:7".into();
+    assert!(documents(&old, &other, &Options::default()).is_ok());
+}
+
+#[test]
+fn other_schemas_and_documents_without_a_common_record_are_refused() {
+    let old = document(vec![right("copy", 128, 10.0)]);
+    let mut new = old.clone();
+    new.schema = 1;
+    let error = documents(&old, &new, &Options { force: true, ..Options::default() }).unwrap_err();
+    assert!(error.to_string().contains("schema 1"), "{error}");
+    for other in [vec![], vec![right("axpy", 128, 10.0)], vec![right("copy", 256, 10.0)]] {
+        let error = documents(&old, &document(other), &Options::default()).unwrap_err();
+        assert!(error.to_string().contains("--best"), "{error}");
+    }
+}

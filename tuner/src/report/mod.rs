@@ -1,0 +1,164 @@
+//! Documents as one HTML page with plots, to be read in a browser, handed on or printed.
+//!
+//! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Text of the
+//! documents stays text, whatever it holds. Every record is in its table, wrong, failed and crashed ones as such. Medians,
+//! percentiles and intervals come from [`stats`](crate::stats): the page only draws.
+
+mod model;
+
+use crate::document::Document;
+use model::Page;
+
+const STYLE: [&str; 2] = [include_str!("plots.css"), include_str!("page.css")];
+const SCRIPT: [&str; 7] = [
+    include_str!("js/draw.js"),
+    include_str!("js/throughput.js"),
+    include_str!("js/heat.js"),
+    include_str!("js/limits.js"),
+    include_str!("js/samples.js"),
+    include_str!("js/table.js"),
+    include_str!("js/page.js"),
+];
+
+/// The page of some documents; each is a run of its own there. None give a page that says so.
+///
+/// ```
+/// # use warpsmith_tuner::document::Document;
+/// # fn write() -> Result<(), Box<dyn std::error::Error>> {
+/// let document = Document::read("results.json".as_ref())?;
+/// std::fs::write("report.html", warpsmith_tuner::report::html(&[document]))?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn html(documents: &[Document]) -> String {
+    let title = text(&title(documents));
+    let data = serde_json::to_string(&Page::of(documents)).expect("plain data always becomes JSON");
+    let (data, style, script) = (inert(&data), STYLE.join("\n"), SCRIPT.join("\n"));
+    format!(
+        r#"<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<header><h1>{title}</h1><div id="about"></div></header>
+<main id="main"></main>
+<noscript><p class="notice">The plots and the table of this page are drawn by JavaScript in it, which is switched off.</p></noscript>
+<script type="application/json" id="data">{data}</script>
+<script>
+"use strict";
+(() => {{
+{script}
+}})();
+</script>
+</body>
+</html>
+"#
+    )
+}
+
+/// What the page is about: its kernels and devices.
+fn title(documents: &[Document]) -> String {
+    let distinct = |names: &mut dyn Iterator<Item = &str>| {
+        let mut all: Vec<String> = Vec::new();
+        for name in names {
+            let name = shorten(name);
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        all
+    };
+    let records = || documents.iter().flat_map(|document| &document.results);
+    let kernels = distinct(&mut records().map(|record| &*record.kernel));
+    let devices = distinct(&mut documents.iter().map(|document| &*document.device.name));
+    match (&kernels[..], &devices[..]) {
+        (_, []) => "Kernel measurements: no results".to_owned(),
+        ([], devices) => format!("Kernel measurements on {}: no results", list(devices)),
+        (kernels, devices) => format!("{} on {}", list(kernels), list(devices)),
+    }
+}
+
+/// `a, b, c and 5 more`.
+fn list(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] if names.len() <= 4 => format!("{} and {last}", first.join(", ")),
+        _ => format!("{} and {} more", names[..3].join(", "), names.len() - 3),
+    }
+}
+
+fn shorten(name: &str) -> String {
+    const MOST: usize = 40;
+    if name.chars().count() <= MOST {
+        return name.to_owned();
+    }
+    name.chars().take(MOST - 1).chain(['…']).collect()
+}
+
+/// Text in HTML.
+fn text(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// JSON that cannot end the element in which it stands, nor begin a comment there: the characters that could stand only
+/// in strings, where they can be written otherwise.
+fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::Outcome;
+    use crate::document::tests::{document, record};
+
+    const HOSTILE: &str = "</script><!--<img src=x onerror=\"alert(1)\">&amp;";
+
+    #[test]
+    fn text_of_documents_stays_text() {
+        let mut document = document(vec![record(HOSTILE, 128, 10.0, Outcome::Correct)]);
+        document.device.name = HOSTILE.into();
+        document.results[0].problem = HOSTILE.into();
+        let page = html(&[document]);
+        assert_eq!(page.matches("</script>").count(), 2, "those of the page itself");
+        assert!(!page.contains("<img") && !page.contains("<!--"));
+        let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
+        let value: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(value["records"][0]["kernel"], HOSTILE);
+        assert_eq!(value["runs"][0]["device"]["name"], HOSTILE);
+    }
+
+    #[test]
+    fn the_page_stands_alone() {
+        let page = html(&[document(vec![record("copy", 128, 10.0, Outcome::Correct)])]);
+        // A name, and a pattern of the page itself.
+        let without_names = page.replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
+        for outside in ["http:", "https:", "src=", "<link", "url(", "@import", "fetch(", "XMLHttp"] {
+            assert!(!without_names.contains(outside), "{outside}");
+        }
+        assert!(page.contains("default-src 'none'") && STYLE.iter().all(|style| !style.contains("</")));
+        assert!(SCRIPT.iter().all(|script| !script.contains("</script") && !script.contains("innerHTML")));
+    }
+
+    #[test]
+    fn titles_say_what_was_measured_where() {
+        let of = |kernels: &[&str]| {
+            let records = kernels.iter().map(|kernel| record(kernel, 128, 1.0, Outcome::Correct)).collect();
+            title(&[document(records)])
+        };
+        assert_eq!(of(&["copy", "copy"]), "copy on NVIDIA H200");
+        assert_eq!(of(&["copy", "axpy", "fill"]), "copy, axpy and fill on NVIDIA H200");
+        assert_eq!(of(&["a", "b", "c", "d", "e"]), "a, b, c and 2 more on NVIDIA H200");
+        assert!(of(&[&"long".repeat(100)]).chars().count() < 60);
+        assert_eq!(of(&[]), "Kernel measurements on NVIDIA H200: no results");
+        assert_eq!(title(&[]), "Kernel measurements: no results");
+    }
+}

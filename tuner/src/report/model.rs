@@ -1,0 +1,227 @@
+//! What the page's script gets.
+//!
+//! Guarantees: records are in the order of their documents; samples are there only for those whose distribution is drawn,
+//! the best and the default of each case, so that the page of ten thousand records stays small.
+
+use std::collections::{HashMap, HashSet};
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::document::{DeviceInfo, Document, Outcome, ProbeResult, Record, RunInfo};
+use crate::measure::{Mode, StopReason};
+use crate::stats::{median_interval, summarise};
+use crate::value::Value;
+
+/// Significant digits of times: more than any clock has.
+const DIGITS: usize = 6;
+
+#[derive(Serialize)]
+pub(super) struct Page<'a> {
+    runs: Vec<Run<'a>>,
+    records: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Run<'a> {
+    #[serde(flatten)]
+    info: &'a RunInfo,
+    device: &'a DeviceInfo,
+    probes: &'a [ProbeResult],
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    run: usize,
+    kernel: &'a str,
+    dtype: &'a str,
+    n: u64,
+    /// That of the document's other records where it has no times of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<Mode>,
+    /// Pairs rather than an object: an axis may have any name.
+    configuration: Vec<(&'a str, &'a Value)>,
+    is_default: bool,
+    is_best: bool,
+    outcome: Outcome,
+    problem: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_error: Option<f64>,
+    bytes: u64,
+    flops: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gbps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_datasheet: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of_probe: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probe_us: Option<f64>,
+    #[serde(flatten)]
+    times: Option<Times>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    samples: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Times {
+    median: f64,
+    /// The median's confidence interval of 95 %.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    high: Option<f64>,
+    p10: f64,
+    p90: f64,
+    p99: f64,
+    count: usize,
+    /// The median clock in MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clock: Option<f64>,
+    rejected: u32,
+    throttled: bool,
+    launches: u32,
+    stop: StopReason,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn of(documents: &'a [Document]) -> Self {
+        let runs = documents.iter().map(|document| Run {
+            info: &document.run,
+            device: &document.device,
+            probes: &document.probes,
+        });
+        let records = documents.iter().enumerate().flat_map(|(run, document)| {
+            let best = best(&document.results);
+            let mode = document.results.iter().find_map(|record| Some(record.timing.as_ref()?.mode));
+            let rows = document.results.par_iter().enumerate();
+            let rows = rows.map(|(index, record)| Row {
+                mode: record.timing.as_ref().map(|timing| timing.mode).or(mode),
+                ..row(run, document, record, best.contains(&index))
+            });
+            rows.collect::<Vec<_>>()
+        });
+        Self { runs: runs.collect(), records: records.collect() }
+    }
+}
+
+/// The places of the fastest usable record of each case.
+fn best(records: &[Record]) -> HashSet<usize> {
+    let mut best: HashMap<_, (usize, f64)> = HashMap::new();
+    for (index, record) in records.iter().enumerate() {
+        let Some(median) = record.median_us().filter(|_| record.is_usable()) else { continue };
+        let case = (&record.kernel, &record.dtype, record.n, record.mode());
+        let known = best.entry(case).or_insert((index, median));
+        if median < known.1 {
+            *known = (index, median);
+        }
+    }
+    best.into_values().map(|(index, _)| index).collect()
+}
+
+fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -> Row<'a> {
+    let samples = match &record.timing {
+        Some(timing) if record.is_usable() && (is_best || record.is_default) => &timing.samples_us[..],
+        _ => &[],
+    };
+    Row {
+        run,
+        kernel: &record.kernel,
+        dtype: &record.dtype,
+        n: record.n,
+        mode: None,
+        configuration: record.configuration.iter().collect(),
+        is_default: record.is_default,
+        is_best,
+        outcome: record.outcome,
+        problem: &record.problem,
+        max_error: record.max_error,
+        bytes: record.bytes,
+        flops: record.flops,
+        gbps: record.gbps().filter(|_| record.bytes > 0).map(round),
+        of_datasheet: record.of_datasheet(&document.device).filter(|_| record.bytes > 0).map(round),
+        of_probe: record.of_probe().map(round),
+        probe_us: record.probe_us.map(round),
+        times: times(record),
+        samples: samples.iter().copied().map(round).collect(),
+    }
+}
+
+fn times(record: &Record) -> Option<Times> {
+    let timing = record.timing.as_ref()?;
+    let summary = summarise(&timing.samples_us)?;
+    let interval = median_interval(&timing.samples_us);
+    let clocks: Vec<f64> = timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect();
+    Some(Times {
+        median: round(summary.median),
+        low: interval.map(|interval| round(interval.low)),
+        high: interval.map(|interval| round(interval.high)),
+        p10: round(summary.p10),
+        p90: round(summary.p90),
+        p99: round(summary.p99),
+        count: summary.count,
+        clock: summarise(&clocks).map(|summary| summary.median),
+        rejected: timing.rejected,
+        throttled: timing.throttled,
+        launches: timing.launches_per_sample,
+        stop: timing.stop,
+    })
+}
+
+/// A number with [`DIGITS`] significant digits.
+fn round(number: f64) -> f64 {
+    format!("{number:.*e}", DIGITS - 1).parse().unwrap_or(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::tests::{document, record};
+
+    fn model(documents: &[Document]) -> serde_json::Value {
+        serde_json::to_value(Page::of(documents)).unwrap()
+    }
+
+    #[test]
+    fn samples_come_with_the_best_and_the_default_only() {
+        let page = model(&[document(vec![
+            record("copy", 128, 10.0, Outcome::Correct),
+            record("copy", 256, 8.0, Outcome::Correct),
+            record("copy", 512, 9.0, Outcome::Correct),
+            record("copy", 1024, 1.0, Outcome::Wrong),
+        ])]);
+        let rows = page["records"].as_array().unwrap();
+        let has: Vec<bool> = rows.iter().map(|row| row.get("samples").is_some()).collect();
+        assert_eq!(has, [true, true, false, false]);
+        let best: Vec<bool> = rows.iter().map(|row| row["is_best"].as_bool().unwrap()).collect();
+        assert_eq!(best, [false, true, false, false]);
+        assert_eq!(rows[3]["outcome"], "wrong");
+    }
+
+    #[test]
+    fn figures_are_those_of_the_record_and_absent_where_there_are_none() {
+        let mut failed = record("copy", 256, 1.0, Outcome::Failed);
+        (failed.timing, failed.probe_us) = (None, None);
+        let mut timed = record("copy", 128, 10.0, Outcome::Correct);
+        timed.timing.as_mut().unwrap().samples_us = (0..9).map(|i| 10.0 + f64::from(i)).collect();
+        let page = model(&[document(vec![timed]), document(vec![failed])]);
+        let (first, second) = (&page["records"][0], &page["records"][1]);
+        assert_eq!((&first["median"], &first["count"]), (&14.0.into(), &9.into()));
+        assert!(first["low"].as_f64() < Some(14.0) && first["high"].as_f64() > Some(14.0));
+        assert_eq!(
+            (&first["mode"], &first["stop"], &first["clock"]),
+            (&"cold".into(), &"precision".into(), &1980.0.into())
+        );
+        assert_eq!(first["configuration"][1], serde_json::json!(["grid", "waves:4"]));
+        assert_eq!((&first["run"], &second["run"]), (&0.into(), &1.into()));
+        assert!(second.get("median").is_none() && second["mode"].is_null());
+    }
+
+    #[test]
+    fn numbers_keep_six_digits() {
+        assert_eq!(round(1234.56789), 1234.57);
+        assert_eq!(round(0.000123456789), 0.000123457);
+        assert_eq!(round(0.0), 0.0);
+        assert!(round(f64::INFINITY).is_infinite());
+    }
+}
