@@ -147,7 +147,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
 
     /// What it does, in a few words.
     #[must_use]
-    pub fn summary(mut self, summary: &'static str) -> Self {
+    pub fn about(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self
     }
@@ -172,14 +172,14 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
 
     /// What is launched when nothing is known; the first of the space if this is not said.
     #[must_use]
-    pub fn default_configuration(mut self, configuration: Configuration) -> Self {
+    pub fn default_to(mut self, configuration: Configuration) -> Self {
         self.default = Some(configuration);
         self
     }
 
     /// The sizes that are measured when none are given.
     #[must_use]
-    pub fn sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
+    pub fn over_sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
         self.sizes = sizes.into_iter().collect();
         self
     }

@@ -29,7 +29,7 @@ fn times_are_the_devices_and_not_the_hosts() {
 fn a_capture_panics_with_what_is_wrong() {
     let stream = Stream::new(&Device::emulated(0).unwrap()).unwrap();
     let times = EventTime::new(&stream);
-    let _ = Graph::capture(&stream, || {
+    let _ = Graph::capture::<warpsmith_runtime::Error>(&stream, || {
         let start = times.start();
         times.end(start);
         Ok(())

@@ -100,7 +100,7 @@ fn a_reference_over_the_whole_array_sees_what_the_kernel_updates() {
     let whole = whole
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
         .updates()
-        .default_configuration("block=32".parse().unwrap());
+        .default_to("block=32".parse().unwrap());
     assert!(check(&whole, &whole.default_configuration("f32", 100, &device()), 100).correct());
 }
 
