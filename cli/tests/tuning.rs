@@ -4,7 +4,7 @@
 mod shared;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,12 @@ fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
     let second = text(&within(&folder, &args).stdout);
     assert!(second.contains("0 timings in") && second.contains("known from earlier runs"), "{second}");
     assert_eq!(kept("measurements.jsonl").lines().count(), timings);
+    fs::write(folder.join("cache/warpsmith/measurements.jsonl"), kept("measurements.jsonl") + "{torn")
+        .unwrap();
+    let torn = within(&folder, &args);
+    let errors = text(&torn.stderr);
+    assert!(errors.contains("measurements.jsonl: a damaged line was skipped, line"), "{errors}");
+    assert!(text(&torn.stdout).contains("0 timings in"), "the others are still known");
     let fresh = text(&within(&folder, &[&args[..], &["--fresh"]].concat()).stdout);
     assert!(!fresh.contains("0 timings in"), "{fresh}");
     let nothing = text(&within(&folder, &[&args[..], &["--no-store"]].concat()).stdout);
@@ -228,7 +234,7 @@ fn interrupted(child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn start(folder: &PathBuf, args: &[&str]) -> Child {
+fn start(folder: &Path, args: &[&str]) -> Child {
     command(folder, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

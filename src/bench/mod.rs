@@ -42,27 +42,24 @@ pub fn only(own: Vec<Box<dyn Benchmark>>) -> Suite {
 ///
 /// In `benches/tune.rs`, with `harness = false` in `Cargo.toml`:
 ///
-/// ```
-/// use warpsmith::bench::data::Values;
+/// ```ignore
+/// use kernels::saxpy;
+/// use warpsmith::GpuImage;
 /// use warpsmith::bench::kernel::ArrayKernel;
-/// # use warpsmith::IMAGE as KERNELS;
-/// # use warpsmith::kernels::axpy;
 ///
-/// fn saxpy() -> ArrayKernel<f32, f32> {
-///     ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 1.5 * x + y)
+/// static KERNELS: GpuImage = warpsmith::include_image!("kernels");
+///
+/// fn tuned_saxpy() -> ArrayKernel<f32, f32> {
+///     ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 2.0 * x + y)
+///         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
 ///         .updates()
 ///         .axis("block", [64, 128, 256, 512])
-///         .axis("grid", ["auto", "waves:1", "waves:4"])
-///         .restrict("small grids have large blocks", |c| {
-///             c.get("grid") != Some(&"waves:1".into()) || c.number("block").is_ok_and(|block| block >= 128)
-///         })
-/// #       .inputs(1, Values::Spread)
 /// }
 ///
-/// warpsmith::bench_main!(saxpy());
+/// warpsmith::bench_main!(tuned_saxpy());
 /// ```
 ///
-/// and then `cargo bench --bench tune -- bench saxpy`.
+/// and then `cargo bench --bench tune -- tune saxpy`. `examples/own-kernels` in the repository is such a package.
 #[cfg(feature = "command")]
 #[macro_export]
 macro_rules! bench_main {

@@ -36,7 +36,41 @@ enum Check<I> {
 /// What is not said has a default: one input array of spread values, an output of as many elements, which must equal the
 /// reference within four roundings, and the bytes of all these arrays as work.
 ///
-/// `examples/own-kernels/benches/tune.rs` in the repository shows two.
+/// ```
+/// use gpu_std::prelude::*;
+/// use warpsmith_runtime::{Device, GpuImage, Stream};
+/// use warpsmith_tuner::benchmark::{Benchmark, Setup};
+/// use warpsmith_tuner::kernel::ArrayKernel;
+///
+/// /// `y[i] += a * x[i]`.
+/// #[kernel]
+/// pub fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
+///     for i in thread::grid_stride(x.len()) {
+///         if let Some(y) = y.get_mut(i) {
+///             *y += a * x[i.get()];
+///         }
+///     }
+/// }
+///
+/// // A program takes the image that its build.rs made: `warpsmith::include_image!("kernels")`.
+/// static KERNELS: GpuImage = GpuImage::new(("kernels", &[], &[], "examples are not compiled for GPUs"));
+///
+/// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
+/// let benchmark = ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 2.0 * x + y)
+///     .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
+///     .updates()
+///     .axis("block", [64, 128, 256]);
+///
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let setup = Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 };
+/// let mut case = benchmark.prepare(&setup)?;
+/// case.select(&"block=128".parse()?)?;
+/// assert!(case.check()?.correct());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `examples/own-kernels/benches/tune.rs` in the repository is a whole program.
 pub struct ArrayKernel<I: Element, O: Element> {
     name: &'static str,
     summary: &'static str,
@@ -113,7 +147,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
 
     /// What it does, in a few words.
     #[must_use]
-    pub fn summary(mut self, summary: &'static str) -> Self {
+    pub fn about(mut self, summary: &'static str) -> Self {
         self.summary = summary;
         self
     }
@@ -138,14 +172,14 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
 
     /// What is launched when nothing is known; the first of the space if this is not said.
     #[must_use]
-    pub fn default_configuration(mut self, configuration: Configuration) -> Self {
+    pub fn default_to(mut self, configuration: Configuration) -> Self {
         self.default = Some(configuration);
         self
     }
 
     /// The sizes that are measured when none are given.
     #[must_use]
-    pub fn sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
+    pub fn over_sizes(mut self, sizes: impl IntoIterator<Item = u64>) -> Self {
         self.sizes = sizes.into_iter().collect();
         self
     }

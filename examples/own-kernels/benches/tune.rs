@@ -17,7 +17,7 @@ warpsmith::bench_main!(tuned_saxpy(), tuned_smooth());
 /// `y += 2 x`, in blocks and grids that are worth trying.
 fn tuned_saxpy() -> ArrayKernel<f32, f32> {
     ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 2.0 * x + y)
-        .summary("y += 2 x")
+        .about("y += 2 x")
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
         .updates()
         .axis("block", [64, 128, 256, 512])
@@ -34,10 +34,8 @@ fn tuned_smooth() -> ArrayKernel<f32, f32> {
         (0..arrays[0].len()).map(|i| (at(i.saturating_sub(1)) + at(i) + at(i + 1)) / 3.0).collect()
     };
     ArrayKernel::with_reference("smooth", &KERNELS, reference)
-        .summary("the mean of each element and its neighbours")
+        .about("the mean of each element and its neighbours")
         .launch::<smooth>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
         .axis("block", [64, 128, 256, 512])
-        .restrict("the tile holds a block", |c| {
-            c.number("block").is_ok_and(|block| block as usize <= BLOCK)
-        })
+        .restrict("the tile holds a block", |c| c.number("block").is_ok_and(|block| block as usize <= BLOCK))
 }

@@ -96,11 +96,8 @@ impl Command {
             Command::Compare(args) => compare::run(program, args),
             Command::Report(args) => report::run(program, args),
             Command::Worker => {
-                if worker::serve(program.suite) == ExitCode::SUCCESS {
-                    Ok(())
-                } else {
-                    Err(Failure::Shown)
-                }
+                interrupt::ignore()?;
+                if worker::serve(program.suite) == ExitCode::SUCCESS { Ok(()) } else { Err(Failure::Shown) }
             }
         }
     }

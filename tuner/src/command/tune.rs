@@ -111,13 +111,20 @@ fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
         Some(directory) => Log::open(directory),
     };
     if let (Some(first), Some(path)) = (log.damaged_lines().first(), log.path()) {
-        let (count, number, reason) = (log.damaged(), first.number, &first.reason);
-        let path = path.display();
-        program.complain(&format!(
-            "{path}: {count} damaged lines skipped, the first is line {number}: {reason}"
-        ));
+        damaged(program, path, log.damaged(), &format!("line {}: {}", first.number, first.reason));
+    }
+    let lines = store.damaged_lines();
+    if let (Some(first), Some(path)) = (lines.first.first(), store.path()) {
+        damaged(program, path, lines.number, &first.to_string());
     }
     log
+}
+
+/// Says that lines of a file were skipped.
+fn damaged(program: &Program<'_>, path: &Path, count: usize, first: &str) {
+    let what =
+        if count == 1 { "a damaged line was".to_owned() } else { format!("{count} damaged lines were") };
+    program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
 /// Probes beside the cases of a run that measures elsewhere. What goes wrong with them is no failure of the run.

@@ -71,6 +71,7 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
     let interval = timing.and_then(|timing| median_interval(&timing.samples_us));
     let clocks: Vec<f64> =
         timing.map_or(Vec::new(), |timing| timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect());
+    let moves = record.bytes > 0;
     let gflops = record.median_us().filter(|_| record.flops > 0).map(|us| record.flops as f64 / us / 1e3);
     [
         document.device.name.clone(),
@@ -99,9 +100,9 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         optional(timing.map(|timing| name(&timing.stop))),
         record.bytes.to_string(),
         record.flops.to_string(),
-        optional(record.gbps()),
+        optional(record.gbps().filter(|_| moves)),
         optional(gflops),
-        optional(record.of_datasheet(&document.device)),
+        optional(record.of_datasheet(&document.device).filter(|_| moves)),
         optional(record.of_probe()),
     ]
 }

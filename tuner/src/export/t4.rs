@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(results[0]["measurements"][0], json!({"name": "time", "value": 0.01, "unit": "ms"}));
         assert_eq!(results[0]["times"]["runtimes"].as_array().unwrap().len(), 5);
         assert!(results[2]["times"]["runtimes"].as_array().unwrap().is_empty());
-        assert_eq!(results[2]["measurements"][1]["value"], "no resources");
+        assert_eq!(results[2]["measurements"][0]["value"], "no resources");
     }
 
     #[test]

@@ -1,19 +1,21 @@
 //! Documents as one HTML page with plots, to be read in a browser, handed on or printed.
 //!
 //! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Text of the
-//! documents stays text, whatever it holds. Every record is in its table, wrong, failed and crashed ones as such, and
-//! every figure is computed here, with [`stats`](crate::stats): the page only draws.
+//! documents stays text, whatever it holds. Every record is in its table, wrong, failed and crashed ones as such. Medians,
+//! percentiles and intervals come from [`stats`](crate::stats): the page only draws.
 
 mod model;
 
 use crate::document::Document;
 use model::Page;
 
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: [&str; 5] = [
+const STYLE: [&str; 2] = [include_str!("plots.css"), include_str!("page.css")];
+const SCRIPT: [&str; 7] = [
     include_str!("js/draw.js"),
     include_str!("js/throughput.js"),
-    include_str!("js/plots.js"),
+    include_str!("js/heat.js"),
+    include_str!("js/limits.js"),
+    include_str!("js/samples.js"),
     include_str!("js/table.js"),
     include_str!("js/page.js"),
 ];
@@ -31,7 +33,7 @@ const SCRIPT: [&str; 5] = [
 pub fn html(documents: &[Document]) -> String {
     let title = text(&title(documents));
     let data = serde_json::to_string(&Page::of(documents)).expect("plain data always becomes JSON");
-    let (data, script) = (inert(&data), SCRIPT.join("\n"));
+    let (data, style, script) = (inert(&data), STYLE.join("\n"), SCRIPT.join("\n"));
     format!(
         r#"<!DOCTYPE html>
 <html lang="en">
@@ -42,7 +44,7 @@ pub fn html(documents: &[Document]) -> String {
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>
-{STYLE}</style>
+{style}</style>
 </head>
 <body>
 <header><h1>{title}</h1><div id="about"></div></header>
@@ -137,11 +139,12 @@ mod tests {
     #[test]
     fn the_page_stands_alone() {
         let page = html(&[document(vec![record("copy", 128, 10.0, Outcome::Correct)])]);
-        let without_names = page.replace("http://www.w3.org/2000/svg", "");
+        // A name, and a pattern of the page itself.
+        let without_names = page.replace("http://www.w3.org/2000/svg", "").replace("url(#", "");
         for outside in ["http:", "https:", "src=", "<link", "url(", "@import", "fetch(", "XMLHttp"] {
             assert!(!without_names.contains(outside), "{outside}");
         }
-        assert!(page.contains("default-src 'none'") && !STYLE.contains("</"));
+        assert!(page.contains("default-src 'none'") && STYLE.iter().all(|style| !style.contains("</")));
         assert!(SCRIPT.iter().all(|script| !script.contains("</script") && !script.contains("innerHTML")));
     }
 

@@ -37,6 +37,7 @@ struct Row<'a> {
     dtype: &'a str,
     n: u64,
     /// That of the document's other records where it has no times of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<Mode>,
     /// Pairs rather than an object: an axis may have any name.
     configuration: Vec<(&'a str, &'a Value)>,
@@ -44,12 +45,17 @@ struct Row<'a> {
     is_best: bool,
     outcome: Outcome,
     problem: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_error: Option<f64>,
     bytes: u64,
     flops: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     gbps: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     of_datasheet: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     of_probe: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     probe_us: Option<f64>,
     #[serde(flatten)]
     times: Option<Times>,
@@ -61,13 +67,16 @@ struct Row<'a> {
 struct Times {
     median: f64,
     /// The median's confidence interval of 95 %.
+    #[serde(skip_serializing_if = "Option::is_none")]
     low: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     high: Option<f64>,
     p10: f64,
     p90: f64,
     p99: f64,
     count: usize,
     /// The median clock in MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
     clock: Option<f64>,
     rejected: u32,
     throttled: bool,
@@ -129,8 +138,8 @@ fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -
         max_error: record.max_error,
         bytes: record.bytes,
         flops: record.flops,
-        gbps: record.gbps().map(round),
-        of_datasheet: record.of_datasheet(&document.device).map(round),
+        gbps: record.gbps().filter(|_| record.bytes > 0).map(round),
+        of_datasheet: record.of_datasheet(&document.device).filter(|_| record.bytes > 0).map(round),
         of_probe: record.of_probe().map(round),
         probe_us: record.probe_us.map(round),
         times: times(record),

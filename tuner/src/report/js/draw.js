@@ -10,7 +10,7 @@ const fill = (element, attributes, children) => {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 };
 const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
@@ -22,9 +22,12 @@ const known = (value) => value !== null && value !== undefined && Number.isFinit
 const short = (value) => {
   if (!known(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 0.001 || size >= 1e7)) return value.toExponential(2);
+  if (size !== 0 && (size < 0.001 || size >= 1e9)) return value.toExponential(2);
   if (size >= 10000) return Math.round(value).toLocaleString("en");
-  return value.toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+  return value
+    .toFixed(size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 2 : 3)
+    .replace(/(\.\d*?)0+$/, "$1")
+    .replace(/\.$/, "");
 };
 const us = (value) => (known(value) ? value.toFixed(value >= 1000 ? 0 : value >= 100 ? 1 : value >= 10 ? 2 : 3) : "–");
 const percent = (share) => (known(share) ? `${(share * 100).toFixed(1)} %` : "–");
@@ -45,11 +48,12 @@ const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 const isUsable = (record) => record.outcome === "correct" && known(record.median) && record.median > 0;
-const configuration = (record) => record.configuration.map(([axis, value]) => `${axis}=${value}`).join(" ") || "no axes";
+const configuration = (record) =>
+  record.configuration.map(([axis, value]) => `${axis}=${value}`).join(" ") || "no axes";
 const valueOf = (record, axis) => record.configuration.find(([name]) => name === axis)?.[1];
+const { compare } = new Intl.Collator("en", { numeric: true });
 /** Numbers by value, text by its alphabet and the numbers in it. */
-const natural = (a, b) =>
-  typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+const natural = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : compare(String(a), String(b)));
 
 /** Groups items by a key, in the order in which keys come up. */
 const groupBy = (items, key) => {
@@ -65,7 +69,8 @@ const seriesKey = (record) => JSON.stringify([record.run, record.kernel, record.
 const caseKey = (record) => JSON.stringify([record.run, record.kernel, record.dtype, record.mode ?? "cold", record.n]);
 const runName = (record) => (DATA.runs.length > 1 ? `, run ${record.run + 1}` : "");
 const seriesName = (record) => `${record.kernel} ${record.dtype}, ${record.mode ?? "not timed"}${runName(record)}`;
-const caseName = (record) => `${record.kernel} ${record.dtype} ${size(record.n)}, ${record.mode ?? "not timed"}${runName(record)}`;
+const caseName = (record) =>
+  `${record.kernel} ${record.dtype} ${size(record.n)}, ${record.mode ?? "not timed"}${runName(record)}`;
 
 /** Figures at which an axis is divided, about `count` of them. */
 const steps = (low, high, count) => {
@@ -120,14 +125,30 @@ const frame = ({ width, height = 280, left = 56, right = 16, top = 12, bottom = 
     grid.append(svg("line", { x1: area.left, x2: area.right, y1: at, y2: at }));
     grid.append(svg("text", { x: area.left - 8, y: at + 4, "text-anchor": "end" }, (y.format ?? short)(value)));
   }
-  if (x.label) grid.append(svg("text", { class: "label", x: (area.left + area.right) / 2, y: height - 6, "text-anchor": "middle" }, x.label));
+  if (x.label)
+    grid.append(
+      svg("text", { class: "label", x: (area.left + area.right) / 2, y: height - 6, "text-anchor": "middle" }, x.label),
+    );
   if (y.label) {
     const middle = (area.top + area.bottom) / 2;
-    grid.append(svg("text", { class: "label", x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, y.label));
+    grid.append(
+      svg(
+        "text",
+        { class: "label", x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` },
+        y.label,
+      ),
+    );
   }
   const root = svg(
     "svg",
-    { class: "plot", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-labelledby": `${id}-t ${id}-d` },
+    {
+      class: "plot",
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: "img",
+      "aria-labelledby": `${id}-t ${id}-d`,
+    },
     svg("title", { id: `${id}-t` }, title),
     svg("desc", { id: `${id}-d` }, text),
     grid,
@@ -140,10 +161,17 @@ const mark = (tag, attributes, tip) => svg(tag, attributes, svg("title", {}, tip
 const line = (points) => points.map(([x, y], index) => `${index ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 /** An entry of a legend: a swatch that shows the mark as it is drawn, and what it means. */
 const key = (kind, text) => {
-  const shape = {
-    best: () => [svg("path", { class: "best line", d: "M1 6H25" }), svg("circle", { class: "best", cx: 13, cy: 6, r: 4 })],
-    default: () => [svg("path", { class: "default line", d: "M1 6H25" }), svg("rect", { class: "default", x: 9.5, y: 2.5, width: 7, height: 7 })],
-  }[kind] ?? (() => [svg("path", { class: `${kind} line`, d: "M1 6H25" })]);
+  const shape =
+    {
+      best: () => [
+        svg("path", { class: "best line", d: "M1 6H25" }),
+        svg("circle", { class: "best", cx: 13, cy: 6, r: 4 }),
+      ],
+      default: () => [
+        svg("path", { class: "default line", d: "M1 6H25" }),
+        svg("rect", { class: "default", x: 9.5, y: 2.5, width: 7, height: 7 }),
+      ],
+    }[kind] ?? (() => [svg("path", { class: `${kind} line`, d: "M1 6H25" })]);
   return el("li", {}, svg("svg", { width: 26, height: 12, "aria-hidden": "true" }, ...shape()), text);
 };
 const figure = (title, legend, notes, draw) => {
@@ -153,8 +181,28 @@ const figure = (title, legend, notes, draw) => {
     {},
     el("h3", { title }, title),
     host,
-    el("figcaption", {}, legend.length ? el("ul", { class: "legend" }, legend) : null, notes ? el("p", {}, notes) : null),
+    el(
+      "figcaption",
+      {},
+      legend.length ? el("ul", { class: "legend" }, legend) : null,
+      notes ? el("p", {}, notes) : null,
+    ),
   );
-  node.redraw = () => host.replaceChildren(draw(Math.max(Math.floor(host.clientWidth) || 600, 240)));
+  node.room = () => Math.max(Math.floor(host.clientWidth) || 600, 240);
+  node.draw = (width) => host.replaceChildren(draw(width));
   return node;
+};
+/** Draws figures anew. All widths are read before anything is drawn, so that the page is laid out once. */
+const redraw = (figures) => {
+  const widths = figures.map((figure) => figure.room());
+  figures.forEach((figure, index) => figure.draw(widths[index]));
+};
+/** A list of choices; `change` gets the place of the one that was chosen. */
+const choice = (label, names, change, chosen = 0) => {
+  const select = el(
+    "select",
+    { onchange: () => change(select.selectedIndex) },
+    names.map((name, index) => el("option", { selected: index === chosen }, cut(name, 80))),
+  );
+  return el("label", {}, `${cut(label, 40)} `, select);
 };

@@ -2,8 +2,10 @@
 
 /** What a series is drawn in: GB/s where bytes are known, else GFLOP/s, else launches a second. */
 const rate = (records) => {
-  if (records.some((record) => record.bytes > 0)) return { unit: "GB/s", of: (record) => record.bytes / record.median / 1e3, bytes: true };
-  if (records.some((record) => record.flops > 0)) return { unit: "GFLOP/s", of: (record) => record.flops / record.median / 1e3 };
+  if (records.some((record) => record.bytes > 0))
+    return { unit: "GB/s", of: (record) => record.bytes / record.median / 1e3, bytes: true };
+  if (records.some((record) => record.flops > 0))
+    return { unit: "GFLOP/s", of: (record) => record.flops / record.median / 1e3 };
   return { unit: "launches/s", of: (record) => 1e6 / record.median };
 };
 
@@ -13,7 +15,10 @@ const throughputPlot = (records) => {
   const usable = records.filter(isUsable);
   const bad = records.length - usable.length;
   const left = bad ? `${plural(bad, "record")} without a right result ${bad === 1 ? "is" : "are"} not drawn. ` : "";
-  if (!usable.length) return figure(title, [], `No right result to draw: ${plural(records.length, "record")}, see the table.`, () => el("p", { class: "nothing" }, "No right result"));
+  if (!usable.length)
+    return figure(title, [], `No right result to draw: ${plural(records.length, "record")}, see the table.`, () =>
+      el("p", { class: "nothing" }, "No right result"),
+    );
   const { unit, of, bytes: moves } = rate(usable);
   const bests = groupBy(usable, (record) => record.n)
     .map((group) => group.reduce((a, b) => (b.median < a.median ? b : a)))
@@ -25,10 +30,16 @@ const throughputPlot = (records) => {
   const sheet = moves && known(device.memory_gbps) ? device.memory_gbps : null;
   const probes = moves ? bests.filter((record) => known(record.probe_us) && record.probe_us > 0) : [];
   const probeRate = (record) => record.bytes / record.probe_us / 1e3;
-  const measured = probes.length ? null : moves ? Math.max(0, ...DATA.runs[first.run].probes.map((probe) => probe.gbps)) || null : null;
+  const measured = probes.length
+    ? null
+    : moves
+      ? Math.max(0, ...DATA.runs[first.run].probes.map((probe) => probe.gbps)) || null
+      : null;
   // A limit far above all data would press them to the ground: it is then said, not drawn.
   const fits = (value) => value !== null && value <= most * 4;
-  const top = Math.max(most, fits(sheet) ? sheet : 0, fits(measured) ? measured : 0, ...probes.map(probeRate).filter(fits)) * 1.06;
+  const top =
+    Math.max(most, fits(sheet) ? sheet : 0, fits(measured) ? measured : 0, ...probes.map(probeRate).filter(fits)) *
+    1.06;
   const sizes = [...new Set(usable.map((record) => record.n))].sort((a, b) => a - b);
   const [low, high] = [sizes[0], sizes[sizes.length - 1]];
   const winner = bests.reduce((a, b) => (of(b) > of(a) ? b : a));
@@ -45,7 +56,10 @@ const throughputPlot = (records) => {
       title: `${title}: ${unit} over size`,
       text,
       x: {
-        scale: (from, to) => (low === high ? logarithmic(low / 2 || 0.5, high * 2 || 2, from, to) : logarithmic(Math.max(low, 0.5), high, from + 10, to - 10)),
+        scale: (from, to) =>
+          low === high
+            ? logarithmic(low / 2 || 0.5, high * 2 || 2, from, to)
+            : logarithmic(Math.max(low, 0.5), high, from + 10, to - 10),
         ticks: sizes,
         format: size,
         label: "elements",
@@ -53,22 +67,43 @@ const throughputPlot = (records) => {
       y: { scale: (from, to) => linear(0, top, from, to), label: unit },
     });
     const at = (record) => [sx(Math.max(record.n, 0.5)), sy(of(record))];
-    const tip = (record, what) => `${what}${configuration(record)}\n${size(record.n)}: ${short(of(record))} ${unit}, ${us(record.median)} µs`;
-    if (fits(sheet)) marks.append(mark("path", { class: "sheet line", d: `M${area.left} ${sy(sheet)}H${area.right}` }, `data sheet: ${short(sheet)} GB/s`));
-    if (fits(measured)) marks.append(mark("path", { class: "probe line", d: `M${area.left} ${sy(measured)}H${area.right}` }, `probe: ${short(measured)} GB/s`));
-    const reached = probes.filter((record) => fits(probeRate(record))).map((record) => [sx(record.n), sy(probeRate(record))]);
-    if (reached.length === 1) marks.append(mark("path", { class: "probe line", d: `M${reached[0][0] - 14} ${reached[0][1]}h28` }, "probe"));
+    const tip = (record, what) =>
+      `${what}${configuration(record)}\n${size(record.n)}: ${short(of(record))} ${unit}, ${us(record.median)} µs`;
+    if (fits(sheet))
+      marks.append(
+        mark(
+          "path",
+          { class: "sheet line", d: `M${area.left} ${sy(sheet)}H${area.right}` },
+          `data sheet: ${short(sheet)} GB/s`,
+        ),
+      );
+    if (fits(measured))
+      marks.append(
+        mark(
+          "path",
+          { class: "probe line", d: `M${area.left} ${sy(measured)}H${area.right}` },
+          `probe: ${short(measured)} GB/s`,
+        ),
+      );
+    const reached = probes
+      .filter((record) => fits(probeRate(record)))
+      .map((record) => [sx(record.n), sy(probeRate(record))]);
+    if (reached.length === 1)
+      marks.append(mark("path", { class: "probe line", d: `M${reached[0][0] - 14} ${reached[0][1]}h28` }, "probe"));
     else if (reached.length) marks.append(mark("path", { class: "probe line", d: line(reached) }, "probe"));
     for (const group of others) {
       const tipOf = `${configuration(group[0])}: ${group.map((record) => `${size(record.n)} ${short(of(record))}`).join(", ")} ${unit}`;
-      if (group.length === 1) marks.append(mark("circle", { class: "other", cx: at(group[0])[0], cy: at(group[0])[1], r: 2 }, tipOf));
+      if (group.length === 1)
+        marks.append(mark("circle", { class: "other", cx: at(group[0])[0], cy: at(group[0])[1], r: 2 }, tipOf));
       else marks.append(mark("path", { class: "other line", d: line(group.map(at)) }, tipOf));
     }
     if (defaults.length > 1) marks.append(svg("path", { class: "default line", d: line(defaults.map(at)) }));
     if (bests.length > 1) marks.append(svg("path", { class: "best line", d: line(bests.map(at)) }));
     for (const record of defaults) {
       const [x, y] = at(record);
-      marks.append(mark("rect", { class: "default", x: x - 4, y: y - 4, width: 8, height: 8 }, tip(record, "default: ")));
+      marks.append(
+        mark("rect", { class: "default", x: x - 4, y: y - 4, width: 8, height: 8 }, tip(record, "default: ")),
+      );
     }
     for (const record of bests) {
       const [x, y] = at(record);
@@ -94,7 +129,16 @@ const throughputSection = () => {
   const FIRST = 12;
   show(FIRST);
   if (series.length > FIRST) {
-    const more = el("button", { type: "button", class: "more", onclick: () => { show(shown.length + 24); shown.slice(-24).forEach((plot) => plot.redraw()); label(); } });
+    const more = el("button", {
+      type: "button",
+      class: "more",
+      onclick: () => {
+        const before = shown.length;
+        show(before + 24);
+        redraw(shown.slice(before));
+        label();
+      },
+    });
     const label = () => {
       if (shown.length >= series.length) more.remove();
       more.textContent = `Show more: ${shown.length} of ${series.length} shown`;
@@ -102,6 +146,6 @@ const throughputSection = () => {
     label();
     section.append(more);
   }
-  section.redraw = () => shown.forEach((plot) => plot.redraw());
+  section.figures = () => shown;
   return section;
 };

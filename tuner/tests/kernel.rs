@@ -1,0 +1,115 @@
+//! [`ArrayKernel`]: kernels of one's own as benchmarks, on the emulated device.
+
+use gpu_std::prelude::*;
+use warpsmith_runtime::{Device, GpuImage, Stream};
+use warpsmith_tuner::benchmark::{Benchmark, Setup};
+use warpsmith_tuner::data::Values;
+use warpsmith_tuner::kernel::ArrayKernel;
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
+
+static IMAGE: GpuImage = GpuImage::new(("own", &[], &[], "these kernels are not compiled for GPUs"));
+
+/// `y[i] += a * x[i]`.
+#[kernel]
+pub fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
+    for i in thread::grid_stride(x.len()) {
+        if let Some(y) = y.get_mut(i) {
+            *y += a * x[i.get()];
+        }
+    }
+}
+
+/// `out[i] = data[i] * FACTOR`, in blocks of at most 128 threads.
+#[kernel(consts(FACTOR = 2, 4), launch_bounds(128))]
+pub fn scale<const FACTOR: usize>(data: &[i32], mut out: DisjointMut<i32>) {
+    for i in thread::grid_stride(data.len()) {
+        if let Some(out) = out.get_mut(i) {
+            *out = data[i.get()] * FACTOR as i32;
+        }
+    }
+}
+
+fn own_saxpy() -> ArrayKernel<f32, f32> {
+    ArrayKernel::new("saxpy", &IMAGE, |[x, y, _]| 2.0 * x + y)
+        .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
+        .updates()
+        .axis("block", [32, 64])
+        .axis("grid", ["auto", "waves:1"])
+        .restrict("large blocks", |c| c.number("block").is_ok_and(|block| block >= 64))
+}
+
+fn own_scale() -> ArrayKernel<i32, i32> {
+    ArrayKernel::new("scale", &IMAGE, |[x, ..]| x * 2.0)
+        .launch::<scale<2>>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
+        .launch::<scale<4>>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
+        .inputs(1, Values::Whole)
+        .axis("block", [64, 128, 256])
+}
+
+fn device() -> Device {
+    Device::emulated(0).unwrap()
+}
+
+fn check(benchmark: &dyn Benchmark, configuration: &Configuration, n: usize) -> Check {
+    let stream = Stream::new(&device()).unwrap();
+    let dtype = benchmark.dtypes()[0];
+    let mut case = benchmark.prepare(&Setup { stream: &stream, dtype, n, copies: 2, seed: 7 }).unwrap();
+    case.select(configuration).unwrap();
+    case.launch(1).unwrap();
+    case.check().unwrap()
+}
+
+#[test]
+fn every_configuration_of_the_space_launches_and_is_checked() {
+    let benchmark = own_saxpy();
+    let space = benchmark.space("f32", &device()).configurations("saxpy").unwrap();
+    let texts: Vec<String> = space.iter().map(ToString::to_string).collect();
+    assert_eq!(texts, ["block=64 grid=auto", "block=64 grid=waves:1"]);
+    assert_eq!(benchmark.default_configuration("f32", 1000, &device()), space[0]);
+    for n in [1, 63, 1000] {
+        for configuration in &space {
+            assert!(check(&benchmark, configuration, n).correct(), "{configuration} {n}");
+        }
+    }
+}
+
+#[test]
+fn constants_become_axes_and_a_wrong_instance_is_found_wrong() {
+    let benchmark = own_scale();
+    let space = benchmark.space("i32", &device()).configurations("scale").unwrap();
+    assert_eq!(space.len(), 2 * 2, "blocks of 256 exceed the launch bounds");
+    for configuration in &space {
+        let factor = configuration.number("factor").unwrap();
+        assert_eq!(check(&benchmark, configuration, 100).correct(), factor == 2, "{configuration}");
+        let spec = benchmark.instance("i32", configuration).unwrap();
+        assert_eq!(spec.const_argument("FACTOR"), Some(i64::from(factor)));
+    }
+    let stream = Stream::new(&device()).unwrap();
+    let setup = Setup { stream: &stream, dtype: "i32", n: 10, copies: 1, seed: 1 };
+    let mut case = benchmark.prepare(&setup).unwrap();
+    let unknown: Configuration = "block=64 factor=3".parse().unwrap();
+    assert!(case.select(&unknown).unwrap_err().to_string().contains("no instance of scale"));
+}
+
+#[test]
+fn a_reference_over_the_whole_array_sees_what_the_kernel_updates() {
+    let whole = ArrayKernel::with_reference("saxpy", &IMAGE, |arrays: &[Vec<f32>]| {
+        arrays[0].iter().zip(&arrays[1]).map(|(x, y)| 2.0 * f64::from(*x) + f64::from(*y)).collect()
+    });
+    let whole = whole
+        .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
+        .updates()
+        .default_to("block=32".parse().unwrap());
+    assert!(check(&whole, &whole.default_configuration("f32", 100, &device()), 100).correct());
+}
+
+#[test]
+fn work_is_what_the_arrays_are() {
+    let work = own_saxpy().flops(|n| 2 * n).work("f32", 100);
+    assert_eq!((work.bytes, work.flops, work.footprint, work.spare), (1200, 200, 800, 400));
+    let work = own_scale().output_len(|_| 1).work("i32", 100);
+    assert_eq!((work.bytes, work.footprint, work.spare), (404, 404, 4));
+    assert_eq!(own_scale().work("i32", u64::MAX).bytes, u64::MAX);
+    assert_eq!((own_saxpy().dtypes(), own_scale().dtypes()), (vec!["f32"], vec!["i32"]));
+}
