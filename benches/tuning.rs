@@ -21,8 +21,9 @@ use warpsmith::prelude::*;
 
 /// The timings that a search may make.
 const TIMINGS: usize = 32;
-/// Samples of each configuration in the last comparison.
-const ROUNDS: usize = 25;
+/// How long the last comparison of a case may take in microseconds, and its samples of each configuration.
+const COMPARED_US: f64 = 150_000.0;
+const ROUNDS: std::ops::RangeInclusive<f64> = 25.0..=300.0;
 /// How long a configuration of the exhaustive search is timed.
 const EXHAUSTIVE: Effort =
     Effort { least: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
@@ -102,8 +103,14 @@ fn row(
     let occupancy = most_occupancy(stream, planned)?;
     let compared = [&winner, &best, planned.default_configuration(), &occupancy];
     let entrants = compared.map(|configuration| Entrant { case: 0, configuration, mode: Mode::Cold });
-    let timings = watch.interleave(&mut [&mut *case], &entrants, ROUNDS)?;
+    let sample_us = tuned.winner().and_then(|winner| winner.median_us()).unwrap_or(COMPARED_US).max(100.0);
+    let rounds = (COMPARED_US / sample_us).clamp(*ROUNDS.start(), *ROUNDS.end()) as usize;
+    let timings = watch.interleave(&mut [&mut *case], &entrants, rounds)?;
     let ratio = |a: usize, b: usize| {
+        // What is one configuration takes one time; its two medians differ by chance.
+        if compared[a] == compared[b] {
+            return Ok(1.0);
+        }
         let ratio = paired_ratio(&timings[a].samples_us, &timings[b].samples_us);
         ratio.map(|ratio| ratio.value).ok_or("too few samples")
     };
