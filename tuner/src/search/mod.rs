@@ -59,8 +59,9 @@ pub const USUAL_TIMINGS: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// What needs the fewest timings: the default, its neighbours on each axis, then what a model of all times so far
-    /// expects most of, then a race of the best. [`USUAL_TIMINGS`] unless the budget says otherwise.
+    /// What needs the fewest timings: a descent from the default, then what a model of all times so far expects most of,
+    /// with a descent from whatever is better, then a race of the best and the default. [`USUAL_TIMINGS`] unless the
+    /// budget says otherwise.
     #[default]
     Auto,
     /// Every candidate once, in order.

@@ -1,0 +1,179 @@
+//! How good tuning is: for each kernel, type and size, the configuration that `warpsmith tune` picks with 32 timings, the
+//! best of an exhaustive search, the default, and the block of the most occupancy with one access a thread, timed once
+//! more in turns. Prints the table of `docs/tuning.md`.
+//!
+//! `WARPSMITH_BENCH_DEVICE=cuda:0 cargo bench --features bench --bench tuning`; on the emulated device it shows that it
+//! runs, and no more.
+
+use std::error::Error;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use warpsmith::bench::case::Case;
+use warpsmith::bench::log::Log;
+use warpsmith::bench::measure::{Effort, Entrant, Mode, Stopwatch};
+use warpsmith::bench::run::{Plan, PlannedCase, Request};
+use warpsmith::bench::search::{Budget, Strategy};
+use warpsmith::bench::stats::paired_ratio;
+use warpsmith::bench::tune::{Event, Tuned, Tuning, tune};
+use warpsmith::bench::value::{Configuration, Value};
+use warpsmith::prelude::*;
+
+/// The timings that a search may make.
+const TIMINGS: usize = 32;
+/// Samples of each configuration in the last comparison.
+const ROUNDS: usize = 25;
+/// How long a configuration of the exhaustive search is timed.
+const EXHAUSTIVE: Effort =
+    Effort { least: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
+
+/// What the last comparison of a case found, each as a ratio of times.
+struct Row {
+    name: String,
+    size: usize,
+    tuned: Configuration,
+    best: Configuration,
+    /// The tuned by the exhaustive search's best.
+    loss: f64,
+    /// The default by the tuned.
+    over_default: f64,
+    /// The block of most occupancy by the tuned.
+    over_occupancy: f64,
+    timings: usize,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
+        Ok(name) => Device::open(&name)?,
+        Err(_) => Device::emulated(0)?,
+    };
+    let (sizes, dtypes): (&[u32], &[&str]) = if device.is_emulated() {
+        (&[10], &["f32"])
+    } else {
+        (&[16, 18, 20, 22, 24, 26, 28], &["f32", "bf16"])
+    };
+    let request = Request {
+        kernels: ["copy", "axpy", "reduce_sum", "reduce_argmax"].map(str::to_owned).to_vec(),
+        dtypes: dtypes.iter().map(|&dtype| dtype.to_owned()).collect(),
+        sizes: sizes.iter().map(|&log| 1 << log).collect(),
+        axes: Vec::new(),
+        mode: Mode::Cold,
+        effort: Effort::NORMAL,
+    };
+    let suite = warpsmith::bench::suite(Vec::new());
+    let plan = Plan::new(&suite, &device, &request)?;
+    // Neither what earlier runs measured nor what they kept takes part, and nothing is left behind.
+    device.set_launch_store(warpsmith::launch::LaunchStore::in_memory());
+    let started = Instant::now();
+    let tuned = tune_all(&plan)?;
+    let tuning_seconds = started.elapsed().as_secs_f64();
+    let stream = Stream::new(&device)?;
+    let mut watch = Stopwatch::new(&stream)?;
+    let mut rows = Vec::new();
+    for (planned, tuned) in plan.cases.iter().zip(&tuned) {
+        rows.push(row(&stream, &mut watch, planned, tuned)?);
+    }
+    print(&rows, tuning_seconds, started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
+    let tuning = Tuning { strategy: Strategy::Auto, budget: Budget::timings(TIMINGS), ..Tuning::default() };
+    let mut all = Vec::new();
+    let mut each = |event: Event<'_>| {
+        if let Event::Done { tuned, .. } = event {
+            all.push(tuned.clone());
+        }
+    };
+    tune(plan, &tuning, &mut Log::in_memory(), &AtomicBool::new(false), &mut each)?;
+    Ok(all)
+}
+
+/// The exhaustive search, and all that is compared timed in turns.
+fn row(
+    stream: &Stream,
+    watch: &mut Stopwatch,
+    planned: &PlannedCase<'_>,
+    tuned: &Tuned,
+) -> Result<Row, Box<dyn Error>> {
+    let mut case = planned.prepare(stream, 1)?;
+    let best = exhaustive(watch, planned, &mut *case)?;
+    let winner = tuned.winner().ok_or("no configuration is correct")?.configuration.clone();
+    let occupancy = most_occupancy(stream, planned)?;
+    let compared = [&winner, &best, planned.default_configuration(), &occupancy];
+    let entrants = compared.map(|configuration| Entrant { case: 0, configuration, mode: Mode::Cold });
+    let timings = watch.interleave(&mut [&mut *case], &entrants, ROUNDS)?;
+    let ratio = |a: usize, b: usize| {
+        let ratio = paired_ratio(&timings[a].samples_us, &timings[b].samples_us);
+        ratio.map(|ratio| ratio.value).ok_or("too few samples")
+    };
+    Ok(Row {
+        name: format!("{} {}", planned.benchmark.name(), planned.dtype),
+        size: planned.n.ilog2() as usize,
+        loss: ratio(0, 1)?,
+        over_default: ratio(2, 0)?,
+        over_occupancy: ratio(3, 0)?,
+        timings: tuned.made,
+        tuned: winner,
+        best,
+    })
+}
+
+fn exhaustive(
+    watch: &mut Stopwatch,
+    planned: &PlannedCase<'_>,
+    case: &mut dyn Case,
+) -> Result<Configuration, Box<dyn Error>> {
+    let mut best: Option<(f64, &Configuration)> = None;
+    for configuration in &planned.configurations {
+        let timing = watch.time(case, configuration, Mode::Cold, EXHAUSTIVE)?;
+        let median = timing.summary().map_or(f64::INFINITY, |summary| summary.median);
+        if best.is_none_or(|(least, _)| median < least) {
+            best = Some((median, configuration));
+        }
+    }
+    Ok(best.ok_or("the space is empty")?.1.clone())
+}
+
+/// What someone takes who asks the driver for the block of the most occupancy: with it, one access of the smallest kind a
+/// thread.
+fn most_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configuration, Box<dyn Error>> {
+    let number = |configuration: &Configuration, axis| configuration.number(axis).unwrap_or(0);
+    let least = planned.configurations.iter().min_by_key(|c| (number(c, "items"), number(c, "vector")));
+    let least = least.ok_or("the space is empty")?.clone().with("grid", Value::from("auto"));
+    let spec = planned.benchmark.instance(planned.dtype, &least).ok_or("no instance")?;
+    let function = stream.device().load(planned.benchmark.image())?.function(spec)?;
+    Ok(least.with("block", function.potential_block(|_| 0)?.block))
+}
+
+fn print(rows: &[Row], tuning_seconds: f64, seconds: f64) {
+    println!(
+        "| kernel | 2^n | tuned | best of all | tuned / best | default / tuned | occupancy / tuned | timings |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
+    for row in rows {
+        let Row { name, size, tuned, best, loss, over_default, over_occupancy, timings } = row;
+        let values = |configuration: &Configuration| {
+            configuration.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let (tuned, best) = (values(tuned), values(best));
+        println!(
+            "| {name} | {size} | {tuned} | {best} | {loss:.3} | {over_default:.3} | {over_occupancy:.3} | {timings} |"
+        );
+    }
+    let share = |count: usize| 100.0 * count as f64 / rows.len() as f64;
+    let mean = |of: fn(&Row) -> f64| {
+        (rows.iter().map(|row| of(row).ln()).sum::<f64>() / rows.len().max(1) as f64).exp()
+    };
+    println!();
+    println!(
+        "within 2 % of the best: {:.1} % of {}",
+        share(rows.iter().filter(|r| r.loss <= 1.02).count()),
+        rows.len()
+    );
+    println!("slower than 1 % below the default: {}", rows.iter().filter(|r| r.over_default < 0.99).count());
+    println!("most timings: {}", rows.iter().map(|r| r.timings).max().unwrap_or(0));
+    println!("geometric mean over the default: {:.3}", mean(|row| row.over_default));
+    println!("geometric mean over the most occupancy: {:.3}", mean(|row| row.over_occupancy));
+    println!("tuning took {tuning_seconds:.1} s, all {seconds:.1} s");
+}
