@@ -1,4 +1,4 @@
-//! A [criterion](::criterion) measurement that reads the device's clock instead of the host's.
+//! A criterion measurement that reads the device's clock instead of the host's.
 //!
 //! Guarantees: a time is what the device spent between two events on the stream, so that the host's part of a launch is not
 //! in it, unless the device ran out of work and waited for the host.

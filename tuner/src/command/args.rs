@@ -12,14 +12,14 @@ pub struct What {
     /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Elements: whole numbers, 2^k, with K, M, G, or ranges 2^[FROM:TO:STEP] [default: the kernel's own]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true)]
+    /// Elements: single counts and ranges.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', allow_hyphen_values = true, help = SIZES_HELP)]
     pub sizes: Vec<String>,
     /// Element types, for example f32,bf16 [default: the kernel's usual one]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
     pub dtypes: Vec<String>,
-    /// Values for an axis instead of the kernel's own: block=128,256, grid=auto,waves:4, block=[64:512:64]; --list shows the axes
-    #[arg(short, long = "axis", value_name = "NAME=V,…")]
+    /// Values for an axis instead of the kernel's own.
+    #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
     /// What is timed: launches on memory that is not in the cache, on memory that is, launches in a graph, or the host's
     /// part of a launch
@@ -41,6 +41,11 @@ pub struct What {
     #[arg(long)]
     pub no_probes: bool,
 }
+
+const SIZES_HELP: &str =
+    "Elements: whole numbers, 2^k, with K, M, G, or ranges 2^[FROM:TO:STEP] [default: the kernel's own]";
+const AXIS_HELP: &str = "Values for an axis instead of the kernel's own: block=128,256, grid=auto,waves:4, \
+                         block=[64:512:64]; bench --list shows the axes";
 
 /// [`Mode`] on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -120,7 +120,7 @@ mod tests {
         let all = fit(columns(), None);
         assert!(all.contains("a heading that is long") && !all.contains("nothing"), "{all}");
         assert!(!all.contains("not shown"), "{all}");
-        for width in 20..60 {
+        for width in 30..60 {
             let text = fit(columns(), Some(width));
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
             let head = text.lines().next().unwrap_or_default();

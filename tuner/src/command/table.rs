@@ -239,12 +239,17 @@ mod tests {
     use crate::document::tests::{document, record};
 
     fn sample() -> Document {
-        document(vec![
+        let mut sample = document(vec![
             record("reduce_argmax", 128, 20.0, Outcome::Correct),
             record("reduce_argmax", 256, 10.0, Outcome::Correct),
             record("reduce_argmax", 512, 5.0, Outcome::Wrong),
             record("copy", 64, 5.0, Outcome::Crashed),
-        ])
+        ]);
+        for timing in sample.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
+            // As many as an interval needs.
+            timing.samples_us.extend_from_within(..);
+        }
+        sample
     }
 
     #[test]
