@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::Device;
+use warpsmith_runtime::launch::LaunchStore;
 
 use crate::error::{Error, Result};
 use crate::measure::{Mode, Timing};
@@ -329,21 +330,19 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> std::io:
     })
 }
 
-/// Where results go when nobody says: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current
-/// folder), else `warpsmith/` in the user's cache folder (`$XDG_CACHE_HOME`, else `$HOME/.cache`), else in the
-/// folder for temporary files. The file is named for the command, the time in seconds since 1970 and the process.
+/// Where results go when nobody says: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current folder), else
+/// the folder of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches), else
+/// `warpsmith/` in the folder for temporary files. The file is named for the command, the time in seconds since 1970 and
+/// the process.
 pub fn default_path(command: &str) -> PathBuf {
-    let cache = || {
-        let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))
-    };
+    let cache = || LaunchStore::shared().path().and_then(Path::parent).map(Path::to_path_buf);
     let folder = if Path::new("Cargo.toml").is_file() {
-        PathBuf::from("target")
+        Path::new("target").join("warpsmith")
     } else {
-        cache().unwrap_or_else(std::env::temp_dir)
+        cache().unwrap_or_else(|| std::env::temp_dir().join("warpsmith"))
     };
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    folder.join("warpsmith").join(format!("{command}-{seconds}-{}.json", std::process::id()))
+    folder.join(format!("{command}-{seconds}-{}.json", std::process::id()))
 }
 
 /// The fastest usable record of a case.

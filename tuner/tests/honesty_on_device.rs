@@ -107,8 +107,8 @@ fn every_mode_times_copies_on_the_device() {
     assert!(cold > 0.0 && hot > 0.0 && graph > 0.0 && enqueue > 0.0);
     if !device.is_emulated() {
         assert!(
-            (0.8..1.25).contains(&(graph / cold)),
-            "both go round over more than the cache: {graph} {cold}"
+            (0.8..2.0).contains(&(graph / cold)),
+            "both go round over more than the cache, and a copy takes longer as a node: {graph} {cold}"
         );
         assert!(enqueue < cold, "enqueueing 64 MiB is quicker than copying them: {enqueue} {cold}");
     }
