@@ -124,6 +124,12 @@ impl Log {
         self.known.get_mut(&(subject.clone(), configuration.clone()))?.pop_front()
     }
 
+    /// Whether [`Self::take`] would give one.
+    pub fn has(&self, subject: &Subject, configuration: &Configuration) -> bool {
+        let known = self.known.get(&(subject.clone(), configuration.clone()));
+        known.is_some_and(|entries| !entries.is_empty())
+    }
+
     /// Appends a measurement of this run. Returns what is wrong with the file when that is found out now; later calls say
     /// nothing again.
     pub fn keep(

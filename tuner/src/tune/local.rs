@@ -8,7 +8,7 @@ use warpsmith_runtime::Stream;
 use crate::case::Case;
 use crate::document::Outcome;
 use crate::error::Result;
-use crate::measure::{Effort, Mode, Stopwatch};
+use crate::measure::{Effort, Entrant, Mode, Stopwatch, Timing};
 use crate::value::Configuration;
 use crate::verify::Check;
 use crate::worker::Measured;
@@ -53,6 +53,31 @@ impl Local {
                 Measured { outcome, problem: error.to_string(), max_error: None, timing: None, seconds }
             }
         }
+    }
+
+    /// Times configurations that were found to be right by samples taken in turns; the slowest of them takes about so many
+    /// microseconds. `None` if one of them fails, or none was taken.
+    pub fn in_turns(&mut self, configurations: &[&Configuration], slowest_us: f64) -> Option<Vec<Measured>> {
+        let started = Instant::now();
+        if configurations.iter().any(|c| !self.checked.get(*c).is_some_and(Check::correct)) {
+            return None;
+        }
+        let Effort { least, most, budget_us, .. } = self.effort;
+        let rounds = ((budget_us / slowest_us.max(1.0)) as usize).clamp(least.max(1), most.max(least).max(1));
+        let mode = self.mode;
+        let entrants: Vec<Entrant<'_>> =
+            configurations.iter().map(|configuration| Entrant { case: 0, configuration, mode }).collect();
+        let timings = self.watch.interleave(&mut [&mut *self.case], &entrants, rounds).ok()?;
+        self.stream.synchronize().ok()?;
+        let seconds = started.elapsed().as_secs_f64() / configurations.len() as f64;
+        let measured = |(configuration, timing): (&&Configuration, Timing)| {
+            let check = self.checked.get(*configuration)?;
+            let max_error = Some(check.max_error).filter(|error| error.is_finite());
+            let is_timed = !timing.samples_us.is_empty();
+            let (outcome, problem, timing) = (Outcome::Correct, String::new(), Some(timing));
+            is_timed.then_some(Measured { outcome, problem, max_error, timing, seconds })
+        };
+        configurations.iter().zip(timings).map(measured).collect()
     }
 
     fn check_and_time(&mut self, configuration: &Configuration, effort: Effort) -> Result<Measured> {

@@ -1,8 +1,9 @@
 //! A tuning run: for every kernel, type and size of a plan, the search for its fastest configuration.
 //!
 //! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
-//! such and never wins. The default is always measured, first. Every measurement is logged before the next begins, and one
-//! that was logged by an earlier run is not made again. The winner is kept in the device's launch store, where launches
+//! such and never wins. The default is always measured, first. Every measurement is logged before the next begins (a turn of
+//! a race, in which samples of a few configurations are taken in turns, is one), and one that was logged by an earlier run is
+//! not made again. The winner is kept in the device's launch store, where launches
 //! find it. A run that is ended keeps what it measured; the winners of cases that it did not finish are not kept.
 
 mod keep;

@@ -158,8 +158,29 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, winner, made, known, is_complete }, error)
     }
 
-    /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
-    fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
+    /// Times candidates that are known to be right by samples taken in turns, so that what changes over time is the same for
+    /// all of them: a measurement of each. `None` for each where that cannot be done, or was done by an earlier run.
+    fn in_turns(&mut self, candidates: &[usize]) -> Vec<Option<Measured>> {
+        let alone = || candidates.iter().map(|_| None).collect();
+        let Rig::Local(local) = &mut *self.rig else { return alone() };
+        let configurations: Vec<_> = candidates.iter().map(|&c| &self.planned.configurations[c]).collect();
+        if candidates.len() < 2 || configurations.iter().any(|c| self.log.has(&self.subject, c)) {
+            return alone();
+        }
+        let median = |candidate| self.records[*self.places.get(candidate)?].median_us();
+        let Some(medians) = candidates.iter().map(median).collect::<Option<Vec<f64>>>() else {
+            return alone();
+        };
+        let slowest = medians.into_iter().fold(0.0, f64::max);
+        match local.in_turns(&configurations, slowest) {
+            Some(measured) => measured.into_iter().map(Some).collect(),
+            None => alone(),
+        }
+    }
+
+    /// Times a candidate once, or takes what an earlier run measured, or what was measured of it `in_turn` with others. `None`
+    /// if it can be used no more.
+    fn time(&mut self, candidate: usize, in_turn: Option<Measured>) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let (entry, timing, is_known) = match self.log.take(&self.subject, configuration) {
             Some(entry) => {
@@ -167,7 +188,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 (entry, timing, true)
             }
             None => {
-                let measured = self.rig.measure(self.plan, self.planned, configuration)?;
+                let measured = match in_turn {
+                    Some(measured) => measured,
+                    None => self.rig.measure(self.plan, self.planned, configuration)?,
+                };
                 if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
                     // What ends this process may have ended the other.
                     return Ok(None);
@@ -212,12 +236,15 @@ impl Objective for Measuring<'_, '_> {
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
         let mut seen = vec![Seen::Times(Vec::with_capacity(rounds)); candidates.len()];
         for _ in 0..rounds {
+            let in_turns = if self.is_ended() { Vec::new() } else { self.in_turns(candidates) };
+            let mut in_turns = in_turns.into_iter();
             for (&candidate, seen) in candidates.iter().zip(&mut seen) {
+                let in_turn = in_turns.next().flatten();
                 let Seen::Times(times) = seen else { continue };
                 if self.is_ended() {
                     continue;
                 }
-                match self.time(candidate) {
+                match self.time(candidate, in_turn) {
                     Ok(Some(us)) => times.push(us),
                     Ok(None) => *seen = Seen::Unusable,
                     Err(error) => {
