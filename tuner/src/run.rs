@@ -5,6 +5,7 @@
 //! by one, so that a failure half-way loses none of those before it. A configuration that is refused or fails is recorded
 //! as such and the run goes on, unless the device is lost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -196,19 +197,20 @@ impl<'a> Plan<'a> {
         self.cases.is_empty()
     }
 
-    /// Measures everything, beside probes if `probes`; `each` gets every record as it comes, with its case. Ends after the
-    /// configuration in progress once `stop` is set.
+    /// Measures everything, beside probes if `probes`; `each` gets every record as it comes, with its case. Ends
+    /// with the samples that were taken by then once `stop` is set.
     ///
     /// # Errors
     /// What the runtime reports: out of memory, a device that is lost. Records before it were handed over.
     pub fn run(
         &self,
         probes: bool,
-        stop: &AtomicBool,
+        stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
         let stream = Stream::new(&self.device)?;
         let mut stopwatch = Stopwatch::new(&stream)?;
+        stopwatch.set_stop(stop);
         let mut probes = if probes { Probes::new(self.suite, &stream)? } else { Probes::none() };
         for planned in &self.cases {
             let mut case = match planned.prepare(&stream, seed()) {
@@ -219,6 +221,7 @@ impl<'a> Plan<'a> {
                 }
                 prepared => prepared?,
             };
+            stopwatch.begin_case();
             for (index, configuration) in planned.configurations.iter().enumerate() {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Finished { complete: false, probes: probes.results() });

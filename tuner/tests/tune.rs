@@ -66,7 +66,7 @@ fn a_wrong_default_does_not_win() {
     let mut plan = warpsmith_tuner::run::Plan::new(&suite, &device, &request).unwrap();
     plan.cases[0].configurations[0] = "block=256 does=errs".parse().unwrap();
     let mut winner = None;
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = std::sync::Arc::default();
     warpsmith_tuner::tune::tune(&plan, &Tuning::default(), &mut Log::in_memory(), &stop, &mut |event| {
         if let warpsmith_tuner::tune::Event::Done { tuned, .. } = event {
             winner = tuned.winner().map(|record| record.configuration.to_string());

@@ -24,13 +24,25 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub fn new(stream: Stream, watch: Stopwatch, case: Box<dyn Case>, mode: Mode, effort: Effort) -> Self {
+    pub fn new(
+        stream: Stream,
+        mut watch: Stopwatch,
+        case: Box<dyn Case>,
+        mode: Mode,
+        effort: Effort,
+    ) -> Self {
+        watch.begin_case();
         Self { stream, watch, case, mode, effort, checked: HashMap::new() }
     }
 
     /// How long configurations are timed.
     pub fn effort(&self) -> Effort {
         self.effort
+    }
+
+    /// Takes samples of so many launches from now on.
+    pub fn set_launches(&mut self, launches: u32) {
+        self.watch.begin_case_with(self.mode, launches);
     }
 
     /// Stream and stopwatch, for another case on the same device; `None` if that is lost.

@@ -10,6 +10,7 @@ mod keep;
 mod local;
 mod objective;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -125,7 +126,7 @@ pub struct Totals {
 /// happens.
 ///
 /// ```
-/// use std::sync::atomic::AtomicBool;
+/// use std::sync::Arc;
 ///
 /// use warpsmith_runtime::Device;
 /// use warpsmith_tuner::benchmark::Suite;
@@ -141,7 +142,7 @@ pub struct Totals {
 /// let (dtypes, sizes, axes) = (Vec::new(), vec![1 << 20], Vec::new());
 /// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL };
 /// let plan = Plan::new(&suite, &Device::open("cpu")?, &request)?;
-/// let totals = tune(&plan, &Tuning::default(), &mut Log::in_memory(), &AtomicBool::new(false), &mut |event| {
+/// let totals = tune(&plan, &Tuning::default(), &mut Log::in_memory(), &Arc::default(), &mut |event| {
 ///     if let Event::Done { case, tuned } = event
 ///         && let Some(winner) = tuned.winner()
 ///     {
@@ -160,7 +161,7 @@ pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
     log: &mut Log,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     each: &mut dyn FnMut(Event<'_>),
 ) -> Result<Totals> {
     let mut totals = Totals::default();

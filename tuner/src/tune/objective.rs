@@ -1,6 +1,7 @@
 //! A case as a search sees it: measured in this process or in another, or known from an earlier run.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use warpsmith_runtime::Stream;
@@ -45,6 +46,7 @@ impl Rig {
         plan: &Plan<'_>,
         planned: &PlannedCase<'_>,
         configuration: &Configuration,
+        stop: &Arc<AtomicBool>,
     ) -> Result<Measured> {
         let (mode, effort) = (plan.mode(), plan.effort());
         if let Rig::Idle(kept) = self {
@@ -52,7 +54,8 @@ impl Rig {
                 Some(kept) => kept,
                 None => {
                     let stream = Stream::new(plan.device())?;
-                    let watch = Stopwatch::new(&stream)?;
+                    let mut watch = Stopwatch::new(&stream)?;
+                    watch.set_stop(stop);
                     (stream, watch)
                 }
             };
@@ -96,7 +99,7 @@ pub struct Measuring<'a, 'p> {
     subject: Subject,
     log: &'a mut Log,
     rig: &'a mut Rig,
-    stop: &'a AtomicBool,
+    stop: &'a Arc<AtomicBool>,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
     /// The place of a candidate's record.
@@ -115,7 +118,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         code: &Code,
         log: &'a mut Log,
         rig: &'a mut Rig,
-        stop: &'a AtomicBool,
+        stop: &'a Arc<AtomicBool>,
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
         let subject = Subject {
@@ -190,10 +193,14 @@ impl<'a, 'p> Measuring<'a, 'p> {
             None => {
                 let measured = match in_turn {
                     Some(measured) => measured,
-                    None => self.rig.measure(self.plan, self.planned, configuration)?,
+                    None => self.rig.measure(self.plan, self.planned, configuration, self.stop)?,
                 };
                 if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
                     // What ends this process may have ended the other.
+                    return Ok(None);
+                }
+                if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
+                    // Too few samples to be what other runs take for a timing.
                     return Ok(None);
                 }
                 let (mut entry, timing) = entry(measured);

@@ -225,7 +225,7 @@ pub fn run(
     most: usize,
 ) -> Outcomes {
     let plan = Plan::new(suite, device, &request(sizes)).unwrap();
-    let stop = AtomicBool::new(false);
+    let stop = Arc::new(AtomicBool::new(false));
     let (mut cases, mut notes) = (Vec::new(), Vec::new());
     let totals = tune(&plan, tuning, log, &stop, &mut |event| match event {
         Event::Measured { timings, .. } => {
