@@ -51,7 +51,7 @@ impl Local {
         (!is_lost).then_some((self.stream, self.watch))
     }
 
-    /// Checks a configuration unless that was done, and times it if it is correct. What goes wrong is the configuration's
+    /// Checks a configuration unless that was done, times it if it is correct, and checks it once more. What goes wrong is the configuration's
     /// outcome: [`Outcome::Crashed`] if the device is lost.
     pub fn measure(&mut self, configuration: &Configuration, effort: Effort) -> Measured {
         let started = Instant::now();
@@ -93,6 +93,7 @@ impl Local {
     }
 
     fn check_and_time(&mut self, configuration: &Configuration, effort: Effort) -> Result<Measured> {
+        let is_new = !self.checked.contains_key(configuration);
         let check = match self.checked.get(configuration) {
             Some(check) => *check,
             None => {
@@ -111,6 +112,22 @@ impl Local {
         let timing = self.watch.time(&mut *self.case, configuration, self.mode, effort)?;
         // Work that is still queued may fail; then it is this configuration that did.
         self.stream.synchronize()?;
+        if is_new {
+            // Its first launch may be right alone.
+            let check = self.case.check()?;
+            self.checked.insert(configuration.clone(), check);
+            if !check.correct() {
+                let problem = format!("after it was timed: {}", check.problem().unwrap_or_default());
+                let max_error = Some(check.max_error).filter(|error| error.is_finite());
+                return Ok(Measured {
+                    outcome: Outcome::Wrong,
+                    problem,
+                    max_error,
+                    timing: None,
+                    seconds: 0.0,
+                });
+            }
+        }
         let outcome = Outcome::Correct;
         Ok(Measured { outcome, problem, max_error, timing: Some(timing), seconds: 0.0 })
     }
