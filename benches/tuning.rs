@@ -6,7 +6,7 @@
 //! runs, and no more.
 
 use std::error::Error;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::time::Instant;
 
 use warpsmith::bench::case::Case;
@@ -86,7 +86,7 @@ fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
             all.push(tuned.clone());
         }
     };
-    tune(plan, &tuning, &mut Log::in_memory(), &AtomicBool::new(false), &mut each)?;
+    tune(plan, &tuning, &mut Log::in_memory(), &Arc::default(), &mut each)?;
     Ok(all)
 }
 

@@ -142,7 +142,9 @@ impl<I: Element, O: Element, C> Arrays<I, O, C> {
                 compare(&self.found, self.tolerance, |i| values.get(i).copied().unwrap_or(f64::NAN))
             }
             Expected::Each(reference, arrays) => {
-                let at = |array: usize, index: usize| arrays.get(array).map_or(0.0, |a| a[index].to_f64());
+                let at = |array: usize, index: usize| {
+                    arrays.get(array).map_or(0.0, |a| a.get(index).map_or(f64::NAN, |x| x.to_f64()))
+                };
                 compare(&self.found, self.tolerance, |i| reference([at(0, i), at(1, i), at(2, i)]))
             }
         }

@@ -154,6 +154,9 @@ pub struct Record {
     pub timing: Option<Timing>,
     /// What a probe reached in turn with it, in microseconds for the same bytes (or operations); absent without probes.
     pub probe_us: Option<f64>,
+    /// What was to be timed.
+    #[serde(default)]
+    pub mode: Mode,
 }
 
 impl Record {
@@ -172,13 +175,16 @@ impl Record {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
 
-    /// What its times are of.
+    /// What its times are of, or were to be of.
     pub fn mode(&self) -> Mode {
-        self.timing.as_ref().map_or(Mode::default(), |timing| timing.mode)
+        self.timing.as_ref().map_or(self.mode, |timing| timing.mode)
     }
 
-    /// GB/s (10^9 bytes a second) at the median.
+    /// GB/s (10^9 bytes a second) at the median. `None` for what moves no bytes, and for times of the host.
     pub fn gbps(&self) -> Option<f64> {
+        if self.bytes == 0 || self.mode() == Mode::Enqueue {
+            return None;
+        }
         self.median_us().map(|us| self.bytes as f64 / us / 1e3)
     }
 
@@ -187,8 +193,11 @@ impl Record {
         Some(self.gbps()? / device.memory_gbps?)
     }
 
-    /// The share of what the probe reached in turn with it.
+    /// The share of what the probe reached in turn with it. `None` as for [`Self::gbps`], where it computes nothing either.
     pub fn of_probe(&self) -> Option<f64> {
+        if self.bytes.max(self.flops) == 0 || self.mode() == Mode::Enqueue {
+            return None;
+        }
         Some(self.probe_us? / self.median_us()?)
     }
 
@@ -213,7 +222,11 @@ impl DeviceInfo {
             memory: properties.total_memory,
             l2_cache: properties.l2_cache,
             memory_gbps: (!device.is_emulated() && bandwidth > 0).then_some(bandwidth as f64 / 1e9),
-            driver: properties.driver_version.clone(),
+            driver: device
+                .telemetry()
+                .ok()
+                .and_then(|now| now.driver_version)
+                .unwrap_or_else(|| properties.driver_version.clone()),
             before: Condition::default(),
             after: Condition::default(),
         }
@@ -384,6 +397,7 @@ pub(crate) mod tests {
                 stop: StopReason::Precision,
             }),
             probe_us: Some(median_us * 0.9),
+            mode: Mode::Cold,
         }
     }
 
@@ -449,6 +463,14 @@ pub(crate) mod tests {
         assert!((record.gbps().unwrap() - 52.4288).abs() < 1e-9);
         assert!((record.of_datasheet(&document.device).unwrap() - 52.4288 / 4800.0).abs() < 1e-9);
         assert!((record.of_probe().unwrap() - 0.9).abs() < 1e-9);
+        let none =
+            |record: &Record| (record.gbps(), record.of_datasheet(&document.device), record.of_probe());
+        let nothing = Record { bytes: 0, ..record.clone() };
+        let mut host = record.clone();
+        host.timing.as_mut().unwrap().mode = Mode::Enqueue;
+        assert_eq!((none(&nothing), none(&host)), ((None, None, None), (None, None, None)));
+        let failed = Record { timing: None, mode: Mode::Hot, ..record.clone() };
+        assert_eq!(failed.mode(), Mode::Hot);
     }
 
     #[test]

@@ -59,9 +59,11 @@ impl Probes {
     /// Whatever the runtime reports.
     pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
         let effort = Effort { least: effort.least.min(5), most: effort.most.min(10), ..effort };
-        for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {
+        let all = self.all.iter_mut().enumerate();
+        for (index, measured) in all.filter(|(_, measured)| stands_for(&measured.probe, work)) {
             let Probe { case, configuration, .. } = &mut measured.probe;
-            let timing = stopwatch.time(&mut **case, configuration, Mode::Cold, effort)?;
+            let timing = stopwatch
+                .with_probe(index, |watch| watch.time(&mut **case, configuration, Mode::Cold, effort))?;
             measured.latest_us = summarise(&timing.samples_us).map(|summary| summary.median);
             measured.samples.extend(timing.samples_us);
         }

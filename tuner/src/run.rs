@@ -5,6 +5,7 @@
 //! by one, so that a failure half-way loses none of those before it. A configuration that is refused or fails is recorded
 //! as such and the run goes on, unless the device is lost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -91,6 +92,7 @@ impl PlannedCase<'_> {
             flops: self.work.flops,
             timing: None,
             probe_us: None,
+            mode: Mode::default(),
         }
     }
 }
@@ -116,6 +118,7 @@ pub struct Plan<'a> {
     device: Device,
     mode: Mode,
     effort: Effort,
+    is_narrowed: bool,
     /// In the order in which they are measured.
     pub cases: Vec<PlannedCase<'a>>,
 }
@@ -168,7 +171,9 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        Ok(Plan { suite, device: device.clone(), mode: request.mode, effort: request.effort, cases })
+        let is_narrowed = !request.axes.is_empty();
+        let (device, mode, effort) = (device.clone(), request.mode, request.effort);
+        Ok(Plan { suite, device, mode, effort, is_narrowed, cases })
     }
 
     /// Where it is measured.
@@ -186,6 +191,11 @@ impl<'a> Plan<'a> {
         self.effort
     }
 
+    /// Whether values of axes were given, so that spaces may be less than the benchmarks' own.
+    pub fn is_narrowed(&self) -> bool {
+        self.is_narrowed
+    }
+
     /// How many configurations will be measured in all.
     pub fn len(&self) -> usize {
         self.cases.iter().map(|case| case.configurations.len()).sum()
@@ -196,19 +206,20 @@ impl<'a> Plan<'a> {
         self.cases.is_empty()
     }
 
-    /// Measures everything, beside probes if `probes`; `each` gets every record as it comes, with its case. Ends after the
-    /// configuration in progress once `stop` is set.
+    /// Measures everything, beside probes if `probes`; `each` gets every record as it comes, with its case. Ends
+    /// with the samples that were taken by then once `stop` is set.
     ///
     /// # Errors
     /// What the runtime reports: out of memory, a device that is lost. Records before it were handed over.
     pub fn run(
         &self,
         probes: bool,
-        stop: &AtomicBool,
+        stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
         let stream = Stream::new(&self.device)?;
         let mut stopwatch = Stopwatch::new(&stream)?;
+        stopwatch.set_stop(stop);
         let mut probes = if probes { Probes::new(self.suite, &stream)? } else { Probes::none() };
         for planned in &self.cases {
             let mut case = match planned.prepare(&stream, seed()) {
@@ -219,6 +230,7 @@ impl<'a> Plan<'a> {
                 }
                 prepared => prepared?,
             };
+            stopwatch.begin_case();
             for (index, configuration) in planned.configurations.iter().enumerate() {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Finished { complete: false, probes: probes.results() });
@@ -226,7 +238,7 @@ impl<'a> Plan<'a> {
                 if index % EVERY == 0 {
                     probes.time(&planned.work, &mut stopwatch, self.effort)?;
                 }
-                let mut record = planned.record(configuration);
+                let mut record = Record { mode: self.mode, ..planned.record(configuration) };
                 if let Err(error) = self.measure(&mut *case, &mut stopwatch, &mut record) {
                     // A device that is lost fails here, too, and ends the run.
                     stream.synchronize()?;
@@ -242,7 +254,7 @@ impl<'a> Plan<'a> {
         Ok(Finished { complete: true, probes: probes.results() })
     }
 
-    /// Checks a configuration and, if its result is right, times it.
+    /// Checks a configuration and, if its result is right, times it and checks it once more.
     fn measure(&self, case: &mut dyn Case, stopwatch: &mut Stopwatch, record: &mut Record) -> Result<()> {
         case.select(&record.configuration)?;
         let check = case.check()?;
@@ -250,7 +262,16 @@ impl<'a> Plan<'a> {
         record.problem = check.problem().unwrap_or_default();
         record.max_error = Some(check.max_error).filter(|error| error.is_finite());
         if check.correct() {
-            record.timing = Some(stopwatch.time(case, &record.configuration, self.mode, self.effort)?);
+            let timing = stopwatch.time(case, &record.configuration, self.mode, self.effort)?;
+            // The first launch may be right alone.
+            let after = case.check()?;
+            if after.correct() {
+                record.timing = Some(timing);
+            } else {
+                record.outcome = Outcome::Wrong;
+                record.problem = format!("after it was timed: {}", after.problem().unwrap_or_default());
+                record.max_error = Some(after.max_error).filter(|error| error.is_finite());
+            }
         }
         Ok(())
     }

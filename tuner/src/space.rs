@@ -14,6 +14,9 @@ use gpu_spec::KernelSpec;
 use crate::error::{Error, Result};
 use crate::value::{Configuration, Value};
 
+/// Most combinations of values, before restrictions.
+const MOST_CONFIGURATIONS: usize = 1_000_000;
+
 /// The rule for the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
@@ -193,8 +196,22 @@ impl Space {
     /// Every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`], which says how many there would be and which restrictions refuse them.
+    /// [`Error::EmptySpace`], which says how many there would be and which restrictions refuse them; [`Error::Axis`] for
+    /// more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
+        let lengths = self.axes.iter().map(|axis| axis.values.len());
+        let product = lengths.fold(1usize, usize::saturating_mul);
+        if product > MOST_CONFIGURATIONS {
+            let axes: Vec<&str> = self.axes.iter().map(|axis| &*axis.name).collect();
+            return Err(Error::Axis {
+                axis: axes.join(", "),
+                text: format!("{product} configurations"),
+                reason: format!(
+                    "{kernel} can have {MOST_CONFIGURATIONS} before restrictions at most; give fewer values, for \
+                     example with larger steps of a range"
+                ),
+            });
+        }
         let mut all = vec![Configuration::default()];
         for axis in &self.axes {
             let longer = |configuration: Configuration| {
@@ -344,5 +361,13 @@ mod tests {
             );
         }
         assert!(space().set("copy", "block", &[]).is_err());
+    }
+
+    #[test]
+    fn a_space_too_large_to_list_is_refused_before_it_is_made() {
+        let many = || (0u32..2000).map(|value| value + 1);
+        let space = Space::new().axis("a", many()).axis("b", many()).axis("c", many());
+        let message = space.configurations("copy").unwrap_err().to_string();
+        assert!(message.contains("8000000000") && message.contains("1000000"), "{message}");
     }
 }

@@ -174,3 +174,37 @@ fn lines_of_several_processes_do_not_mix() {
     let log = Log::open(&directory.0);
     assert_eq!((log.len(), log.damaged()), (3 * EACH, 0));
 }
+
+#[test]
+fn what_was_measured_anew_takes_the_place_of_what_was_before() {
+    let directory = Directory::new("anew");
+    let mut log = Log::open(&directory.0);
+    for us in [1.0, 2.0] {
+        log.keep(&subject(), &block(64), &entry(us));
+    }
+    log.keep(&subject(), &block(128), &entry(9.0));
+    let mut fresh = Log::fresh(&directory.0);
+    for us in [4.0, 5.0] {
+        fresh.keep(&subject(), &block(64), &entry(us));
+    }
+    let mut log = Log::open(&directory.0);
+    for expected in [Some(entry(4.0)), Some(entry(5.0)), None] {
+        assert_eq!(log.take(&subject(), &block(64)), expected);
+    }
+    assert_eq!(log.take(&subject(), &block(128)), Some(entry(9.0)));
+}
+
+#[test]
+fn times_of_a_slowed_device_are_not_taken() {
+    let directory = Directory::new("slowed");
+    let slowed = |us| Entry { throttled: true, ..entry(us) };
+    let mut log = Log::open(&directory.0);
+    for entry in [slowed(9.0), entry(1.0), slowed(8.0)] {
+        log.keep(&subject(), &block(64), &entry);
+    }
+    let mut log = Log::open(&directory.0);
+    assert!(log.has(&subject(), &block(64)));
+    assert_eq!(log.take(&subject(), &block(64)), Some(entry(1.0)));
+    assert!(!log.has(&subject(), &block(64)));
+    assert_eq!(log.take(&subject(), &block(64)), None);
+}

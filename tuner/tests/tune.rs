@@ -66,7 +66,7 @@ fn a_wrong_default_does_not_win() {
     let mut plan = warpsmith_tuner::run::Plan::new(&suite, &device, &request).unwrap();
     plan.cases[0].configurations[0] = "block=256 does=errs".parse().unwrap();
     let mut winner = None;
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = std::sync::Arc::default();
     warpsmith_tuner::tune::tune(&plan, &Tuning::default(), &mut Log::in_memory(), &stop, &mut |event| {
         if let warpsmith_tuner::tune::Event::Done { tuned, .. } = event {
             winner = tuned.winner().map(|record| record.configuration.to_string());
@@ -201,4 +201,70 @@ fn a_log_that_cannot_be_written_is_told_once_and_changes_nothing() {
     assert_eq!((outcomes.cases.len(), outcomes.winner().as_str()), (2, "block=256 does=well"));
     let log = &mut Log::open(&directory.0);
     assert_eq!(run(&suite, &device, &[64], &Tuning::default(), log, ALL).notes.len(), 1);
+}
+
+/// The notes of a run, and the winner's block in the store.
+fn kept(
+    device: &warpsmith_runtime::Device,
+    request: &warpsmith_tuner::run::Request,
+) -> (Vec<String>, Option<String>) {
+    let suite = suite(Fake::new(&[]));
+    let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
+    let mut notes = Vec::new();
+    let (tuning, stop) = (with(Strategy::Exhaustive), std::sync::Arc::default());
+    warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
+        if let warpsmith_tuner::tune::Event::Note(note) = event {
+            notes.push(note.to_owned());
+        }
+    })
+    .unwrap();
+    let subject = TunedFor {
+        device: device.properties(),
+        package: "fakes",
+        kernel: "fake",
+        types: "f32",
+        image: 0,
+        n: 64,
+        alignment: 16,
+    };
+    let tuned = device.launch_store().tuned(&subject);
+    (notes, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
+}
+
+#[test]
+fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() {
+    use warpsmith_tuner::measure::Mode;
+    use warpsmith_tuner::run::Request;
+
+    let (_, device) = simulated();
+    let whole = fakes::request(&[64]);
+    let narrowed = Request { axes: vec![("block".into(), vec![64u32.into()])], ..whole.clone() };
+    let (notes, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
+    assert!(block.is_none() && notes.len() == 1 && notes[0].contains("--mode cold"), "{notes:?}");
+    assert_eq!(kept(&device, &narrowed), (Vec::new(), Some("128".to_owned())), "there is no other");
+    assert_eq!(kept(&device, &whole), (Vec::new(), Some("256".to_owned())));
+    let (notes, block) = kept(&device, &narrowed);
+    assert_eq!(block.as_deref(), Some("256"));
+    assert!(notes.len() == 1 && notes[0].contains("--axis"), "{notes:?}");
+}
+
+#[test]
+fn what_is_right_at_its_first_launch_alone_does_not_win() {
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&["wears"]));
+    let tuning = with(Strategy::Exhaustive);
+    let outcomes = run(&suite, &device, &[64], &tuning, &mut Log::in_memory(), ALL);
+    let worn = outcomes.record("block=256 does=wears");
+    assert_eq!((worn.outcome, &worn.timing), (Outcome::Wrong, &None));
+    assert!(worn.problem.contains("after it was timed"), "{}", worn.problem);
+    assert_eq!(outcomes.winner(), "block=256 does=well");
+    let plan = warpsmith_tuner::run::Plan::new(&suite, &device, &fakes::request(&[64])).unwrap();
+    let mut outcome = None;
+    plan.run(false, &std::sync::Arc::default(), |_, record| {
+        if record.configuration.to_string() == "block=256 does=wears" {
+            outcome = Some(record.outcome);
+        }
+    })
+    .unwrap();
+    assert_eq!(outcome, Some(Outcome::Wrong));
 }

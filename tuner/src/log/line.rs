@@ -125,6 +125,9 @@ pub(super) struct Line {
     version: u32,
     /// Seconds since 1970.
     time: u64,
+    /// Whether what came before of this configuration is not used any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    anew: bool,
     #[serde(flatten)]
     subject: Subject,
     configuration: Configuration,
@@ -140,11 +143,12 @@ pub(super) enum Unread {
 }
 
 impl Line {
-    pub fn of(subject: &Subject, configuration: &Configuration, entry: &Entry) -> Self {
+    pub fn of(subject: &Subject, configuration: &Configuration, entry: &Entry, anew: bool) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         Self {
             version: VERSION,
             time,
+            anew,
             subject: subject.clone(),
             configuration: configuration.clone(),
             entry: entry.clone(),
@@ -171,6 +175,10 @@ impl Line {
             return Err(Unread::Damaged("it is of a correct configuration without a time".to_owned()));
         }
         Ok(line)
+    }
+
+    pub fn is_anew(&self) -> bool {
+        self.anew
     }
 
     pub fn parts(self) -> (Subject, Configuration, Entry) {

@@ -9,10 +9,12 @@
 
 mod line;
 
-use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 pub use line::{Entry, Subject};
 use line::{Line, Unread};
@@ -21,7 +23,9 @@ use crate::value::Configuration;
 
 /// The file's name in its directory.
 pub const FILE: &str = "measurements.jsonl";
-/// The most of a file that is read.
+/// How often a lock that another process has is asked for, a millisecond apart.
+const TRIES: usize = 100;
+/// The most of a file that is read: its end.
 const MOST_BYTES: u64 = 256 << 20;
 /// The most damaged lines that are described.
 const MOST_DESCRIBED: usize = 20;
@@ -53,6 +57,8 @@ pub struct Log {
     described: Vec<DamagedLine>,
     other_versions: usize,
     problem: Option<String>,
+    /// What this run has measured so far, if it uses nothing earlier.
+    anew: Option<HashSet<(Subject, Configuration)>>,
 }
 
 impl Log {
@@ -62,7 +68,7 @@ impl Log {
         let mut log = Self::default();
         match File::open(&path) {
             Ok(file) => {
-                if let Err(error) = log.read(BufReader::new(file.take(MOST_BYTES))) {
+                if let Err(error) = end_of(file, MOST_BYTES).and_then(|end| log.read(end)) {
                     log.problem = Some(cannot("read", &path, &error));
                 }
             }
@@ -73,9 +79,11 @@ impl Log {
         log
     }
 
-    /// The log in a directory, of which nothing earlier is used; what is measured is appended all the same.
+    /// The log in a directory, of which nothing earlier is used; what is measured is appended all the same, and later runs
+    /// use it instead of what there was of the same configurations.
     pub fn fresh(directory: impl AsRef<Path>) -> Self {
-        Self { path: Some(directory.as_ref().join(FILE)), ..Self::default() }
+        let anew = Some(HashSet::new());
+        Self { path: Some(directory.as_ref().join(FILE)), anew, ..Self::default() }
     }
 
     /// A log without a file.
@@ -118,16 +126,21 @@ impl Log {
         self.problem.as_deref()
     }
 
-    /// Takes the next measurement of an earlier run, in the order in which they were made. Each is given once.
+    /// Takes the next measurement of an earlier run, in the order in which they were made. Each is given once; those of a
+    /// slowed device are not.
     pub fn take(&mut self, subject: &Subject, configuration: &Configuration) -> Option<Entry> {
         // The key holds both, so that the usual look-up of a new configuration costs two clones at most.
-        self.known.get_mut(&(subject.clone(), configuration.clone()))?.pop_front()
+        let known = self.known.get_mut(&(subject.clone(), configuration.clone()))?;
+        while known.front()?.throttled {
+            known.pop_front();
+        }
+        known.pop_front()
     }
 
     /// Whether [`Self::take`] would give one.
     pub fn has(&self, subject: &Subject, configuration: &Configuration) -> bool {
         let known = self.known.get(&(subject.clone(), configuration.clone()));
-        known.is_some_and(|entries| !entries.is_empty())
+        known.is_some_and(|entries| entries.iter().any(|entry| !entry.throttled))
     }
 
     /// Appends a measurement of this run. Returns what is wrong with the file when that is found out now; later calls say
@@ -139,7 +152,8 @@ impl Log {
         entry: &Entry,
     ) -> Option<String> {
         let path = self.path.as_ref().filter(|_| self.problem.is_none())?;
-        let line = Line::of(subject, configuration, entry);
+        let is_first = |anew: &mut HashSet<_>| anew.insert((subject.clone(), configuration.clone()));
+        let line = Line::of(subject, configuration, entry, self.anew.as_mut().is_some_and(is_first));
         match append(path, &line.to_text()) {
             Ok(()) => None,
             Err(error) => {
@@ -162,8 +176,13 @@ impl Log {
             }
             match Line::read(text) {
                 Ok(line) => {
+                    let is_anew = line.is_anew();
                     let (subject, configuration, entry) = line.parts();
-                    self.known.entry((subject, configuration)).or_default().push_back(entry);
+                    let known = self.known.entry((subject, configuration)).or_default();
+                    if is_anew {
+                        known.clear();
+                    }
+                    known.push_back(entry);
                     self.len += 1;
                 }
                 Err(Unread::OtherVersion) => self.other_versions += 1,
@@ -179,6 +198,34 @@ impl Log {
     }
 }
 
+/// The last `most` bytes of a file, from the first line that begins there.
+fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
+    let len = file.metadata()?.len();
+    let mut file = if len > most {
+        // From the last byte before, so that a line that begins just there is not lost.
+        file.seek(SeekFrom::Start(len - most - 1))?;
+        BufReader::new(file.take(most + 1))
+    } else {
+        BufReader::new(file.take(most))
+    };
+    if len > most {
+        file.read_until(b'\n', &mut Vec::new())?;
+    }
+    Ok(file)
+}
+
+/// Asks for a lock for a bounded time; whether it was given.
+fn locked(mut ask: impl FnMut() -> Result<(), TryLockError>) -> bool {
+    for _ in 0..TRIES {
+        match ask() {
+            Ok(()) => return true,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            Err(TryLockError::Error(_)) => return false,
+        }
+    }
+    false
+}
+
 /// Appends a line with one call; after one that was cut off, on a line of its own.
 fn append(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
@@ -186,7 +233,7 @@ fn append(path: &Path, text: &str) -> io::Result<()> {
     }
     let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
     // Where files cannot be locked, appending with one call has to do.
-    let is_locked = file.lock().is_ok();
+    let is_locked = locked(|| file.try_lock());
     let mut bytes = Vec::with_capacity(text.len() + 2);
     if file.seek(SeekFrom::End(0))? > 0 {
         file.seek(SeekFrom::End(-1))?;

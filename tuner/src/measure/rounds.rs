@@ -21,7 +21,8 @@ pub struct Entrant<'a> {
 impl Stopwatch {
     /// Takes samples of all entrants in turns, in a random order within each round, `rounds` of each. Sample `i` of one
     /// was taken next to sample `i` of every other, so that [`paired_ratio`](crate::stats::paired_ratio) compares them.
-    /// A round in which the clock was low for any of them is taken again as a whole.
+    /// A round in which the clock was low for any of them is taken again as a whole. Entrants of one case have as many
+    /// launches in a sample as the first of its mode.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -74,6 +75,15 @@ impl Stopwatch {
         entrants: &[Entrant<'_>],
         rounds: usize,
     ) -> Result<Vec<Timing>> {
+        self.with_case(|watch| watch.take_turns(cases, entrants, rounds))
+    }
+
+    fn take_turns(
+        &mut self,
+        cases: &mut [&mut dyn Case],
+        entrants: &[Entrant<'_>],
+        rounds: usize,
+    ) -> Result<Vec<Timing>> {
         // Entrants of one case go on over its copies where the one before ended.
         let mut copies = vec![0; cases.len()];
         let mut samplers = Vec::with_capacity(entrants.len());
@@ -81,13 +91,13 @@ impl Stopwatch {
             let (case, copy) = (&mut *cases[entrant.case], &mut copies[entrant.case]);
             case.select(entrant.configuration)?;
             self.warm_up_once(case)?;
-            samplers.push(Sampler::new(self, case, entrant.mode, copy)?);
+            samplers.push(Sampler::new(self, (entrant.case, case), entrant.mode, copy)?);
         }
         let mut taken: Vec<Taken> = samplers.iter().map(|sampler| Taken::new(sampler.launches)).collect();
         let most_rejected = self.clocks.most_rejected();
         let mut order: Vec<usize> = (0..entrants.len()).collect();
-        let (mut done, mut rejected, mut throttled) = (0, 0, false);
-        while done < rounds && !entrants.is_empty() {
+        let (mut done, mut rejected, mut throttled, mut is_stopped) = (0, 0, false, false);
+        while done < rounds && !entrants.is_empty() && !is_stopped {
             let batch = (BATCH / entrants.len()).clamp(1, rounds - done);
             let mut begun = Vec::with_capacity(batch * order.len());
             for round in 0..batch {
@@ -113,6 +123,7 @@ impl Stopwatch {
                 .collect();
             let lows = low.iter().filter(|low| **low).count();
             throttled |= rejected + lows as u32 > most_rejected;
+            is_stopped = self.is_stopped() && done > lows;
             if lows > 0 && !throttled {
                 taken.iter_mut().for_each(|taken| taken.reject_rounds(&low));
                 rejected += lows as u32;
@@ -123,7 +134,7 @@ impl Stopwatch {
         self.clocks.ended(throttled);
         let timing = |(mut taken, entrant): (Taken, &Entrant<'_>)| {
             taken.throttled = throttled;
-            taken.timing(entrant.mode, StopReason::Samples)
+            taken.timing(entrant.mode, if is_stopped { StopReason::Interrupted } else { StopReason::Samples })
         };
         Ok(taken.into_iter().zip(entrants).map(timing).collect())
     }

@@ -17,6 +17,10 @@ const MOST_IN_GRAPH: u32 = 1000;
 const ENQUEUED_US: f64 = 5000.0;
 /// Launches of such a sample at the least.
 const LEAST_ENQUEUED: u32 = 4;
+/// Probes whose median says how long a launch takes when the number of launches in a sample is chosen from it.
+const PROBES: usize = 3;
+/// A sample that would last so many times as long as it should at least has fewer launches than others of its case.
+const TOO_LONG: f64 = 10.0;
 
 /// How the samples of one configuration are taken.
 #[derive(Debug)]
@@ -50,14 +54,15 @@ pub(super) struct Sample {
 }
 
 impl Sampler {
-    /// Makes one for the configuration that the case has selected. `copy` is the next of the case's copies, here and
-    /// below.
+    /// Makes one for the configuration that the case, the one at `index`, has selected. `copy` is the next of the case's
+    /// copies, here and below. Samples of a case have as many launches as those of its first configuration.
     pub(super) fn new(
         watch: &mut Stopwatch,
-        case: &mut dyn Case,
+        (index, case): (usize, &mut dyn Case),
         mode: Mode,
         copy: &mut usize,
     ) -> Result<Self> {
+        let held = watch.held(index, mode);
         let probes = if watch.hides_the_host() {
             // The first launch of a kernel brings its code to the device.
             launch(case, 1, copy)?;
@@ -66,13 +71,27 @@ impl Sampler {
             1
         };
         let mut probe = Self { mode: Mode::Cold, launches: probes, once_us: SHORT_US, graph: None };
-        let begun = probe.begin(watch, case, copy)?;
-        let once_us = watch.finish(begun)?.total_us / f64::from(probes);
+        let count = if watch.hides_the_host() && held.is_none() { PROBES } else { 1 };
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let begun = probe.begin(watch, case, copy)?;
+            times.push(watch.finish(begun)?.total_us / f64::from(probes));
+        }
+        times.sort_unstable_by(f64::total_cmp);
+        let once_us = times[times.len() / 2];
         let to_last = |us: f64, most| ((us / once_us.max(0.1)).ceil() as u32).clamp(1, most);
-        let launches = match mode {
-            Mode::Cold | Mode::Hot => to_last(SHORT_US, MOST_LAUNCHES),
-            Mode::Graph => to_last(GRAPH_US, MOST_IN_GRAPH),
-            Mode::Enqueue => to_last(ENQUEUED_US, MOST_LAUNCHES).max(LEAST_ENQUEUED),
+        let (us, most, least) = match mode {
+            Mode::Cold | Mode::Hot => (SHORT_US, MOST_LAUNCHES, 1),
+            Mode::Graph => (GRAPH_US, MOST_IN_GRAPH, 1),
+            Mode::Enqueue => (ENQUEUED_US, MOST_LAUNCHES, LEAST_ENQUEUED),
+        };
+        let launches = match held {
+            Some(held) => held.min(to_last(TOO_LONG * us, u32::MAX)).max(least.min(held)),
+            None => {
+                let launches = to_last(us, most).max(least);
+                watch.hold(index, mode, launches);
+                launches
+            }
         };
         let graph = match mode {
             Mode::Graph => {
@@ -118,7 +137,8 @@ impl Sampler {
             watch.stream().synchronize()?;
             return Ok(Begun::Host { us, spent_us: started.elapsed().as_secs_f64() * 1e6 });
         }
-        let short = self.launches > 1 && self.graph.is_none();
+        // All graphs, so that they are as cold however many launches they are of.
+        let short = self.launches > 1 || self.graph.is_some();
         if short && watch.cover()? && self.mode == Mode::Hot {
             // What covers the queueing has cleared the cache.
             case.launch(0)?;

@@ -48,7 +48,21 @@ impl Effort {
 
     /// So many samples, whatever they take.
     pub const fn samples(count: usize) -> Effort {
-        Effort { rule: Rule::Samples, least: count, most: count, budget_us: f64::INFINITY, precision: 0.0 }
+        // The largest number, which JSON can write, instead of infinity, which it cannot.
+        Effort { rule: Rule::Samples, least: count, most: count, budget_us: f64::MAX, precision: 0.0 }
+    }
+
+    /// No further samples than have an interval once they took so many microseconds.
+    ///
+    /// ```
+    /// use warpsmith_tuner::measure::Effort;
+    ///
+    /// let effort = Effort::samples(100).with_budget(50_000.0);
+    /// assert_eq!((effort.least, effort.most, effort.budget_us), (6, 100, 50_000.0));
+    /// ```
+    #[must_use]
+    pub fn with_budget(self, us: f64) -> Effort {
+        Effort { least: self.least.min(FEWEST), budget_us: us, ..self }
     }
 }
 
@@ -64,6 +78,8 @@ pub enum StopReason {
     Samples,
     /// The time was spent, or the clock was low for too long.
     Budget,
+    /// The run was ended.
+    Interrupted,
 }
 
 /// How far the sampling of a configuration is.

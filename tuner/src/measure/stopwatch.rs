@@ -1,5 +1,8 @@
 //! [`Stopwatch`]: times configurations on one stream.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -15,6 +18,8 @@ use crate::value::Configuration;
 
 /// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
 const COVER_BYTES: u64 = 256 << 20;
+/// Cases from this number on are probes.
+const PROBES: u64 = 1 << 63;
 /// Samples that are enqueued before the first of them is waited for.
 pub(super) const BATCH: usize = 10;
 
@@ -30,6 +35,13 @@ pub struct Stopwatch {
     warm: bool,
     /// For the order within rounds.
     pub(super) random: Random,
+    /// The case that is timed, and how many there were; none if each timing is by itself.
+    case: Option<u64>,
+    cases: u64,
+    /// Launches in a sample of the case, which is the one at this place of several, in this mode.
+    held: HashMap<(u64, usize, Mode), u32>,
+    /// Ends a timing once it is set.
+    stop: Arc<AtomicBool>,
 }
 
 impl Stopwatch {
@@ -51,6 +63,10 @@ impl Stopwatch {
             clocks: Clocks::default(),
             warm: stream.device().is_emulated(),
             random: Random::new(0),
+            case: None,
+            cases: 0,
+            held: HashMap::new(),
+            stop: Arc::default(),
         };
         if half > 0 {
             watch.cover_with(half)?;
@@ -70,6 +86,73 @@ impl Stopwatch {
         self.clocks.guard = guard;
     }
 
+    /// Ends a timing after the samples in progress once `stop` is set: with those so far ([`StopReason::Interrupted`]), at
+    /// least one.
+    pub fn set_stop(&mut self, stop: &Arc<AtomicBool>) {
+        self.stop = Arc::clone(stop);
+    }
+
+    /// Timings from now on are of another case: all of one mode have as many launches in a sample as the first has, so that
+    /// what a sample costs besides is the same share of each. One so slow that its samples would last ten times as long as
+    /// they need to has fewer. Before the first call each timing has its own number of launches.
+    ///
+    /// ```
+    /// # use warpsmith_runtime::{Device, Stream};
+    /// # use warpsmith_tuner::measure::Stopwatch;
+    /// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
+    /// let mut stopwatch = Stopwatch::new(&Stream::new(&Device::open("cpu")?)?)?;
+    /// // Before the first timing of every case.
+    /// stopwatch.begin_case();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn begin_case(&mut self) {
+        self.held.retain(|(case, ..), _| *case >= PROBES);
+        self.cases += 1;
+        self.case = Some(self.cases);
+    }
+
+    /// As [`Self::begin_case`], with so many launches in a sample of this mode.
+    pub fn begin_case_with(&mut self, mode: Mode, launches: u32) {
+        self.begin_case();
+        self.hold(0, mode, launches.max(1));
+    }
+
+    /// Does something with a probe, whose launches in a sample stay the same too.
+    pub(crate) fn with_probe<T>(&mut self, index: usize, work: impl FnOnce(&mut Self) -> T) -> T {
+        let case = self.case.replace(PROBES + index as u64);
+        let done = work(self);
+        self.case = case;
+        done
+    }
+
+    /// The launches in a sample that were held for the case at this place.
+    pub(super) fn held(&self, index: usize, mode: Mode) -> Option<u32> {
+        self.held.get(&(self.case?, index, mode)).copied()
+    }
+
+    pub(super) fn hold(&mut self, index: usize, mode: Mode, launches: u32) {
+        if let Some(case) = self.case {
+            self.held.insert((case, index, mode), launches);
+        }
+    }
+
+    /// Does something in which the cases' launches stay the same, even where no case was begun.
+    pub(super) fn with_case<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        if self.case.is_some() {
+            return work(self);
+        }
+        self.begin_case();
+        let done = work(self);
+        self.case = None;
+        done
+    }
+
+    /// Whether timings are to end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Keeps the device busy with launches of a case, which has selected a configuration, until they have taken `us`
     /// microseconds, or four times that on the host's clock. The first timing on a GPU does so by itself, for
     /// [`WARM_UP_US`], if that was not done before.
@@ -79,8 +162,12 @@ impl Stopwatch {
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
-        let mut sampler = Sampler::new(self, case, Mode::Cold, &mut copy)?;
-        while worked < us && started.elapsed().as_secs_f64() * 1e6 < 4.0 * us {
+        // How long launches take on a cold device decides nothing for later.
+        let of = self.case.take();
+        let sampler = Sampler::new(self, (0, &mut *case), Mode::Cold, &mut copy);
+        self.case = of;
+        let mut sampler = sampler?;
+        while worked < us && started.elapsed().as_secs_f64() * 1e6 < 4.0 * us && !self.is_stopped() {
             let batch = (0..BATCH).map(|_| sampler.begin(self, case, &mut copy));
             for begun in batch.collect::<Result<Vec<_>>>()? {
                 worked += self.finish(begun)?.spent_us;
@@ -108,7 +195,7 @@ impl Stopwatch {
         case.select(configuration)?;
         self.warm_up_once(case)?;
         let mut copy = 0;
-        let mut sampler = Sampler::new(self, case, mode, &mut copy)?;
+        let mut sampler = Sampler::new(self, (0, &mut *case), mode, &mut copy)?;
         let (mut taken, mut progress) = (Taken::new(sampler.launches), Progress::new(effort));
         let (mut seen, most_rejected) = (0, self.clocks.most_rejected());
         let stop = loop {
@@ -133,6 +220,9 @@ impl Stopwatch {
             seen = us.len();
             if let Some(reason) = progress.enough(&us, taken.spent_us) {
                 break reason;
+            }
+            if self.is_stopped() && !us.is_empty() {
+                break StopReason::Interrupted;
             }
             if low {
                 std::thread::sleep(self.clocks.guard.rest);

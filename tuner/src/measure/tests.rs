@@ -158,15 +158,15 @@ fn what_covers_the_queueing_is_in_no_time() {
     let mut bench = Bench::new().covered();
     let timing = bench.time(5, Mode::Cold, Effort::samples(5)).unwrap();
     assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![5.0; 5], 4));
-    // One before the launches that show how long one takes, and one before each sample.
-    assert_eq!(bench.driver.calls(Call::CopyDevice), 6);
-    assert_eq!(bench.case.launches.len(), 1 + 4 + 1 + 5 * 4);
+    // One before the launches that show how long one takes, three times, and one before each sample.
+    assert_eq!(bench.driver.calls(Call::CopyDevice), 3 + 5);
+    assert_eq!(bench.case.launches.len(), 1 + 3 * 4 + 1 + 5 * 4);
     let mut bench = Bench::new().covered();
     let timing = bench.time(5, Mode::Hot, Effort::samples(5)).unwrap();
     assert_eq!(timing.samples_us, [5.0; 5]);
     assert_eq!(
         bench.case.launches.len(),
-        1 + 4 + 1 + 5 * (1 + 4),
+        1 + 3 * 4 + 1 + 5 * (1 + 4),
         "each sample's data come to the cache first"
     );
 }
@@ -180,9 +180,9 @@ fn a_launch_that_is_not_timed_leads_samples_of_single_launches() {
         let copies = bench.case.copies();
         match mode {
             // Fifteen are wanted at once.
-            Mode::Cold => assert!(copies.len() == 21 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
-            Mode::Hot => assert_eq!(copies[5..], [0; 16]),
-            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (6, 16)),
+            Mode::Cold => assert!(copies.len() == 29 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
+            Mode::Hot => assert_eq!(copies[13..], [0; 16]),
+            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (14, 16)),
         }
     }
 }
@@ -346,4 +346,58 @@ fn a_round_with_a_low_clock_is_taken_again_as_a_whole() {
     let mut bench = clocked(|at| if at < 25 { 1000 } else { 900 });
     let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 30).unwrap();
     assert!(timings.iter().all(|timing| timing.throttled && timing.samples_us.len() == 30));
+}
+
+#[test]
+fn samples_of_a_case_have_as_many_launches_whatever_the_configuration() {
+    let mut bench = Bench::new();
+    bench.watch.begin_case();
+    let launches = |bench: &mut Bench, bytes, mode| {
+        let timing = bench.time(bytes, mode, Effort::samples(5)).unwrap();
+        assert_eq!(timing.samples_us, [f64::from(bytes); 5]);
+        timing.launches_per_sample
+    };
+    assert_eq!(launches(&mut bench, 5, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 2, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 50, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 100, Mode::Cold), 2, "ten times as long as a sample must last");
+    assert_eq!(launches(&mut bench, 2, Mode::Hot), 10, "another mode");
+    bench.watch.with_probe(0, |_| ());
+    assert_eq!(launches(&mut bench, 2, Mode::Cold), 4);
+    bench.watch.begin_case();
+    assert_eq!(launches(&mut bench, 2, Mode::Cold), 10);
+    bench.watch.begin_case_with(Mode::Cold, 3);
+    assert_eq!(launches(&mut bench, 2, Mode::Cold), 3, "as another process has found");
+}
+
+#[test]
+fn entrants_of_a_case_have_as_many_launches() {
+    let mut bench = Bench::new();
+    let configurations = [5, 4, 20].map(configuration);
+    let entrants =
+        [0, 1, 2].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
+    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 6).unwrap();
+    assert!(timings.iter().all(|timing| timing.launches_per_sample == 4), "{timings:?}");
+    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants[1..], 6).unwrap();
+    assert!(timings.iter().all(|timing| timing.launches_per_sample == 5), "no case was begun");
+}
+
+#[test]
+fn a_timing_ends_with_what_it_has_when_the_run_is_ended() {
+    let mut bench = Bench::new();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    bench.watch.set_stop(&stop);
+    let timing = bench.time(100, Mode::Cold, Effort { least: 1, ..Effort::ENTROPY }).unwrap();
+    assert_eq!((timing.stop, timing.samples_us.len()), (StopReason::Interrupted, 10));
+    stop.store(false, Ordering::Relaxed);
+    assert_eq!(bench.time(100, Mode::Cold, Effort::samples(40)).unwrap().stop, StopReason::Samples);
+}
+
+#[test]
+fn efforts_survive_json() {
+    for effort in [Effort::samples(20), Effort::samples(20).with_budget(5.0), Effort::NORMAL, Effort::ENTROPY]
+    {
+        let text = serde_json::to_string(&effort).unwrap();
+        assert_eq!(serde_json::from_str::<Effort>(&text).unwrap(), effort);
+    }
 }

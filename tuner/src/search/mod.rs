@@ -48,6 +48,7 @@ use crate::error::{Error, Result};
 pub use points::Points;
 use random::Random;
 use session::Session;
+pub(crate) use session::median;
 
 /// What another configuration must take less than the default, as a share of its time, to win: 0.5 %.
 pub const LEAST_GAIN: f64 = 0.005;

@@ -17,6 +17,8 @@ pub struct Session<'a> {
     budget: Budget,
     known: Vec<Known>,
     timings: usize,
+    /// Seconds that there were after the first timing.
+    first_seconds: f64,
     measured: Vec<usize>,
     /// The candidates of the last race, and the times in it.
     race: Vec<(usize, Vec<f64>)>,
@@ -25,7 +27,16 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     pub fn new(points: &'a Points, budget: Budget, objective: &'a mut dyn Objective) -> Self {
         let known = vec![Known::Nothing; points.len()];
-        Self { points, objective, budget, known, timings: 0, measured: Vec::new(), race: Vec::new() }
+        Self {
+            points,
+            objective,
+            budget,
+            known,
+            timings: 0,
+            first_seconds: 0.0,
+            measured: Vec::new(),
+            race: Vec::new(),
+        }
     }
 
     /// Timings that are left; at least one before the first.
@@ -36,10 +47,23 @@ impl<'a> Session<'a> {
         if self.timings == 0 {
             return self.budget.timings.unwrap_or(usize::MAX).max(1);
         }
-        if self.budget.seconds.is_some_and(|seconds| self.objective.seconds() >= seconds) {
+        let by_timings =
+            self.budget.timings.map_or(usize::MAX, |timings| timings.saturating_sub(self.timings));
+        by_timings.min(self.budget.seconds.map_or(usize::MAX, |seconds| self.left_in(seconds)))
+    }
+
+    /// How many timings go into what is left of so many seconds, if they take as long as those before.
+    fn left_in(&self, seconds: f64) -> usize {
+        let spent = self.objective.seconds();
+        if spent >= seconds {
             return 0;
         }
-        self.budget.timings.map_or(usize::MAX, |timings| timings.saturating_sub(self.timings))
+        // The first one takes longer: it makes the case ready. While there is no other, one more is tried.
+        let (each, least) = match self.timings {
+            1 => (spent, 1),
+            timings => ((spent - self.first_seconds) / (timings - 1) as f64, 0),
+        };
+        if each > 0.0 { (((seconds - spent) / each) as usize).max(least) } else { usize::MAX }
     }
 
     /// Timings that were made.
@@ -92,7 +116,11 @@ impl<'a> Session<'a> {
         if candidates.is_empty() {
             return Vec::new();
         }
+        let is_first = self.timings == 0;
         let seen = self.objective.measure(&candidates, rounds);
+        if is_first {
+            self.first_seconds = self.objective.seconds();
+        }
         let mut results = Vec::with_capacity(candidates.len());
         for (&candidate, seen) in candidates.iter().zip(seen) {
             if self.is_new(candidate) {

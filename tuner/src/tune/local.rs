@@ -24,7 +24,14 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub fn new(stream: Stream, watch: Stopwatch, case: Box<dyn Case>, mode: Mode, effort: Effort) -> Self {
+    pub fn new(
+        stream: Stream,
+        mut watch: Stopwatch,
+        case: Box<dyn Case>,
+        mode: Mode,
+        effort: Effort,
+    ) -> Self {
+        watch.begin_case();
         Self { stream, watch, case, mode, effort, checked: HashMap::new() }
     }
 
@@ -33,13 +40,18 @@ impl Local {
         self.effort
     }
 
+    /// Takes samples of so many launches from now on.
+    pub fn set_launches(&mut self, launches: u32) {
+        self.watch.begin_case_with(self.mode, launches);
+    }
+
     /// Stream and stopwatch, for another case on the same device; `None` if that is lost.
     pub fn into_stopwatch(self) -> Option<(Stream, Stopwatch)> {
         let is_lost = self.stream.device().is_lost();
         (!is_lost).then_some((self.stream, self.watch))
     }
 
-    /// Checks a configuration unless that was done, and times it if it is correct. What goes wrong is the configuration's
+    /// Checks a configuration unless that was done, times it if it is correct, and checks it once more. What goes wrong is the configuration's
     /// outcome: [`Outcome::Crashed`] if the device is lost.
     pub fn measure(&mut self, configuration: &Configuration, effort: Effort) -> Measured {
         let started = Instant::now();
@@ -81,6 +93,7 @@ impl Local {
     }
 
     fn check_and_time(&mut self, configuration: &Configuration, effort: Effort) -> Result<Measured> {
+        let is_new = !self.checked.contains_key(configuration);
         let check = match self.checked.get(configuration) {
             Some(check) => *check,
             None => {
@@ -99,6 +112,22 @@ impl Local {
         let timing = self.watch.time(&mut *self.case, configuration, self.mode, effort)?;
         // Work that is still queued may fail; then it is this configuration that did.
         self.stream.synchronize()?;
+        if is_new {
+            // Its first launch may be right alone.
+            let check = self.case.check()?;
+            self.checked.insert(configuration.clone(), check);
+            if !check.correct() {
+                let problem = format!("after it was timed: {}", check.problem().unwrap_or_default());
+                let max_error = Some(check.max_error).filter(|error| error.is_finite());
+                return Ok(Measured {
+                    outcome: Outcome::Wrong,
+                    problem,
+                    max_error,
+                    timing: None,
+                    seconds: 0.0,
+                });
+            }
+        }
         let outcome = Outcome::Correct;
         Ok(Measured { outcome, problem, max_error, timing: Some(timing), seconds: 0.0 })
     }

@@ -10,6 +10,7 @@ mod keep;
 mod local;
 mod objective;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ pub enum Event<'a> {
         /// What came out.
         tuned: &'a Tuned,
     },
-    /// Something that someone should know, told once: a file that cannot be written.
+    /// Something that someone should know, told once: a file that cannot be written, a winner that is not kept.
     Note(&'a str),
 }
 
@@ -83,6 +84,8 @@ pub enum Event<'a> {
 pub struct Tuned {
     /// What was measured, in order; the winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
+    /// The median of the medians of each record's timings, in microseconds; `None` for what could not be timed.
+    pub medians_us: Vec<Option<f64>>,
     /// The winner's place among them; `None` if no configuration could be used.
     pub winner: Option<usize>,
     /// The timings that were made.
@@ -106,7 +109,13 @@ impl Tuned {
 
     /// How many times as fast as the default the winner is; `None` if one of them has no time.
     pub fn gain(&self) -> Option<f64> {
-        Some(self.default_record()?.median_us()? / self.winner()?.median_us()?)
+        let default = self.records.iter().position(|record| record.is_default)?;
+        Some((*self.medians_us.get(default)?)? / self.winner_us()?)
+    }
+
+    /// The winner's time in microseconds.
+    pub fn winner_us(&self) -> Option<f64> {
+        *self.medians_us.get(self.winner?)?
     }
 }
 
@@ -125,7 +134,7 @@ pub struct Totals {
 /// happens.
 ///
 /// ```
-/// use std::sync::atomic::AtomicBool;
+/// use std::sync::Arc;
 ///
 /// use warpsmith_runtime::Device;
 /// use warpsmith_tuner::benchmark::Suite;
@@ -141,7 +150,7 @@ pub struct Totals {
 /// let (dtypes, sizes, axes) = (Vec::new(), vec![1 << 20], Vec::new());
 /// let request = Request { kernels, dtypes, sizes, axes, mode: Mode::Cold, effort: Effort::NORMAL };
 /// let plan = Plan::new(&suite, &Device::open("cpu")?, &request)?;
-/// let totals = tune(&plan, &Tuning::default(), &mut Log::in_memory(), &AtomicBool::new(false), &mut |event| {
+/// let totals = tune(&plan, &Tuning::default(), &mut Log::in_memory(), &Arc::default(), &mut |event| {
 ///     if let Event::Done { case, tuned } = event
 ///         && let Some(winner) = tuned.winner()
 ///     {
@@ -160,7 +169,7 @@ pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
     log: &mut Log,
-    stop: &AtomicBool,
+    stop: &Arc<AtomicBool>,
     each: &mut dyn FnMut(Event<'_>),
 ) -> Result<Totals> {
     let mut totals = Totals::default();
@@ -193,13 +202,14 @@ pub fn tune(
             of_case(tuning.seed, planned),
             &mut measuring,
         );
-        let (tuned, error) = measuring.finish(found.winner);
+        let winner = measuring.confirm(found.winner);
+        let (tuned, error) = measuring.finish(winner);
         totals.made += tuned.made;
         totals.known += tuned.known;
         totals.interrupted |= !tuned.is_complete;
         if let Some(winner) = tuned.winner().filter(|_| tuned.is_complete) {
             winners.push((planned, winner.configuration.clone()));
-            if let Some(problem) = keep::winner(plan.device(), planned, &code, winner) {
+            if let Some(problem) = keep::winner(plan, planned, &code, &tuned) {
                 each(Event::Note(&problem));
             }
         }

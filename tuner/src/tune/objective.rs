@@ -1,7 +1,9 @@
 //! A case as a search sees it: measured in this process or in another, or known from an earlier run.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use warpsmith_runtime::Stream;
 
@@ -12,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::log::{Entry, Log, Subject};
 use crate::measure::{Effort, Mode, StopReason, Stopwatch, Timing};
 use crate::run::{Plan, PlannedCase, seed};
-use crate::search::{Objective, Seen};
+use crate::search::{LEAST_GAIN, Objective, Seen, median};
 use crate::value::Configuration;
 use crate::worker::{CaseRequest, Measured, Remote};
 
@@ -45,6 +47,7 @@ impl Rig {
         plan: &Plan<'_>,
         planned: &PlannedCase<'_>,
         configuration: &Configuration,
+        stop: &Arc<AtomicBool>,
     ) -> Result<Measured> {
         let (mode, effort) = (plan.mode(), plan.effort());
         if let Rig::Idle(kept) = self {
@@ -52,7 +55,8 @@ impl Rig {
                 Some(kept) => kept,
                 None => {
                     let stream = Stream::new(plan.device())?;
-                    let watch = Stopwatch::new(&stream)?;
+                    let mut watch = Stopwatch::new(&stream)?;
+                    watch.set_stop(stop);
                     (stream, watch)
                 }
             };
@@ -96,14 +100,18 @@ pub struct Measuring<'a, 'p> {
     subject: Subject,
     log: &'a mut Log,
     rig: &'a mut Rig,
-    stop: &'a AtomicBool,
+    stop: &'a Arc<AtomicBool>,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
     /// The place of a candidate's record.
     places: HashMap<usize, usize>,
     made: usize,
     known: usize,
-    seconds: f64,
+    /// Seconds of the timings that earlier runs made.
+    known_seconds: f64,
+    started: Instant,
+    /// The medians of each record's timings.
+    medians: Vec<Vec<f64>>,
     /// What ended the search.
     error: Option<Error>,
 }
@@ -115,7 +123,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         code: &Code,
         log: &'a mut Log,
         rig: &'a mut Rig,
-        stop: &'a AtomicBool,
+        stop: &'a Arc<AtomicBool>,
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
         let subject = Subject {
@@ -142,7 +150,9 @@ impl<'a, 'p> Measuring<'a, 'p> {
             places: HashMap::new(),
             made: 0,
             known: 0,
-            seconds: 0.0,
+            known_seconds: 0.0,
+            started: Instant::now(),
+            medians: Vec::new(),
             error: None,
         }
     }
@@ -154,8 +164,39 @@ impl<'a, 'p> Measuring<'a, 'p> {
             self.records[place].is_winner = true;
         }
         let is_complete = !self.is_ended();
+        let medians_us =
+            self.medians.iter().map(|medians| Some(median(medians)).filter(|us| us.is_finite())).collect();
         let Self { records, made, known, error, .. } = self;
-        (Tuned { records, winner, made, known, is_complete }, error)
+        (Tuned { records, medians_us, winner, made, known, is_complete }, error)
+    }
+
+    /// Times the winner and the default once more if the device was slowed when they were timed. The winner by what is known
+    /// then: the default, if the other is not faster.
+    pub fn confirm(&mut self, winner: Option<usize>) -> Option<usize> {
+        let chosen = winner?;
+        let mut is_new = false;
+        for candidate in [0, chosen] {
+            if !self.is_ended() && self.is_throttled(candidate) {
+                is_new = true;
+                if let Err(error) = self.time(candidate, None) {
+                    self.error = Some(error);
+                }
+            }
+        }
+        let us = |candidate: usize| {
+            let place = *self.places.get(&candidate)?;
+            self.records[place].is_usable().then(|| median(&self.medians[place]))
+        };
+        match (us(0), us(chosen)) {
+            (Some(default), Some(us)) if is_new && us > default * (1.0 - LEAST_GAIN) => Some(0),
+            (_, Some(_)) => winner,
+            (default, None) => default.map(|_| 0),
+        }
+    }
+
+    fn is_throttled(&self, candidate: usize) -> bool {
+        let record = self.places.get(&candidate).map(|&place| &self.records[place]);
+        record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
     /// Times candidates that are known to be right by samples taken in turns, so that what changes over time is the same for
@@ -190,10 +231,14 @@ impl<'a, 'p> Measuring<'a, 'p> {
             None => {
                 let measured = match in_turn {
                     Some(measured) => measured,
-                    None => self.rig.measure(self.plan, self.planned, configuration)?,
+                    None => self.rig.measure(self.plan, self.planned, configuration, self.stop)?,
                 };
                 if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
                     // What ends this process may have ended the other.
+                    return Ok(None);
+                }
+                if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
+                    // Too few samples to be what other runs take for a timing.
                     return Ok(None);
                 }
                 let (mut entry, timing) = entry(measured);
@@ -209,18 +254,31 @@ impl<'a, 'p> Measuring<'a, 'p> {
         };
         let count = if is_known { &mut self.known } else { &mut self.made };
         *count += 1;
-        self.seconds += entry.seconds;
+        if is_known {
+            self.known_seconds += entry.seconds;
+        }
         let place = *self.places.entry(candidate).or_insert_with(|| {
-            self.records.push(self.planned.record(configuration));
+            let mode = self.subject.mode;
+            self.records.push(Record { mode, ..self.planned.record(configuration) });
+            self.medians.push(Vec::new());
             self.records.len() - 1
         });
         let record = &mut self.records[place];
         record.outcome = entry.outcome;
         record.problem = entry.problem.clone();
         record.max_error = entry.max_error;
+        let medians = &mut self.medians[place];
         match (&mut record.timing, timing) {
-            (Some(known), Some(more)) => add(known, more),
-            (known, more @ Some(_)) => *known = more,
+            // Of a slowed device only if there is nothing else.
+            (Some(known), Some(more)) if known.throttled == more.throttled => {
+                medians.extend(entry.median_us);
+                add(known, more);
+            }
+            (Some(known), Some(_)) if !known.throttled => {}
+            (known, more @ Some(_)) => {
+                *medians = entry.median_us.into_iter().collect();
+                *known = more;
+            }
             (_, None) => {}
         }
         let timings = self.made + self.known;
@@ -260,7 +318,7 @@ impl Objective for Measuring<'_, '_> {
     }
 
     fn seconds(&self) -> f64 {
-        self.seconds
+        self.known_seconds + self.started.elapsed().as_secs_f64()
     }
 
     fn is_ended(&self) -> bool {

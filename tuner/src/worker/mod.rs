@@ -124,6 +124,9 @@ enum Request {
         configuration: Configuration,
         /// Samples to take; as many as the case's effort asks for if absent.
         samples: Option<usize>,
+        /// Launches in a sample; as many as suit the case's first configuration if absent.
+        #[serde(default)]
+        launches: Option<u32>,
     },
 }
 

@@ -14,8 +14,10 @@ use crate::value::Configuration;
 
 /// How long a worker may take for one answer, if nothing else is said.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
-/// So many times as long may starting, and making a case ready, take.
+/// So many times as long may making a case ready take.
 const OPENING: u32 = 10;
+/// How long a worker may take to say that it is one.
+const HELLO: Duration = Duration::from_secs(30);
 /// How long the last words of a worker that is gone are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// The most of them that is told.
@@ -28,6 +30,7 @@ pub struct Remote {
     timeout: Duration,
     running: Option<Running>,
     case: Option<CaseRequest>,
+    launches: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -61,7 +64,7 @@ impl Remote {
     /// # Errors
     /// As [`Remote::spawn`].
     pub fn start(program: Program) -> Result<Self> {
-        let mut remote = Self { program, timeout: USUAL_TIMEOUT, running: None, case: None };
+        let mut remote = Self { program, timeout: USUAL_TIMEOUT, running: None, case: None, launches: None };
         remote.run()?;
         Ok(remote)
     }
@@ -83,11 +86,22 @@ impl Remote {
     /// [`Error::Worker`] with what the worker says of it, or what became of the worker.
     pub fn open(&mut self, request: &CaseRequest) -> Result<()> {
         self.case = Some(request.clone());
+        self.launches = None;
         let reply = match self.running.is_some() {
             true => self.ask(&Request::Open(request.clone())),
             false => return self.run(),
         };
         self.opened(reply)
+    }
+
+    /// The launches in a sample of the open case: those of its first timing, or what was set. `None` before.
+    pub fn launches(&self) -> Option<u32> {
+        self.launches
+    }
+
+    /// Has samples of the open case hold so many launches, as those of another worker do whose times are compared.
+    pub fn set_launches(&mut self, launches: u32) {
+        self.launches = Some(launches.max(1));
     }
 
     /// Has a configuration checked, once for each process, and timed: as long as the case's effort says, or so many
@@ -103,8 +117,11 @@ impl Remote {
             self.run()?;
         }
         let started = Instant::now();
-        match self.ask(&Request::Measure { configuration: configuration.clone(), samples }) {
+        let (configuration, launches) = (configuration.clone(), self.launches);
+        match self.ask(&Request::Measure { configuration, samples, launches }) {
             Ok(Reply::Measured(measured)) => {
+                let found = measured.timing.as_ref().map(|timing| timing.launches_per_sample);
+                self.launches = self.launches.or(found);
                 if measured.outcome == Outcome::Crashed {
                     // Its device is lost.
                     self.end();
@@ -141,7 +158,7 @@ impl Remote {
         };
         let (replies, last_words) = (listen(output), keep_last_line(errors));
         self.running = Some(Running { child, requests, replies, last_words });
-        match self.hear(self.timeout * OPENING) {
+        match self.hear(HELLO) {
             Ok(Reply::Hello { protocol: PROTOCOL, .. }) => {}
             Ok(Reply::Hello { protocol, version }) => {
                 self.end();
@@ -190,7 +207,7 @@ impl Remote {
             return Err(Silence::Gone(self.end()));
         }
         let factor = if matches!(request, Request::Open(_)) { OPENING } else { 1 };
-        self.hear(self.timeout * factor)
+        self.hear(self.timeout.saturating_mul(factor))
     }
 
     /// Waits for the next answer. The process is ended if none comes.

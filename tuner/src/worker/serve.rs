@@ -83,8 +83,11 @@ fn answer(suite: &Suite, open: &mut Option<Local>, request: Request) -> Reply {
                 Err(error) => Reply::Refused { reason: error.to_string() },
             }
         }
-        Request::Measure { configuration, samples } => match open {
+        Request::Measure { configuration, samples, launches } => match open {
             Some(local) => {
+                if let Some(launches) = launches {
+                    local.set_launches(launches);
+                }
                 let effort = local.effort();
                 let effort = samples.map_or(effort, |count| exactly(count, effort));
                 Reply::Measured(local.measure(&configuration, effort))

@@ -97,6 +97,7 @@ impl Benchmark for Fake {
             stream: setup.stream.clone(),
             buffer: DeviceBuffer::zeros(setup.stream, 4096)?,
             chosen: None,
+            launches: 0,
             driver: self.driver.clone(),
             seen: self.seen.clone(),
         }))
@@ -107,6 +108,8 @@ struct FakeCase {
     stream: Stream,
     buffer: DeviceBuffer<u8>,
     chosen: Option<(usize, String)>,
+    /// Launches of what was chosen last.
+    launches: usize,
     driver: Option<Arc<EmulatedDriver>>,
     seen: Arc<Mutex<Vec<String>>>,
 }
@@ -123,12 +126,14 @@ impl Case for FakeCase {
         }
         let block = configuration.number("block")?;
         let bytes = TIMES.iter().find(|(known, _)| *known == block).unwrap().1;
+        self.launches = 0;
         self.chosen = Some((bytes, configuration.get("does").unwrap().to_string()));
         Ok(())
     }
 
     fn launch(&mut self, _: usize) -> Result<()> {
         let (bytes, does) = self.chosen.clone().ok_or(Error::NothingSelected)?;
+        self.launches += 1;
         match does.as_str() {
             "fails" => return Err(Error::Launch("too many resources requested".into())),
             "aborts" => std::process::abort(),
@@ -157,7 +162,11 @@ impl Case for FakeCase {
     fn check(&mut self) -> Result<Check> {
         self.launch(0)?;
         self.stream.synchronize()?;
-        let wrong = self.chosen.as_ref().is_some_and(|(_, does)| does == "errs");
+        let wrong = self.chosen.as_ref().is_some_and(|(_, does)| match does.as_str() {
+            "errs" => true,
+            "wears" => self.launches > 1,
+            _ => false,
+        });
         Ok(match wrong {
             true => Check { wrong: 3, max_error: 1.0, first: Some((2, 1.0, 0.0)) },
             false => Check { wrong: 0, max_error: 0.0, first: None },
@@ -225,7 +234,7 @@ pub fn run(
     most: usize,
 ) -> Outcomes {
     let plan = Plan::new(suite, device, &request(sizes)).unwrap();
-    let stop = AtomicBool::new(false);
+    let stop = Arc::new(AtomicBool::new(false));
     let (mut cases, mut notes) = (Vec::new(), Vec::new());
     let totals = tune(&plan, tuning, log, &stop, &mut |event| match event {
         Event::Measured { timings, .. } => {
