@@ -284,7 +284,7 @@ impl<'a> Bench<'a> {
                 Ok(Box::new(move |samples| of_remote(&mut remote, &case, &configuration, samples)))
             };
             // Neither is always the first to find its place.
-            if pair % 2 == 0 {
+            if pair.is_multiple_of(2) {
                 let old = side(paths[0])?;
                 Ok([old, side(paths[1])?])
             } else {
