@@ -73,7 +73,8 @@ fn tuning_goes_on_without_a_store_that_cannot_be_written_and_says_so() {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
     assert!(errors.contains("file/below"), "{errors}");
-    assert!(text(&output.stdout).contains("copy"));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("copy") && shown.contains("nothing is kept"), "{shown}");
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -141,6 +142,15 @@ fn configurations_and_programs_are_compared_in_turns() {
     let itself = run(&[&args[..], &["--self-test", "--pairs", "3"]].concat());
     assert_eq!(itself.code(), Some(0), "{}", itself.stderr());
     assert!(itself.stdout().contains("0 of 3 comparisons"), "{}", itself.stdout());
+    let one = [&args[..6], &["--self-test", "--pairs", "1", "--json", "--budget", "1e300"]].concat();
+    let tests =
+        run(&[&one[..], &["--binary", &program, "--processes", "5", "--threshold", "90%"]].concat()).json();
+    assert_eq!(
+        (&tests["tests"][0]["pairs"], &tests["tests"][0]["false_alarms"]),
+        (&1.into(), &0.into()),
+        "{tests}"
+    );
+    assert_eq!(tests["interrupted"], false);
 }
 
 #[test]
@@ -185,7 +195,14 @@ fn kernels_and_plans_are_shown_without_measuring() {
         assert_eq!(plan.code(), Some(0), "{}", plan.stderr());
         assert!(plan.stdout().contains("2^12") && plan.stdout().contains("in all"), "{}", plan.stdout());
         assert!(!plan.folder.join("cache").exists(), "nothing is written");
+        let plan = [&args[..], &["--device", "cpu", "--sizes", "2^10", "--dry-run", "--json"]].concat();
+        assert_eq!(self::run(&plan).json()["cases"][0]["n"], 1024);
     }
+    let list = self::run(&["bench", "--list", "--device", "cpu", "--json", "copy"]).json();
+    assert_eq!(
+        (&list["kernels"][0]["name"], &list["kernels"][0]["axes"][0]["name"]),
+        (&"copy".into(), &"block".into())
+    );
 }
 
 #[test]
@@ -198,9 +215,22 @@ fn wrong_use_of_the_commands_is_one_line_and_exit_code_2() {
         (&["tune"], &["KERNEL", "--help"]),
         (&["bench", "copy", "--stop", "samples:0"], &["--stop", "samples:N"]),
         (&["bench", "copy", "--stop", "entropy", "--precision", "1%"], &["--precision", "--stop precision"]),
-        (&["compare", "a.json"], &["two results files"]),
-        (&["compare", "a.json", "b.json"], &["a.json"]),
+        (&["compare", "a.json", "b.json"], &["--device", "--config"]),
         (&["compare", "a.json", "b.json", "--threshold", "x"], &["--threshold", "1%"]),
+        (&["compare", "copy", "--self-test", "--pairs", "0"], &["--pairs", "0"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "nope=7"], &["nope", "block"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "block=7"], &["block", "multiple of 32"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "items=3"], &["items", "it can be"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "block=32", "--quick"], &["--quick"]),
+        (&["compare", "copy", "--self-test", "--budget", "nan"], &["--budget", "above 0"]),
+        (&["compare", "copy", "--self-test", "--budget=-1"], &["--budget", "above 0"]),
+        (
+            &["compare", "copy", "--binary", "/not/there", "--binary", "/not/there"],
+            &["/not/there", "started"],
+        ),
+        (&["compare", "copy", "--binary", "/bin/true", "--binary", "/bin/true"], &["/bin/true", "no worker"]),
+        (&["bench", "copy", "--stop", "samples:1000000000"], &["--stop", "100000"]),
+        (&["bench", "--list", "--quick"], &["--list", "--quick"]),
         (&["compare", "copy", "--config", "block=64"], &["--config twice"]),
         (&["compare", "copy", "--config", "block", "--config", "block=64"], &["AXIS=VALUE"]),
         (&["compare", "copy", "--binary", "x"], &["--binary twice"]),
@@ -236,6 +266,34 @@ fn interrupted(child: Child) -> Output {
 
 fn start(folder: &Path, args: &[&str]) -> Child {
     command(folder, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn ctrl_c_ends_a_comparison_with_the_rows_so_far() {
+    let sizes = ["--device", "cpu", "--sizes", "[65536:66536:2]", "--threshold", "0.01%", "--json"];
+    for (how, rows) in [
+        (&["--config", "block=64", "--config", "block=256"][..], "rows"),
+        (&["--self-test", "--pairs", "1000000"], "tests"),
+    ] {
+        let folder = folder();
+        let child = start(&folder, &[&["compare", "copy"][..], how, &sizes].concat());
+        // The handler is there when the signal is among those that the process catches.
+        let status = format!("/proc/{}/status", child.id());
+        wait_until("a handler", || {
+            let status = fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 2 != 0))
+        });
+        let output = interrupted(child);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{errors}");
+        assert!(errors.contains("ended early") && errors.lines().count() == 1, "{errors}");
+        if !output.stdout.is_empty() {
+            let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(document[rows].is_array(), "{document}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 #[test]

@@ -29,6 +29,9 @@ pub struct Operation {
     writes: u64,
     /// Arrays of the size that one launch works on: one fewer than read and written where one is updated.
     arrays: u64,
+    /// Floating-point operations per element of the size; 0 for those that only move, and for functions whose number of
+    /// operations depends on how they are computed.
+    flops: u64,
 }
 
 const fn operation(
@@ -37,28 +40,29 @@ const fn operation(
     reads: u64,
     writes: u64,
     arrays: u64,
+    flops: u64,
 ) -> Operation {
-    Operation { name, summary, reads, writes, arrays }
+    Operation { name, summary, reads, writes, arrays, flops }
 }
 
 /// Every operation that can be measured.
 pub const OPERATIONS: [Operation; 16] = [
-    operation("copy", "y = x", 1, 1, 2),
-    operation("fill", "y = value", 0, 1, 1),
-    operation("axpy", "y = a x + y", 2, 1, 2),
-    operation("add", "z = x + y", 2, 1, 3),
-    operation("mul", "z = x y", 2, 1, 3),
-    operation("fma", "w = x y + z", 3, 1, 4),
-    operation("relu", "y = max(x, 0)", 1, 1, 2),
-    operation("gelu", "y = x Φ(x)", 1, 1, 2),
-    operation("sigmoid", "y = 1 / (1 + exp(-x))", 1, 1, 2),
-    operation("exp", "y = exp(x)", 1, 1, 2),
-    operation("reduce_sum", "sum of all elements", 1, 0, 1),
-    operation("reduce_prod", "product of all elements", 1, 0, 1),
-    operation("reduce_min", "least element", 1, 0, 1),
-    operation("reduce_max", "greatest element", 1, 0, 1),
-    operation("reduce_argmin", "index of the first least element", 1, 0, 1),
-    operation("reduce_argmax", "index of the first greatest element", 1, 0, 1),
+    operation("copy", "y = x", 1, 1, 2, 0),
+    operation("fill", "y = value", 0, 1, 1, 0),
+    operation("axpy", "y = a x + y", 2, 1, 2, 2),
+    operation("add", "z = x + y", 2, 1, 3, 1),
+    operation("mul", "z = x y", 2, 1, 3, 1),
+    operation("fma", "w = x y + z", 3, 1, 4, 2),
+    operation("relu", "y = max(x, 0)", 1, 1, 2, 1),
+    operation("gelu", "y = x Φ(x)", 1, 1, 2, 0),
+    operation("sigmoid", "y = 1 / (1 + exp(-x))", 1, 1, 2, 0),
+    operation("exp", "y = exp(x)", 1, 1, 2, 0),
+    operation("reduce_sum", "sum of all elements", 1, 0, 1, 1),
+    operation("reduce_prod", "product of all elements", 1, 0, 1, 1),
+    operation("reduce_min", "least element", 1, 0, 1, 1),
+    operation("reduce_max", "greatest element", 1, 0, 1, 1),
+    operation("reduce_argmin", "index of the first least element", 1, 0, 1, 1),
+    operation("reduce_argmax", "index of the first greatest element", 1, 0, 1, 1),
 ];
 
 impl Benchmark for Operation {
@@ -104,7 +108,7 @@ impl Benchmark for Operation {
         let array = n.saturating_mul(element_bytes(dtype));
         Work {
             bytes: array.saturating_mul(self.reads + self.writes),
-            flops: 0,
+            flops: if is_float(dtype) { n.saturating_mul(self.flops) } else { 0 },
             footprint: array.saturating_mul(self.arrays),
             // What outputs are set to before a check.
             spare: array.saturating_mul(self.writes),
@@ -149,6 +153,11 @@ pub fn config(
     })
 }
 
+/// Whether operations on elements of the type are floating-point operations.
+fn is_float(dtype: &str) -> bool {
+    matches!(dtype, "f32" | "f64" | "f16" | "bf16")
+}
+
 /// Size of an element in bytes; 0 for a name that is no type.
 fn element_bytes(dtype: &str) -> u64 {
     DTYPES.iter().find(|&&(name, _)| name == dtype).map_or(0, |&(_, bytes)| bytes)
@@ -191,6 +200,9 @@ mod tests {
         assert_eq!((work("axpy", "f32", 10).bytes, work("axpy", "f32", 10).footprint), (120, 80));
         assert_eq!(work("reduce_sum", "bf16", 10).bytes, 20);
         assert_eq!(work("copy", "f64", u64::MAX / 2).bytes, u64::MAX);
+        let flops = |name: &str, dtype: &str| work(name, dtype, 10).flops;
+        assert_eq!((flops("axpy", "f32"), flops("fma", "bf16"), flops("reduce_max", "f64")), (20, 20, 10));
+        assert_eq!((flops("copy", "f32"), flops("gelu", "f32"), flops("reduce_sum", "i32")), (0, 0, 0));
     }
 
     #[test]

@@ -112,10 +112,10 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["dry_run", "csv", "t4", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "stop", "budget", "no_probes"])]
     pub list: bool,
     /// Say what would be measured, and measure nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["csv", "t4", "out", "all"])]
     pub dry_run: bool,
 }
 
@@ -161,13 +161,13 @@ pub struct TuneArgs {
     #[arg(long)]
     pub isolate: bool,
     /// Measure again what earlier runs measured
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_store")]
     pub fresh: bool,
     /// Use nothing of earlier runs and keep nothing for later ones
     #[arg(long)]
     pub no_store: bool,
     /// Say what would be tuned, and measure nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["csv", "t4", "out", "all"])]
     pub dry_run: bool,
     /// Where results go.
     #[command(flatten)]
@@ -185,23 +185,28 @@ pub struct CompareArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true)]
     pub threshold: String,
     /// Compare files of different devices, too
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
     pub force: bool,
     /// Compare the fastest configuration of each file, whichever it is
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
     pub best: bool,
-    /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default
+    /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default. Once with --binary
+    /// or --self-test: the configuration of both sides
     #[arg(long = "config", value_name = "CONFIGURATION")]
     pub configs: Vec<String>,
     /// Two programs (of warpsmith or of bench_main!), by samples taken in turns
     #[arg(long = "binary", value_name = "PROGRAM")]
     pub binaries: Vec<PathBuf>,
-    /// Compare a configuration with itself, again and again, and count how often a change is found
-    #[arg(long, conflicts_with = "binaries")]
+    /// Fresh pairs of processes for each comparison of --binary: where memory lies in a process is luck
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "binaries", value_parser = clap::value_parser!(u32).range(5..=1000))]
+    pub processes: u32,
+    /// Compare a configuration (or, with --binary once, a program) with itself, again and again, and count how often a
+    /// change is found
+    #[arg(long, conflicts_with_all = ["markdown", "junit"])]
     pub self_test: bool,
     /// Comparisons of --self-test
-    #[arg(long, value_name = "N", default_value_t = 50)]
-    pub pairs: usize,
+    #[arg(long, value_name = "N", default_value_t = 50, requires = "self_test", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub pairs: u32,
     /// Print a JSON document instead of the table
     #[arg(long, group = "comparison")]
     pub json: bool,
@@ -234,7 +239,7 @@ Winners are kept in the launch store, where later launches of every program of t
 measurement beside it, so that a run that was ended goes on where it was. WARPSMITH_CACHE_DIR says where.
 
 Examples:
-  tune axpy reduce_sum --sizes 2^[16:28:4] --dtypes f32,bf16
+  tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
   tune copy --strategy exhaustive --out copy.json
   tune saxpy --isolate --timings 64
 
@@ -243,15 +248,16 @@ Exit code 1 when no configuration of a kernel is right.";
 const COMPARE_HELP: &str = "\
 A kernel counts as slower only when the whole 95 % confidence interval of the ratio of the medians is beyond the \
 threshold. Two files say how two programs did at two times, between which clocks and temperature differ; with --config \
-or --binary samples of both are taken in turns.
+or --binary samples of both are taken in turns, of programs in several fresh pairs of processes.
 
 Examples:
   compare before.json after.json --threshold 2%
   compare --config block=128 --config block=256 axpy --sizes 2^24
   compare --binary old/warpsmith --binary new/warpsmith copy axpy
   compare --self-test copy --sizes 2^20 --pairs 100
+  compare --self-test --binary new/warpsmith copy --sizes 2^20 --pairs 20
 
-Exit code 1 on a regression: something slower, or no longer right.";
+Exit code 1 on a regression: something slower, or no longer right. Ctrl-C prints what was compared until then.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \
@@ -262,7 +268,7 @@ device times are those of this CPU and say nothing about a GPU.
 
 Examples:
   bench copy axpy reduce_sum
-  bench axpy --sizes 2^[20:28:4] --dtypes f32,bf16 --axis block=256 --all
+  bench axpy --sizes '2^[20:28:4]' --dtypes f32,bf16 --axis block=256 --all
   bench reduce_sum --device cpu --quick --json --out results.json
 
 Exit code 1 when a configuration's result is wrong.";

@@ -14,7 +14,7 @@ use crate::document::{
     Condition, DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA, check_writable, default_path,
 };
 use crate::export;
-use crate::run::Plan;
+use crate::run::{Plan, PlannedCase};
 
 /// So many wrong configurations are described one by one.
 const WRONG_SHOWN: usize = 8;
@@ -32,7 +32,7 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let plan = Plan::new(program.suite, &device, &request)?;
     has_code(&plan, &device)?;
     if args.dry_run {
-        return Ok(print(&announce(&plan))?);
+        return Ok(print(&announce(&plan, args.output.json))?);
     }
     let stop = interrupt::flag()?;
     let path = results_path(program, &args.output, "bench")?;
@@ -174,14 +174,29 @@ pub(super) fn results_path(
 }
 
 /// What a plan would measure.
-pub(super) fn announce(plan: &Plan<'_>) -> String {
+pub(super) fn announce(plan: &Plan<'_>, json: bool) -> String {
+    let memory = |case: &PlannedCase<'_>| case.work.footprint.saturating_mul(case.copies as u64);
+    if json {
+        let cases = plan.cases.iter().map(|case| {
+            serde_json::json!({
+                "kernel": case.benchmark.name(),
+                "dtype": case.dtype,
+                "n": case.n,
+                "configurations": case.configurations.len(),
+                "memory_bytes": memory(case),
+                "default": case.default_configuration(),
+            })
+        });
+        let cases: Vec<_> = cases.collect();
+        return pretty(&serde_json::json!({ "cases": cases, "configurations": plan.len() }));
+    }
     let rows = plan.cases.iter().map(|case| {
         let cells = [
             case.benchmark.name().to_owned(),
             case.dtype.to_owned(),
             crate::size::format_size(case.n),
             case.configurations.len().to_string(),
-            crate::size::format_bytes(case.work.footprint.saturating_mul(case.copies as u64)),
+            crate::size::format_bytes(memory(case)),
             case.default_configuration().to_string(),
         ];
         cells.into_iter().map(plain).collect()
@@ -191,6 +206,11 @@ pub(super) fn announce(plan: &Plan<'_>) -> String {
     format!("{text}\n{} configurations in all\n", plan.len())
 }
 
+/// As JSON text, ending in a line feed.
+fn pretty(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
+
 /// The kernels, their types and axes on the device.
 fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let device = request::device(args.what.device.as_deref())?;
@@ -198,6 +218,21 @@ fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let chosen = args.kernels.iter().map(|name| program.suite.find(name)).collect::<Result<Vec<_>, _>>()?;
     let every = program.suite.benchmarks.iter().map(|benchmark| &**benchmark);
     let all = if chosen.is_empty() { every.collect() } else { chosen };
+    if args.output.json {
+        let kernels = all.into_iter().map(|benchmark| {
+            let dtypes = benchmark.dtypes();
+            let space = dtypes.first().map(|dtype| benchmark.space(dtype, &device)).unwrap_or_default();
+            let axes = space.axes().iter().map(|axis| {
+                let values: Vec<String> = axis.values.iter().map(ToString::to_string).collect();
+                serde_json::json!({ "name": &*axis.name, "values": values })
+            });
+            let axes: Vec<_> = axes.collect();
+            let (name, summary) = (benchmark.name(), benchmark.summary());
+            serde_json::json!({ "name": name, "summary": summary, "dtypes": dtypes, "axes": axes })
+        });
+        let kernels: Vec<_> = kernels.collect();
+        return Ok(print(&pretty(&serde_json::json!({ "kernels": kernels })))?);
+    }
     for benchmark in all {
         let dtypes = benchmark.dtypes();
         text.push_str(&format!("{}  {}\n", benchmark.name(), benchmark.summary()));

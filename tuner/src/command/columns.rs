@@ -151,6 +151,13 @@ mod tests {
     }
 
     #[test]
+    fn nothing_follows_the_last_column() {
+        let cell = |text: &str| vec![plain(text).fg(comfy_table::Color::Green)];
+        let text = table(&["a", "note"], &[], vec![cell("x").into_iter().chain(cell("best")).collect()]);
+        assert_eq!(text, "a  note\nx  best\n");
+    }
+
+    #[test]
     fn the_most_important_column_is_always_there() {
         assert!(fit(columns(), Some(1)).starts_with("kernel\n"));
         assert_eq!(fit(Vec::new(), Some(80)).trim(), "");

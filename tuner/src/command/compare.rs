@@ -3,18 +3,22 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::Serialize;
 use warpsmith_runtime::Stream;
 
-use super::Program;
-use super::args::CompareArgs;
+use super::args::{CompareArgs, ModeArg};
 use super::columns::{Column, fit};
 use super::failure::Failure;
 use super::output::{bad, good, note, plain, print, terminal_width};
-use super::request;
+use super::{Program, interrupt, request};
 use crate::case::Case;
-use crate::compare::{self, Change, Comparison, Contender, Options, Pair, Pairing, Plan as Rounds};
+use crate::compare::{
+    self, Change, Comparison, Contender, Options, Pair, Pairing, Plan as Rounds, SelfTest, Side, Sides,
+    Subject,
+};
 use crate::document::Document;
 use crate::error::{Error, Result};
 use crate::measure::{Entrant, Mode, Stopwatch};
@@ -26,28 +30,84 @@ use crate::worker::{CaseRequest, Remote};
 /// Samples that are taken of both sides before one of them is asked for.
 const CHUNK: usize = 20;
 
+type Outcome<T> = std::result::Result<T, Failure>;
+
 /// Compares and prints; a regression is a failure that the output shows.
 ///
 /// # Errors
-/// Wrong use, documents that cannot be compared, a device or a program that fails, a wrong result, a regression.
-pub fn run(program: &Program<'_>, args: &CompareArgs) -> std::result::Result<(), Failure> {
+/// Wrong use, documents that cannot be compared, a device or a program that fails, a wrong result, a regression, an
+/// interruption.
+pub fn run(program: &Program<'_>, args: &CompareArgs) -> Outcome<()> {
     let threshold = request::share(&args.threshold).ok_or_else(|| {
         Failure::Use(format!("--threshold {:?}: write a percentage, for example 1%", args.threshold))
     })?;
-    let comparison = match (&args.configs[..], &args.binaries[..]) {
-        (_, []) if args.self_test => return self_test(program, args, threshold),
+    let given: Vec<Configuration> = args.configs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+    applies(args)?;
+    let comparison = match (&given[..], &args.binaries[..]) {
+        ([] | [_], [] | [_]) if args.self_test => return self_test(program, args, threshold, given.first()),
+        _ if args.self_test => {
+            return Err(Failure::Use(
+                "with --self-test, give --config and --binary once or not at all".to_owned(),
+            ));
+        }
         ([], []) => documents(args, threshold)?,
-        ([old, new], []) => configurations(program, args, threshold, [old.parse()?, new.parse()?])?,
-        ([] | [_], [old, new]) => binaries(program, args, threshold, [old, new])?,
+        ([old, new], []) => Bench::new(program, args, threshold)?.configurations([old, new])?,
+        ([] | [_], [old, new]) => {
+            Bench::new(program, args, threshold)?.binaries([old, new], given.first())?
+        }
         (_, []) => return Err(Failure::Use("give --config twice: before and after".to_owned())),
         (_, [_]) => return Err(Failure::Use("give --binary twice: before and after".to_owned())),
         _ => return Err(Failure::Use("with --binary, give --config once or not at all".to_owned())),
     };
-    print(&form(args, &comparison))?;
-    if comparison.has_regression() { Err(Failure::Shown) } else { Ok(()) }
+    print(&form(args, &comparison.found))?;
+    match (comparison.is_interrupted, comparison.found.has_regression()) {
+        (true, _) => Err(Failure::Interrupted),
+        (false, true) => Err(Failure::Shown),
+        (false, false) => Ok(()),
+    }
 }
 
-fn documents(args: &CompareArgs, threshold: f64) -> std::result::Result<Comparison, Failure> {
+/// What was found, and whether there was to be more.
+struct Found {
+    found: Comparison,
+    is_interrupted: bool,
+}
+
+/// Refuses what would change nothing.
+fn applies(args: &CompareArgs) -> Outcome<()> {
+    let what = &args.what;
+    let is_measured = args.self_test || !(args.configs.is_empty() && args.binaries.is_empty());
+    let effort = [
+        (what.quick, "--quick"),
+        (what.precision.is_some(), "--precision"),
+        (what.stop.is_some(), "--stop"),
+        (what.no_probes, "--no-probes"),
+        (!what.axes.is_empty(), "--axis"),
+    ];
+    let place = [
+        (what.device.is_some(), "--device"),
+        (!what.sizes.is_empty(), "--sizes"),
+        (!what.dtypes.is_empty(), "--dtypes"),
+        (what.mode != ModeArg::Cold, "--mode"),
+        (what.budget.is_some(), "--budget"),
+    ];
+    let first =
+        |options: &[(bool, &'static str)]| options.iter().find(|(given, _)| *given).map(|(_, name)| *name);
+    let refuse = |name: &str, why: &str| Err(Failure::Use(format!("{name} does not go with this: {why}")));
+    match (is_measured, first(&effort), first(&place)) {
+        (true, Some("--axis"), _) => refuse("--axis", "say which configurations with --config"),
+        (true, Some(name), _) => {
+            refuse(name, "samples are taken until the verdict is clear, or for --budget seconds")
+        }
+        (false, Some(name), _) | (false, None, Some(name)) => refuse(
+            name,
+            "results files are compared as they are; give kernels with --config, --binary or --self-test",
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn documents(args: &CompareArgs, threshold: f64) -> Outcome<Found> {
     let [old, new] = &args.names[..] else {
         return Err(Failure::Use(
             "compare two results files, or kernels with --config, --binary or --self-test".to_owned(),
@@ -56,17 +116,12 @@ fn documents(args: &CompareArgs, threshold: f64) -> std::result::Result<Comparis
     let read = |name: &String| Document::read(Path::new(name));
     let pairing = if args.best { Pairing::Best } else { Pairing::Configuration };
     let options = Options { threshold, force: args.force, pairing };
-    Ok(compare::documents(&read(old)?, &read(new)?, &options)?)
-}
-
-/// How the samples are taken.
-fn rounds(args: &CompareArgs, threshold: f64) -> Rounds {
-    let budget = args.what.budget.filter(|seconds| *seconds > 0.0 && seconds.is_finite());
-    Rounds { threshold, budget: budget.map(Duration::from_secs_f64), ..Rounds::default() }
+    let found = compare::documents(&read(old)?, &read(new)?, &options)?;
+    Ok(Found { found, is_interrupted: false })
 }
 
 /// Checks that something is right before it is compared.
-fn right(what: &str, planned: &PlannedCase<'_>, check: &Check) -> std::result::Result<(), Failure> {
+fn right(what: &str, planned: &PlannedCase<'_>, check: &Check) -> Outcome<()> {
     match check.problem() {
         None => Ok(()),
         Some(problem) => {
@@ -99,98 +154,178 @@ impl Duel<'_> {
     }
 }
 
-fn configurations(
-    program: &Program<'_>,
-    args: &CompareArgs,
-    threshold: f64,
-    sides: [Configuration; 2],
-) -> std::result::Result<Comparison, Failure> {
-    let device = request::device(args.what.device.as_deref())?;
-    let plan = Plan::new(program.suite, &device, &request::request(&args.names, &args.what)?)?;
-    let (stream, mut all) = (Stream::new(&device).map_err(Error::from)?, None);
-    let mut stopwatch = Stopwatch::new(&stream)?;
-    for planned in &plan.cases {
-        let mut case = planned.prepare(&stream, seed())?;
-        // What is not said of a configuration is as by default.
-        let sides = sides.clone().map(|side| over_default(planned, &side));
-        for side in &sides {
-            case.select(side)?;
-            right(&side.to_string(), planned, &case.check()?)?;
-        }
-        let duel = RefCell::new(Duel {
-            stopwatch: &mut stopwatch,
-            case: &mut *case,
-            sides: [&sides[0], &sides[1]],
-            mode: args.what.mode.into(),
-            taken: Default::default(),
-        });
-        let mut old = |samples| duel.borrow_mut().take(0, samples);
-        let mut new = |samples| duel.borrow_mut().take(1, samples);
-        let [first, second] = sides.clone();
-        let pair = Pair {
-            kernel: planned.benchmark.name().to_owned(),
-            dtype: planned.dtype.to_owned(),
-            n: planned.n,
-            mode: args.what.mode.into(),
-            old: Contender { configuration: first, side: &mut old },
-            new: Contender { configuration: second, side: &mut new },
-        };
-        add(&mut all, compare::interleaved(&mut [pair], &rounds(args, threshold))?);
+/// What samples are taken of, and how.
+struct Bench<'a> {
+    plan: Plan<'a>,
+    rounds: Rounds,
+    processes: usize,
+    /// Ctrl-C sets it.
+    stop: std::sync::Arc<AtomicBool>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(program: &Program<'a>, args: &CompareArgs, threshold: f64) -> Outcome<Self> {
+        let request = request::request(&args.names, &args.what)?;
+        let device = request::device(args.what.device.as_deref())?;
+        let plan = Plan::new(program.suite, &device, &request)?;
+        super::bench::has_code(&plan, &device)?;
+        // A time that does not fit is longer than anyone waits.
+        let budget = args.what.budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let rounds = Rounds { threshold, budget, ..Rounds::default() };
+        Ok(Self { plan, rounds, processes: args.processes as usize, stop: interrupt::flag()? })
     }
-    all.ok_or_else(|| Failure::Use("name the kernels to compare".to_owned()))
-}
 
-/// The default with the values of `given`.
-fn over_default(planned: &PlannedCase<'_>, given: &Configuration) -> Configuration {
-    given
-        .iter()
-        .fold(planned.default_configuration().clone(), |all, (axis, value)| all.with(axis, value.clone()))
-}
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 
-fn binaries(
-    program: &Program<'_>,
-    args: &CompareArgs,
-    threshold: f64,
-    paths: [&Path; 2],
-) -> std::result::Result<Comparison, Failure> {
-    let device = request::device(args.what.device.as_deref())?;
-    let plan = Plan::new(program.suite, &device, &request::request(&args.names, &args.what)?)?;
-    let given: Configuration =
-        args.configs.first().map_or(Ok(Configuration::default()), |text| text.parse())?;
-    let [mut before, mut after] = [Remote::spawn(paths[0])?, Remote::spawn(paths[1])?];
-    let mut all = None;
-    for planned in &plan.cases {
-        let configuration = over_default(planned, &given);
+    /// The default with the values of `given`, if such a configuration can be of every case.
+    fn over_defaults(&self, given: &Configuration) -> Result<Vec<Configuration>> {
+        self.plan.cases.iter().map(|planned| over_default(&self.plan, planned, given)).collect()
+    }
+
+    /// Compares all cases, one after the other.
+    fn all(&self, mut each: impl FnMut(usize, &PlannedCase<'a>) -> Outcome<Comparison>) -> Outcome<Found> {
+        let mut all: Option<Comparison> = None;
+        for (index, planned) in self.plan.cases.iter().enumerate() {
+            if self.is_stopped() {
+                break;
+            }
+            let more = each(index, planned)?;
+            match &mut all {
+                None => all = Some(more),
+                Some(all) => all.join(more),
+            }
+        }
+        match all {
+            Some(mut found) => {
+                let is_interrupted = self.is_stopped();
+                if is_interrupted {
+                    found.notes.push("ended early: not everything was compared".to_owned());
+                }
+                Ok(Found { found, is_interrupted })
+            }
+            None if self.is_stopped() => Err(Failure::Interrupted),
+            None => Err(Failure::Use("name the kernels to compare".to_owned())),
+        }
+    }
+
+    fn configurations(&self, sides: [&Configuration; 2]) -> Outcome<Found> {
+        let sides = [self.over_defaults(sides[0])?, self.over_defaults(sides[1])?];
+        let stream = Stream::new(self.plan.device()).map_err(Error::from)?;
+        let mut stopwatch = Stopwatch::new(&stream)?;
+        self.all(|index, planned| {
+            let mut case = planned.prepare(&stream, seed())?;
+            let sides = [&sides[0][index], &sides[1][index]];
+            for side in sides {
+                case.select(side)?;
+                right(&side.to_string(), planned, &case.check()?)?;
+            }
+            let mode = self.plan.mode();
+            let duel = RefCell::new(Duel {
+                stopwatch: &mut stopwatch,
+                case: &mut *case,
+                sides,
+                mode,
+                taken: Default::default(),
+            });
+            let mut old = |samples| duel.borrow_mut().take(0, samples);
+            let mut new = |samples| duel.borrow_mut().take(1, samples);
+            let pair = Pair {
+                kernel: planned.benchmark.name().to_owned(),
+                dtype: planned.dtype.to_owned(),
+                n: planned.n,
+                mode,
+                old: Contender { configuration: sides[0].clone(), side: &mut old },
+                new: Contender { configuration: sides[1].clone(), side: &mut new },
+            };
+            Ok(compare::interleaved_until(&mut [pair], &self.rounds, &self.stop)?)
+        })
+    }
+
+    fn binaries(&self, paths: [&Path; 2], given: Option<&Configuration>) -> Outcome<Found> {
+        let configurations = self.over_defaults(given.unwrap_or(&Configuration::default()))?;
+        self.all(|index, planned| self.programs(paths, planned, &configurations[index]))
+    }
+
+    /// Compares two programs by several pairs of fresh processes.
+    fn programs(
+        &self,
+        paths: [&Path; 2],
+        planned: &PlannedCase<'_>,
+        configuration: &Configuration,
+    ) -> Outcome<Comparison> {
         let request = CaseRequest {
-            device: device.id().to_string(),
+            device: self.plan.device().id().to_string(),
             kernel: planned.benchmark.name().to_owned(),
             dtype: planned.dtype.to_owned(),
             n: planned.n,
             copies: planned.copies,
             seed: seed(),
-            mode: plan.mode(),
-            effort: plan.effort(),
+            mode: self.plan.mode(),
+            effort: self.plan.effort(),
         };
-        before.open(&request)?;
-        after.open(&request)?;
-        let mut old = |samples| of_remote(&mut before, planned, &configuration, samples);
-        let mut new = |samples| of_remote(&mut after, planned, &configuration, samples);
-        let pair = Pair {
+        let subject = Subject {
             kernel: request.kernel.clone(),
             dtype: request.dtype.clone(),
             n: planned.n,
-            mode: plan.mode(),
-            old: Contender { configuration: configuration.clone(), side: &mut old },
-            new: Contender { configuration: configuration.clone(), side: &mut new },
+            mode: self.plan.mode(),
+            configuration: configuration.clone(),
         };
-        add(&mut all, compare::interleaved(&mut [pair], &rounds(args, threshold))?);
+        let mut is_unusable = false;
+        let mut start = |pair: usize| -> Result<Sides> {
+            let mut side = |path: &Path| -> Result<Box<dyn Side>> {
+                let opened = Remote::spawn(path).and_then(|mut remote| {
+                    remote.open(&request)?;
+                    Ok(remote)
+                });
+                is_unusable = opened.is_err();
+                let (mut remote, configuration, case) = (opened?, configuration.clone(), planned.describe());
+                Ok(Box::new(move |samples| of_remote(&mut remote, &case, &configuration, samples)))
+            };
+            // Neither is always the first to find its place.
+            if pair.is_multiple_of(2) {
+                let old = side(paths[0])?;
+                Ok([old, side(paths[1])?])
+            } else {
+                let new = side(paths[1])?;
+                Ok([side(paths[0])?, new])
+            }
+        };
+        let found = compare::replicated(&subject, self.processes, &self.rounds, &self.stop, &mut start);
+        found.map_err(|error| match error {
+            // No program, none that measures, or none that has the kernel: not what was asked for.
+            Error::Worker { .. } if is_unusable => Failure::Use(error.to_string()),
+            error => error.into(),
+        })
     }
-    all.ok_or_else(|| Failure::Use("name the kernels to compare".to_owned()))
+}
+
+/// The default with the values of `given`: what is not said of a configuration is as by default.
+fn over_default(plan: &Plan<'_>, planned: &PlannedCase<'_>, given: &Configuration) -> Result<Configuration> {
+    let (device, name) = (plan.device(), planned.benchmark.name());
+    let space =
+        planned.benchmark.space(planned.dtype, device).max_block(device.properties().max_threads_per_block);
+    let default = planned.default_configuration();
+    let mut all = default.clone();
+    for (axis, value) in given.iter() {
+        space.clone().set(name, axis, std::slice::from_ref(value))?;
+        all = all.with(axis, value.clone());
+    }
+    // What refuses the default, too, narrows the space and says nothing of what can be launched.
+    match space.refused_by(&all).filter(|rule| space.refused_by(default) != Some(rule)) {
+        None => Ok(all),
+        Some(rule) => Err(Error::Axis {
+            axis: "--config".to_owned(),
+            text: given.to_string(),
+            reason: format!("{name} has no such configuration: \"{rule}\"; bench --list shows the axes"),
+        }),
+    }
 }
 
 fn of_remote(
     remote: &mut Remote,
-    planned: &PlannedCase<'_>,
+    case: &str,
     configuration: &Configuration,
     samples: usize,
 ) -> Result<Vec<f64>> {
@@ -198,44 +333,108 @@ fn of_remote(
     if measured.samples_us().is_empty() {
         return Err(Error::Worker {
             program: remote.program().path.clone(),
-            reason: format!(
-                "measured nothing of {} {configuration}: {}",
-                planned.describe(),
-                measured.problem
-            ),
+            reason: format!("measured nothing of {case} {configuration}: {}", measured.problem),
         });
     }
     Ok(measured.samples_us().to_vec())
 }
 
-/// Puts the comparison of one more case to those before.
-fn add(all: &mut Option<Comparison>, more: Comparison) {
-    match all {
-        None => *all = Some(more),
-        Some(all) => all.join(more),
-    }
+/// How often a case was found to differ from itself.
+#[derive(Serialize)]
+struct Tested {
+    kernel: String,
+    dtype: String,
+    n: u64,
+    mode: Mode,
+    configuration: Configuration,
+    #[serde(flatten)]
+    found: SelfTest,
 }
 
-fn self_test(program: &Program<'_>, args: &CompareArgs, threshold: f64) -> std::result::Result<(), Failure> {
-    let device = request::device(args.what.device.as_deref())?;
-    let plan = Plan::new(program.suite, &device, &request::request(&args.names, &args.what)?)?;
-    let given: Configuration =
-        args.configs.first().map_or(Ok(Configuration::default()), |text| text.parse())?;
-    let stream = Stream::new(&device).map_err(Error::from)?;
+/// The document of `--self-test`.
+#[derive(Serialize)]
+struct SelfTests {
+    threshold: f64,
+    interrupted: bool,
+    tests: Vec<Tested>,
+}
+
+fn self_test(
+    program: &Program<'_>,
+    args: &CompareArgs,
+    threshold: f64,
+    given: Option<&Configuration>,
+) -> Outcome<()> {
+    let bench = Bench::new(program, args, threshold)?;
+    let configurations = bench.over_defaults(given.unwrap_or(&Configuration::default()))?;
+    let stream = Stream::new(bench.plan.device()).map_err(Error::from)?;
     let mut stopwatch = Stopwatch::new(&stream)?;
-    let (mut text, mut alarms, mut pairs) = (String::new(), 0, 0);
-    for planned in &plan.cases {
-        let mut case = planned.prepare(&stream, seed())?;
-        let configuration = over_default(planned, &given);
-        case.select(&configuration)?;
-        right(&configuration.to_string(), planned, &case.check()?)?;
-        let mut duel = Duel {
-            stopwatch: &mut stopwatch,
-            case: &mut *case,
-            sides: [&configuration, &configuration],
-            mode: args.what.mode.into(),
-            taken: Default::default(),
+    let (mut text, mut tests) = (String::new(), Vec::new());
+    for (planned, configuration) in bench.plan.cases.iter().zip(configurations) {
+        if bench.is_stopped() {
+            break;
+        }
+        let pairs = args.pairs as usize;
+        let found = match args.binaries.first() {
+            Some(path) => bench.program_with_itself(path, planned, &configuration, pairs)?,
+            None => bench.case_with_itself(&stream, &mut stopwatch, planned, &configuration, pairs)?,
         };
+        text.push_str(&format!(
+            "{} {configuration}: {} of {} comparisons with itself raised a false alarm ({:.1} %), {} did not tell\n",
+            planned.describe(),
+            found.false_alarms,
+            found.pairs,
+            found.rate * 100.0,
+            found.ambiguous
+        ));
+        tests.push(Tested {
+            kernel: planned.benchmark.name().to_owned(),
+            dtype: planned.dtype.to_owned(),
+            n: planned.n,
+            mode: bench.plan.mode(),
+            configuration,
+            found,
+        });
+    }
+    let (alarms, pairs) = tests.iter().fold((0, 0), |(alarms, pairs), Tested { found, .. }| {
+        (alarms + found.false_alarms, pairs + found.pairs)
+    });
+    let interrupted = bench.is_stopped();
+    if args.json {
+        let document = SelfTests { threshold, interrupted, tests };
+        text = serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n";
+    }
+    print(&text)?;
+    if interrupted {
+        return Err(Failure::Interrupted);
+    }
+    // One in a hundred is what may be.
+    let allowed = pairs.div_ceil(100);
+    if alarms > allowed {
+        return Err(Failure::Failed(format!(
+            "{alarms} false alarms in {pairs} comparisons, more than {allowed}: verdicts on this machine are not to be \
+             trusted at this threshold"
+        )));
+    }
+    Ok(())
+}
+
+impl Bench<'_> {
+    /// Compares a configuration with itself, in this process.
+    fn case_with_itself(
+        &self,
+        stream: &Stream,
+        stopwatch: &mut Stopwatch,
+        planned: &PlannedCase<'_>,
+        configuration: &Configuration,
+        pairs: usize,
+    ) -> Outcome<SelfTest> {
+        let mut case = planned.prepare(stream, seed())?;
+        case.select(configuration)?;
+        right(&configuration.to_string(), planned, &case.check()?)?;
+        let sides = [configuration, configuration];
+        let mut duel =
+            Duel { stopwatch, case: &mut *case, sides, mode: self.plan.mode(), taken: Default::default() };
         // Samples of both sides, one after the other: whichever side asks gets the next.
         let mut turn = 0;
         let mut side = |samples: usize| {
@@ -246,28 +445,27 @@ fn self_test(program: &Program<'_>, args: &CompareArgs, threshold: f64) -> std::
             }
             Ok(all)
         };
-        let found = compare::self_test(&mut side, args.pairs, &rounds(args, threshold))?;
-        text.push_str(&format!(
-            "{} {configuration}: {} of {} comparisons with itself raised a false alarm ({:.1} %), {} did not tell\n",
-            planned.describe(),
-            found.false_alarms,
-            found.pairs,
-            found.rate * 100.0,
-            found.ambiguous
-        ));
-        alarms += found.false_alarms;
-        pairs += found.pairs;
+        Ok(compare::self_test_until(&mut side, pairs, &self.rounds, &self.stop)?)
     }
-    print(&text)?;
-    // One in a hundred is what may be.
-    let allowed = pairs.div_ceil(100);
-    if alarms > allowed {
-        return Err(Failure::Failed(format!(
-            "{alarms} false alarms in {pairs} comparisons, more than {allowed}: verdicts on this machine are not to be \
-             trusted at this threshold"
-        )));
+
+    /// Compares a program with itself, in pairs of processes.
+    fn program_with_itself(
+        &self,
+        path: &Path,
+        planned: &PlannedCase<'_>,
+        configuration: &Configuration,
+        pairs: usize,
+    ) -> Outcome<SelfTest> {
+        let mut test = SelfTest::default();
+        for _ in 0..pairs {
+            let found = self.programs([path, path], planned, configuration)?;
+            if self.is_stopped() {
+                break;
+            }
+            found.rows.iter().for_each(|row| test.count(row.change));
+        }
+        Ok(test)
     }
-    Ok(())
 }
 
 fn form(args: &CompareArgs, comparison: &Comparison) -> String {

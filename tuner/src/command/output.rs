@@ -42,6 +42,9 @@ pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
+    if let Some(column) = table.column_iter_mut().last() {
+        column.set_padding((0, 0));
+    }
     for &index in right {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);

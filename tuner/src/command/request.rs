@@ -10,10 +10,13 @@ use crate::error::{Error, Result};
 use crate::measure::{Effort, Rule};
 use crate::run::Request;
 use crate::size::parse_size;
+use crate::stats::FEWEST;
 use crate::value::Value;
 
 /// Most values of one range.
 const MOST_VALUES: u64 = 4096;
+/// Most samples of a configuration.
+const MOST_SAMPLES: usize = 100_000;
 
 /// The device that was asked for, or the best there is.
 ///
@@ -139,6 +142,10 @@ fn effort(what: &What) -> Result<Effort> {
         effort = match (text.as_str(), count()) {
             ("precision", _) => effort,
             ("entropy", _) => Effort::ENTROPY,
+            (_, Some(count)) if count > MOST_SAMPLES => {
+                let how = format!("take at most {MOST_SAMPLES} samples of a configuration");
+                return Err(fail("--stop", text.clone(), &how));
+            }
             (_, Some(count)) => Effort::samples(count),
             _ => {
                 let how = "use precision, entropy or samples:N with N from 1, for example samples:100";
@@ -158,6 +165,10 @@ fn effort(what: &What) -> Result<Effort> {
             return Err(fail("--budget", seconds.to_string(), "give a number of seconds above 0"));
         }
         effort.budget_us = seconds * 1e6;
+        if effort.rule == Rule::Samples {
+            // As many as have an interval, whatever they take; the others only as far as the time lasts.
+            effort.least = effort.most.min(FEWEST);
+        }
     }
     Ok(effort)
 }
@@ -199,6 +210,29 @@ mod tests {
             let message = axis(bad).unwrap_err().to_string();
             assert!(message.contains("write"), "{message}");
         }
+    }
+
+    #[test]
+    fn a_number_of_samples_is_kept_within_the_budget_and_within_reason() {
+        let what = |stop: &str, budget| {
+            let mut what = crate::command::args::BenchArgs::quick(Vec::new()).what;
+            (what.stop, what.budget) = (Some(stop.to_owned()), budget);
+            effort(&what)
+        };
+        let free = what("samples:500", None).unwrap();
+        assert_eq!((free.least, free.most, free.budget_us), (500, 500, f64::INFINITY));
+        let bound = what("samples:500", Some(0.5)).unwrap();
+        assert_eq!((bound.least, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
+        assert_eq!(what("samples:2", Some(0.5)).unwrap().least, 2);
+        let message = what("samples:100001", None).unwrap_err().to_string();
+        assert!(message.contains("at most 100000"), "{message}");
+        for budget in [-1.0, 0.0, f64::NAN, f64::INFINITY] {
+            assert!(
+                what("samples:5", Some(budget)).unwrap_err().to_string().contains("--budget"),
+                "{budget}"
+            );
+        }
+        assert!(what("precision", Some(1e300)).is_ok());
     }
 
     #[test]

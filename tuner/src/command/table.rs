@@ -118,7 +118,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
         of_all(&|r| r.max_error.map(|error| format!("{error:.1e}"))),
     ));
     columns.push(Column::text("check", 96, records.iter().map(|record| check(record))));
-    columns.push(Column::text("", 80, rows.iter().map(|(_, mark)| mark.clone())));
+    columns.push(Column::text("note", 84, rows.iter().map(|(_, mark)| mark.clone())));
     let names = axis_names(&records);
     fit_with(columns, &names, all_axes(&names, &of_all), width)
 }

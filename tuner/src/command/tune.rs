@@ -16,7 +16,7 @@ use crate::document::{Condition, Outcome, Record};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::measure::{Effort, Stopwatch};
-use crate::probe::Probes;
+use crate::probe::{EVERY, Probes};
 use crate::run::Plan;
 use crate::search::Budget;
 use crate::size::format_size;
@@ -37,7 +37,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     let plan = Plan::new(program.suite, &device, &request)?;
     has_code(&plan, &device)?;
     if args.dry_run {
-        return Ok(print(&announce(&plan))?);
+        return Ok(print(&announce(&plan, args.output.json))?);
     }
     let stop = interrupt::flag()?;
     let path = results_path(program, &args.output, "tune")?;
@@ -48,11 +48,14 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     let bar = progress_bar(plan.cases.len() as u64);
     let begun = Instant::now();
     let outcome = tune(&plan, &tuning, &mut log, &stop, &mut |event| match event {
-        Event::Measured { case, record, timings, .. } => {
+        Event::Measured { case, record, timings, is_known } => {
             bar.set_message(format!("{} timing {timings}: {}", case.describe(), record.configuration));
+            if !is_known {
+                probing.measured(&case.work);
+            }
         }
         Event::Done { case, tuned } => {
-            let limit = probing.limit_us(&case.work);
+            let limit = probing.done(&case.work);
             let with_limit = |record: &Record| Record { probe_us: limit, ..record.clone() };
             document.results.extend(tuned.records.iter().map(with_limit));
             bar.inc(1);
@@ -60,6 +63,9 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
         Event::Note(note) => bar.suspend(|| program.complain(note)),
     });
     bar.finish_and_clear();
+    if let Some(problem) = probing.problem.take() {
+        program.complain(&format!("probes could not be measured: {problem}"));
+    }
     document.device.after = Condition::of(&device);
     document.run.seconds = begun.elapsed().as_secs_f64();
     document.probes = probing.results();
@@ -127,10 +133,14 @@ fn damaged(program: &Program<'_>, path: &Path, count: usize, first: &str) {
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
-/// Probes beside the cases of a run that measures elsewhere. What goes wrong with them is no failure of the run.
+/// Probes beside the cases of a run that measures elsewhere. What goes wrong with them is no failure of the run: there are no
+/// more probes then, and what it was is told at the end.
 struct Probing {
     parts: Option<(Probes, Stopwatch)>,
     effort: Effort,
+    /// Configurations of the case that were measured.
+    count: usize,
+    problem: Option<Error>,
 }
 
 impl Probing {
@@ -139,13 +149,34 @@ impl Probing {
             let stream = Stream::new(device)?;
             Ok((Probes::new(suite, &stream)?, Stopwatch::new(&stream)?))
         };
-        Self { parts: (!what.no_probes).then(make).and_then(Result::ok), effort: Effort::QUICK }
+        let (parts, problem) = match (!what.no_probes).then(make).transpose() {
+            Ok(parts) => (parts, None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { parts, effort: Effort::QUICK, count: 0, problem }
     }
 
-    fn limit_us(&mut self, work: &Work) -> Option<f64> {
-        let (probes, stopwatch) = self.parts.as_mut()?;
-        probes.time(work, stopwatch, self.effort).ok()?;
-        probes.limit_us(work)
+    /// Times the probes of `work` after the first of a case's configurations and every [`EVERY`] of them.
+    fn measured(&mut self, work: &Work) {
+        if self.count.is_multiple_of(EVERY) {
+            self.time(work);
+        }
+        self.count += 1;
+    }
+
+    /// Times them at the end of a case; what they need for `work`.
+    fn done(&mut self, work: &Work) -> Option<f64> {
+        self.count = 0;
+        self.time(work);
+        self.parts.as_ref()?.0.limit_us(work)
+    }
+
+    fn time(&mut self, work: &Work) {
+        let Some((probes, stopwatch)) = &mut self.parts else { return };
+        if let Err(error) = probes.time(work, stopwatch, self.effort) {
+            self.problem = Some(error);
+            self.parts = None;
+        }
     }
 
     fn results(&self) -> Vec<crate::document::ProbeResult> {
@@ -158,7 +189,8 @@ fn summary(device: &Device, made: usize, known: usize, took: Duration) -> String
     if known > 0 {
         text.push_str(&format!(", {known} known from earlier runs"));
     }
-    match device.launch_store().path() {
+    let store = device.launch_store();
+    match store.path().filter(|_| store.problem().is_none()) {
         Some(path) => text.push_str(&format!("; winners are kept in {}\n", path.display())),
         None => text.push_str("; nothing is kept\n"),
     }

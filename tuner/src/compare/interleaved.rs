@@ -4,6 +4,7 @@
 //! temperature meets both alike. Sampling of a pair ends when its verdict is clear, or with the rounds or the time. The
 //! same seed and the same samples give the same comparison.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -81,10 +82,10 @@ impl Default for Plan {
 
 /// What became of a pair so far.
 #[derive(Default)]
-struct Race {
+pub(super) struct Race {
     /// Samples of the old and the new side.
-    samples: [Vec<f64>; 2],
-    rounds: usize,
+    pub(super) samples: [Vec<f64>; 2],
+    pub(super) rounds: usize,
     /// The round of the next verdict.
     next: usize,
     ratio: Option<Ratio>,
@@ -93,7 +94,7 @@ struct Race {
 
 impl Race {
     /// One round, and the verdict if it is time for one.
-    fn step(
+    pub(super) fn step(
         &mut self,
         plan: &Plan,
         random: &mut Random,
@@ -157,28 +158,43 @@ impl Race {
 /// # Errors
 /// What a side reports; [`Error::Incomparable`](crate::error::Error::Incomparable) for a threshold that is none.
 pub fn interleaved(pairs: &mut [Pair<'_>], plan: &Plan) -> Result<Comparison> {
+    interleaved_until(pairs, plan, &AtomicBool::new(false))
+}
+
+/// As [`interleaved()`], until `stop` is set: then the round in progress is the last, and a pair that had none has no row.
+///
+/// # Errors
+/// As [`interleaved()`].
+pub fn interleaved_until(pairs: &mut [Pair<'_>], plan: &Plan, stop: &AtomicBool) -> Result<Comparison> {
     check_threshold(plan.threshold)?;
     let (mut random, started) = (Random::new(plan.seed), Instant::now());
     let mut races: Vec<Race> = pairs.iter().map(|_| Race::default()).collect();
     let spent = || plan.budget.is_some_and(|budget| started.elapsed() >= budget);
     loop {
         let mut open: Vec<usize> = (0..races.len()).filter(|&index| !races[index].done).collect();
-        if open.is_empty() || (spent() && races.iter().all(|race| race.rounds > 0)) {
+        if open.is_empty()
+            || stop.load(Ordering::Relaxed)
+            || (spent() && races.iter().all(|race| race.rounds > 0))
+        {
             break;
         }
         random.shuffle(&mut open);
         for index in open {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             let Pair { old, new, .. } = &mut pairs[index];
             let take = &mut |side: usize, samples| [&mut *old.side, &mut *new.side][side].take(samples);
             races[index].step(plan, &mut random, take)?;
         }
     }
     let mut notes = Vec::new();
-    let few = races.iter().filter(|race| race.samples[0].len() < FEWEST).count();
+    let few = races.iter().filter(|race| race.rounds > 0 && race.samples[0].len() < FEWEST).count();
     if few > 0 {
         notes.push(format!("{few} pairs have fewer than {FEWEST} samples: give more time"));
     }
-    let rows = pairs.iter().zip(&mut races).map(|(pair, race)| {
+    let begun = pairs.iter().zip(&mut races).filter(|(_, race)| race.rounds > 0);
+    let rows = begun.map(|(pair, race)| {
         if !race.done {
             race.judge(plan.threshold);
         }
@@ -205,9 +221,9 @@ pub fn interleaved(pairs: &mut [Pair<'_>], plan: &Plan) -> Result<Comparison> {
 }
 
 /// How often a side was found to differ from itself.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct SelfTest {
-    /// Comparisons.
+    /// Comparisons that were made.
     pub pairs: usize,
     /// Those that found a change.
     pub false_alarms: usize,
@@ -217,31 +233,55 @@ pub struct SelfTest {
     pub rate: f64,
 }
 
+impl SelfTest {
+    /// Counts the verdict of one more comparison of something with itself.
+    pub fn count(&mut self, change: Change) {
+        self.pairs += 1;
+        match change {
+            Change::Faster | Change::Slower => self.false_alarms += 1,
+            Change::Ambiguous => self.ambiguous += 1,
+            _ => {}
+        }
+        self.rate = self.false_alarms as f64 / self.pairs as f64;
+    }
+}
+
 /// Compares a side with itself `pairs` times as [`interleaved()`] does, each time with new samples. The budget is that of
 /// each comparison.
 ///
 /// # Errors
 /// As [`interleaved()`].
 pub fn self_test(side: &mut dyn Side, pairs: usize, plan: &Plan) -> Result<SelfTest> {
+    self_test_until(side, pairs, plan, &AtomicBool::new(false))
+}
+
+/// As [`self_test()`], until `stop` is set: a comparison that is not complete then does not count.
+///
+/// # Errors
+/// As [`self_test()`].
+pub fn self_test_until(
+    side: &mut dyn Side,
+    pairs: usize,
+    plan: &Plan,
+    stop: &AtomicBool,
+) -> Result<SelfTest> {
     check_threshold(plan.threshold)?;
     let mut random = Random::new(plan.seed);
-    let mut test = SelfTest { pairs, false_alarms: 0, ambiguous: 0, rate: 0.0 };
+    let mut test = SelfTest::default();
     for _ in 0..pairs {
         let (mut race, started) = (Race::default(), Instant::now());
         let spent = || plan.budget.is_some_and(|budget| started.elapsed() >= budget);
         while !race.done && (race.rounds == 0 || !spent()) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(test);
+            }
             race.step(plan, &mut random, &mut |_, samples| side.take(samples))?;
         }
         if !race.done {
             race.judge(plan.threshold);
         }
-        match race.change(plan.threshold) {
-            Change::Faster | Change::Slower => test.false_alarms += 1,
-            Change::Ambiguous => test.ambiguous += 1,
-            _ => {}
-        }
+        test.count(race.change(plan.threshold));
     }
-    test.rate = test.false_alarms as f64 / pairs.max(1) as f64;
     Ok(test)
 }
 
@@ -348,6 +388,35 @@ mod tests {
         let found = interleaved(&mut [pair(&mut old, &mut new)], &plan).unwrap();
         assert_eq!((found.rows[0].old.samples, found.rows[0].change), (1, Change::Ambiguous));
         assert!(found.notes[0].contains("fewer than 6"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn a_flag_ends_it_with_what_there_is() {
+        let stop = AtomicBool::new(false);
+        let mut rounds = 0;
+        let mut old = |n| {
+            rounds += 1;
+            stop.store(rounds == 7, Ordering::Relaxed);
+            Ok::<_, Error>(vec![1.0; n])
+        };
+        let (mut new, mut other) = (|n| Ok::<_, Error>(vec![2.0; n]), |n| Ok::<_, Error>(vec![2.0; n]));
+        let found = interleaved_until(&mut [pair(&mut old, &mut new)], &Plan::default(), &stop).unwrap();
+        assert_eq!((found.rows.len(), found.rows[0].old.samples), (1, 7));
+        let none = interleaved_until(&mut [pair(&mut other, &mut new)], &Plan::default(), &stop).unwrap();
+        assert!(none.rows.is_empty() && none.notes.is_empty(), "nothing was begun");
+        let mut calls = 0;
+        let mut side = |n| {
+            calls += 1;
+            stop.store(calls > 100, Ordering::Relaxed);
+            Ok::<_, Error>(vec![1.0; n])
+        };
+        stop.store(false, Ordering::Relaxed);
+        let test = self_test_until(&mut side, 50, &Plan::default(), &stop).unwrap();
+        assert_eq!(
+            (test.pairs, test.rate),
+            (2, 0.0),
+            "40 samples a comparison, and the third is not complete"
+        );
     }
 
     #[test]

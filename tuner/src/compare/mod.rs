@@ -10,6 +10,7 @@
 
 mod forms;
 mod interleaved;
+mod replicated;
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,10 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 pub use self::forms::Table;
-pub use self::interleaved::{Contender, Pair, Plan, SelfTest, Side, interleaved, self_test};
+pub use self::interleaved::{
+    Contender, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
+};
+pub use self::replicated::{Sides, Subject, replicated};
 use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, fastest};
 use crate::error::{Error, Result};
 use crate::measure::Mode;

@@ -1,7 +1,7 @@
 // A table that is sorted by its headers, filtered and shown page by page.
 
 /**
- * `columns`: { name, value: row => what is sorted by, cell: row => what is shown, number: right-aligned, wide: for long text, title }.
+ * `columns`: { name, value: row => what is sorted by, cell: row => what is shown, number: right-aligned, wide: for long text, whole: never broken, title }.
  * Returns an element with `filter(predicate)`.
  */
 const sortable = ({ caption, columns, rows, page, rowClass = () => "" }) => {
@@ -20,7 +20,7 @@ const sortable = ({ caption, columns, rows, page, rowClass = () => "" }) => {
           "tr",
           { class: rowClass(row) },
           columns.map((column) =>
-            el("td", { class: column.number ? "number" : column.wide ? "wide" : null }, column.cell(row)),
+            el("td", { class: column.number ? "number" : column.wide ? "wide" : column.whole ? "whole" : null }, column.cell(row)),
           ),
         ),
       ),
@@ -105,7 +105,7 @@ const chip = (kind, text) => el("span", { class: `chip ${kind}` }, text);
 
 const recordColumns = () => {
   const columns = [
-    { name: "Kernel", value: (r) => r.kernel, cell: (r) => r.kernel },
+    { name: "Kernel", whole: true, value: (r) => r.kernel, cell: (r) => r.kernel },
     { name: "Type", value: (r) => r.dtype, cell: (r) => r.dtype },
     { name: "Size", title: "elements", number: true, value: (r) => r.n, cell: (r) => size(r.n) },
     { name: "Mode", value: (r) => r.mode, cell: (r) => r.mode ?? "–" },
@@ -260,7 +260,7 @@ const bestSection = () => {
   }));
   const gain = ({ best, usual }) => (best && usual ? usual.median / best.median : null);
   const columns = [
-    { name: "Kernel", value: (c) => c.first.kernel, cell: (c) => c.first.kernel },
+    { name: "Kernel", whole: true, value: (c) => c.first.kernel, cell: (c) => c.first.kernel },
     { name: "Type", value: (c) => c.first.dtype, cell: (c) => c.first.dtype },
     { name: "Size", number: true, value: (c) => c.first.n, cell: (c) => size(c.first.n) },
     { name: "Mode", value: (c) => c.first.mode, cell: (c) => c.first.mode ?? "–" },
