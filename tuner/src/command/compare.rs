@@ -1,8 +1,9 @@
 //! `compare`: two documents, two configurations, two programs, or something with itself.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -216,6 +217,7 @@ impl<'a> Bench<'a> {
         let mut stopwatch = Stopwatch::new(&stream)?;
         self.all(|index, planned| {
             let mut case = planned.prepare(&stream, seed())?;
+            stopwatch.begin_case();
             let sides = [&sides[0][index], &sides[1][index]];
             for side in sides {
                 case.select(side)?;
@@ -273,6 +275,8 @@ impl<'a> Bench<'a> {
             configuration: configuration.clone(),
         };
         let mut is_unusable = false;
+        // Of both programs in every process: fixed costs are divided by as many.
+        let launches = Rc::new(Cell::new(None));
         let mut start = |pair: usize| -> Result<Sides> {
             let mut side = |path: &Path| -> Result<Box<dyn Side>> {
                 let opened = Remote::spawn(path).and_then(|mut remote| {
@@ -281,7 +285,15 @@ impl<'a> Bench<'a> {
                 });
                 is_unusable = opened.is_err();
                 let (mut remote, configuration, case) = (opened?, configuration.clone(), planned.describe());
-                Ok(Box::new(move |samples| of_remote(&mut remote, &case, &configuration, samples)))
+                let launches = Rc::clone(&launches);
+                Ok(Box::new(move |samples| {
+                    if let Some(launches) = launches.get() {
+                        remote.set_launches(launches);
+                    }
+                    let taken = of_remote(&mut remote, &case, &configuration, samples);
+                    launches.set(launches.get().or(remote.launches()));
+                    taken
+                }))
             };
             // Neither is always the first to find its place.
             if pair.is_multiple_of(2) {
@@ -430,6 +442,7 @@ impl Bench<'_> {
         pairs: usize,
     ) -> Outcome<SelfTest> {
         let mut case = planned.prepare(stream, seed())?;
+        stopwatch.begin_case();
         case.select(configuration)?;
         right(&configuration.to_string(), planned, &case.check()?)?;
         let sides = [configuration, configuration];
