@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::measure::{Effort, Rule};
 use crate::run::Request;
 use crate::size::parse_size;
-use crate::stats::FEWEST;
 use crate::value::Value;
 
 /// Most values of one range.
@@ -164,11 +163,13 @@ fn effort(what: &What) -> Result<Effort> {
         if !(seconds > 0.0 && seconds.is_finite()) {
             return Err(fail("--budget", seconds.to_string(), "give a number of seconds above 0"));
         }
-        effort.budget_us = seconds * 1e6;
-        if effort.rule == Rule::Samples {
+        // What JSON can write for a worker.
+        let budget_us = (seconds * 1e6).min(f64::MAX);
+        effort = match effort.rule {
             // As many as have an interval, whatever they take; the others only as far as the time lasts.
-            effort.least = effort.most.min(FEWEST);
-        }
+            Rule::Samples => effort.with_budget(budget_us),
+            _ => Effort { budget_us, ..effort },
+        };
     }
     Ok(effort)
 }
@@ -182,6 +183,7 @@ pub fn share(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::FEWEST;
 
     fn texts(list: &[&str]) -> Vec<String> {
         list.iter().map(|text| (*text).to_owned()).collect()
@@ -220,7 +222,7 @@ mod tests {
             effort(&what)
         };
         let free = what("samples:500", None).unwrap();
-        assert_eq!((free.least, free.most, free.budget_us), (500, 500, f64::INFINITY));
+        assert_eq!((free.least, free.most, free.budget_us), (500, 500, f64::MAX));
         let bound = what("samples:500", Some(0.5)).unwrap();
         assert_eq!((bound.least, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
         assert_eq!(what("samples:2", Some(0.5)).unwrap().least, 2);
