@@ -57,7 +57,7 @@ fn numbers(cells: &[String]) -> Vec<f64> {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn every_plot_has_the_marks_of_its_data() {
     let mut tab = open("usual", &[usual()], 1280);
     let configurations = BLOCKS.len() * GRIDS.len() * ITEMS.len();
@@ -91,7 +91,7 @@ fn every_plot_has_the_marks_of_its_data() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn headers_sort_by_mouse_and_by_keyboard() {
     let mut tab = open("sort", &[usual()], 1280);
     let name = header(&mut tab, "Median µs");
@@ -118,7 +118,7 @@ fn headers_sort_by_mouse_and_by_keyboard() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn filters_leave_what_they_say() {
     let mut tab = open("filter", &[usual()], 1280);
     let half = SIZES.len() * BLOCKS.len() * GRIDS.len() * ITEMS.len();
@@ -144,7 +144,7 @@ fn filters_leave_what_they_say() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn ten_thousand_records_stay_usable() {
     let mut tab = open("many", &[many()], 1280);
     tab.settle();
@@ -171,7 +171,7 @@ fn ten_thousand_records_stay_usable() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn hostile_text_is_only_shown() {
     const HOSTILE: &str =
         "</script><!--<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>";
@@ -198,7 +198,7 @@ fn hostile_text_is_only_shown() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn unusual_documents_look_right_from_a_phone_to_a_wide_screen() {
     let one = record("copy", 2, 1 << 20, 256, 4, "auto");
     let mut long = one.clone();
@@ -254,7 +254,7 @@ fn unusual_documents_look_right_from_a_phone_to_a_wide_screen() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn plots_have_text_and_controls_have_names() {
     let mut tab = open("access", &[usual()], 1280);
     let plots = tab.count("svg[role=img]");
@@ -277,7 +277,7 @@ fn plots_have_text_and_controls_have_names() {
 }
 
 #[test]
-#[ignore = "needs Chromium: cargo xtask setup installs it"]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
 fn it_is_dark_where_that_is_wanted_and_white_on_paper() {
     let mut tab = open("dark", &[usual()], 1280);
     let ground = "getComputedStyle(document.body).backgroundColor";
