@@ -14,6 +14,7 @@
 //! | [`module`] | GPU images and the kernels in them |
 //! | [`launch`] | shapes, arguments, launches |
 //! | [`graph`] | work that is prepared once and launched many times |
+//! | [`library`] | cuBLAS, cuDNN, cuFFT, cuRAND and cuSPARSE |
 //! | [`error`] | the one error |
 //!
 //! ```
@@ -37,6 +38,7 @@ pub mod error;
 pub mod event;
 pub mod graph;
 pub mod launch;
+pub mod library;
 pub mod memory;
 pub mod module;
 pub mod stream;
@@ -44,7 +46,7 @@ pub mod transfer;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
 pub use self::driver::{DeviceProperties, DevicePtr, LinkKind, Telemetry};
-pub use self::error::{Error, LaunchError, Result};
+pub use self::error::{Error, LaunchError, LibraryError, Result};
 pub use self::event::{Event, ExportedEvent};
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{

@@ -43,6 +43,7 @@ use crate::driver::{Context, DeviceProperties, Driver, FunctionHandle};
 use crate::error::{Error, Result};
 use crate::event::pool::EventPool;
 use crate::launch::Launches;
+use crate::library::Libraries;
 use crate::memory::MemoryInfo;
 use crate::memory::allocator::CachingAllocator;
 use crate::memory::options::AllocatorOptions;
@@ -79,6 +80,7 @@ pub(crate) struct DeviceInner {
     pub(crate) streams: Streams,
     pub(crate) events: EventPool,
     pub(crate) launches: Launches,
+    pub(crate) libraries: Libraries,
     pub(crate) memory: CachingAllocator,
     pub(crate) pinned: PinnedAllocator,
     /// Loaded images, by the address of their static.
@@ -200,6 +202,7 @@ impl Device {
             streams,
             events: EventPool::default(),
             launches: Launches::from_environment(),
+            libraries: Libraries::default(),
             modules: Mutex::default(),
         }));
         device.0.streams.set_default(&device, default);
@@ -340,6 +343,7 @@ impl Drop for DeviceInner {
                 unsafe { self.driver.module_unload(self.context, handle) };
             }
         }
+        self.libraries.close(&*self.driver, self.context);
         self.pinned.close();
         self.memory.shut_down(&*self.driver, self.context);
         self.launches.close(&self.events);

@@ -282,6 +282,10 @@ pub trait Driver: GraphDriver + Send + Sync + Debug {
     fn context_retain(&self, ordinal: u32) -> Result<Context>;
     /// Gives it back; the last one destroys it.
     fn context_release(&self, ordinal: u32);
+    /// Makes the context the calling thread's current one, for calls of libraries that enqueue work by themselves.
+    fn bind(&self, _context: Context) -> Result<()> {
+        Ok(())
+    }
     /// Waits for everything enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
     /// What a kernel that stopped this context left behind, if it left anything.

@@ -3,6 +3,7 @@
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
 mod launch;
+mod library;
 mod text;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
+pub use self::library::LibraryError;
 pub(crate) use self::text::{Bytes, capture_advice};
 use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, log_suffix, pinned_advice, ptx_version,
@@ -33,6 +35,10 @@ pub enum Error {
          or use the emulated device `cpu`, which needs none"
     )]
     NoDriverLibrary,
+
+    /// One of NVIDIA's libraries, or what was asked of it.
+    #[error(transparent)]
+    Library(Box<LibraryError>),
 
     /// The driver library is there but lacks a function this crate calls.
     #[error(
@@ -691,6 +697,12 @@ pub(crate) mod code {
     pub const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
     pub const INVALID_CLUSTER_SIZE: u32 = 912;
     pub const UNKNOWN: u32 = 999;
+}
+
+impl From<LibraryError> for Error {
+    fn from(error: LibraryError) -> Self {
+        Self::Library(Box::new(error))
+    }
 }
 
 impl Error {

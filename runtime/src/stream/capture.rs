@@ -321,6 +321,11 @@ impl Capturing {
         self.lock().kept.push(item);
     }
 
+    /// Keeps a function that work of the capture calls as long as the graph.
+    pub fn keep_function(&self, function: &Arc<GraphFunction>) {
+        self.lock().functions.push(Arc::clone(function));
+    }
+
     /// Notes a kernel that was captured.
     pub fn note_kernel(&self, kernel: Launched) {
         self.lock().kernels.push(kernel);

@@ -141,6 +141,10 @@ impl Driver for CudaDriver {
         self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 
+    fn bind(&self, context: Context) -> Result<()> {
+        bind(context)
+    }
+
     fn context_synchronize(&self, context: Context) -> Result<()> {
         bind(context)?;
         // SAFETY: a context is current.

@@ -1,0 +1,39 @@
+//! NVIDIA's libraries, called the way the rest of the runtime works: on streams, with buffers that cannot be freed or
+//! overwritten meanwhile, with workspaces from the caching allocator.
+//!
+//! | module | library | on the emulated device |
+//! | --- | --- | --- |
+//!
+//! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
+//! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
+//! `WARPSMITH_LIBRARY_PATH` (several with `:` between them, `;` on Windows) is searched first, then what the system
+//! searches, then `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda` and the packages of the active Python environment.
+//!
+//! Every operation checks shapes, strides and types before anything is enqueued, returns before it has run, and may be
+//! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by
+//! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
+
+mod handles;
+mod vendor;
+mod work;
+
+use crate::driver::{Context, Driver};
+
+pub use self::vendor::{Vendor, VendorVersion};
+pub use crate::error::LibraryError;
+
+/// What a device keeps for the libraries: their handles and caches.
+#[derive(Debug, Default)]
+pub(crate) struct Libraries {}
+
+impl Libraries {
+    /// Destroys all of it. Nobody uses it any more, and the work that did has been waited for.
+    pub fn close(&mut self, driver: &dyn Driver, context: Context) {
+        if driver.bind(context).is_err() {
+            // The device is lost, and the libraries with it.
+            std::mem::forget(std::mem::take(self));
+            return;
+        }
+        drop(std::mem::take(self));
+    }
+}
