@@ -270,10 +270,7 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     if never_right > 0 {
         notes.push(format!("{never_right} configurations had no right result in either document"));
     }
-    let throttled = rows.iter().filter(|row| row.old.throttled || row.new.throttled).count();
-    if throttled > 0 {
-        notes.push(format!("{throttled} rows were measured while the device's clocks were low"));
-    }
+    notes.extend(slowed(&rows));
     let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
     if few > 0 {
         notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few to tell"));
@@ -285,6 +282,12 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
         ));
     }
     Ok(Comparison::new(options.threshold, notes, rows))
+}
+
+/// What is to be said of rows that were measured at a low clock, if there are any.
+fn slowed(rows: &[Row]) -> Option<String> {
+    let count = rows.iter().filter(|row| row.old.throttled || row.new.throttled).count();
+    (count > 0).then(|| format!("{count} rows were measured while the device's clocks were low"))
 }
 
 fn check_threshold(threshold: f64) -> Result<()> {
