@@ -330,35 +330,52 @@ fn batches_lie_apart_or_side_by_side_and_one_input_serves_all() {
     }
 }
 
-#[test]
-fn groups_have_many_shapes() {
+fn check_groups<T: Plain>(captured: bool) {
     let stream = stream();
-    let shapes = [(4, 8, 3), (0, 8, 3), (9, 2, 30), (16, 16, 16)];
+    let shapes = [(4, 8, 3), (0, 8, 3), (9, 2, 30), (16, 16, 16), (5, 6, 0)];
     let inputs: Vec<_> = shapes
         .iter()
         .enumerate()
         .map(|(seed, (m, n, k))| {
-            (HostMatrix::new::<f64>(seed as u64, *m, *k), HostMatrix::new::<f64>(seed as u64 + 9, *k, *n))
+            (HostMatrix::new::<T>(seed as u64, *m, *k), HostMatrix::new::<T>(seed as u64 + 9, *k, *n))
         })
         .collect();
-    let upload = |values: &[f64]| DeviceBuffer::from_host(&stream, values).unwrap();
-    let memory: Vec<_> = inputs.iter().map(|(a, b)| (upload(&a.values), upload(&b.values))).collect();
+    let upload = |matrix: &HostMatrix, transposed| {
+        let memory = matrix.at_place::<T>(Place::of(matrix, 0, transposed));
+        DeviceBuffer::from_host(&stream, &memory).unwrap()
+    };
+    let memory: Vec<_> = inputs.iter().map(|(a, b)| (upload(a, false), upload(b, true))).collect();
     let mut outputs: Vec<_> =
-        shapes.iter().map(|(m, n, _)| DeviceBuffer::<f64>::zeros(&stream, m * n).unwrap()).collect();
-    let products = shapes.iter().zip(&memory).zip(&mut outputs).map(|(((m, n, k), (a, b)), c)| {
-        (Matrix::new(a, *m, *k).unwrap(), Matrix::new(b, *k, *n).unwrap(), MatrixMut::new(c, *m, *n).unwrap())
-    });
-    blas::gemm_grouped(&stream, Gemm { alpha: 2.0, ..Gemm::default() }, products.collect()).unwrap();
+        shapes.iter().map(|(m, n, _)| DeviceBuffer::<T>::zeros(&stream, m * n).unwrap()).collect();
+    let mut run = || {
+        let products = shapes.iter().zip(&memory).zip(&mut outputs).map(|(((m, n, k), (a, b)), c)| {
+            let b = Matrix::new(b, *n, *k).unwrap().transposed();
+            (Matrix::new(a, *m, *k).unwrap(), b, MatrixMut::new(c, *m, *n).unwrap())
+        });
+        let options = Gemm { alpha: T::scalar(2.0), ..Gemm::default() };
+        blas::gemm_grouped(&stream, options, products.collect())
+    };
+    match captured {
+        false => run().unwrap(),
+        true => Graph::capture(&stream, run).unwrap().instantiate().unwrap().launch(&stream).unwrap(),
+    }
     for ((a, b), output) in inputs.iter().zip(&outputs) {
         let zero = HostMatrix { rows: a.rows, cols: b.cols, values: vec![0.0; a.rows * b.cols] };
-        assert_near::<f64>(
-            "a group",
-            a.cols,
-            &output.to_host().unwrap(),
-            &reference((2.0, 0.0), a, b, &zero),
-        );
+        let found: Vec<f64> = output.to_host().unwrap().into_iter().map(T::value).collect();
+        let what = format!("a group of {}, captured: {captured}", std::any::type_name::<T>());
+        assert_near::<T>(&what, a.cols, &found, &reference((2.0, 0.0), a, b, &zero));
     }
-    blas::gemm_grouped::<f64, f64, f64>(&stream, Gemm::default(), Vec::new()).unwrap();
+    blas::gemm_grouped::<T, T, T>(&stream, Gemm::default(), Vec::new()).unwrap();
+}
+
+#[test]
+fn groups_have_many_shapes() {
+    for captured in [false, true] {
+        check_groups::<f32>(captured);
+        check_groups::<f64>(captured);
+        check_groups::<f16>(captured);
+        check_groups::<bf16>(captured);
+    }
 }
 
 #[test]
@@ -614,41 +631,68 @@ fn epilogues_add_a_bias_for_each_column_and_activate() {
     check_epilogues::<bf16>();
 }
 
-#[test]
-fn eight_bit_floats_are_multiplied_with_their_scales() {
+/// Multiplies 8-bit floating point with scales at these places of a buffer, and without.
+fn check_eight_bits<A: Number + blas::Multiply<B, bf16, Sum = f32>, B: Number + blas::Element<Sum = f32>>(
+    scale_places: Option<[usize; 2]>,
+) {
     let stream = stream();
     let (m, n, k) = (32, 48, 64);
-    let (a, b) = (HostMatrix::new::<F8E4M3>(1, m, k), HostMatrix::new::<F8E5M2>(2, k, n));
+    let (a, b) = (HostMatrix::new::<A>(1, m, k), HostMatrix::new::<B>(2, k, n));
     let (a_place, b_place) = (Place::of(&a, 0, false), Place::of(&b, 0, true));
-    let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<F8E4M3>(a_place)).unwrap();
-    let b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<F8E5M2>(b_place)).unwrap();
-    let scales = DeviceBuffer::from_host(&stream, &[2f32, 0.25]).unwrap();
+    let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<A>(a_place)).unwrap();
+    let b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<B>(b_place)).unwrap();
+    let mut scales = [0f32; 64];
+    let (mut scale_a, mut scale_b) = (1.0, 1.0);
+    if let Some([a, b]) = scale_places {
+        (scale_a, scale_b) = (2.0, 0.25);
+        (scales[a], scales[b]) = (scale_a, scale_b);
+    }
+    let scales = DeviceBuffer::from_host(&stream, &scales).unwrap();
     let mut c = DeviceBuffer::<bf16>::zeros(&stream, m * n).unwrap();
-    let options =
-        Matmul { scale_a: Some(scales.slice(..1)), scale_b: Some(scales.slice(1..)), ..Matmul::default() };
+    let at = |place: usize| scales.slice(place..place + 1);
+    let options = Matmul {
+        scale_a: scale_places.map(|places| at(places[0])),
+        scale_b: scale_places.map(|places| at(places[1])),
+        ..Matmul::default()
+    };
     let a_matrix = Matrix::with_layout(&a_memory, a_place.layout()).unwrap();
     let b_matrix = Matrix::with_layout(&b_memory, b_place.layout()).unwrap();
-    let done = blas::matmul(&stream, &options, a_matrix, b_matrix, MatrixMut::new(&mut c, m, n).unwrap());
+    let c_matrix = MatrixMut::new(&mut c, m, n).unwrap();
+    let done = match scale_places {
+        Some(_) => blas::matmul(&stream, &options, a_matrix, b_matrix, c_matrix),
+        None => blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, c_matrix),
+    };
     let device = stream.device();
     if !device.is_emulated() && device.capability() < (8, 9) {
-        let refused = is_unsupported(&done);
-        assert!(refused, "{done:?}");
+        assert!(is_unsupported(&done), "{done:?}");
         return;
     }
     done.unwrap();
     let zero = HostMatrix { rows: m, cols: n, values: vec![0.0; m * n] };
     let found: Vec<f64> = c.to_host().unwrap().into_iter().map(bf16::to_f64).collect();
-    let (expected, sizes) = reference((0.5, 0.0), &a, &b, &zero);
+    let (expected, sizes) = reference((f64::from(scale_a * scale_b), 0.0), &a, &b, &zero);
     // The tensor cores of Hopper sum with some 14 bits.
     let sizes = sizes.into_iter().map(|size| size * (1.0 + 2f64.powi(-13) / bf16::STORED)).collect();
     assert_near::<bf16>("8-bit", k, &found, &(expected, sizes));
+}
 
-    let mut c = DeviceBuffer::<bf16>::zeros(&stream, m * n).unwrap();
-    blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, MatrixMut::new(&mut c, m, n).unwrap()).unwrap();
-    let found: Vec<f64> = c.to_host().unwrap().into_iter().map(|x| x.to_f64() / 2.0).collect();
-    let (expected, sizes) = reference((0.5, 0.0), &a, &b, &zero);
-    let sizes = sizes.into_iter().map(|size| size * (1.0 + 2f64.powi(-13) / bf16::STORED)).collect();
-    assert_near::<bf16>("8-bit by gemm", k, &found, &(expected, sizes));
+#[test]
+fn eight_bit_floats_are_multiplied() {
+    check_eight_bits::<F8E4M3, F8E4M3>(None);
+    check_eight_bits::<F8E4M3, F8E5M2>(None);
+    check_eight_bits::<F8E5M2, F8E4M3>(None);
+}
+
+#[test]
+fn eight_bit_floats_are_multiplied_with_their_scales() {
+    check_eight_bits::<F8E4M3, F8E4M3>(Some([0, 32]));
+    check_eight_bits::<F8E4M3, F8E5M2>(Some([0, 32]));
+}
+
+#[test]
+fn scales_may_be_at_any_address() {
+    check_eight_bits::<F8E4M3, F8E4M3>(Some([0, 4]));
+    check_eight_bits::<F8E4M3, F8E4M3>(Some([1, 2]));
 }
 
 /// A product of squares on a stream, and its operands.

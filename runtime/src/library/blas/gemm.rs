@@ -1,4 +1,4 @@
-//! [`gemm`] and [`gemm_grouped`]: products of matrices, of batches of one shape and of groups of many.
+//! [`gemm`]: products of matrices, and of batches of one shape.
 
 use std::ffi::c_void;
 
@@ -108,67 +108,6 @@ where
     handle::enqueue(stream, &parts, call, || Ok(problem.on_host::<A, B, C>(alpha, beta)))
 }
 
-/// Enqueues as many products as there are `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
-///
-/// It is one operation: either all are enqueued or, when the shapes of one do not fit, none. For the rest as [`gemm`].
-///
-/// # Errors
-/// As [`gemm`].
-pub fn gemm_grouped<A, B, C>(
-    stream: &Stream,
-    options: Gemm<Scale<A>>,
-    products: Vec<(Matrix<'_, A>, Matrix<'_, B>, MatrixMut<'_, C>)>,
-) -> Result<()>
-where
-    A: Multiply<B, C>,
-    B: Element<Sum = A::Sum>,
-    C: Element<Sum = A::Sum>,
-{
-    let device = stream.device();
-    let math = options.math.unwrap_or_else(|| super::math(device));
-    if A::TYPE.is_float8() && !device.is_emulated() {
-        let what = "a group of 8-bit floating point".to_owned();
-        let needs = Some("one call of `matmul` for each product".to_owned());
-        return Err(LibraryError::Unsupported { operation: "gemm_grouped", what, needs }.into());
-    }
-    let (mut problems, mut parts) = (Vec::new(), Vec::new());
-    let mut without_inner = Vec::new();
-    for (index, (a, b, c)) in products.iter().enumerate() {
-        let problem = Problem::new(stream, a, b, c)?;
-        if problem.is_nothing() {
-            continue;
-        }
-        if problem.k == 0 && !device.is_emulated() {
-            without_inner.push(index);
-            continue;
-        }
-        problem.check_support(device)?;
-        problems.push(problem);
-        parts.extend([a.slice.part(Access::Read), b.slice.part(Access::Read), c.slice.part()]);
-    }
-    let Gemm { alpha, beta, .. } = options;
-    let call = |handle: &mut Handle| {
-        handle.set_math(math, A::TYPE)?;
-        problems.iter().try_for_each(|problem| problem.call(handle, math, device, &alpha, &beta))
-    };
-    let host = || {
-        let work: Vec<HostWork> =
-            problems.iter().map(|problem| problem.on_host::<A, B, C>(alpha, beta)).collect();
-        let all: HostWork = Box::new(move || work.iter().for_each(|work| work()));
-        Ok(all)
-    };
-    if !problems.is_empty() {
-        handle::enqueue(stream, &parts, call, host)?;
-    }
-    drop(parts);
-    for (index, (a, b, c)) in products.into_iter().enumerate() {
-        if without_inner.contains(&index) {
-            gemm(stream, options, a, b, c)?;
-        }
-    }
-    Ok(())
-}
-
 /// Inputs with which a product is zero, for one without an inner dimension, which the libraries do not take.
 pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
     a: DeviceBuffer<A>,
@@ -213,7 +152,7 @@ impl Operand {
     }
 
     /// How it is read by cuBLAS, for which a row-major matrix is the transpose.
-    fn operation(&self) -> cublasOperation_t {
+    pub fn operation(&self) -> cublasOperation_t {
         match self.layout.is_transposed {
             true => cublasOperation_t::CUBLAS_OP_T,
             false => cublasOperation_t::CUBLAS_OP_N,
@@ -273,7 +212,7 @@ impl Problem {
         Self { m: self.n, n: self.m, k: self.k, a: flip(self.b), b: flip(self.a), c: flip(self.c) }
     }
 
-    fn check_support(&self, device: &Device) -> Result<()> {
+    pub fn check_support(&self, device: &Device) -> Result<()> {
         let of_four =
             |operand: &Operand| operand.ptr.is_multiple_of(4) && operand.layout.stride.is_multiple_of(4);
         if self.a.data != DataType::I8 || device.is_emulated() || (of_four(&self.a) && of_four(&self.b)) {
@@ -291,7 +230,14 @@ impl Problem {
     }
 
     /// Calls cuBLAS: columns of a column-major matrix are our rows, so it computes the transpose of the output.
-    fn call<S>(&self, handle: &mut Handle, math: Math, device: &Device, alpha: &S, beta: &S) -> Result<()> {
+    pub fn call<S>(
+        &self,
+        handle: &mut Handle,
+        math: Math,
+        device: &Device,
+        alpha: &S,
+        beta: &S,
+    ) -> Result<()> {
         let problem = self.upright();
         let Problem { m, n, k, a, b, c } = &problem;
         let (m, n, k) = (*m as i64, *n as i64, *k as i64);
@@ -361,7 +307,7 @@ impl Problem {
         check_with(call, status, || Some(self.to_string()))
     }
 
-    fn on_host<A, B, C>(&self, alpha: A::Sum, beta: A::Sum) -> HostWork
+    pub fn on_host<A, B, C>(&self, alpha: A::Sum, beta: A::Sum) -> HostWork
     where
         A: Element,
         B: Element<Sum = A::Sum>,
@@ -426,7 +372,7 @@ pub(super) fn code(data: DataType) -> cudaDataType {
 }
 
 /// How products of a type are computed.
-fn compute_type(data: DataType, math: Math, device: &Device) -> cublasComputeType_t {
+pub(super) fn compute_type(data: DataType, math: Math, device: &Device) -> cublasComputeType_t {
     match data {
         DataType::F32 if uses_tf32(math, device) => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
         DataType::F64 => cublasComputeType_t::CUBLAS_COMPUTE_64F,

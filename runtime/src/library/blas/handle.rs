@@ -19,7 +19,7 @@ use crate::stream::Stream;
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
 
 /// What a stream keeps its workspace for.
-pub(super) const WORKSPACE: &str = "cuBLAS";
+const WORKSPACE: &str = "cuBLAS";
 
 /// A handle of cuBLAS.
 #[derive(Debug)]
@@ -163,6 +163,7 @@ pub(super) fn enqueue(
     let bytes = workspaces(device).cublas;
     let enqueue = |ptr: u64| {
         let library = |_| {
+            let _relaxed = first_use_in_capture(stream);
             let mut handle = device.0.libraries.blas.handles.acquire(stream)?;
             handle.set_workspace(ptr, bytes)?;
             handle.set_device_scalars(false)?;
@@ -175,6 +176,35 @@ pub(super) fn enqueue(
     }
     // SAFETY: the handle enqueues on this stream only. It is not used again without another call of `set_workspace`.
     unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) }
+}
+
+/// Enqueues a call of cuBLASLt that uses these parts and a workspace, whose address is 0 if it has no bytes.
+pub(super) fn enqueue_lt(
+    stream: &Stream,
+    parts: &[Part<'_>],
+    bytes: usize,
+    call: impl FnOnce(&LtHandle, u64, StreamHandle) -> Result<()>,
+) -> Result<()> {
+    let device = stream.device();
+    let enqueue = |workspace: u64| {
+        let library = |stream_handle| {
+            let _relaxed = first_use_in_capture(stream);
+            let handle = device.0.libraries.blas.lt_handles.acquire(stream)?;
+            call(&handle, workspace, stream_handle)
+        };
+        work::enqueue(stream, parts, library, || Err(LibraryError::NeedsGpu { operation: "matmul" }.into()))
+    };
+    match bytes {
+        0 => enqueue(0),
+        // SAFETY: the work is enqueued on this stream only, and nobody keeps the address.
+        bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
+    }
+}
+
+/// While a stream is captured, the libraries may do what the capture would forbid: a kernel that is used for the first time
+/// is loaded, which is no part of the graph.
+pub(super) fn first_use_in_capture(stream: &Stream) -> Option<RelaxedCapture> {
+    stream.is_capturing().then(RelaxedCapture::enter)
 }
 
 /// The error of a call.

@@ -22,12 +22,13 @@
 //! | `types`, `float8` | elements, and which products there are |
 //! | `settings` | precision, workspaces |
 //! | `handle` | handles of the libraries, and how calls are enqueued |
-//! | `gemm`, `vector`, `trsm` | the operations of cuBLAS |
+//! | `gemm`, `grouped`, `vector`, `trsm` | the operations of cuBLAS |
 //! | `lt` | those of cuBLASLt: plans, their cache, the timed search |
 //! | `host` | the emulated device's |
 
 mod float8;
 mod gemm;
+mod grouped;
 mod handle;
 mod host;
 mod lt;
@@ -41,7 +42,8 @@ mod vector_view;
 use std::sync::OnceLock;
 
 pub use self::float8::{F8E4M3, F8E5M2};
-pub use self::gemm::{Gemm, gemm, gemm_grouped};
+pub use self::gemm::{Gemm, gemm};
+pub use self::grouped::gemm_grouped;
 pub use self::lt::cache::PlanCache;
 pub use self::lt::{Activation, Epilogue, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};

@@ -15,7 +15,7 @@ use cudarc::cublaslt::sys::{self, cublasLtEpilogue_t};
 use self::cache::PlanCache;
 use self::plan::{Key, Pointers};
 use super::gemm::{Problem, Zeros, uses_tf32};
-use super::handle::WORKSPACE;
+use super::handle;
 use super::host;
 use super::matrix::{Matrix, MatrixMut};
 use super::settings::{Math, workspaces};
@@ -251,24 +251,11 @@ where
         }
     };
     let plan = device.0.libraries.blas.plans.get_or_make(&key, make)?;
-    let enqueue = |workspace: u64| {
-        work::enqueue(
-            stream,
-            &parts,
-            |stream_handle| {
-                let handle = device.0.libraries.blas.lt_handles.acquire(stream)?;
-                // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums
-                // are of; the workspace is as large as the plan needs.
-                unsafe { plan.run(&handle, &pointers, &scalars, workspace, stream_handle) }
-            },
-            || Err(LibraryError::NeedsGpu { operation: OPERATION }.into()),
-        )
-    };
-    match plan.workspace() {
-        0 => enqueue(0),
-        // SAFETY: the work is enqueued on this stream only, and nobody keeps the address.
-        bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
-    }
+    handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
+        // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums are of; the
+        // workspace is as large as the plan needs.
+        unsafe { plan.run(handle, &pointers, &scalars, workspace, stream_handle) }
+    })
 }
 
 /// Plans that a device keeps for [`matmul`].

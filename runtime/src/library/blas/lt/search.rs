@@ -1,9 +1,8 @@
 //! Choosing an algorithm by time.
 
-use super::super::handle::WORKSPACE;
+use super::super::handle;
 use super::plan::{self, Key, Plan, Pointers};
-use crate::error::{LibraryError, Result};
-use crate::library::work;
+use crate::error::Result;
 use crate::memory::storage::Part;
 use crate::memory::{DeviceBuffer, DeviceCopy};
 use crate::stream::Stream;
@@ -62,30 +61,13 @@ fn enqueue<S>(
     (inputs, output): (&[Part<'_>], &Part<'_>),
     bytes: usize,
 ) -> Result<()> {
-    let device = stream.device();
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(inputs.len() + 1);
     for part in inputs.iter().chain([output]) {
-        parts.push(Part {
-            storage: part.storage,
-            range: part.range.clone(),
-            access: part.access,
-            ordered: part.ordered,
-        });
+        parts.push(Part { range: part.range.clone(), ..*part });
     }
-    let run = |workspace: u64| {
-        let library = |stream_handle| {
-            let handle = device.0.libraries.blas.lt_handles.acquire(stream)?;
-            // SAFETY: the operands lie inside of the parts, and the output has a part of its own; the workspace is large
-            // enough for every candidate.
-            unsafe { plan.run_candidate(index, &handle, pointers, scalars, workspace, stream_handle) }
-        };
-        work::enqueue(stream, &parts, library, || {
-            Err(LibraryError::NeedsGpu { operation: super::OPERATION }.into())
-        })
-    };
-    match bytes {
-        0 => run(0),
-        // SAFETY: the work is enqueued on this stream only, and nobody keeps the address.
-        bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| run(ptr.0)) },
-    }
+    handle::enqueue_lt(stream, &parts, bytes, |handle, workspace, stream_handle| {
+        // SAFETY: the operands lie inside of the parts, and the output has a part of its own; the workspace is large enough
+        // for every candidate.
+        unsafe { plan.run_candidate(index, handle, pointers, scalars, workspace, stream_handle) }
+    })
 }
