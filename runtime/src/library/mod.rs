@@ -3,6 +3,7 @@
 //!
 //! | module | library | on the emulated device |
 //! | --- | --- | --- |
+//! | [`dnn`] | cuDNN: convolutions, pooling, softmax, batch normalisation | plain Rust |
 //!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
@@ -13,6 +14,7 @@
 //! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by
 //! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
 
+pub mod dnn;
 mod handles;
 mod vendor;
 mod work;
@@ -24,7 +26,9 @@ pub use crate::error::LibraryError;
 
 /// What a device keeps for the libraries: their handles and caches.
 #[derive(Debug, Default)]
-pub(crate) struct Libraries {}
+pub(crate) struct Libraries {
+    pub dnn: dnn::State,
+}
 
 impl Libraries {
     /// Destroys all of it. Nobody uses it any more, and the work that did has been waited for.

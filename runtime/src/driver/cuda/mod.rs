@@ -145,6 +145,11 @@ impl Driver for CudaDriver {
         bind(context)
     }
 
+    fn outside_capture(&self, work: &mut dyn FnMut()) {
+        let _relaxed = RelaxedCapture::enter();
+        work();
+    }
+
     fn context_synchronize(&self, context: Context) -> Result<()> {
         bind(context)?;
         // SAFETY: a context is current.
