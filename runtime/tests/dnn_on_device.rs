@@ -434,6 +434,9 @@ fn dw_is(stream: &Stream, dw: &mut TensorMut<'_, f32>, value: f32) -> bool {
     copy.to_host().unwrap().iter().all(|found| *found == value)
 }
 
+/// What the error says, the convolution, the shapes of x, w and y, and the layout of w.
+type Misfit<'a> = (&'a str, Convolution, &'a [usize], &'a [usize], &'a [usize], Layout);
+
 #[test]
 fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let device = device();
@@ -443,7 +446,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_written() {
     let mut y = buffer(&stream, &[5f32; 2 * 8 * 3 * 3]);
     let n = Layout::Nchw;
     let default = Convolution::default();
-    let table: [(&str, Convolution, &[usize], &[usize], &[usize], Layout); 9] = [
+    let table: [Misfit; 9] = [
         ("channels", default, &[4, 2, 5, 5], &[8, 4, 3, 3], &[2, 8, 3, 3], n),
         ("groups", Convolution { groups: 2, ..default }, &[2, 4, 5, 5], &[8, 4, 3, 3], &[2, 8, 3, 3], n),
         ("at least 1", Convolution { groups: 0, ..default }, &[2, 4, 5, 5], &[8, 4, 3, 3], &[2, 8, 3, 3], n),

@@ -97,12 +97,12 @@ mod tests {
         for key in 0..3 {
             cache.insert(key, key * 10, 3);
         }
-        assert_eq!(cache.get(&0), Some(&mut 0));
+        assert_eq!(cache.get(&0).copied(), Some(0));
         cache.insert(3, 30, 3);
-        assert_eq!((cache.get(&1), cache.len()), (None, 3));
-        assert_eq!(cache.get(&0), Some(&mut 0));
+        assert_eq!((cache.get(&1).copied(), cache.len()), (None, 3));
+        assert_eq!(cache.get(&0).copied(), Some(0));
         cache.trim(1);
-        assert_eq!((cache.get(&0), cache.len()), (Some(&mut 0), 1));
+        assert_eq!((cache.get(&0).copied(), cache.len()), (Some(0), 1));
         cache.insert(4, 40, 0);
         assert_eq!(cache.len(), 0);
     }

@@ -97,7 +97,6 @@ pub fn convolution_fused<T: Float>(
             return Ok(());
         }
     }
-    drop(parts);
     convolution(stream, options, x, w, y)?;
     in_passes(NAME, stream, bias, activation, y)
 }

@@ -74,7 +74,7 @@ impl Geometry {
                 x.dims[1], w.dims[1]
             ));
         }
-        if w.dims[0] % groups != 0 {
+        if !w.dims[0].is_multiple_of(groups) {
             return fail(format!("{} output channels cannot be divided into {groups} groups", w.dims[0]));
         }
         let mut dims = [x.dims[0], w.dims[0], 1, 1, 1];
