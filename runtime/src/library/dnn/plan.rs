@@ -152,11 +152,7 @@ impl Request<'_, '_> {
         });
         let (graph, candidates) = match candidates {
             Ok(candidates) => candidates,
-            Err(error @ Error::Library(_)) => {
-                state.choices().insert(self.key, NONE, state.limit());
-                return Ok(Found::None(Some(error)));
-            }
-            Err(error) => return Err(error),
+            Err(error) => return self.none(state, Some(error)),
         };
         let mut candidates: Vec<(usize, Descriptor)> = candidates.into_iter().enumerate().collect();
         if let Some(chosen) = chosen {
@@ -179,9 +175,17 @@ impl Request<'_, '_> {
             (None, Some(least), _) => {
                 Err(LibraryError::WorkspaceTooSmall { operation: self.name, limit, least }.into())
             }
-            (None, None, failed) => {
+            (None, None, failed) => self.none(state, failed),
+        }
+    }
+
+    /// Keeps that there is no plan, unless it is for another reason that none was found.
+    fn none(&self, state: &State, error: Option<Error>) -> Result<Found> {
+        match error {
+            Some(error) if !is_unsupported(&error) => Err(error),
+            error => {
                 state.choices().insert(self.key, NONE, state.limit());
-                Ok(Found::None(failed))
+                Ok(Found::None(error))
             }
         }
     }
@@ -230,6 +234,17 @@ impl Request<'_, '_> {
     }
 }
 
+/// Whether the library says that it does not do this, now or later.
+fn is_unsupported(error: &Error) -> bool {
+    match error {
+        Error::Library(error) => match &**error {
+            LibraryError::Call { status, .. } => status.starts_with("CUDNN_STATUS_NOT_SUPPORTED"),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 enum Found {
     Plan(Plan),
     None(Option<Error>),
@@ -261,9 +276,13 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// Keeps what went wrong; that memory ran out is the most useful to know.
+    /// Keeps what went wrong: that memory ran out rather than another failure, and that rather than what is not supported.
     fn note(&mut self, error: Error) {
-        if !matches!(self.failed, Some(Error::OutOfMemory(_))) {
+        let weight = |error: &Error| match error {
+            Error::OutOfMemory(_) => 2,
+            error => u8::from(!is_unsupported(error)),
+        };
+        if self.failed.as_ref().is_none_or(|failed| weight(failed) <= weight(&error)) {
             self.failed = Some(error);
         }
     }
