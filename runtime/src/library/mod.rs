@@ -4,6 +4,7 @@
 //! | module | library | on the emulated device |
 //! | --- | --- | --- |
 //! | [`blas`] | cuBLAS, cuBLASLt | all of it |
+//! | [`dnn`] | cuDNN: convolutions, pooling, softmax, batch normalisation | plain Rust |
 //!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
@@ -15,6 +16,7 @@
 //! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
 
 pub mod blas;
+pub mod dnn;
 mod handles;
 mod vendor;
 mod work;
@@ -28,6 +30,7 @@ pub use crate::error::LibraryError;
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
     pub blas: blas::State,
+    pub dnn: dnn::State,
 }
 
 impl Libraries {
