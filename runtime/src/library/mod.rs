@@ -3,6 +3,9 @@
 //!
 //! | module | library | on the emulated device |
 //! | --- | --- | --- |
+//! | [`fft`] | cuFFT | the same, through `rustfft` |
+//! | [`sparse`] | cuSPARSE | the same, one element after the other |
+//! | [`rand`] | cuRAND | an error |
 //!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
@@ -13,7 +16,11 @@
 //! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by
 //! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
 
+pub mod fft;
 mod handles;
+pub mod rand;
+mod scale;
+pub mod sparse;
 mod vendor;
 mod work;
 
@@ -24,7 +31,11 @@ pub use crate::error::LibraryError;
 
 /// What a device keeps for the libraries: their handles and caches.
 #[derive(Debug, Default)]
-pub(crate) struct Libraries {}
+pub(crate) struct Libraries {
+    pub fft: fft::State,
+    pub scale: scale::State,
+    pub sparse: sparse::State,
+}
 
 impl Libraries {
     /// Destroys all of it. Nobody uses it any more, and the work that did has been waited for.

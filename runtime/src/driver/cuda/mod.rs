@@ -35,7 +35,8 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 
-use self::call::{RelaxedCapture, check};
+pub(crate) use self::call::RelaxedCapture;
+use self::call::check;
 use self::context::{Contexts, bind};
 pub use self::machine::machine_devices;
 use super::host_function::HostCall;
