@@ -90,7 +90,7 @@ impl HostPlan {
                 // SAFETY: passed on from the caller.
                 let mut data = unsafe { load_complex::<T>(input, half) };
                 transform.axes(&mut data, last / 2 + 1, sizes.len() - 1);
-                let found = transform.from_halves(&data, last);
+                let found = transform.whole_rows(&data, last);
                 // SAFETY: passed on from the caller.
                 unsafe { store(output, found, |z| scaled(z.re)) };
             }
@@ -141,7 +141,7 @@ impl<C: Computed> Transform<'_, C> {
     }
 
     /// The transforms of rows of which the first halves are given.
-    fn from_halves(&self, halves: &[Complex<C>], last: usize) -> Vec<Complex<C>> {
+    fn whole_rows(&self, halves: &[Complex<C>], last: usize) -> Vec<Complex<C>> {
         let mut data = Vec::with_capacity(halves.len() / (last / 2 + 1) * last);
         for half in halves.chunks_exact(last / 2 + 1) {
             data.extend((0..last).map(|k| match k {

@@ -111,7 +111,10 @@ impl Generator {
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
     ) -> Result<()> {
-        self.fill(stream, "rand::Generator::uniform", output.into(), T::uniform)
+        self.fill(stream, "rand::Generator::uniform", output.into(), |raw, at, len| {
+            // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
+            unsafe { T::uniform(raw, at, len) }
+        })
     }
 
     /// Enqueues normal numbers with a mean and a standard deviation.
@@ -128,7 +131,10 @@ impl Generator {
     ) -> Result<()> {
         let operation = "rand::Generator::normal";
         check_normal(operation, mean, deviation)?;
-        self.fill(stream, operation, output.into(), |raw, at, len| T::normal(raw, at, len, mean, deviation))
+        self.fill(stream, operation, output.into(), |raw, at, len| {
+            // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
+            unsafe { T::normal(raw, at, len, mean, deviation) }
+        })
     }
 
     /// Enqueues numbers whose logarithms are normal with a mean and a standard deviation.
@@ -146,7 +152,8 @@ impl Generator {
         let operation = "rand::Generator::log_normal";
         check_normal(operation, mean, deviation)?;
         self.fill(stream, operation, output.into(), |raw, at, len| {
-            T::log_normal(raw, at, len, mean, deviation)
+            // SAFETY: as above.
+            unsafe { T::log_normal(raw, at, len, mean, deviation) }
         })
     }
 
@@ -166,10 +173,14 @@ impl Generator {
             let problem = format!("the mean is {mean}; it is positive and finite");
             return Err(LibraryError::Shape { operation, problem }.into());
         }
-        self.fill(stream, operation, output.into(), |raw, at, len| raw.poisson(at, len, mean))
+        self.fill(stream, operation, output.into(), |raw, at, len| {
+            // SAFETY: as above.
+            unsafe { raw.poisson(at, len, mean) }
+        })
     }
 
-    /// Enqueues what `generate` does with the generator, an address and a number of elements.
+    /// Enqueues what `generate` does with the generator, an address, aligned to [`ALIGNMENT`], and the number of elements
+    /// that are there, whose use is ordered.
     #[track_caller]
     fn fill<T: DeviceCopy>(
         &mut self,

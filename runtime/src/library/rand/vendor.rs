@@ -106,10 +106,14 @@ impl Raw {
         check("curandSetStream", unsafe { sys::curandSetStream(self.handle, stream.0 as *mut _) }, "")
     }
 
-    pub(super) fn poisson(&mut self, at: DevicePtr, len: usize, mean: f64) -> Result<()> {
+    /// Makes Poisson numbers.
+    ///
+    /// # Safety
+    /// There are as many `u32` at the address, aligned to 16 bytes, and their use is ordered.
+    pub(super) unsafe fn poisson(&mut self, at: DevicePtr, len: usize, mean: f64) -> Result<()> {
         // cuRAND makes a table for the mean.
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the caller has as many elements at the address, aligned, and has ordered their use.
+        // SAFETY: passed on from the caller.
         let status = unsafe { sys::curandGeneratePoisson(self.handle, at.0 as *mut u32, len, mean) };
         check("curandGeneratePoisson", status, WIDE)
     }
@@ -136,15 +140,24 @@ mod sealed {
 
 /// `f32` or `f64`.
 pub trait Float: DeviceCopy + sealed::Sealed {
-    /// Makes uniform numbers. There are as many aligned elements at the address, and their use is ordered.
+    /// Makes uniform numbers.
+    ///
+    /// # Safety
+    /// There are as many elements at the address, aligned to 16 bytes, and their use is ordered.
     #[doc(hidden)]
-    fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()>;
-    /// Makes normal numbers, as above.
+    unsafe fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()>;
+    /// Makes normal numbers.
+    ///
+    /// # Safety
+    /// As [`Self::uniform`].
     #[doc(hidden)]
-    fn normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()>;
-    /// Makes log-normal numbers, as above.
+    unsafe fn normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()>;
+    /// Makes log-normal numbers.
+    ///
+    /// # Safety
+    /// As [`Self::uniform`].
     #[doc(hidden)]
-    fn log_normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()>;
+    unsafe fn log_normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()>;
 }
 
 macro_rules! float {
@@ -152,27 +165,38 @@ macro_rules! float {
         impl sealed::Sealed for $type {}
 
         impl Float for $type {
-            fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()> {
+            unsafe fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()> {
                 let _relaxed = RelaxedCapture::enter();
-                // SAFETY: the caller has as many elements at the address, aligned, and has ordered their use.
+                // SAFETY: passed on from the caller.
                 let status = unsafe { sys::$uniform(raw.handle, at.0 as *mut $type, len) };
                 check(stringify!($uniform), status, WIDE)
             }
 
-            fn normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()> {
-                let (mean, deviation) = (mean as $type, deviation as $type);
+            unsafe fn normal(
+                raw: &mut Raw,
+                at: DevicePtr,
+                len: usize,
+                mean: f64,
+                deviation: f64,
+            ) -> Result<()> {
+                let (at, mean, deviation) = (at.0 as *mut $type, mean as $type, deviation as $type);
                 let _relaxed = RelaxedCapture::enter();
-                // SAFETY: as above.
-                let status = unsafe { sys::$normal(raw.handle, at.0 as *mut $type, len, mean, deviation) };
+                // SAFETY: passed on from the caller.
+                let status = unsafe { sys::$normal(raw.handle, at, len, mean, deviation) };
                 check(stringify!($normal), status, WIDE)
             }
 
-            fn log_normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()> {
-                let (mean, deviation) = (mean as $type, deviation as $type);
+            unsafe fn log_normal(
+                raw: &mut Raw,
+                at: DevicePtr,
+                len: usize,
+                mean: f64,
+                deviation: f64,
+            ) -> Result<()> {
+                let (at, mean, deviation) = (at.0 as *mut $type, mean as $type, deviation as $type);
                 let _relaxed = RelaxedCapture::enter();
-                // SAFETY: as above.
-                let status =
-                    unsafe { sys::$log_normal(raw.handle, at.0 as *mut $type, len, mean, deviation) };
+                // SAFETY: passed on from the caller.
+                let status = unsafe { sys::$log_normal(raw.handle, at, len, mean, deviation) };
                 check(stringify!($log_normal), status, WIDE)
             }
         }
