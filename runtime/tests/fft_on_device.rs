@@ -10,7 +10,7 @@ use std::f64::consts::TAU;
 use half::f16;
 use libraries::{Numbers, device};
 use warpsmith_runtime::library::Vendor;
-use warpsmith_runtime::library::fft::{self, Complex, Norm, Real, Shape};
+use warpsmith_runtime::library::fft::{self, Complex, Kind, Norm, Real, Shape};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, LibraryError, Result, Stream};
 
 trait Number: Real + PartialEq + std::fmt::Debug {
@@ -294,11 +294,16 @@ fn the_cache_keeps_the_plans_that_were_used_last_and_changes_no_result() -> Resu
     assert_eq!(cache.size(), 1);
     bits(&stream, &[32])?;
     assert_eq!(cache.hits_and_misses(), (4, 4));
+    fft::prepare::<f32>(&device, 32, Kind::Complex)?;
+    assert_eq!(cache.hits_and_misses(), (5, 4));
     cache.clear();
     assert_eq!(cache.size(), 0);
+    fft::prepare::<f32>(&device, 32, Kind::Complex)?;
+    bits(&stream, &[32])?;
+    assert_eq!((cache.size(), cache.hits_and_misses()), (1, (6, 5)));
     cache.set_max_size(0);
     let without = bits(&stream, &[16, 32, 16])?;
-    assert_eq!((cache.size(), cache.hits_and_misses()), (0, (4, 7)));
+    assert_eq!((cache.size(), cache.hits_and_misses()), (0, (6, 8)));
     assert_eq!(with, without);
     Ok(())
 }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Call;
 use super::plan::Plan;
 use super::shape::Key;
 use crate::device::Device;
@@ -103,7 +102,7 @@ impl State {
     }
 
     /// The plan for a key, found or made.
-    pub(super) fn plan(&self, device: &Device, call: Call, key: Key) -> Result<Arc<Plan>> {
+    pub(super) fn plan(&self, device: &Device, operation: &'static str, key: Key) -> Result<Arc<Plan>> {
         let mut cache = self.lock();
         cache.now += 1;
         let now = cache.now;
@@ -116,7 +115,7 @@ impl State {
         cache.misses += 1;
         drop(cache);
         // Without the lock: it takes milliseconds.
-        let plan = Arc::new(Plan::new(device, call, key)?);
+        let plan = Arc::new(Plan::new(device, operation, key)?);
         let mut cache = self.lock();
         if cache.max_size == 0 {
             return Ok(plan);

@@ -17,6 +17,8 @@
 //! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
 //! | real to half of a spectrum and back | [`forward_real`] | [`inverse_real`] |
 //!
+//! [`prepare`] makes a plan ahead.
+//!
 //! Elements are `f32`, `f64` or `f16`. Half precision takes powers of two in each dimension, on GPUs from compute
 //! capability 5.3, and overflows above 65504, which the sum of a transform reaches before it is divided.
 //!
@@ -65,6 +67,7 @@ use self::plan::{Kept, Plan};
 use self::shape::Key;
 pub use self::shape::{Norm, Shape};
 use super::work;
+use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{LibraryError, Result};
 use crate::library::scale;
@@ -84,10 +87,48 @@ enum Direction {
 
 /// From what to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+pub enum Kind {
+    /// Complex numbers to complex numbers, in both directions.
     Complex,
+    /// Real numbers to half of their spectrum: [`forward_real`].
     FromReal,
+    /// Half of a spectrum to real numbers: [`inverse_real`].
     ToReal,
+}
+
+/// Makes the plan for transforms of a shape, if it is not in the cache: so that the first of them takes no longer than the
+/// others, some milliseconds. A cache of at most 0 plans keeps it not.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+/// use warpsmith_runtime::library::fft::{self, Kind};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// fft::prepare::<f32>(&device, [640, 480], Kind::FromReal)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`forward`].
+pub fn prepare<T: Real>(device: &Device, shape: impl Into<Shape>, kind: Kind) -> Result<()> {
+    let operation = "fft::prepare";
+    let (key, _) = shape.into().key::<T>(operation, kind)?;
+    let Some(key) = key else { return Ok(()) };
+    check_precision(device, operation, key)?;
+    device.check()?;
+    device.0.libraries.fft.plan(device, operation, key).map(|_| ())
+}
+
+/// Whether a GPU knows the type.
+fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result<()> {
+    let old = !device.is_emulated() && device.properties().capability < (5, 3);
+    if key.precision != Precision::Half || !old {
+        return Ok(());
+    }
+    let needs = Some("a GPU of compute capability 5.3 or newer, or f32".to_owned());
+    Err(LibraryError::Unsupported { operation, what: "half precision".to_owned(), needs }.into())
 }
 
 /// Enqueues the forward transform of complex numbers, after all earlier work on both sides.
@@ -194,7 +235,7 @@ pub fn inverse_real<'i, 'o, T: Real>(
     let (shape, spectrum, output) = (shape.into(), spectrum.into(), output.into());
     stream.check_device(spectrum.device(), || call.elsewhere("the spectrum"))?;
     stream.check_device(output.device(), || call.elsewhere("the output"))?;
-    let Some(key) = shape.key::<T>(call, spectrum.len(), output.len())? else { return Ok(()) };
+    let Some(key) = shape.check::<T>(call, spectrum.len(), output.len())? else { return Ok(()) };
     shape::check_alignment::<T>(call, output.as_device_ptr())?;
     let ends = Ends { input: spectrum.as_device_ptr(), output: output.as_device_ptr(), reals: output.len() };
     call.enqueue::<T>(stream, shape, key, &[spectrum.part(), output.part()], ends)
@@ -232,7 +273,7 @@ impl Call {
     ) -> Result<()> {
         stream.check_device(input.device(), || self.elsewhere("the input"))?;
         stream.check_device(output.device(), || self.elsewhere("the output"))?;
-        let Some(key) = shape.key::<T>(self, input.len(), output.len())? else { return Ok(()) };
+        let Some(key) = shape.check::<T>(self, input.len(), output.len())? else { return Ok(()) };
         if self.kind == Kind::FromReal {
             shape::check_alignment::<T>(self, input.as_device_ptr())?;
         }
@@ -249,7 +290,7 @@ impl Call {
         data: DeviceSliceMut<'_, Complex<T>>,
     ) -> Result<()> {
         stream.check_device(data.device(), || self.elsewhere("the data"))?;
-        let Some(key) = shape.key::<T>(self, data.len(), data.len())? else { return Ok(()) };
+        let Some(key) = shape.check::<T>(self, data.len(), data.len())? else { return Ok(()) };
         let at = data.as_device_ptr();
         let ends = Ends { input: at, output: at, reals: 2 * data.len() };
         self.enqueue::<T>(stream, shape, key, &[data.part()], ends)
@@ -266,20 +307,12 @@ impl Call {
         ends: Ends,
     ) -> Result<()> {
         let device = stream.device();
-        let old = !device.is_emulated() && device.properties().capability < (5, 3);
-        if key.precision == Precision::Half && old {
-            return Err(LibraryError::Unsupported {
-                operation: self.operation,
-                what: "half precision".to_owned(),
-                needs: Some("a GPU of compute capability 5.3 or newer, or f32".to_owned()),
-            }
-            .into());
-        }
+        check_precision(device, self.operation, key)?;
         let factor = shape.factor(self.direction);
         if factor.is_some() {
             scale::check_library(device)?;
         }
-        let plan = device.0.libraries.fft.plan(device, self, key)?;
+        let plan = device.0.libraries.fft.plan(device, self.operation, key)?;
         let area = match plan.work_bytes() {
             0 => None,
             bytes => Some(DeviceBuffer::<u8>::uninit(stream, bytes)?),

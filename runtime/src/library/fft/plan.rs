@@ -18,11 +18,11 @@ pub(super) enum Plan {
 }
 
 impl Plan {
-    pub fn new(device: &Device, call: Call, key: Key) -> Result<Self> {
+    pub fn new(device: &Device, operation: &'static str, key: Key) -> Result<Self> {
         if device.is_emulated() {
             return Ok(Self::Host(HostPlan::new(key)));
         }
-        Ok(Self::Gpu(GpuPlan::new(device, call, key)?))
+        Ok(Self::Gpu(GpuPlan::new(device, operation, key)?))
     }
 
     /// What the caller provides for each execution, in bytes.
@@ -53,8 +53,8 @@ pub(super) struct GpuPlan {
 }
 
 impl GpuPlan {
-    fn new(device: &Device, call: Call, key: Key) -> Result<Self> {
-        let functions = Functions::get(call.operation)?;
+    fn new(device: &Device, operation: &'static str, key: Key) -> Result<Self> {
+        let functions = Functions::get(operation)?;
         device.call(|driver, context| {
             driver.bind(context)?;
             // cuFFT allocates and fills its tables.
@@ -68,7 +68,7 @@ impl GpuPlan {
                 stream: Mutex::default(),
                 device: Arc::downgrade(&device.0),
             };
-            plan.work_bytes = functions.make(call.operation, handle, &key)?;
+            plan.work_bytes = functions.make(operation, handle, &key)?;
             Ok(plan)
         })
     }

@@ -61,53 +61,54 @@ impl Shape {
         (factor != 1.0).then_some(factor)
     }
 
-    /// The plan that it needs; `None` if there is nothing to do. The lengths are in elements of each side.
-    pub(super) fn key<T: Real>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
-        let key = Key {
-            sizes: self.sizes,
-            rank: self.rank,
-            batch: self.batch,
-            kind: call.kind,
-            precision: T::PRECISION,
-        };
-        let shape = |problem| LibraryError::Shape { operation: call.operation, problem };
+    /// The plan that it needs, and the elements of input and output; `None` if there is nothing to do.
+    pub(super) fn key<T: Real>(
+        self,
+        operation: &'static str,
+        kind: Kind,
+    ) -> Result<(Option<Key>, [usize; 2])> {
+        let Self { sizes, rank, batch, .. } = self;
+        let key = Key { sizes, rank, batch, kind, precision: T::PRECISION };
+        let shape = |problem| LibraryError::Shape { operation, problem };
         if let Some(axis) = key.sizes().iter().position(|size| *size == 0) {
             let problem =
                 format!("dimension {axis} of {:?} is 0; a transform has at least 1 element", key.sizes());
             return Err(shape(problem).into());
         }
-        let too_many = || shape(format!("{} x {:?} elements are too many", key.batch, key.sizes()));
-        let real = key
-            .elements(false)
-            .filter(|elements| *elements <= i64::MAX as usize / 16)
-            .ok_or_else(too_many)?;
-        let half =
-            key.elements(true).filter(|elements| *elements <= i64::MAX as usize / 16).ok_or_else(too_many)?;
-        let (wanted_in, wanted_out) = match call.kind {
-            Kind::Complex => (real, real),
-            Kind::FromReal => (real, half),
-            Kind::ToReal => (half, real),
+        let elements = |half| key.elements(half).filter(|elements| *elements <= i64::MAX as usize / 16);
+        let (Some(real), Some(half)) = (elements(false), elements(true)) else {
+            return Err(shape(format!("{batch} x {:?} elements are too many", key.sizes())).into());
         };
-        for (side, found, wanted) in [("input", input, wanted_in), ("output", output, wanted_out)] {
-            if found != wanted {
-                let problem = format!(
-                    "the {side} has {found} elements; {} contiguous {} of {:?} are {wanted}",
-                    key.batch,
-                    if key.batch == 1 { "transform" } else { "transforms" },
-                    key.sizes(),
-                );
-                return Err(shape(problem).into());
-            }
-        }
         if key.precision == Precision::Half && key.sizes().iter().any(|size| !size.is_power_of_two()) {
             return Err(LibraryError::Unsupported {
-                operation: call.operation,
+                operation,
                 what: format!("half precision with sizes {:?}", key.sizes()),
                 needs: Some("sizes that are powers of two, or f32".to_owned()),
             }
             .into());
         }
-        Ok((key.batch != 0).then_some(key))
+        let lengths = match kind {
+            Kind::Complex => [real, real],
+            Kind::FromReal => [real, half],
+            Kind::ToReal => [half, real],
+        };
+        Ok(((batch != 0).then_some(key), lengths))
+    }
+
+    /// The plan for an input and an output of these lengths; `None` if there is nothing to do.
+    pub(super) fn check<T: Real>(self, call: Call, input: usize, output: usize) -> Result<Option<Key>> {
+        let (key, [wanted_in, wanted_out]) = self.key::<T>(call.operation, call.kind)?;
+        for (side, found, wanted) in [("input", input, wanted_in), ("output", output, wanted_out)] {
+            if found != wanted {
+                let (batch, sizes) = (self.batch, &self.sizes[3 - self.rank..]);
+                let transforms = if batch == 1 { "transform" } else { "transforms" };
+                let problem = format!(
+                    "the {side} has {found} elements; {batch} contiguous {transforms} of {sizes:?} are {wanted}"
+                );
+                return Err(LibraryError::Shape { operation: call.operation, problem }.into());
+            }
+        }
+        Ok(key)
     }
 }
 
