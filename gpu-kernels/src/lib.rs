@@ -17,6 +17,7 @@
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 //! | [`probe`] | `fma_probe`, which only computes |
 //! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches: for tests and benchmarks |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions, for tests and benchmarks |
@@ -40,3 +41,4 @@ pub mod nbody;
 pub mod probe;
 pub mod reduce;
 mod tile;
+pub mod train;

@@ -40,11 +40,10 @@ pub(crate) struct Libraries {
 impl Libraries {
     /// Destroys all of it. Nobody uses it any more, and the work that did has been waited for.
     pub fn close(&mut self, driver: &dyn Driver, context: Context) {
-        if driver.bind(context).is_err() {
+        match driver.bind(context) {
+            Ok(_calls) => drop(std::mem::take(self)),
             // The device is lost, and the libraries with it.
-            std::mem::forget(std::mem::take(self));
-            return;
+            Err(_) => std::mem::forget(std::mem::take(self)),
         }
-        drop(std::mem::take(self));
     }
 }

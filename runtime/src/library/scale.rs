@@ -7,7 +7,6 @@ use cudarc::cublas::sys::{self, cublasHandle_t, cublasStatus_t, cudaDataType};
 use super::Vendor;
 use super::handles::{HandlePool, LibraryHandle};
 use crate::device::Device;
-use crate::driver::cuda::RelaxedCapture;
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::{LibraryError, Result};
 use crate::memory::DeviceCopy;
@@ -54,7 +53,6 @@ unsafe impl Send for Handle {}
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the library is loaded; the pointer is to a local variable.
         check("cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
         Ok(Self(handle))

@@ -8,7 +8,6 @@ use super::host::HostPlan;
 use super::shape::Key;
 use super::vendor::{self, Functions, Handle};
 use crate::device::{Device, DeviceInner};
-use crate::driver::cuda::RelaxedCapture;
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::Result;
 
@@ -56,9 +55,7 @@ impl GpuPlan {
     fn new(device: &Device, operation: &'static str, key: Key) -> Result<Self> {
         let functions = Functions::get(operation)?;
         device.call(|driver, context| {
-            driver.bind(context)?;
-            // cuFFT allocates and fills its tables.
-            let _relaxed = RelaxedCapture::enter();
+            let _calls = driver.bind(context)?;
             let handle = functions.create()?;
             let mut plan = Self {
                 functions,
@@ -101,15 +98,16 @@ impl GpuPlan {
 impl Drop for GpuPlan {
     fn drop(&mut self) {
         // Without one, the device is closing, and has made its context current.
-        let device = self.device.upgrade().map(Device);
-        if let Some(device) = &device {
-            let (driver, context) = device.raw();
-            if device.is_forked() || driver.bind(context).is_err() {
-                return;
-            }
+        let Some(device) = self.device.upgrade().map(Device) else {
+            return self.functions.destroy(self.handle);
+        };
+        let (driver, context) = device.raw();
+        if device.is_forked() {
+            return;
         }
-        let _relaxed = RelaxedCapture::enter();
-        self.functions.destroy(self.handle);
+        if let Ok(_calls) = driver.bind(context) {
+            self.functions.destroy(self.handle);
+        }
     }
 }
 

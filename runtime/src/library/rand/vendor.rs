@@ -3,7 +3,6 @@
 use cudarc::curand::sys::{self, curandGenerator_t, curandRngType, curandStatus};
 
 use crate::device::Device;
-use crate::driver::cuda::RelaxedCapture;
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::{LibraryError, Result};
 use crate::memory::DeviceCopy;
@@ -81,9 +80,7 @@ impl Raw {
     ) -> Result<Self> {
         let device = stream.device();
         device.call(|driver, context| {
-            driver.bind(context)?;
-            // cuRAND allocates its state.
-            let _relaxed = RelaxedCapture::enter();
+            let _calls = driver.bind(context)?;
             let mut handle = std::ptr::null_mut();
             // SAFETY: the library is loaded; the pointer is to a local variable.
             let status = unsafe { sys::curandCreateGenerator(&mut handle, kind) };
@@ -111,8 +108,6 @@ impl Raw {
     /// # Safety
     /// There are as many `u32` at the address, aligned to 16 bytes, and their use is ordered.
     pub(super) unsafe fn poisson(&mut self, at: DevicePtr, len: usize, mean: f64) -> Result<()> {
-        // cuRAND makes a table for the mean.
-        let _relaxed = RelaxedCapture::enter();
         // SAFETY: passed on from the caller.
         let status = unsafe { sys::curandGeneratePoisson(self.handle, at.0 as *mut u32, len, mean) };
         check("curandGeneratePoisson", status, WIDE)
@@ -125,12 +120,13 @@ const WIDE: &str = "generators of 64-bit numbers give `f64` only";
 impl Drop for Raw {
     fn drop(&mut self) {
         let (driver, context) = self.device.raw();
-        if self.device.is_forked() || driver.bind(context).is_err() {
+        if self.device.is_forked() {
             return;
         }
-        let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the handle is this value's and goes away.
-        unsafe { sys::curandDestroyGenerator(self.handle) };
+        if let Ok(_calls) = driver.bind(context) {
+            // SAFETY: the handle is this value's and goes away.
+            unsafe { sys::curandDestroyGenerator(self.handle) };
+        }
     }
 }
 
@@ -166,7 +162,6 @@ macro_rules! float {
 
         impl Float for $type {
             unsafe fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()> {
-                let _relaxed = RelaxedCapture::enter();
                 // SAFETY: passed on from the caller.
                 let status = unsafe { sys::$uniform(raw.handle, at.0 as *mut $type, len) };
                 check(stringify!($uniform), status, WIDE)
@@ -180,7 +175,6 @@ macro_rules! float {
                 deviation: f64,
             ) -> Result<()> {
                 let (at, mean, deviation) = (at.0 as *mut $type, mean as $type, deviation as $type);
-                let _relaxed = RelaxedCapture::enter();
                 // SAFETY: passed on from the caller.
                 let status = unsafe { sys::$normal(raw.handle, at, len, mean, deviation) };
                 check(stringify!($normal), status, WIDE)
@@ -194,7 +188,6 @@ macro_rules! float {
                 deviation: f64,
             ) -> Result<()> {
                 let (at, mean, deviation) = (at.0 as *mut $type, mean as $type, deviation as $type);
-                let _relaxed = RelaxedCapture::enter();
                 // SAFETY: passed on from the caller.
                 let status = unsafe { sys::$log_normal(raw.handle, at, len, mean, deviation) };
                 check(stringify!($log_normal), status, WIDE)

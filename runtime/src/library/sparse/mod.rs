@@ -8,7 +8,8 @@
 //! - What cuSPARSE finds out about a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
 //!   and used again. Two streams never share a workspace. A captured call has a workspace of the graph's.
 //!
-//! Values are `f32`, `f64`, `f16` or `bf16`; the last two are summed up in single precision on GPUs. Indices are `i32` or
+//! Values are `f32`, `f64`, `f16` or `bf16`; the last two are summed up in single precision on GPUs, where cuSPARSE may
+//! round what parts of a row amount to. Indices are `i32` or
 //! `i64`, from 0. On the emulated device everything is summed up in double precision and rounded once.
 //!
 //! ```

@@ -9,7 +9,6 @@ use cudarc::cusparse::sys::{self, cudaDataType, cusparseOperation_t, cusparseSpM
 use super::vendor::{Handle, Matrix, Operand, check, pointer};
 use super::{Csr, Index, Product, Value};
 use crate::driver::DevicePtr;
-use crate::driver::cuda::RelaxedCapture;
 use crate::error::{LibraryError, Result};
 use crate::library::{Vendor, VendorVersion, work};
 use crate::memory::DeviceBuffer;
@@ -103,9 +102,8 @@ impl fmt::Debug for Plans {
 
 /// Descriptors and a workspace.
 struct Plan {
-    matrix: Matrix,
-    input: Operand,
-    output: Operand,
+    /// There until it is dropped.
+    descriptors: Option<Descriptors>,
     operation: cusparseOperation_t,
     /// What it is computed in.
     computed: cudaDataType,
@@ -115,6 +113,12 @@ struct Plan {
     workspace: DeviceBuffer<u8>,
     /// For errors.
     what: String,
+}
+
+struct Descriptors {
+    matrix: Matrix,
+    input: Operand,
+    output: Operand,
 }
 
 // SAFETY: descriptors are memory of the host without ties to a thread, used by one at a time.
@@ -207,7 +211,7 @@ impl Plan {
             },
         );
         let mut plan = stream.device().call(|driver, context| {
-            driver.bind(context)?;
+            let _calls = driver.bind(context)?;
             let (input, output) = match dense {
                 Dense::Vector => (Operand::vector::<T>(columns, input)?, Operand::vector::<T>(rows, output)?),
                 Dense::Matrix { columns: width, input_stride, output_stride } => (
@@ -216,9 +220,7 @@ impl Plan {
                 ),
             };
             Ok(Self {
-                matrix: Matrix::new(matrix)?,
-                input,
-                output,
+                descriptors: Some(Descriptors { matrix: Matrix::new(matrix)?, input, output }),
                 operation: match product.transpose {
                     true => cusparseOperation_t::CUSPARSE_OPERATION_TRANSPOSE,
                     false => cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE,
@@ -232,12 +234,17 @@ impl Plan {
         })?;
         plan.prepared |= Vendor::Cusparse.version()? < PREPROCESSES;
         let bytes = stream.device().call(|driver, context| {
-            driver.bind(context)?;
+            let _calls = driver.bind(context)?;
             let handle = stream.device().0.libraries.sparse.handles.acquire(stream)?;
             plan.workspace_bytes(&handle, product)
         })?;
         plan.workspace = DeviceBuffer::uninit(stream, bytes)?;
         Ok(plan)
+    }
+
+    fn descriptors(&self) -> &Descriptors {
+        let Some(descriptors) = &self.descriptors else { unreachable!("they are there until it is dropped") };
+        descriptors
     }
 
     fn vector_algorithm(&self) -> cusparseSpMVAlg_t {
@@ -261,8 +268,9 @@ impl Plan {
     fn workspace_bytes(&self, handle: &Handle, product: Product) -> Result<usize> {
         let factors = Factors::new(product);
         let [alpha, beta] = factors.pointers(self.computed);
-        let (matrix, computed, mut bytes) = (self.matrix.0.cast_const(), self.computed, 0);
-        let (call, status) = match (&self.input, &self.output) {
+        let Descriptors { matrix, input, output } = self.descriptors();
+        let (matrix, computed, mut bytes) = (matrix.0.cast_const(), self.computed, 0);
+        let (call, status) = match (input, output) {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, algorithm) = (x.cast_const(), self.vector_algorithm());
                 // SAFETY: the handle and the descriptors are alive, the factors of the type that is computed in; the last
@@ -321,17 +329,17 @@ impl Plan {
         workspace: DevicePtr,
         prepare: bool,
     ) -> Result<()> {
-        self.input.set(operands.input)?;
-        self.output.set(operands.output)?;
+        let Descriptors { matrix, input, output } = self.descriptors();
+        input.set(operands.input)?;
+        output.set(operands.output)?;
         let factors = Factors::new(operands.product);
         let [alpha, beta] = factors.pointers(self.computed);
-        let (matrix, computed, workspace) = (self.matrix.0.cast_const(), self.computed, pointer(workspace));
+        let (matrix, computed, workspace) = (matrix.0.cast_const(), self.computed, pointer(workspace));
         let operation = self.operation;
-        match (&self.input, &self.output) {
+        match (input, output) {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
                 if prepare {
-                    let _relaxed = RelaxedCapture::enter();
                     // SAFETY: passed on from the caller; the library has the function, as its version says.
                     let status = unsafe {
                         sys::cusparseSpMV_preprocess(
@@ -369,7 +377,12 @@ impl Drop for Plan {
     fn drop(&mut self) {
         let device = self.workspace.device();
         let (driver, context) = device.raw();
-        // If it fails, the device is lost, and there is nothing that descriptors free on it.
-        let _ = driver.bind(context);
+        if device.is_forked() {
+            return std::mem::forget(self.descriptors.take());
+        }
+        // If that fails, the device is lost, and there is nothing that descriptors free on it.
+        let calls = driver.bind(context);
+        drop(self.descriptors.take());
+        drop(calls);
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::c_void;
 use cudarc::cusparse::sys::{self, cusparseHandle_t, cusparseStatus_t};
 
 use super::{Csr, Index, Value};
-use crate::driver::cuda::RelaxedCapture;
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::{LibraryError, Result};
 use crate::library::handles::{HandlePool, LibraryHandle};
@@ -25,7 +24,6 @@ unsafe impl Send for Handle {}
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        let _relaxed = RelaxedCapture::enter();
         // SAFETY: the library is loaded; the pointer is to a local variable.
         check("cusparseCreate", unsafe { sys::cusparseCreate(&mut handle) }, String::new)?;
         Ok(Self(handle))
