@@ -299,10 +299,6 @@ pub trait Driver: GraphDriver + Send + Sync + Debug {
     fn bind(&self, _context: Context) -> Result<LibraryCalls> {
         Ok(LibraryCalls::default())
     }
-    /// Calls what makes objects of the driver's by itself, also while this thread captures a stream.
-    fn outside_capture(&self, work: &mut dyn FnMut()) {
-        work();
-    }
     /// Waits for everything enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
     /// What a kernel that stopped this context left behind, if it left anything.

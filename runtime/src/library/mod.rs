@@ -5,6 +5,9 @@
 //! | --- | --- | --- |
 //! | [`blas`] | cuBLAS, cuBLASLt | all of it |
 //! | [`dnn`] | cuDNN: convolutions, pooling, softmax, batch normalisation | plain Rust |
+//! | [`fft`] | cuFFT | the same, through `rustfft` |
+//! | [`sparse`] | cuSPARSE | the same, one element after the other |
+//! | [`rand`] | cuRAND | an error |
 //!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
@@ -17,7 +20,11 @@
 
 pub mod blas;
 pub mod dnn;
+pub mod fft;
 mod handles;
+pub mod rand;
+mod scale;
+pub mod sparse;
 mod vendor;
 mod work;
 
@@ -31,6 +38,9 @@ pub use crate::error::LibraryError;
 pub(crate) struct Libraries {
     pub blas: blas::State,
     pub dnn: dnn::State,
+    pub fft: fft::State,
+    pub scale: scale::State,
+    pub sparse: sparse::State,
 }
 
 impl Libraries {

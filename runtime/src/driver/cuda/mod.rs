@@ -148,11 +148,6 @@ impl Driver for CudaDriver {
         Ok(LibraryCalls { _relaxed: Some(RelaxedCapture::enter()), _of_thread: PhantomData })
     }
 
-    fn outside_capture(&self, work: &mut dyn FnMut()) {
-        let _relaxed = RelaxedCapture::enter();
-        work();
-    }
-
     fn context_synchronize(&self, context: Context) -> Result<()> {
         bind(context)?;
         // SAFETY: a context is current.
