@@ -224,8 +224,8 @@ pub fn exponential<'o, T: Real>(
 }
 
 /// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the number of integers in it. The words
-/// have 32 bits for fewer than 2²⁸ integers, where one comes up at most a sixteenth more often than another, and 64 bits
-/// for more; for a number that is a power of two all come up equally often.
+/// have 32 bits for fewer than 2²⁸ integers and 64 bits for more. One integer comes up at most a sixteenth more often than
+/// another for up to 2⁶⁰ of them, beyond that up to twice as often; for a power of two, all come up equally often.
 ///
 /// # Errors
 /// [`Error::Random`] for an empty range; whatever the runtime reports.
