@@ -53,11 +53,13 @@ pub type Prepared = Result<Option<Box<dyn Case>>>;
 /// Enqueues one launch: stream, configuration, input arrays, output array.
 type Launch<I, O> = fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> crate::Result<()>;
 
+/// Enqueues one launch of random numbers of a seed and a layout: stream, configuration, these, output array.
+type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> crate::Result<()>;
+
 impl Setting<'_> {
     /// Kernels of the float types only, and all others.
-    fn real<T: Element + Real>(&self, kernel: &str) -> Prepared
+    fn real<T: Element + Real + Float<Accumulator: Draw>>(&self, kernel: &str) -> Prepared
     where
-        T: Float<Accumulator: Draw>,
         T::DeviceSum: Element,
         T::DeviceExtreme: Element,
     {
@@ -184,7 +186,7 @@ impl Setting<'_> {
     /// Random numbers of a fixed seed, which the host makes too: `numbers` are those of a block of words.
     fn drawn<T: Element + Real>(
         &self,
-        launch: fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> crate::Result<()>,
+        launch: DrawFn<T>,
         numbers: fn([u32; 4]) -> [T; 4],
         tolerance: Tolerance,
     ) -> Prepared {

@@ -224,8 +224,8 @@ pub fn exponential<'o, T: Real>(
 }
 
 /// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the number of integers in it. The words
-/// have 32 bits for fewer than 2²⁸ integers, where one comes up at most a sixteenth more often than another, and 64 bits
-/// for more; for a number that is a power of two all come up equally often.
+/// have 32 bits for fewer than 2²⁸ integers and 64 bits for more. One integer comes up at most a sixteenth more often than
+/// another for up to 2⁶⁰ of them, beyond that up to twice as often; for a power of two, all come up equally often.
 ///
 /// # Errors
 /// [`Error::Random`] for an empty range; whatever the runtime reports.
@@ -305,7 +305,7 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
     mask: impl Into<DeviceSliceMut<'m, u8>>,
 ) -> Result<()> {
     type Params<T> =
-        (Value<u64>, Value<u64>, Slice<u64>, Value<f32>, Value<f64>, Slice<T>, SliceMut<T>, SliceMut<u8>);
+        (Value<u64>, Value<u64>, Slice<u64>, Value<[f64; 2]>, Slice<T>, SliceMut<T>, SliceMut<u8>);
     let (x, y, mask) = (x.into(), y.into(), mask.into());
     let threshold = threshold("dropout", p, 1.0 - p)?;
     same_length("dropout", ("x", x.len()), ("y", y.len()))?;
@@ -313,14 +313,14 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
     if x.is_empty() {
         return Ok(());
     }
-    let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
+    let keep = [f64::from(threshold), if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 }];
     let numbers = generator.take(stream, "dropout", |_| 4)?;
     let Numbers { seed, offset, .. } = numbers;
     with_base(&numbers, stream, |base| {
         let arrays = [x.as_device_ptr(), y.as_device_ptr()];
         let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays, None);
         // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threshold, scale, x, y, mask)) }
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, keep, x, y, mask)) }
     })
 }
 

@@ -62,10 +62,14 @@ fn launches_give_what_the_operations_give_outside() {
         assert_eq!(captured.state().unwrap(), eager.state().unwrap(), "round {round}");
         if round == 2 {
             let mut between = DeviceBuffer::<f32>::zeros(&stream, 77).unwrap();
-            [&captured, &eager].map(|each| random::uniform(&stream, each, &mut between).unwrap());
+            for each in [&captured, &eager] {
+                random::uniform(&stream, each, &mut between).unwrap();
+            }
         }
         if round == 3 {
-            [&captured, &eager].map(|each| each.manual_seed(12345).unwrap());
+            for each in [&captured, &eager] {
+                each.manual_seed(12345).unwrap();
+            }
         }
     }
 }

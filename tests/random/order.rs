@@ -12,10 +12,7 @@ use crate::model::{LAYOUTS, generator, increment, lengths, place};
 const SEED: u64 = 0x0123_4567_89AB_CDEF;
 
 /// Checks the uniform numbers of a type in all layouts, lengths and alignments, and what they take of the offset.
-fn uniform_of<T: Element + Real>()
-where
-    T: Float<Accumulator: Draw>,
-{
+fn uniform_of<T: Element + Real + Float<Accumulator: Draw>>() {
     let stream = stream();
     let lanes = <T::Accumulator as Draw>::LANES;
     for layout in LAYOUTS {
@@ -89,10 +86,7 @@ fn ranges_are_kept_and_scaled_with_one_rounding() {
 }
 
 /// Checks normal numbers against those of exact functions.
-fn normal_of<T: Element + Real>(tolerance: impl Fn(f64) -> f64)
-where
-    T: Float<Accumulator: Draw + Into<f64>>,
-{
+fn normal_of<T: Element + Real + Float<Accumulator: Draw + Into<f64>>>(tolerance: impl Fn(f64) -> f64) {
     let stream = stream();
     let lanes = <T::Accumulator as Draw>::LANES;
     let (mean, std) = (0.75, 1.5);

@@ -42,7 +42,7 @@ fn permutations_have_each_element_once() {
 fn each_permutation_differs_from_the_last() {
     let stream = stream();
     let generator = Generator::new(&device());
-    let mut draw = || {
+    let draw = || {
         let mut out = DeviceBuffer::<u32>::uninit(&stream, 1000).unwrap();
         random::permutation(&stream, &generator, &mut out).unwrap();
         out.to_host().unwrap()

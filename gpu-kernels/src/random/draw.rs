@@ -155,7 +155,7 @@ fn draw<T: Copy>(
     let threads = threads as usize;
     // SAFETY: the view is valid for `len` elements and overlaps nothing.
     unsafe {
-        if threads % COLUMNS == 0 && out.addr() % Vector::<T, COLUMNS>::ALIGN == 0 {
+        if threads.is_multiple_of(COLUMNS) && out.addr().is_multiple_of(Vector::<T, COLUMNS>::ALIGN) {
             columns::<T, COLUMNS>(place, threads, lanes, out, len, sample);
         } else {
             columns::<T, 1>(place, threads, lanes, out, len, sample);

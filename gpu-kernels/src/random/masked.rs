@@ -9,8 +9,8 @@ use crate::tile::{aligned, each, for_each, in_first_row};
 /// Elements that share a block of four words.
 const CHUNK: usize = 4;
 
-/// Where a uniform number in (0, 1] is below `threshold`, `y[i]` is `x[i]` · `scale` and `mask[i]` is 1; elsewhere both are
-/// 0. The shortest array counts.
+/// Where a uniform number in (0, 1] is below `keep[0]`, a number of f32, `y[i]` is `x[i]` · `keep[1]` and `mask[i]` is 1;
+/// elsewhere both are 0. The shortest array counts.
 ///
 /// Element i has word i % 4 of the first block of subsequence i / 4, so the mask depends on nothing but the seed and the
 /// offset, which advances by 4.
@@ -19,8 +19,7 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,
     base: &[u64],
-    threshold: f32,
-    scale: f64,
+    keep: [f64; 2],
     x: &[T],
     mut y: DisjointMut<T>,
     mut mask: DisjointMut<u8>,
@@ -31,15 +30,15 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
     let len = x.len().min(y.len()).min(mask.len());
     let (x, y, mask) = (x.as_ptr(), y.as_mut_ptr(), mask.as_mut_ptr());
     let place = Place::new(seed, offset, base);
-    let scale = scale.cast::<T::Accumulator>();
+    let (threshold, scale) = (keep[0] as f32, keep[1].cast::<T::Accumulator>());
     let kept = |chunk: usize| {
         Philox::at_block(place.seed, chunk as u64, place.block).next4().map(|word| uniform(word) < threshold)
     };
     let scaled = |x: T, kept: bool| if kept { T::from_acc(x.to_acc() * scale) } else { T::ZERO };
     let whole = len / CHUNK;
     let fits = aligned::<u8, CHUNK>(mask)
-        && x.addr() % Vector::<T, CHUNK>::ALIGN == 0
-        && y.addr() % Vector::<T, CHUNK>::ALIGN == 0;
+        && x.addr().is_multiple_of(Vector::<T, CHUNK>::ALIGN)
+        && y.addr().is_multiple_of(Vector::<T, CHUNK>::ALIGN);
     if fits {
         for_each::<Vector<T, CHUNK>, ITEMS>(
             whole,

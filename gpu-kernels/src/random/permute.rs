@@ -37,7 +37,7 @@ pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     let key = Philox::at_block(place.seed, 0, place.block).next4();
     let element = |l: u32, r: u32| T::from_u64(permuted(key, [a, b], len as u64, [l, r]));
     with_lanes!(lanes::<T>(VECTOR), N => {
-        let fits = out.addr() % Vector::<T, N>::ALIGN == 0;
+        let fits = out.addr().is_multiple_of(Vector::<T, N>::ALIGN);
         let whole = if fits { len / N } else { 0 };
         for_each::<(), 1>(whole, |_| (), |chunk, ()| {
             let start = (chunk * N) as u64;

@@ -11,12 +11,15 @@ use crate::error::{Error, Result};
 use crate::stream::Stream;
 use crate::stream::capture::Capturing;
 
+/// What it calls, with the stream of the launch.
+type Call = dyn Fn(&Stream) -> Result<()> + Send + Sync;
+
 /// See the [module's documentation](self).
 pub(crate) struct LaunchHook {
     /// A number that no other has: locks are taken in the order of these.
     number: u64,
     lock: Mutex<()>,
-    call: Box<dyn Fn(&Stream) -> Result<()> + Send + Sync>,
+    call: Box<Call>,
 }
 
 impl LaunchHook {
