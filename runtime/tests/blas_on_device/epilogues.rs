@@ -28,8 +28,9 @@ fn check_epilogues<T: Plain>() {
             };
             let (a_memory, b_memory) = (upload(&a, places[0]), upload(&b, places[1]));
             let mut c_memory = upload(&c, places[2]);
+            let math = Some(reducing(a_transposed));
             let options =
-                Matmul { alpha: T::scalar(0.5), beta: T::scalar(beta), epilogue, ..Matmul::default() };
+                Matmul { alpha: T::scalar(0.5), beta: T::scalar(beta), epilogue, math, ..Matmul::default() };
             blas::matmul(
                 &stream,
                 &options,

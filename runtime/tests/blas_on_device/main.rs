@@ -88,6 +88,15 @@ macro_rules! plain {
 
 plain! { f32, f32; f64, f64; f16, f32; bf16, f32; }
 
+/// Whether partial sums may be added in the narrow type.
+fn reducing(allowed: bool) -> Math {
+    Math {
+        allow_fp16_reduced_precision_reduction: allowed,
+        allow_bf16_reduced_precision_reduction: allowed,
+        ..Math::default()
+    }
+}
+
 /// A matrix of the host, by what it is read as.
 #[derive(Clone)]
 struct HostMatrix {

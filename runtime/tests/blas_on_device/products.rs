@@ -18,7 +18,8 @@ fn check_gemm<T: Plain>() {
             };
             let (a_memory, b_memory) = (upload(&a, places[0]), upload(&b, places[1]));
             let mut c_memory = upload(&c, places[2]);
-            let options = Gemm { alpha: T::scalar(scalars.0), beta: T::scalar(scalars.1), ..Gemm::default() };
+            let math = Some(reducing(flag(0)));
+            let options = Gemm { alpha: T::scalar(scalars.0), beta: T::scalar(scalars.1), math };
             blas::gemm(
                 &stream,
                 options,
@@ -275,5 +276,21 @@ fn integers_need_strides_of_four_on_a_gpu() {
     match stream.device().is_emulated() {
         true => done.unwrap(),
         false => assert!(is_unsupported(&done), "{done:?}"),
+    }
+}
+
+#[test]
+fn the_stride_of_a_single_row_does_not_matter() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[2f32; 8]).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
+    let row = Matrix::with_layout(&x, Layout::new(1, 8).with_stride(usize::MAX)).unwrap();
+    for _ in 0..2 {
+        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_stride(usize::MAX)).unwrap();
+        blas::gemm(&stream, Gemm::default(), row, row.transposed(), output).unwrap();
+        assert_eq!(y.to_host().unwrap(), [32.0]);
+        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_stride(usize::MAX)).unwrap();
+        blas::matmul(&stream, &Matmul::default(), row, row.transposed(), output).unwrap();
+        assert_eq!(y.to_host().unwrap(), [32.0]);
     }
 }
