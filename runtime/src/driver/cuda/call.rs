@@ -207,11 +207,11 @@ pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
 /// no exemption, which costs two calls.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
+pub(in crate::driver) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
 
 impl RelaxedCapture {
     /// Nothing happens where the driver does not know the mode.
-    pub(crate) fn enter() -> Self {
+    pub(super) fn enter() -> Self {
         let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         Self(Feature::CaptureMode.is_there().then(|| exchange_capture_mode(relaxed)).flatten())
     }

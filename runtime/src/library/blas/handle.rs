@@ -8,7 +8,6 @@ use cudarc::{cublas, cublaslt};
 use super::settings::{Math, workspaces};
 use super::types::DataType;
 use crate::driver::StreamHandle;
-use crate::driver::cuda::RelaxedCapture;
 use crate::error::{LibraryError, Result};
 use crate::library::handles::LibraryHandle;
 use crate::library::vendor::Vendor;
@@ -36,8 +35,6 @@ unsafe impl Send for Handle {}
 
 impl LibraryHandle for Handle {
     fn create() -> Result<Self> {
-        // A handle has memory of its own, which is no part of what is captured.
-        let _relaxed = RelaxedCapture::enter();
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library is loaded and the context current; the pointer is to a local variable.
         check("cublasCreate", unsafe { sys::cublasCreate_v2(&mut raw) })?;
@@ -122,7 +119,6 @@ unsafe impl Send for LtHandle {}
 
 impl LibraryHandle for LtHandle {
     fn create() -> Result<Self> {
-        let _relaxed = RelaxedCapture::enter();
         let mut raw = std::ptr::null_mut();
         // SAFETY: the library is loaded and the context current; the pointer is to a local variable.
         check_lt("cublasLtCreate", unsafe { cublaslt::sys::cublasLtCreate(&mut raw) })?;
@@ -163,7 +159,6 @@ pub(super) fn enqueue(
     let bytes = workspaces(device).cublas;
     let enqueue = |ptr: u64| {
         let library = |_| {
-            let _relaxed = first_use_in_capture(stream);
             let mut handle = device.0.libraries.blas.handles.acquire(stream)?;
             handle.set_workspace(ptr, bytes)?;
             handle.set_device_scalars(false)?;
@@ -188,7 +183,6 @@ pub(super) fn enqueue_lt(
     let device = stream.device();
     let enqueue = |workspace: u64| {
         let library = |stream_handle| {
-            let _relaxed = first_use_in_capture(stream);
             let handle = device.0.libraries.blas.lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
@@ -199,12 +193,6 @@ pub(super) fn enqueue_lt(
         // SAFETY: the work is enqueued on this stream only, and nobody keeps the address.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
-}
-
-/// While a stream is captured, the libraries may do what the capture would forbid: a kernel that is used for the first time
-/// is loaded, which is no part of the graph.
-pub(super) fn first_use_in_capture(stream: &Stream) -> Option<RelaxedCapture> {
-    stream.is_capturing().then(RelaxedCapture::enter)
 }
 
 /// The error of a call.

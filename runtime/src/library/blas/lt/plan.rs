@@ -13,7 +13,7 @@ use cudarc::cublaslt::sys::{
 };
 
 use super::super::gemm::{Operand, Problem};
-use super::super::handle::{LtHandle, check_lt, first_use_in_capture};
+use super::super::handle::{LtHandle, check_lt};
 use super::super::matrix::Layout;
 use super::super::settings::Math;
 use super::super::types::DataType;
@@ -311,8 +311,7 @@ pub(crate) struct Plan {
 pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize) -> Result<Plan> {
     let device = stream.device();
     device.call(|driver, context| {
-        driver.bind(context)?;
-        let _relaxed = first_use_in_capture(stream);
+        let _calls = driver.bind(context)?;
         let handle = device.0.libraries.blas.lt_handles.acquire(stream)?;
         let descriptors = Descriptors::new(key, pointers)?;
         let found = descriptors.heuristics(&handle, key, key.limit, count)?;

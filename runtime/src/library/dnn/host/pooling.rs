@@ -1,0 +1,88 @@
+//! Pooling: windows in the order of their elements, the first of equals is the greatest.
+
+use super::super::call::{Place, elements, elements_mut};
+use super::super::element::Float;
+use super::super::pooling::{PoolingMode, Windows};
+
+/// # Safety
+/// At the places are x and y of the windows' shapes; y is used by nobody else meanwhile.
+pub unsafe fn forward<T: Float>(windows: &Windows, [x, y]: [Place; 2]) {
+    // SAFETY: the caller's promise.
+    let (x, y) = unsafe { (elements::<T>(x.address, x.len), elements_mut::<T>(y.address, y.len)) };
+    each_window(windows, |at_y, inside| {
+        y[at_y] = match windows.mode {
+            PoolingMode::Max => x[greatest(x, inside)],
+            _ => {
+                let sum: f64 = inside.iter().map(|at| x[*at].wide()).sum();
+                T::narrow(sum / divisor(windows, inside.len()))
+            }
+        };
+    });
+}
+
+/// # Safety
+/// At the places are x, y, dy and dx of the windows' shapes; dx is used by nobody else meanwhile.
+pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
+    // SAFETY: the caller's promise.
+    let (x, dy, dx) = unsafe {
+        let (x, dy) = (elements::<T>(x.address, x.len), elements::<T>(dy.address, dy.len));
+        (x, dy, elements_mut::<T>(dx.address, dx.len))
+    };
+    let mut sums = vec![0f64; dx.len()];
+    each_window(windows, |at_y, inside| match windows.mode {
+        PoolingMode::Max => sums[greatest(x, inside)] += dy[at_y].wide(),
+        _ => {
+            let share = dy[at_y].wide() / divisor(windows, inside.len());
+            inside.iter().for_each(|at| sums[*at] += share);
+        }
+    });
+    dx.iter_mut().zip(sums).for_each(|(element, sum)| *element = T::narrow(sum));
+}
+
+/// What a window's sum is divided by.
+fn divisor(windows: &Windows, inside: usize) -> f64 {
+    match windows.mode {
+        PoolingMode::AverageWithPadding => windows.window.iter().product::<usize>() as f64,
+        _ => inside as f64,
+    }
+}
+
+/// The index of the first of the greatest; NaN is greater than any number. There is one: padding is at most half a window.
+fn greatest<T: Float>(x: &[T], inside: &[usize]) -> usize {
+    let mut best = inside[0];
+    for &at in &inside[1..] {
+        let (value, most) = (x[at].wide(), x[best].wide());
+        if value > most || (value.is_nan() && !most.is_nan()) {
+            best = at;
+        }
+    }
+    best
+}
+
+/// Calls a function with the index of each output and those of the inputs in its window.
+fn each_window(windows: &Windows, mut call: impl FnMut(usize, &[usize])) {
+    let Windows { x, y, window, padding, stride, .. } = windows;
+    let (sx, sy) = (x.strides(), y.strides());
+    // The inputs of an output along an axis.
+    let span = |axis: usize, output: usize| {
+        let start = output * stride[axis];
+        let end = (start + window[axis]).saturating_sub(padding[axis]).min(x.dims[axis + 2]);
+        start.saturating_sub(padding[axis])..end
+    };
+    let mut inside = Vec::new();
+    let [batch, channels, depth, height, width] = y.dims;
+    for index in 0..batch * channels * depth * height * width {
+        let (rest, v) = (index / width, index % width);
+        let (rest, h) = (rest / height, rest % height);
+        let (rest, d) = (rest / depth, rest % depth);
+        let (n, c) = (rest / channels, rest % channels);
+        inside.clear();
+        for at_d in span(0, d) {
+            for at_h in span(1, h) {
+                let row = n * sx[0] + c * sx[1] + at_d * sx[2] + at_h * sx[3];
+                inside.extend(span(2, v).map(|at_v| row + at_v * sx[4]));
+            }
+        }
+        call(n * sy[0] + c * sy[1] + d * sy[2] + h * sy[3] + v * sy[4], &inside);
+    }
+}

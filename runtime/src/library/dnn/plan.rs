@@ -1,0 +1,369 @@
+//! [`Plan`]: an engine made ready for a geometry, and [`Request::run`], which finds one and enqueues it.
+
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
+
+use cudarc::cudnn::sys::{
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t,
+};
+
+use super::call;
+use super::descriptor::{Descriptor, RawHandle, check};
+use super::geometry::{Geometry, Key, Operation};
+use super::graph::{Graph, IDS};
+use super::options::{Handle, State};
+use crate::driver::DevicePtr;
+use crate::error::{Error, LibraryError, Result};
+use crate::library::work;
+use crate::memory::DeviceBuffer;
+use crate::memory::storage::Part;
+use crate::stream::Stream;
+
+/// An engine made ready.
+#[derive(Debug)]
+pub(super) struct Plan {
+    plan: Descriptor,
+    /// In bytes.
+    workspace: u64,
+    /// What the plan refers to; the graph comes when the plan is kept.
+    _config: Descriptor,
+    _graph: Option<Graph>,
+}
+
+impl Plan {
+    fn new(handle: &RawHandle, config: Descriptor) -> Result<Self> {
+        let mut plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.set_handle(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)?;
+        plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
+        let plan = plan.finalize()?;
+        let workspace = plan.int(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+        Ok(Self { plan, workspace: u64::try_from(workspace).unwrap_or(0), _config: config, _graph: None })
+    }
+
+    /// Enqueues it on the handle's stream.
+    ///
+    /// # Safety
+    /// The addresses are of tensors of the plan's shapes, and of as much workspace as it needs, which nothing else uses when
+    /// the stream comes to it.
+    unsafe fn execute(
+        &self,
+        handle: &RawHandle,
+        addresses: &[DevicePtr],
+        workspace: DevicePtr,
+    ) -> Result<()> {
+        let mut pointers = [std::ptr::null_mut::<c_void>(); IDS.len()];
+        for (pointer, address) in pointers.iter_mut().zip(addresses) {
+            *pointer = address.0 as usize as *mut c_void;
+        }
+        let mut pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        pack.set_ints(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &IDS[..addresses.len()])?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers[..addresses.len()])?;
+            let workspace = workspace.0 as usize as *mut c_void;
+            pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace])?;
+        }
+        let pack = pack.finalize()?;
+        // SAFETY: handle, plan and pack are alive and finished, and the addresses are as the caller promises.
+        check("cudnnBackendExecute", unsafe {
+            sys::cudnnBackendExecute(handle.get(), self.plan.get(), pack.get())
+        })
+    }
+}
+
+/// A convolution to be enqueued on a GPU.
+pub(super) struct Request<'a, 'p> {
+    /// As the user knows it.
+    pub name: &'static str,
+    pub stream: &'a Stream,
+    pub key: Key,
+    pub data: cudnnDataType_t,
+    pub geometry: &'a Geometry,
+    /// Of x, w, y and, for those that have one, the bias.
+    pub parts: &'a [Part<'p>],
+    pub addresses: &'a [DevicePtr],
+}
+
+/// Whether there was a plan.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Enqueued,
+    /// The library has none for this geometry; what it said.
+    NoPlan(Option<Error>),
+}
+
+/// The choice that says that there is no plan.
+const NONE: usize = usize::MAX;
+
+impl Request<'_, '_> {
+    /// Enqueues it by the plan that is kept for its geometry, or by one that is looked for.
+    ///
+    /// # Safety
+    /// The parts and addresses are of tensors of the geometry's shapes.
+    pub unsafe fn run(mut self) -> Result<Outcome> {
+        let state = &self.stream.device().0.libraries.dnn;
+        let mut handle = call::acquire(self.stream)?;
+        state.refresh(&mut handle);
+        let Handle { plans, raw, .. } = &mut *handle;
+        let is_capturing = self.stream.capture_count() % 2 == 1;
+        if is_capturing && self.key.options.benchmark && !self.is_chosen(state) {
+            self.key.options.benchmark = false;
+        }
+        let mut limit = self.key.options.workspace_limit.unwrap_or(u64::MAX);
+        let mut kept = true;
+        if let Some(plan) = plans.get(&self.key) {
+            state.hits.fetch_add(1, Ordering::Relaxed);
+            match self.execute(raw, plan, self.addresses) {
+                // The plan is right, and there is not as much memory just now.
+                Err(Error::OutOfMemory(_)) if plan.workspace > 0 => {
+                    (limit, kept) = (plan.workspace - 1, false)
+                }
+                done => return done.map(|()| Outcome::Enqueued),
+            }
+        } else {
+            state.misses.fetch_add(1, Ordering::Relaxed);
+        }
+        let found = self.search(state, raw, limit, kept)?;
+        match found {
+            Found::Plan(plan) => {
+                if kept {
+                    plans.insert(self.key, plan, state.limit());
+                }
+                Ok(Outcome::Enqueued)
+            }
+            Found::None(error) => Ok(Outcome::NoPlan(error)),
+        }
+    }
+
+    fn is_chosen(&self, state: &State) -> bool {
+        state.choices().get(&self.key).is_some()
+    }
+
+    /// Finds a plan that needs no more workspace than `limit`, and enqueues it.
+    fn search(&self, state: &State, handle: &RawHandle, limit: u64, keep: bool) -> Result<Found> {
+        let chosen = if keep { state.choices().get(&self.key).copied() } else { None };
+        if chosen == Some(NONE) {
+            return Ok(Found::None(None));
+        }
+        let graph = Graph::new(handle, self.data, self.geometry, &self.key);
+        let candidates = graph.and_then(|graph| {
+            let candidates = graph.candidates(self.data, &self.key.options)?;
+            Ok((graph, candidates))
+        });
+        let (graph, candidates) = match candidates {
+            Ok(candidates) => candidates,
+            Err(error) => return self.none(state, Some(error)),
+        };
+        let mut candidates: Vec<(usize, Descriptor)> = candidates.into_iter().enumerate().collect();
+        if let Some(chosen) = chosen {
+            // Chosen by another handle: it is tried first, and not timed again.
+            candidates.sort_by_key(|(index, _)| *index != chosen);
+        }
+        let timed = self.key.options.benchmark && chosen.is_none() && keep;
+        let mut search = Search { request: self, handle, limit, least: None, failed: None };
+        let found = if timed { search.fastest(candidates)? } else { search.first(candidates)? };
+        let Search { least, failed, .. } = search;
+        match (found, least, failed) {
+            (Some((index, mut plan)), ..) => {
+                plan._graph = Some(graph);
+                if keep {
+                    state.choices().insert(self.key, index, state.limit());
+                }
+                Ok(Found::Plan(plan))
+            }
+            (None, _, Some(error @ Error::OutOfMemory(_))) => Err(error),
+            (None, Some(least), _) => {
+                Err(LibraryError::WorkspaceTooSmall { operation: self.name, limit, least }.into())
+            }
+            (None, None, failed) => self.none(state, failed),
+        }
+    }
+
+    /// Keeps that there is no plan, unless it is for another reason that none was found.
+    fn none(&self, state: &State, error: Option<Error>) -> Result<Found> {
+        match error {
+            Some(error) if !is_unsupported(&error) => Err(error),
+            error => {
+                state.choices().insert(self.key, NONE, state.limit());
+                Ok(Found::None(error))
+            }
+        }
+    }
+
+    /// Enqueues a plan, with a workspace of its own.
+    fn execute(&self, handle: &RawHandle, plan: &Plan, addresses: &[DevicePtr]) -> Result<()> {
+        let bytes = usize::try_from(plan.workspace).unwrap_or(usize::MAX);
+        let mut workspace = match bytes {
+            0 => None,
+            bytes => Some(DeviceBuffer::<u8>::uninit(self.stream, bytes)?),
+        };
+        self.execute_in(handle, plan, addresses, workspace.as_mut())
+    }
+
+    fn execute_in(
+        &self,
+        handle: &RawHandle,
+        plan: &Plan,
+        addresses: &[DevicePtr],
+        workspace: Option<&mut DeviceBuffer<u8>>,
+    ) -> Result<()> {
+        let mut parts = Vec::with_capacity(self.parts.len() + 1);
+        parts.extend_from_slice(self.parts);
+        let mut address = DevicePtr::NULL;
+        if let Some(workspace) = workspace {
+            address = workspace.as_device_ptr();
+            parts.push(workspace.as_mut_slice().part());
+        }
+        work::enqueue(
+            self.stream,
+            &parts,
+            // SAFETY: the addresses are of the parts, which are of the shapes that the plan was made for, by the promise of
+            // `run`'s caller; the workspace is as large as the plan needs.
+            |_| unsafe { plan.execute(handle, addresses, address) },
+            || Err(LibraryError::NeedsGpu { operation: self.name }.into()),
+        )
+    }
+
+    /// Which of the addresses is written.
+    fn target(&self) -> usize {
+        match self.key.operation {
+            Operation::BackwardData => 0,
+            Operation::BackwardWeights => 1,
+            Operation::Forward => 2,
+        }
+    }
+}
+
+/// Whether the library says that it does not do this, now or later.
+fn is_unsupported(error: &Error) -> bool {
+    match error {
+        Error::Library(error) => match &**error {
+            LibraryError::Call { status, .. } => status.starts_with("CUDNN_STATUS_NOT_SUPPORTED"),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+enum Found {
+    Plan(Plan),
+    None(Option<Error>),
+}
+
+/// What is known while a plan is looked for.
+struct Search<'s, 'a, 'p> {
+    request: &'s Request<'a, 'p>,
+    handle: &'s RawHandle,
+    limit: u64,
+    /// The least workspace, in bytes, of the plans that need too much.
+    least: Option<u64>,
+    failed: Option<Error>,
+}
+
+impl Search<'_, '_, '_> {
+    /// The plan of a configuration, if the library can make it and its workspace is within the limit.
+    fn ready(&mut self, config: Descriptor) -> Option<Plan> {
+        match Plan::new(self.handle, config) {
+            Ok(plan) if plan.workspace <= self.limit => Some(plan),
+            Ok(plan) => {
+                self.least = Some(self.least.map_or(plan.workspace, |least| least.min(plan.workspace)));
+                None
+            }
+            Err(error) => {
+                self.note(error);
+                None
+            }
+        }
+    }
+
+    /// Keeps what went wrong: that memory ran out rather than another failure, and that rather than what is not supported.
+    fn note(&mut self, error: Error) {
+        let weight = |error: &Error| match error {
+            Error::OutOfMemory(_) => 2,
+            error => u8::from(!is_unsupported(error)),
+        };
+        if self.failed.as_ref().is_none_or(|failed| weight(failed) <= weight(&error)) {
+            self.failed = Some(error);
+        }
+    }
+
+    /// The first that can be enqueued, which is then enqueued.
+    fn first(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Plan)>> {
+        for (index, config) in candidates {
+            let Some(plan) = self.ready(config) else { continue };
+            match self.request.execute(self.handle, &plan, self.request.addresses) {
+                Ok(()) => return Ok(Some((index, plan))),
+                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.note(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The fastest of those that the options allow to be timed, which is then enqueued.
+    fn fastest(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Plan)>> {
+        let request = self.request;
+        let most = match request.key.options.benchmark_limit {
+            0 => usize::MAX,
+            limit => limit as usize,
+        };
+        // What is timed must not add to the target again and again.
+        let mut addresses = request.addresses.to_vec();
+        let target = request.target();
+        let spare = match request.geometry.beta == 0.0 {
+            true => None,
+            false => {
+                let range = &request.parts[target].range;
+                match DeviceBuffer::<u8>::zeros(request.stream, range.len() + 16) {
+                    Ok(spare) => Some(spare),
+                    Err(Error::OutOfMemory(_)) => return self.first(candidates),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        if let Some(spare) = &spare {
+            // Aligned just as the target is, for which plans were made.
+            let address = spare.as_device_ptr().0;
+            addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
+        }
+        let (mut best, mut timed): (Option<(f64, usize, Plan)>, usize) = (None, 0);
+        for (index, config) in candidates {
+            if timed == most {
+                break;
+            }
+            let Some(plan) = self.ready(config) else { continue };
+            match self.time(&plan, &addresses) {
+                Ok(time) => {
+                    timed += 1;
+                    if best.as_ref().is_none_or(|(least, ..)| time < *least) {
+                        best = Some((time, index, plan));
+                    }
+                }
+                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.note(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some((_, index, plan)) = best else { return Ok(None) };
+        request.execute(self.handle, &plan, request.addresses)?;
+        Ok(Some((index, plan)))
+    }
+
+    /// How long a plan takes on the device, in microseconds.
+    fn time(&self, plan: &Plan, addresses: &[DevicePtr]) -> Result<f64> {
+        const ROUNDS: u32 = 4;
+        let request = self.request;
+        let bytes = usize::try_from(plan.workspace).unwrap_or(usize::MAX);
+        let mut workspace = match bytes {
+            0 => None,
+            bytes => Some(DeviceBuffer::<u8>::uninit(request.stream, bytes)?),
+        };
+        let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
+        // The first loads what it needs; the device is still busy with it when the others are enqueued.
+        run()?;
+        let before = request.stream.record_timed_event()?;
+        (0..ROUNDS).try_for_each(|_| run())?;
+        let after = request.stream.record_timed_event()?;
+        after.synchronize()?;
+        Ok(after.elapsed_us(&before)? / f64::from(ROUNDS))
+    }
+}
