@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cudarc::cublas::sys;
 use half::bf16;
-use warpsmith_runtime::library::blas::{self, Float, Gemm, Math, Matrix, MatrixMut};
+use warpsmith_runtime::library::blas::{self, Float, Gemm, Math, Matmul, Matrix, MatrixMut};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 
 /// m, n, k: squares, layers of transformers, thin and flat ones, odd ones.
@@ -161,15 +161,16 @@ fn host_cost(stream: &Stream) -> Result<()> {
         stream.synchronize()?;
         Ok(elapsed.as_secs_f64() * 1e6 / CALLS as f64)
     };
-    let mut times = [Vec::new(), Vec::new()];
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..60 {
-        let pair = [time(&mut { raw })?, time(&mut ours)?];
+        let calls = [time(&mut { raw })?, time(&mut ours)?, time(&mut planned)?];
         if round >= 10 {
-            times.iter_mut().zip(pair).for_each(|(times, time)| times.push(time));
+            times.iter_mut().zip(calls).for_each(|(times, time)| times.push(time));
         }
     }
-    let [raw, ours] = times.map(median);
+    let [raw, ours, planned] = times.map(median);
     println!("host cost of a call: cuBLAS {raw:.2} us, gemm {ours:.2} us, difference {:.2} us", ours - raw);
+    println!("host cost of a call: matmul, whose plan is kept, {planned:.2} us");
     // SAFETY: nobody else has it, and its work has been waited for.
     unsafe { sys::cublasDestroy_v2(handle) };
     drop(workspace);

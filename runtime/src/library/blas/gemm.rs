@@ -213,8 +213,7 @@ impl Problem {
     }
 
     pub fn check_support(&self, device: &Device) -> Result<()> {
-        let of_four =
-            |operand: &Operand| operand.ptr.is_multiple_of(4) && operand.layout.stride.is_multiple_of(4);
+        let of_four = |operand: &Operand| operand.ptr.is_multiple_of(4) && operand.layout.leading() % 4 == 0;
         if self.a.data != DataType::I8 || device.is_emulated() || (of_four(&self.a) && of_four(&self.b)) {
             return Ok(());
         }

@@ -94,9 +94,11 @@ impl Layout {
         batch * self.batch_stride + row * self.stride + col
     }
 
-    /// The leading dimension for cuBLAS, which wants at least 1.
+    /// The leading dimension for cuBLAS, which wants at least 1. Of a single row the stride says nothing, and may be too
+    /// large to be told.
     pub(super) fn leading(&self) -> i64 {
-        self.stride.max(1) as i64
+        let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols };
+        stride.max(1) as i64
     }
 
     /// The same for a batch of `count`: a single matrix is read for each of them.

@@ -319,12 +319,11 @@ fn check_support<S, C: DeviceCopy>(
             "a that is not transposed and b as a transposed view of its n x k elements",
         ));
     }
-    let of_sixteen = [a, b]
-        .iter()
-        .all(|operand| operand.ptr.is_multiple_of(16) && operand.layout.stride.is_multiple_of(16))
-        && problem.k.is_multiple_of(16)
-        && problem.n.is_multiple_of(16)
-        && c.ptr.is_multiple_of(16);
+    let of_sixteen =
+        [a, b].iter().all(|operand| operand.ptr.is_multiple_of(16) && operand.layout.leading() % 16 == 0)
+            && problem.k.is_multiple_of(16)
+            && problem.n.is_multiple_of(16)
+            && c.ptr.is_multiple_of(16);
     if !of_sixteen {
         return Err(unsupported(
             format!(

@@ -1,0 +1,66 @@
+//! What does not fit is told, and nothing is done.
+
+use super::*;
+
+#[track_caller]
+fn assert_shape(done: warpsmith_runtime::Result<()>, text: &str) {
+    let Err(Error::Library(error)) = done else { panic!("{done:?} instead of an error with {text:?}") };
+    assert!(matches!(*error, LibraryError::Shape { .. }), "{error:?}");
+    assert!(error.to_string().contains(text), "{error}");
+}
+
+fn two(y: &mut DeviceBuffer<f32>) -> MatrixMut<'_, f32> {
+    MatrixMut::new(y, 2, 2).unwrap()
+}
+
+#[test]
+fn what_does_not_fit_is_told_and_nothing_is_done() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1f32; 12]).unwrap();
+    let mut y = DeviceBuffer::from_host(&stream, &[5f32; 12]).unwrap();
+    let matrix = |rows, cols| Matrix::new(&x, rows, cols);
+    assert_shape(matrix(4, 4).map(drop), "takes 16 elements, but the memory has 12");
+    assert_shape(matrix(2, 3).unwrap().with_stride(2).map(drop), "less than a row of 3");
+    assert_shape(matrix(3, 3).unwrap().with_stride(5).map(drop), "takes 13");
+    assert_shape(Matrix::new(&x, usize::MAX, 2).map(drop), "more than can be");
+    let overlapping = Layout::new(2, 2).with_batch(3, 3);
+    assert_shape(MatrixMut::with_layout(&mut y, overlapping).map(drop), "overlap");
+    assert_shape(MatrixMut::with_layout(&mut y, Layout::new(2, 2).with_batch(2, 0)).map(drop), "overlap");
+    assert_shape(Vector::new(&x).with_stride(0).map(drop), "stride of 0");
+
+    let options = Gemm::default();
+    let (wide, tall) = (matrix(2, 3).unwrap(), matrix(3, 2).unwrap());
+    assert_shape(blas::gemm(&stream, options, wide, wide, two(&mut y)), "a (2 x 3) times b (2 x 3)");
+    assert_shape(blas::gemm(&stream, options, tall, wide, two(&mut y)), "c (2 x 2)");
+    let batch = Matrix::with_layout(&x, Layout::new(2, 3).with_batch(2, 6)).unwrap();
+    assert_shape(blas::gemm(&stream, options, batch, tall, two(&mut y)), "2 of 2 x 3");
+    let products = vec![(wide, wide, two(&mut y))];
+    assert_shape(blas::gemm_grouped(&stream, options, products), "times b");
+    assert_shape(blas::gemv(&stream, options, wide, x.slice(..2), y.slice_mut(..2)), "x has 2");
+    assert_shape(blas::axpy(&stream, 1.0, x.slice(..2), y.slice_mut(..3)), "x has 2 elements and y 3");
+    assert_shape(blas::dot(&stream, &x, &x, y.slice_mut(..2)), "one element, but there are 2");
+    assert_shape(blas::nrm2(&stream, &x, y.slice_mut(..0)), "there are 0");
+    assert_shape(blas::trsm(&stream, Trsm::default(), wide, two(&mut y)), "must be 2 x 2");
+    let options = Matmul { epilogue: Epilogue::Bias(x.slice(..3)), ..Matmul::default() };
+    assert_shape(blas::matmul(&stream, &options, wide, tall, two(&mut y)), "a bias of 3 elements for 2");
+    let options = Matmul { scale_a: Some(x.slice(..1)), ..Matmul::default() };
+    let refused = blas::matmul(&stream, &options, wide, tall, two(&mut y));
+    assert!(is_unsupported(&refused), "{refused:?}");
+    let elsewhere = Stream::new(&device()).unwrap();
+    let refused = blas::gemm(&elsewhere, Gemm::default(), wide, tall, two(&mut y));
+    assert!(matches!(refused, Err(Error::DifferentDevices { .. })), "{refused:?}");
+    assert_eq!(y.to_host().unwrap(), [5.0; 12], "nothing was written");
+    // The stream still works.
+    blas::gemm(&stream, Gemm::default(), wide, tall, two(&mut y)).unwrap();
+    assert_eq!(y.to_host().unwrap()[..4], [3.0; 4]);
+}
+
+#[test]
+fn on_a_gpu_the_libraries_are_there() {
+    if device().is_emulated() {
+        return;
+    }
+    for vendor in [Vendor::Cublas, Vendor::CublasLt] {
+        println!("{} {}", vendor.name(), vendor.version().unwrap());
+    }
+}

@@ -1,0 +1,296 @@
+//! Products of matrices, batches and groups, of every type.
+
+use super::*;
+
+fn check_gemm<T: Plain>() {
+    let stream = stream();
+    let shapes = [(1, 1, 1), (3, 5, 7), (16, 32, 48), (33, 17, 65), (1, 40, 9), (40, 1, 9)];
+    for (number, (m, n, k)) in shapes.into_iter().enumerate() {
+        for flags in 0..8 {
+            let flag = |bit: u32| flags >> bit & 1 == 1;
+            let scalars = [(1.0, 0.0), (-0.5, 2.0)][(number + flags) % 2];
+            let [a, b, c] =
+                [(1, m, k), (2, k, n), (3, m, n)].map(|(seed, r, c)| HostMatrix::new::<T>(seed, r, c));
+            let places =
+                [Place::of(&a, 3, flag(0)), Place::of(&b, number, flag(1)), Place::of(&c, 2, flag(2))];
+            let upload = |matrix: &HostMatrix, place: Place| {
+                DeviceBuffer::from_host(&stream, &matrix.at_place::<T>(place)).unwrap()
+            };
+            let (a_memory, b_memory) = (upload(&a, places[0]), upload(&b, places[1]));
+            let mut c_memory = upload(&c, places[2]);
+            let math = Some(reducing(flag(0)));
+            let options = Gemm { alpha: T::scalar(scalars.0), beta: T::scalar(scalars.1), math };
+            blas::gemm(
+                &stream,
+                options,
+                Matrix::with_layout(&a_memory, places[0].layout()).unwrap(),
+                Matrix::with_layout(&b_memory, places[1].layout()).unwrap(),
+                MatrixMut::with_layout(&mut c_memory, places[2].layout()).unwrap(),
+            )
+            .unwrap();
+            let found = places[2].read(&c_memory.to_host().unwrap());
+            let what = format!("{} of {m} x {n} x {k}, {flags:03b}", std::any::type_name::<T>());
+            assert_near::<T>(&what, k, &found, &reference(scalars, &a, &b, &c));
+        }
+    }
+}
+
+#[test]
+fn products_of_every_shape_stride_and_transpose() {
+    check_gemm::<f32>();
+    check_gemm::<f64>();
+    check_gemm::<f16>();
+    check_gemm::<bf16>();
+}
+
+#[test]
+fn half_precision_products_may_be_stored_in_single_precision() {
+    let stream = stream();
+    let (a, b) = (HostMatrix::new::<f16>(1, 8, 24), HostMatrix::new::<f16>(2, 24, 16));
+    let zero = HostMatrix::new::<f32>(0, 8, 16);
+    let place = |matrix| Place::of(matrix, 0, false);
+    let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<f16>(place(&a))).unwrap();
+    let b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<f16>(place(&b))).unwrap();
+    let mut c_memory = DeviceBuffer::<f32>::zeros(&stream, 8 * 16).unwrap();
+    let (a_matrix, b_matrix) =
+        (Matrix::new(&a_memory, 8, 24).unwrap(), Matrix::new(&b_memory, 24, 16).unwrap());
+    let c_matrix = MatrixMut::new(&mut c_memory, 8, 16).unwrap();
+    blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, c_matrix).unwrap();
+    let found = place(&zero).read(&c_memory.to_host().unwrap());
+    assert_near::<f32>("f16 to f32", 24, &found, &reference((1.0, 0.0), &a, &b, &zero));
+}
+
+#[test]
+fn integers_are_multiplied_exactly() {
+    let stream = stream();
+    let (m, n, k) = (20, 24, 32);
+    let number = |seed: usize, index: usize| ((index * 37 + seed * 11) % 256) as u8 as i8;
+    let a: Vec<i8> = (0..m * k).map(|index| number(1, index)).collect();
+    let b: Vec<i8> = (0..k * n).map(|index| number(2, index)).collect();
+    let c: Vec<i32> = (0..m * n).map(|index| index as i32 * 1000).collect();
+    let a_memory = DeviceBuffer::from_host(&stream, &a).unwrap();
+    let b_memory = DeviceBuffer::from_host(&stream, &b).unwrap();
+    let mut c_memory = DeviceBuffer::from_host(&stream, &c).unwrap();
+    blas::gemm(
+        &stream,
+        Gemm { alpha: 3, beta: -1, math: None },
+        Matrix::new(&a_memory, m, k).unwrap(),
+        Matrix::new(&b_memory, k, n).unwrap(),
+        MatrixMut::new(&mut c_memory, m, n).unwrap(),
+    )
+    .unwrap();
+    let found = c_memory.to_host().unwrap();
+    for row in 0..m {
+        for col in 0..n {
+            let sum: i32 = (0..k).map(|i| i32::from(a[row * k + i]) * i32::from(b[i * n + col])).sum();
+            assert_eq!(found[row * n + col], 3 * sum - c[row * n + col]);
+        }
+    }
+}
+
+#[test]
+fn without_beta_the_output_is_not_read() {
+    let stream = stream();
+    let a = DeviceBuffer::from_host(&stream, &[1f32; 64]).unwrap();
+    let mut c = DeviceBuffer::from_host(&stream, &[f32::NAN; 64]).unwrap();
+    let matrix = Matrix::new(&a, 8, 8).unwrap();
+    blas::gemm(&stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut c, 8, 8).unwrap()).unwrap();
+    assert_eq!(c.to_host().unwrap(), [8.0; 64]);
+    let mut c = DeviceBuffer::from_host(&stream, &[f32::NAN; 64]).unwrap();
+    let options = Matmul::default();
+    blas::matmul(&stream, &options, matrix, matrix, MatrixMut::new(&mut c, 8, 8).unwrap()).unwrap();
+    assert_eq!(c.to_host().unwrap(), [8.0; 64]);
+    let mut y = DeviceBuffer::from_host(&stream, &[f32::NAN; 8]).unwrap();
+    blas::gemv(&stream, Gemm::default(), matrix, a.slice(..8), &mut y).unwrap();
+    assert_eq!(y.to_host().unwrap(), [8.0; 8]);
+}
+
+#[test]
+fn batches_lie_apart_or_side_by_side_and_one_input_serves_all() {
+    let stream = stream();
+    let (m, n, k, count) = (5, 6, 7, 4);
+    let (a, b) = (numbers(1, count * m * k), numbers(2, k * n));
+    let to_f32 = |values: &[f64]| values.iter().map(|x| *x as f32).collect::<Vec<_>>();
+    let a_memory = DeviceBuffer::from_host(&stream, &to_f32(&a)).unwrap();
+    let b_memory = DeviceBuffer::from_host(&stream, &to_f32(&b)).unwrap();
+    let a_layout = Layout::new(m, k).with_batch(count, m * k);
+    // The outputs' rows side by side, as the heads of attention.
+    let side_by_side = Layout::new(m, n).with_stride(count * n).with_batch(count, n);
+    let apart = Layout::new(m, n).with_batch(count, m * n + 3);
+    for (layout, at) in [
+        (
+            side_by_side,
+            &(|batch: usize, row: usize| row * count * n + batch * n) as &dyn Fn(usize, usize) -> usize,
+        ),
+        (apart, &|batch: usize, row: usize| batch * (m * n + 3) + row * n),
+    ] {
+        for with_plans in [false, true] {
+            let mut c_memory = DeviceBuffer::<f32>::zeros(&stream, layout.extent().unwrap()).unwrap();
+            let a_matrix = Matrix::with_layout(&a_memory, a_layout).unwrap();
+            let b_matrix = Matrix::new(&b_memory, k, n).unwrap();
+            let c_matrix = MatrixMut::with_layout(&mut c_memory, layout).unwrap();
+            match with_plans {
+                false => blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, c_matrix).unwrap(),
+                true => blas::matmul(&stream, &Matmul::default(), a_matrix, b_matrix, c_matrix).unwrap(),
+            }
+            let found = c_memory.to_host().unwrap();
+            for batch in 0..count {
+                let values = a[batch * m * k..][..m * k].to_vec();
+                let a = HostMatrix { rows: m, cols: k, values };
+                let b = HostMatrix { rows: k, cols: n, values: b.clone() };
+                let zero = HostMatrix { rows: m, cols: n, values: vec![0.0; m * n] };
+                let rows = (0..m).flat_map(|row| found[at(batch, row)..][..n].iter());
+                let found: Vec<f64> = rows.map(|x| f64::from(*x)).collect();
+                assert_near::<f32>("a batch", k, &found, &reference((1.0, 0.0), &a, &b, &zero));
+            }
+        }
+    }
+}
+
+fn check_groups<T: Plain>(captured: bool) {
+    let stream = stream();
+    let shapes = [(4, 8, 3), (0, 8, 3), (9, 2, 30), (16, 16, 16), (5, 6, 0)];
+    let inputs: Vec<_> = shapes
+        .iter()
+        .enumerate()
+        .map(|(seed, (m, n, k))| {
+            (HostMatrix::new::<T>(seed as u64, *m, *k), HostMatrix::new::<T>(seed as u64 + 9, *k, *n))
+        })
+        .collect();
+    let upload = |matrix: &HostMatrix, transposed| {
+        let memory = matrix.at_place::<T>(Place::of(matrix, 0, transposed));
+        DeviceBuffer::from_host(&stream, &memory).unwrap()
+    };
+    let memory: Vec<_> = inputs.iter().map(|(a, b)| (upload(a, false), upload(b, true))).collect();
+    let mut outputs: Vec<_> =
+        shapes.iter().map(|(m, n, _)| DeviceBuffer::<T>::zeros(&stream, m * n).unwrap()).collect();
+    let mut run = || {
+        let products = shapes.iter().zip(&memory).zip(&mut outputs).map(|(((m, n, k), (a, b)), c)| {
+            let b = Matrix::new(b, *n, *k).unwrap().transposed();
+            (Matrix::new(a, *m, *k).unwrap(), b, MatrixMut::new(c, *m, *n).unwrap())
+        });
+        let options = Gemm { alpha: T::scalar(2.0), ..Gemm::default() };
+        blas::gemm_grouped(&stream, options, products.collect())
+    };
+    match captured {
+        false => run().unwrap(),
+        true => Graph::capture(&stream, run).unwrap().instantiate().unwrap().launch(&stream).unwrap(),
+    }
+    for ((a, b), output) in inputs.iter().zip(&outputs) {
+        let zero = HostMatrix { rows: a.rows, cols: b.cols, values: vec![0.0; a.rows * b.cols] };
+        let found: Vec<f64> = output.to_host().unwrap().into_iter().map(T::value).collect();
+        let what = format!("a group of {}, captured: {captured}", std::any::type_name::<T>());
+        assert_near::<T>(&what, a.cols, &found, &reference((2.0, 0.0), a, b, &zero));
+    }
+    blas::gemm_grouped::<T, T, T>(&stream, Gemm::default(), Vec::new()).unwrap();
+}
+
+#[test]
+fn groups_have_many_shapes() {
+    for captured in [false, true] {
+        check_groups::<f32>(captured);
+        check_groups::<f64>(captured);
+        check_groups::<f16>(captured);
+        check_groups::<bf16>(captured);
+    }
+}
+
+#[test]
+fn without_an_inner_dimension_the_product_is_zero_and_without_elements_nothing_is_done() {
+    let stream = stream();
+    let empty = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let (a, b) = (Matrix::new(&empty, 4, 0).unwrap(), Matrix::new(&empty, 0, 6).unwrap());
+    let bias = DeviceBuffer::from_host(&stream, &[1f32, -2.0, 3.0, -4.0, 5.0, -6.0]).unwrap();
+    for (beta, expected) in [(0.0, 0.0), (1.0, 3.0), (-2.0, -6.0)] {
+        let start = if beta == 0.0 { f32::NAN } else { 3.0 };
+        let mut c = DeviceBuffer::from_host(&stream, &[start; 4 * 8]).unwrap();
+        let layout = Layout::new(4, 6).with_stride(8);
+        let c_matrix = MatrixMut::with_layout(&mut c, layout).unwrap();
+        blas::gemm(&stream, Gemm { beta, ..Gemm::default() }, a, b, c_matrix).unwrap();
+        for row in c.to_host().unwrap().chunks(8) {
+            assert_eq!(row[..6], [expected; 6], "beta {beta}");
+            assert!(row[6..].iter().all(|gap| gap.to_bits() == start.to_bits()));
+        }
+        let mut c = DeviceBuffer::from_host(&stream, &[start; 4 * 6]).unwrap();
+        let options = Matmul { beta, epilogue: Epilogue::Bias(bias.as_slice()), ..Matmul::default() };
+        blas::matmul(&stream, &options, a, b, MatrixMut::new(&mut c, 4, 6).unwrap()).unwrap();
+        let host = [1f32, -2.0, 3.0, -4.0, 5.0, -6.0].map(|bias| expected + bias);
+        assert!(c.to_host().unwrap().chunks(6).all(|row| row == host));
+        let mut y = DeviceBuffer::from_host(&stream, &[start; 4]).unwrap();
+        blas::gemv(&stream, Gemm { beta, ..Gemm::default() }, a, &empty, &mut y).unwrap();
+        assert_eq!(y.to_host().unwrap(), [expected; 4]);
+    }
+    let mut none = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let one = DeviceBuffer::from_host(&stream, &[1f32; 6]).unwrap();
+    let wide = Matrix::new(&one, 1, 6).unwrap();
+    let nothing = MatrixMut::new(&mut none, 0, 6).unwrap();
+    blas::gemm(&stream, Gemm::default(), Matrix::new(&empty, 0, 1).unwrap(), wide, nothing).unwrap();
+    let nothing = MatrixMut::new(&mut none, 0, 6).unwrap();
+    let system = Matrix::new(&empty, 0, 0).unwrap();
+    blas::trsm(&stream, Trsm::default(), system, nothing).unwrap();
+    blas::scal(&stream, 2.0, &mut none).unwrap();
+    let mut result = DeviceBuffer::from_host(&stream, &[9f32; 2]).unwrap();
+    blas::dot(&stream, &empty, &empty, result.slice_mut(..1)).unwrap();
+    blas::nrm2(&stream, &empty, result.slice_mut(1..)).unwrap();
+    assert_eq!(result.to_host().unwrap(), [0.0; 2]);
+}
+
+/// As `torch.backends.cuda.matmul.allow_tf32` describes it: some 1e-3 of the result's size.
+#[test]
+fn tf32_is_off_by_default_and_less_exact() {
+    let stream = stream();
+    let device = stream.device();
+    let size = if device.is_emulated() { 32 } else { 1024 };
+    let mut square = Square::new(&stream, 11, size);
+    // Numbers with more bits than TF32 has.
+    for (seed, buffer) in [(1, &mut square.a), (2, &mut square.b)] {
+        let values: Vec<f32> =
+            numbers(seed, size * size).into_iter().map(|x| (x * 1.234_567) as f32).collect();
+        buffer.copy_from_host(&values).unwrap();
+    }
+    square.gemm();
+    let exact = square.c.to_host().unwrap();
+    blas::set_math(device, Math { allow_tf32: true, ..Math::default() });
+    square.gemm();
+    let rounded = square.c.to_host().unwrap();
+    blas::set_math(device, Math::default());
+    let largest = |values: &mut dyn Iterator<Item = f32>| values.fold(0f32, |most, x| most.max(x.abs()));
+    let size = largest(&mut exact.iter().copied());
+    let difference = largest(&mut exact.iter().zip(&rounded).map(|(x, y)| x - y)) / size;
+    match device.is_emulated() || device.capability() < (8, 0) {
+        true => assert_eq!(difference, 0.0),
+        false => assert!((1e-5..5e-3).contains(&difference), "{difference}"),
+    }
+    if device.is_emulated() {
+        square.check("without TF32");
+    }
+}
+
+#[test]
+fn integers_need_strides_of_four_on_a_gpu() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1i8; 64]).unwrap();
+    let mut y = DeviceBuffer::<i32>::zeros(&stream, 9).unwrap();
+    let matrix = Matrix::new(&x, 3, 3).unwrap();
+    let done = blas::gemm(&stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut y, 3, 3).unwrap());
+    match stream.device().is_emulated() {
+        true => done.unwrap(),
+        false => assert!(is_unsupported(&done), "{done:?}"),
+    }
+}
+
+#[test]
+fn the_stride_of_a_single_row_does_not_matter() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[2f32; 8]).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
+    let row = Matrix::with_layout(&x, Layout::new(1, 8).with_stride(usize::MAX)).unwrap();
+    for _ in 0..2 {
+        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_stride(usize::MAX)).unwrap();
+        blas::gemm(&stream, Gemm::default(), row, row.transposed(), output).unwrap();
+        assert_eq!(y.to_host().unwrap(), [32.0]);
+        let output = MatrixMut::with_layout(&mut y, Layout::new(1, 1).with_stride(usize::MAX)).unwrap();
+        blas::matmul(&stream, &Matmul::default(), row, row.transposed(), output).unwrap();
+        assert_eq!(y.to_host().unwrap(), [32.0]);
+    }
+}

@@ -1,0 +1,184 @@
+//! Streams, threads and graphs.
+
+use super::*;
+
+/// Each stream has its own workspace: products that split their inner dimension would mix their sums otherwise.
+#[test]
+fn two_streams_and_many_threads_compute_at_once() {
+    let device = device();
+    let size = if device.is_emulated() { 24 } else { 160 };
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let device = &device;
+            scope.spawn(move || {
+                let streams = [(); 2].map(|()| Stream::new(device).unwrap());
+                let mut squares: Vec<Square> = streams
+                    .iter()
+                    .enumerate()
+                    .map(|(at, stream)| Square::new(stream, thread * 10 + at as u64 * 3, size))
+                    .collect();
+                for _ in 0..10 {
+                    squares.iter_mut().for_each(Square::gemm);
+                    squares.iter_mut().for_each(|square| square.matmul(&Matmul::default()));
+                }
+                squares.iter().for_each(|square| square.check("at once"));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_graph_computes_again_with_what_its_inputs_hold() {
+    let stream = stream();
+    let mut square = Square::new(&stream, 1, 32);
+    let mut other = Square::new(&stream, 5, 32);
+    let mut result = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
+    let graph = Graph::capture(&stream, || {
+        square.gemm();
+        other.matmul(&Matmul { search: Search::Timed { candidates: 4, repeats: 2 }, ..Matmul::default() });
+        blas::dot(&stream, &square.c, &other.c, &mut result)
+    })
+    .unwrap();
+    assert_eq!(square.c.to_host().unwrap(), vec![0.0; 32 * 32], "nothing has run");
+    let exec = graph.instantiate().unwrap();
+    drop(graph);
+    for seed in [1, 20, 40] {
+        let values: Vec<f32> = numbers(seed, 32 * 32).into_iter().map(|x| x as f32).collect();
+        square.a.copy_from_host(&values).unwrap();
+        other.b.copy_from_host(&values).unwrap();
+        exec.launch(&stream).unwrap();
+        square.check("the first of the graph");
+        other.check("the second of the graph");
+        let (c, d) = (square.c.to_host().unwrap(), other.c.to_host().unwrap());
+        let terms: Vec<f64> = c.iter().zip(&d).map(|(c, d)| f64::from(*c) * f64::from(*d)).collect();
+        let sizes = terms.iter().map(|term| term.abs()).sum();
+        let found = f64::from(result.to_host().unwrap()[0]);
+        assert_near::<f32>("dot", 1024, &[found], &(vec![terms.iter().sum()], vec![sizes]));
+        // Work of other calls on the stream does not disturb what the graph keeps for itself.
+        Square::new(&stream, 7, 64).gemm();
+    }
+}
+
+#[test]
+fn the_same_call_gives_the_same_bits() {
+    let stream = stream();
+    let math = Math { deterministic: true, ..Math::default() };
+    let search = Search::Timed { candidates: 8, repeats: 1 };
+    let run = || {
+        let mut square = Square::new(&stream, 3, 96);
+        square.gemm();
+        let product = square.c.to_host().unwrap();
+        square.matmul(&Matmul { math: Some(math), search, ..Matmul::default() });
+        (product, square.c.to_host().unwrap())
+    };
+    assert!(run() == run());
+}
+
+/// Buffers for one call of every operation, and what the calls leave in them.
+struct Everything {
+    x: DeviceBuffer<f32>,
+    /// Of a lower triangular system with ones on the diagonal.
+    y: DeviceBuffer<f32>,
+    outputs: Vec<DeviceBuffer<f32>>,
+}
+
+impl Everything {
+    const SIZE: usize = 32;
+
+    fn new(stream: &Stream) -> Self {
+        let len = Self::SIZE * Self::SIZE;
+        let upload = |seed| {
+            let values: Vec<f32> = numbers(seed, len).into_iter().map(|x| x as f32 / 8.0).collect();
+            DeviceBuffer::from_host(stream, &values).unwrap()
+        };
+        let outputs = (0..8).map(|seed| upload(seed + 10)).collect();
+        Self { x: upload(1), y: upload(2), outputs }
+    }
+
+    fn run(&mut self, stream: &Stream) -> warpsmith_runtime::Result<()> {
+        const SIZE: usize = Everything::SIZE;
+        let Self { x, y, outputs } = self;
+        let (x_matrix, y_matrix) = (Matrix::new(&*x, SIZE, SIZE)?, Matrix::new(&*y, SIZE, SIZE)?);
+        let [gemm, grouped, matmul, gemv, axpy, scal, numbers, trsm] = &mut outputs[..] else {
+            panic!("eight outputs")
+        };
+        let options = Gemm { alpha: 0.5, beta: 1.0, ..Gemm::default() };
+        let square = |output| MatrixMut::new(output, SIZE, SIZE);
+        blas::gemm(stream, options, x_matrix, y_matrix.transposed(), square(gemm)?)?;
+        blas::gemm_grouped(stream, options, vec![(x_matrix, y_matrix, square(grouped)?)])?;
+        let epilogue = Epilogue::ReluBias(x.slice(..SIZE));
+        let with_bias = Matmul { epilogue, ..Matmul::default() };
+        blas::matmul(stream, &with_bias, x_matrix, y_matrix, square(matmul)?)?;
+        blas::gemv(stream, options, x_matrix, y.slice(..SIZE), gemv.slice_mut(..SIZE))?;
+        blas::axpy(stream, 2.0, &*x, axpy)?;
+        blas::scal(stream, 2.0, scal)?;
+        blas::dot(stream, &*x, &*y, numbers.slice_mut(..1))?;
+        blas::nrm2(stream, &*x, numbers.slice_mut(1..2))?;
+        blas::trsm(stream, Trsm { unit_diagonal: true, ..Trsm::default() }, x_matrix, square(trsm)?)
+    }
+
+    fn results(&self) -> Vec<Vec<f32>> {
+        self.outputs.iter().map(|output| output.to_host().unwrap()).collect()
+    }
+}
+
+/// The first call of each is in the capture: what the libraries load then is no part of the graph.
+#[test]
+fn everything_may_be_captured_from_the_first_call_on() {
+    let stream = stream();
+    let mut captured = Everything::new(&stream);
+    let before = captured.results();
+    let graph = Graph::capture(&stream, || captured.run(&stream)).unwrap();
+    assert!(captured.results() == before, "nothing has run");
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    let mut direct = Everything::new(&stream);
+    direct.run(&stream).unwrap();
+    for (index, (captured, direct)) in captured.results().iter().zip(direct.results()).enumerate() {
+        let near = captured.iter().zip(&direct).all(|(x, y)| (x - y).abs() <= 1e-4 * (1.0 + y.abs()));
+        assert!(near, "output {index}");
+        assert!(direct != before[index], "output {index} is written");
+    }
+}
+
+#[test]
+fn captures_again_and_again_take_no_more_memory() {
+    let stream = stream();
+    let device = stream.device();
+    let mut square = Square::new(&stream, 1, 64);
+    let mut capture = || {
+        let graph = Graph::capture(&stream, || {
+            square.gemm();
+            square.matmul(&Matmul::default());
+            Ok::<(), Error>(())
+        });
+        graph.unwrap().instantiate().unwrap().launch(&stream).unwrap();
+        stream.synchronize().unwrap();
+    };
+    capture();
+    capture();
+    let reserved = device.memory().reserved();
+    (0..8).for_each(|_| capture());
+    assert_eq!(device.memory().reserved(), reserved);
+}
+
+#[test]
+fn calls_keep_nothing_but_one_workspace_for_each_stream() {
+    let stream = stream();
+    let memory = || {
+        stream.synchronize().unwrap();
+        stream.device().memory().allocated()
+    };
+    let mut square = Square::new(&stream, 1, 64);
+    square.gemm();
+    square.matmul(&Matmul::default());
+    let allocated = memory();
+    for _ in 0..20 {
+        square.gemm();
+        square.matmul(&Matmul::default());
+        let short = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+        let short = Matrix::new(&short, 1, 0).unwrap();
+        let (a, _, c) = square.matrices();
+        assert!(blas::gemm(&stream, Gemm::default(), a, short, c).is_err());
+    }
+    assert_eq!(memory(), allocated);
+}

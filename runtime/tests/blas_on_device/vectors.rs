@@ -1,0 +1,146 @@
+//! Vectors, products with them, and triangular systems.
+
+use super::*;
+
+fn check_vectors<T: Plain>() {
+    let stream = stream();
+    for (len, stride) in [(1, 1), (37, 1), (37, 3), (1000, 2)] {
+        let host =
+            |seed| -> Vec<T> { numbers(seed, (len - 1) * stride + 1).into_iter().map(T::of).collect() };
+        let (x, y) = (host(1), host(2));
+        let picked =
+            |values: &[T]| -> Vec<f64> { values.iter().step_by(stride).map(|x| x.value()).collect() };
+        let (xs, ys) = (picked(&x), picked(&y));
+        let what = format!("{} of {len} by {stride}", std::any::type_name::<T>());
+        let x_memory = DeviceBuffer::from_host(&stream, &x).unwrap();
+        let mut y_memory = DeviceBuffer::from_host(&stream, &y).unwrap();
+        let mut results = DeviceBuffer::<T>::zeros(&stream, 2).unwrap();
+        let x_vector = || Vector::new(&x_memory).with_stride(stride).unwrap();
+        let y_vector = Vector::new(&y_memory).with_stride(stride).unwrap();
+        blas::dot(&stream, x_vector(), y_vector, results.slice_mut(..1)).unwrap();
+        blas::nrm2(&stream, x_vector(), results.slice_mut(1..)).unwrap();
+        let products: Vec<f64> = xs.iter().zip(&ys).map(|(x, y)| x * y).collect();
+        let sizes = products.iter().map(|term| term.abs()).sum();
+        let norm = xs.iter().map(|x| x * x).sum::<f64>().sqrt();
+        let found: Vec<f64> = results.to_host().unwrap().into_iter().map(T::value).collect();
+        let expected = (vec![products.iter().sum(), norm], vec![sizes, norm]);
+        assert_near::<T>(&what, len, &found, &expected);
+
+        let y_mut = VectorMut::new(&mut y_memory).with_stride(stride).unwrap();
+        blas::axpy(&stream, T::scalar(-1.5), x_vector(), y_mut).unwrap();
+        let after = y_memory.to_host().unwrap();
+        let expected = xs.iter().zip(&ys).map(|(x, y)| (y - 1.5 * x, y.abs() + 1.5 * x.abs())).unzip();
+        assert_near::<T>(&what, 1, &picked(&after), &expected);
+        let y_mut = VectorMut::new(&mut y_memory).with_stride(stride).unwrap();
+        blas::scal(&stream, T::scalar(0.25), y_mut).unwrap();
+        let scaled = y_memory.to_host().unwrap();
+        let expected = picked(&after).iter().map(|y| (y * 0.25, y.abs())).unzip();
+        assert_near::<T>(&what, 1, &picked(&scaled), &expected);
+        let kept = |values: &[T]| -> Vec<T> {
+            values.iter().enumerate().filter(|(at, _)| at % stride != 0).map(|(_, value)| *value).collect()
+        };
+        assert_eq!(kept(&scaled), kept(&y), "{what}: nothing between the elements is written");
+    }
+}
+
+#[test]
+fn vectors_of_every_type_and_stride() {
+    check_vectors::<f32>();
+    check_vectors::<f64>();
+    check_vectors::<f16>();
+    check_vectors::<bf16>();
+}
+
+#[test]
+fn squares_of_a_norm_do_not_overflow() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[3e30f32, 4e30]).unwrap();
+    let mut result = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
+    blas::nrm2(&stream, &x, &mut result).unwrap();
+    let found = result.to_host().unwrap()[0];
+    assert!((found / 5e30 - 1.0).abs() < 1e-6, "{found}");
+}
+
+fn check_gemv<T: Plain>() {
+    let stream = stream();
+    for (m, n) in [(1, 1), (5, 9), (64, 33)] {
+        for flags in 0..4 {
+            let (transposed, stride) = (flags & 1 == 1, 1 + (flags >> 1) * 2);
+            let a = HostMatrix::new::<T>(1, m, n);
+            let [x, y] = [(2, n), (3, m)].map(|(seed, len)| HostMatrix::new::<T>(seed, len, 1));
+            let place = Place::of(&a, 2, transposed);
+            let spread = |vector: &HostMatrix| vector.at_place::<T>(Place::of(vector, stride - 1, false));
+            let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<T>(place)).unwrap();
+            let x_memory = DeviceBuffer::from_host(&stream, &spread(&x)).unwrap();
+            let mut y_memory = DeviceBuffer::from_host(&stream, &spread(&y)).unwrap();
+            let options = Gemm { alpha: T::scalar(2.0), beta: T::scalar(-1.0), ..Gemm::default() };
+            blas::gemv(
+                &stream,
+                options,
+                Matrix::with_layout(&a_memory, place.layout()).unwrap(),
+                Vector::new(&x_memory).with_stride(stride).unwrap(),
+                VectorMut::new(&mut y_memory).with_stride(stride).unwrap(),
+            )
+            .unwrap();
+            let found = Place::of(&y, stride - 1, false).read(&y_memory.to_host().unwrap());
+            let what = format!("{} of {m} x {n}, {flags:02b}", std::any::type_name::<T>());
+            assert_near::<T>(&what, n, &found, &reference((2.0, -1.0), &a, &x, &y));
+        }
+    }
+}
+
+#[test]
+fn products_of_matrix_and_vector() {
+    check_gemv::<f32>();
+    check_gemv::<f64>();
+    check_gemv::<f16>();
+    check_gemv::<bf16>();
+}
+
+/// What is solved, multiplied again, is the right-hand side.
+#[test]
+fn triangular_systems_of_every_kind() {
+    let stream = stream();
+    let (rows, cols) = (7, 5);
+    for flags in 0..32u32 {
+        let flag = |bit: u32| flags >> bit & 1 == 1;
+        let side = if flag(0) { Side::Left } else { Side::Right };
+        let triangle = if flag(1) { Triangle::Lower } else { Triangle::Upper };
+        let unit_diagonal = flag(2);
+        let order = if side == Side::Left { rows } else { cols };
+        let mut a = HostMatrix::new::<f64>(u64::from(flags), order, order);
+        (0..order).for_each(|at| a.values[at * order + at] += 3.0);
+        let b = HostMatrix::new::<f64>(50, rows, cols);
+        let (a_place, b_place) = (Place::of(&a, 2, flag(3)), Place::of(&b, 1, flag(4)));
+        let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<f64>(a_place)).unwrap();
+        let mut b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<f64>(b_place)).unwrap();
+        blas::trsm(
+            &stream,
+            Trsm { alpha: 2.0, side, triangle, unit_diagonal },
+            Matrix::with_layout(&a_memory, a_place.layout()).unwrap(),
+            MatrixMut::with_layout(&mut b_memory, b_place.layout()).unwrap(),
+        )
+        .unwrap();
+        let values = b_place.read(&b_memory.to_host().unwrap());
+        let x = HostMatrix { rows, cols, values };
+        for row in 0..order {
+            for col in 0..order {
+                let kept = if triangle == Triangle::Lower { col <= row } else { col >= row };
+                let value = &mut a.values[row * order + col];
+                *value = match row == col {
+                    true if unit_diagonal => 1.0,
+                    _ if kept => *value,
+                    _ => 0.0,
+                };
+            }
+        }
+        let zero = HostMatrix { rows, cols, values: vec![0.0; rows * cols] };
+        let (again, _) = match side {
+            Side::Left => reference((1.0, 0.0), &a, &x, &zero),
+            Side::Right => reference((1.0, 0.0), &x, &a, &zero),
+        };
+        for (again, b) in again.iter().zip(&b.values) {
+            assert!((again - 2.0 * b).abs() < 1e-10, "{flags:05b}: {again} instead of {}", 2.0 * b);
+        }
+    }
+}
