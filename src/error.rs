@@ -37,6 +37,15 @@ pub enum Error {
         operation: &'static str,
     },
 
+    /// An operation or a generator of random numbers was asked for something that is not possible.
+    #[error("{call}: {problem}")]
+    Random {
+        /// The operation or function.
+        call: &'static str,
+        /// What was asked for, and what can be.
+        problem: String,
+    },
+
     /// The configuration names an instance that was not compiled.
     #[error(
         "{kernel} for {dtype} is not compiled with items={items}, vector={vector}; there are items/vector {}",

@@ -20,6 +20,7 @@
 //! | where | what |
 //! | --- | --- |
 //! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
+//! | [`random`] | generators of random numbers, and arrays of them |
 //! | [`runtime`] | devices, memory, streams, events, modules, launches; its main types are re-exported here |
 //! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
 //! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
@@ -36,6 +37,7 @@ pub mod error;
 pub mod image;
 pub mod ops;
 pub mod prelude;
+pub mod random;
 
 pub use error::{Error, Result};
 pub use gpu_kernels as kernels;

@@ -224,7 +224,9 @@ impl PtxBuilder {
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
         }
-        fingerprint.value(&tools.rust_description);
+        let (device, host) = (tools.description(), toolchain::host_compiler().unwrap_or_default());
+        let compilers = image::Compilers { device: &device, host: &host };
+        fingerprint.value(&(&device, &host));
         for tool in ["llvm-link", "opt", "llc"] {
             fingerprint.tool(&tools.llvm.tool(tool));
         }
@@ -275,7 +277,7 @@ impl PtxBuilder {
         }
         let library = library.map(|(_, library)| library);
         let of_runtime = image::DeviceRuntimeFiles { users: &runtime.users, library: library.as_deref() };
-        link::write(&file, &image::text(&package, &modules, &linked.kernels, &of_runtime, ""))?;
+        link::write(&file, &image::text(&package, &modules, &linked.kernels, &of_runtime, &compilers, ""))?;
         let kernels = crate::report::kernels(&linked.kernels, &modules);
         let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
         if cuda.ptxas.is_none() {
@@ -308,7 +310,10 @@ impl PtxBuilder {
         warnings: Vec<String>,
     ) -> Result<BuiltImage, Error> {
         let file = folders.out_dir.join(format!("{}_image.rs", package.replace('-', "_")));
-        link::write(&file, &image::text(package, &[], &[], &image::DeviceRuntimeFiles::default(), reason))?;
+        let host = toolchain::host_compiler().unwrap_or_default();
+        let (runtime, compilers) =
+            (image::DeviceRuntimeFiles::default(), image::Compilers { device: "", host: &host });
+        link::write(&file, &image::text(package, &[], &[], &runtime, &compilers, reason))?;
         Ok(BuiltImage {
             file,
             modules: Vec::new(),

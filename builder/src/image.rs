@@ -17,7 +17,16 @@ pub struct DeviceRuntimeFiles<'a> {
     pub library: Option<&'a Path>,
 }
 
-/// The file's text: `((package, modules, kernels, reason), (linked modules, symbols, library))`.
+/// What compiled an image and the program that holds it, with versions; empty where it is not known.
+#[derive(Debug, Default)]
+pub struct Compilers<'a> {
+    /// Of the GPU code: rustc and LLVM.
+    pub device: &'a str,
+    /// Of the host package.
+    pub host: &'a str,
+}
+
+/// The file's text: `((package, modules, kernels, reason), (linked modules, symbols, library), (compiler, host compiler))`.
 ///
 /// A module is `(capability, "ptx" or "cubin", architecture specific, bytes)`; a kernel is its symbol and,
 /// per architecture, `(capability, registers, static shared, stack, spill)` in bytes but for the registers. The
@@ -27,6 +36,7 @@ pub fn text(
     modules: &[Module],
     kernels: &[Kernel],
     runtime: &DeviceRuntimeFiles<'_>,
+    compilers: &Compilers<'_>,
     reason: &str,
 ) -> String {
     let mut text = format!("((\n    {package:?},\n");
@@ -55,10 +65,11 @@ pub fn text(
     match runtime.library {
         Some(library) => {
             let name = library.file_name().unwrap_or_default().to_string_lossy();
-            let _ = writeln!(text, "    include_bytes!({name:?}) as &[u8],\n))");
+            let _ = writeln!(text, "    include_bytes!({name:?}) as &[u8],");
         }
-        None => text.push_str("    &[] as &[u8],\n))\n"),
+        None => text.push_str("    &[] as &[u8],\n"),
     }
+    let _ = writeln!(text, "), ({:?}, {:?}))", compilers.device, compilers.host);
     text
 }
 
@@ -89,10 +100,17 @@ mod tests {
     #[test]
     fn an_image_without_modules_says_why() {
         assert_eq!(
-            text("my-kernels", &[], &[], &DeviceRuntimeFiles::default(), "no \"toolchain\""),
+            text(
+                "my-kernels",
+                &[],
+                &[],
+                &DeviceRuntimeFiles::default(),
+                &Compilers { device: "", host: "rustc 1.95.0, LLVM 21.1.0" },
+                "no \"toolchain\""
+            ),
             "((\n    \"my-kernels\",\n    &[\n    ] as &[(u32, &str, bool, &[u8])],\n    &[\n    ] as \
              &[(&str, &[(u32, u32, u32, u32, u32)])],\n    \"no \\\"toolchain\\\"\",\n), (\n    &[\n    ] as \
-             &[(u32, &str, bool, &[u8])],\n    &[] as &[&str],\n    &[] as &[u8],\n))\n"
+             &[(u32, &str, bool, &[u8])],\n    &[] as &[&str],\n    &[] as &[u8],\n), (\"\", \"rustc 1.95.0, LLVM 21.1.0\"))\n"
         );
     }
 
@@ -116,19 +134,29 @@ mod tests {
         let kernel = Kernel { symbol: "sum".to_owned(), min_arch: 0 };
         let users = ["parent".to_owned()];
         let runtime = DeviceRuntimeFiles { users: &users, library: Some("/out/k.libcudadevrt.a".as_ref()) };
-        let text = text("k", &[module, linked], &[kernel], &runtime, "");
+        let text = text(
+            "k",
+            &[module, linked],
+            &[kernel],
+            &runtime,
+            &Compilers { device: "rustc 1.96.0, LLVM 22.1.8", host: "" },
+            "",
+        );
         let cubin =
             text.find("(90u32, \"cubin\", true, include_bytes!(\"k.sm_90a.cubin\") as &[u8])").unwrap();
         let ptx = text.find("(90u32, \"ptx\", true, include_bytes!(\"k.sm_90a.ptx\") as &[u8])").unwrap();
         assert!(cubin < ptx);
         let (plain, linked) = text.split_once("), (\n").unwrap();
+        let (linked, compilers) = linked.split_once("), (").unwrap();
+        assert_eq!(compilers, "\"rustc 1.96.0, LLVM 22.1.8\", \"\"))\n");
         assert!(
             !plain.contains("linked") && linked.contains("include_bytes!(\"k.linked.sm_90a.ptx\")"),
             "{text}"
         );
-        assert!(linked.ends_with(
-            "&[\"parent\"] as &[&str],\n    include_bytes!(\"k.libcudadevrt.a\") as &[u8],\n))\n"
-        ));
+        assert!(
+            linked
+                .ends_with("&[\"parent\"] as &[&str],\n    include_bytes!(\"k.libcudadevrt.a\") as &[u8],\n")
+        );
         assert!(text.contains("(\"sum\", &[(90u32, 24u32, 64u32, 0u32, 4u32), ] as"), "{text}");
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use comfy_table::Cell;
 use serde::Serialize;
+use warpsmith::runtime::library::Vendor;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::toolchain;
 
@@ -48,6 +49,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let mut checks = vec![driver()];
     checks.extend(visibility::check());
     checks.extend(Device::list().into_iter().map(|info| device(&info)));
+    checks.extend(libraries());
     checks.push(gpu_image());
     checks.extend(build_tools());
     let healthy = checks.iter().all(|check| check.status != Status::Broken);
@@ -104,6 +106,18 @@ fn try_kernels(device: &str) -> Result<bool, warpsmith::Error> {
     ops::axpy(&stream, 2.0, &x, &mut y)?;
     let sum = ops::sum(&stream, &y)?;
     Ok(y.to_host()? == expected && sum == expected.iter().sum::<f32>())
+}
+
+/// NVIDIA's libraries, of which a machine without a CUDA device needs none.
+fn libraries() -> Vec<Check> {
+    if Device::cuda_count().unwrap_or(0) == 0 {
+        return Vec::new();
+    }
+    let check = |vendor: Vendor| match vendor.version() {
+        Ok(version) => Check::ok(vendor.name(), version.to_string()),
+        Err(error) => Check::new(vendor.name(), Status::Note, error.to_string(), &[]),
+    };
+    Vendor::ALL.into_iter().map(check).collect()
 }
 
 fn gpu_image() -> Check {

@@ -38,6 +38,8 @@ fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
     assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
     let document: Value = serde_json::from_slice(&first.stdout).unwrap();
     assert_eq!(document["run"]["command"], "tune");
+    let toolchain = document["run"]["toolchain"].as_str().unwrap();
+    assert!(toolchain.starts_with("rustc 1.") && toolchain.contains(", LLVM "), "{toolchain}");
     let results = document["results"].as_array().unwrap();
     assert_eq!(results.iter().filter(|r| r["is_winner"] == true).count(), 1, "{results:#?}");
     assert_eq!(results[0]["is_default"], true, "the default is measured first");
@@ -46,6 +48,9 @@ fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
     let timings = kept("measurements.jsonl").lines().count();
     assert!((results.len()..=6).contains(&timings), "{timings}");
     assert!(kept("launches.jsonl").contains("copy"));
+    for name in ["measurements.jsonl", "launches.jsonl"] {
+        assert!(kept(name).lines().all(|line| line.contains(toolchain)), "{name}: {}", kept(name));
+    }
 
     let second = text(&within(&folder, &args).stdout);
     assert!(second.contains("0 timings in") && second.contains("known from earlier runs"), "{second}");
@@ -303,6 +308,10 @@ fn ctrl_c_keeps_and_prints_what_was_measured() {
     for (before, written) in [
         (&["bench", "copy", "--json", "--out", "results/b.json"][..], "results"),
         (&["tune", "copy", "--json", "--out", "results/t.json"], "cache/warpsmith/measurements.jsonl"),
+        (
+            &["tune", "copy", "--isolate", "--json", "--out", "results/i.json"],
+            "cache/warpsmith/measurements.jsonl",
+        ),
     ] {
         let folder = folder();
         let child = start(&folder, &[before, &args[..]].concat());

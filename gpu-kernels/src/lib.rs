@@ -17,12 +17,14 @@
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 //! | [`probe`] | `fma_probe`, which only computes |
+//! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
 //! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches: for tests and benchmarks |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions, for tests and benchmarks |
 //! | [`diagnostic`] | small kernels that fail or print on purpose, for `warpsmith doctor` and the tests |
 //!
-//! The safe, typed way to run them is `warpsmith::ops`.
+//! The safe, typed way to run them is `warpsmith::ops`, and `warpsmith::random`.
 #![no_std]
 #![deny(missing_docs)]
 
@@ -38,5 +40,7 @@ pub mod fill;
 mod map;
 pub mod nbody;
 pub mod probe;
+pub mod random;
 pub mod reduce;
 mod tile;
+pub mod train;

@@ -35,6 +35,7 @@
 //! | [`scalar`] | numbers as kernels need them: conversions, NaN-propagating minimum, what to accumulate in |
 //! | [`clock`] | cycles and nanoseconds |
 //! | [`math`] | `exp`, `sin`, `erf`…: accurate, and fast |
+//! | [`random`] | random numbers: Philox, uniform and normal |
 //! | [`mod@printf`] | text from a kernel |
 //! | [`element`] | which types can be passed to a kernel |
 //! | `registry` | all kernels of the program (host only) |
@@ -71,6 +72,7 @@ mod nvvm;
 mod panic;
 pub mod prelude;
 pub mod printf;
+pub mod random;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod registry;
 pub mod scalar;

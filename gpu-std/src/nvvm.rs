@@ -143,6 +143,8 @@ unsafe extern "C" {
     pub safe fn rcp_approx(x: f32) -> f32;
     #[link_name = "llvm.nvvm.rsqrt.approx.ftz.f"]
     pub safe fn rsqrt_approx(x: f32) -> f32;
+    #[link_name = "llvm.nvvm.sqrt.approx.ftz.f"]
+    pub safe fn sqrt_approx(x: f32) -> f32;
     #[link_name = "llvm.nvvm.div.approx.ftz.f"]
     pub safe fn div_approx(x: f32, y: f32) -> f32;
 

@@ -46,7 +46,7 @@ const fn operation(
 }
 
 /// Every operation that can be measured.
-pub const OPERATIONS: [Operation; 16] = [
+pub const OPERATIONS: [Operation; 18] = [
     operation("copy", "y = x", 1, 1, 2, 0),
     operation("fill", "y = value", 0, 1, 1, 0),
     operation("axpy", "y = a x + y", 2, 1, 2, 2),
@@ -57,6 +57,8 @@ pub const OPERATIONS: [Operation; 16] = [
     operation("gelu", "y = x Φ(x)", 1, 1, 2, 0),
     operation("sigmoid", "y = 1 / (1 + exp(-x))", 1, 1, 2, 0),
     operation("exp", "y = exp(x)", 1, 1, 2, 0),
+    operation("uniform", "random numbers in [0, 1)", 0, 1, 1, 0),
+    operation("normal", "normal random numbers", 0, 1, 1, 0),
     operation("reduce_sum", "sum of all elements", 1, 0, 1, 1),
     operation("reduce_prod", "product of all elements", 1, 0, 1, 1),
     operation("reduce_min", "least element", 1, 0, 1, 1),

@@ -1,9 +1,11 @@
 //! From an operation's and a type's name to a [`Case`]: which operation to call, on what data, and what must come
 //! out.
 
+use gpu_std::random::Draw;
+use gpu_std::scalar::Float;
 use half::{bf16, f16};
 use rayon::prelude::*;
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSliceMut, Stream};
 use warpsmith_tuner::benchmark::Setup;
 use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
 use warpsmith_tuner::data::{Element, Values, generate};
@@ -12,11 +14,14 @@ use warpsmith_tuner::verify::Tolerance;
 
 use super::operations::config;
 use crate::ops::{self, Config, Number, Real};
+use crate::random::{Layout, fixed};
 
 /// One rounding more than the reference's own: results rounded first to f32, then to a half type.
 const ROUNDED: Tolerance = Tolerance { relative: 1.0, absolute: 0.0 };
 /// Functions that are not correctly rounded, some of a cancelling argument.
 const FUNCTION: Tolerance = Tolerance { relative: 4.0, absolute: 2.0 };
+/// Normal numbers of approximate functions are off by 6·10⁻⁴ at most, next to 0.
+const NORMAL_ERROR: f64 = 6.1e-4;
 /// The factor of axpy, and what fill writes: exact in every float type.
 const FACTOR: f64 = 1.5;
 const FILLED: f64 = 3.0;
@@ -52,6 +57,7 @@ impl Setting<'_> {
     /// Kernels of the float types only, and all others.
     fn real<T: Element + Real>(&self, kernel: &str) -> Prepared
     where
+        T: Float<Accumulator: Draw>,
         T::DeviceSum: Element,
         T::DeviceExtreme: Element,
     {
@@ -81,6 +87,20 @@ impl Setting<'_> {
             "exp" => {
                 self.map::<T>(1, |s, c, i, o| ops::exp_with(s, c, &i[0], o), |[x, ..]| x.exp(), FUNCTION)
             }
+            "uniform" => self.drawn::<T>(
+                fixed::uniform,
+                |words| {
+                    <T::Accumulator as Draw>::uniform(words)
+                        .map(T::from_acc)
+                        .map(|x| if x == T::ONE { T::ZERO } else { x })
+                },
+                Tolerance::EXACT,
+            ),
+            "normal" => self.drawn::<T>(
+                fixed::normal,
+                |words| <T::Accumulator as Draw>::normal(words).map(T::from_acc),
+                Tolerance { relative: 2.0, absolute: (NORMAL_ERROR / <T as Element>::EPSILON).min(5200.0) },
+            ),
             other => self.number::<T>(other),
         }
     }
@@ -159,6 +179,27 @@ impl Setting<'_> {
             (0..inputs).map(|i| generate(Values::Spread, self.0.seed.wrapping_add(i), self.0.n)).collect();
         let initial = vec![T::poison(); self.0.n];
         self.arrays(inputs, initial, launch, Expected::Each(reference, Vec::new()), tolerance)
+    }
+
+    /// Random numbers of a fixed seed, which the host makes too: `numbers` are those of a block of words.
+    fn drawn<T: Element + Real>(
+        &self,
+        launch: fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> crate::Result<()>,
+        numbers: fn([u32; 4]) -> [T; 4],
+        tolerance: Tolerance,
+    ) -> Prepared {
+        let (seed, layout) = (self.0.seed, Layout::of(self.0.stream.device()));
+        let parts = Parts {
+            inputs: Vec::<Vec<T>>::new(),
+            initial: vec![T::poison(); self.0.n],
+            choose: Box::new(config),
+            launch: Box::new(move |stream, config, _: &[DeviceBuffer<T>], output| {
+                Ok(launch(stream, *config, (seed, layout), output.as_mut_slice())?)
+            }),
+            expected: Expected::Each(|[x, ..]| x, vec![fixed::expected((seed, layout), self.0.n, numbers)]),
+            tolerance,
+        };
+        Ok(Some(Box::new(Arrays::new(self.0.stream, self.0.copies, parts)?)))
     }
 
     /// axpy updates its second array.

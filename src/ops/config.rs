@@ -194,9 +194,10 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// On a GPU, blocks are an eighth of what a multiprocessor holds ([`usual_block`]). Elementwise kernels get one access a
 /// thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler balances the load.
 /// Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there
-/// are, and smaller blocks if even that is too little ([`spread_block`]). `gelu`, which computes more than it moves, gets
-/// a few waves of blocks that walk over the tiles. Reductions get several accesses a thread and as many blocks as
-/// are resident at once, so that few partials remain, also where there is little to do.
+/// are, and smaller blocks if even that is too little ([`spread_block`]). `gelu` and random
+/// numbers, which compute more than they move, get a few waves of blocks that walk over the tiles. Reductions get
+/// several accesses a thread and as many blocks as are resident at once, so that few partials remain, also where there
+/// is little to do.
 ///
 /// For the ten kernels measured on an H200, at 2^16 to 2^28 elements of f32 (most of them also bf16), blocks of 256, which
 /// this gives there, were with accesses of 16 bytes on average within about 2 % of the best that was tried. At 2^16 the best
@@ -233,7 +234,7 @@ fn gpu_config(kernel: &str, element_bytes: usize, n: usize, device: &DevicePrope
     let block = usual_block(device);
     let (items, grid) = match kernel {
         _ if is_reduction(kernel) => (8, GridRule::Waves(1)),
-        "gelu" => (1, GridRule::Waves(4)),
+        "gelu" | "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => (1, GridRule::Waves(4)),
         _ => (1, GridRule::Auto),
     };
     let config = Config { block, grid, items: nearest_items(kernel, items), vector: 16 };
@@ -251,6 +252,7 @@ fn variants_of_any(kernel: &str) -> impl Iterator<Item = (u32, u32)> {
     let dtype = match kernel {
         "copy" | "fill" => "u32",
         "cast" => "f32,f64",
+        "integers" | "permutation" => "u32",
         _ => "f32",
     };
     of_types(kernel, dtype).into_iter().flatten().map(|(&variant, _)| variant)

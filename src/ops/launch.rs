@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{Arguments, DevicePtr, Function, Launch, Module, Stream};
 
 use super::config::{self, Config};
@@ -14,7 +15,7 @@ use crate::IMAGE;
 use crate::error::{Error, Result};
 
 /// Fails when two arrays of an operation differ in length.
-pub(super) fn same_length(
+pub(crate) fn same_length(
     operation: &'static str,
     (first_name, first): (&'static str, usize),
     (second_name, second): (&'static str, usize),
@@ -26,7 +27,7 @@ pub(super) fn same_length(
 }
 
 /// A kernel to be launched over `n` elements.
-pub(super) struct Operation<'a> {
+pub(crate) struct Operation<'a> {
     stream: &'a Stream,
     kernel: &'static str,
     /// The kernel's type arguments, joined with commas.
@@ -40,7 +41,7 @@ pub(super) struct Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// Of a kernel with one element type, over `n` elements of the arrays at these addresses.
-    pub fn new<T: Number>(
+    pub fn new<T: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
         n: usize,
@@ -113,7 +114,7 @@ impl<'a> Operation<'a> {
 }
 
 /// An operation with its instance and its grid.
-pub(super) struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     stream: &'a Stream,
     function: Function,
     blocks: u32,

@@ -42,7 +42,7 @@ mod collective;
 mod config;
 mod data;
 mod elementwise;
-mod launch;
+pub(crate) mod launch;
 mod number;
 mod reduce;
 mod tuned;

@@ -166,7 +166,8 @@ fn images_with(library: &'static [u8]) -> Vec<(String, &'static GpuImage)> {
         .map(|binary| {
             let name = format!("{} for {}", form(binary).1, binary.arch);
             let linked: &'static [Form] = Vec::leak(vec![form(binary)]);
-            let image = GpuImage::built((("gpu-kernels", plain, &[], ""), (linked, users, library)));
+            let image =
+                GpuImage::built((("gpu-kernels", plain, &[], ""), (linked, users, library), ("", "")));
             (name, &*Box::leak(Box::new(image)))
         })
         .collect()

@@ -6,4 +6,5 @@ mod common;
 mod elementwise;
 mod reduce;
 mod reduce_add;
+mod train;
 mod tuned;

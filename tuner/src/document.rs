@@ -45,7 +45,7 @@ pub struct RunInfo {
     pub seconds: f64,
     /// The version of Warpsmith.
     pub version: String,
-    /// What compiled the kernels: rustc and LLVM.
+    /// What compiled the kernels: rustc, LLVM, ptxas, with their versions. On an emulated device the program's own rustc.
     pub toolchain: String,
     /// Whether it was ended before it was complete.
     pub interrupted: bool,

@@ -39,6 +39,7 @@ pub mod document;
 pub mod error;
 pub mod export;
 pub mod kernel;
+mod local;
 pub mod log;
 pub mod measure;
 pub mod probe;

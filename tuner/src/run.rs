@@ -15,9 +15,10 @@ use crate::benchmark::{Benchmark, Setup, Suite, Work, dtype};
 use crate::case::Case;
 use crate::document::{Outcome, ProbeResult, Record};
 use crate::error::{Error, Result};
+use crate::local::{Instruments, Local};
 use crate::measure::{Effort, Mode, Stopwatch};
-use crate::probe::{EVERY, Probes};
 use crate::value::{Configuration, Value};
+use crate::worker::Measured;
 
 /// Most copies of a small case's buffers.
 const MOST_COPIES: u64 = 4096;
@@ -181,6 +182,11 @@ impl<'a> Plan<'a> {
         &self.device
     }
 
+    /// The suite that it is of.
+    pub(crate) fn suite(&self) -> &'a Suite {
+        self.suite
+    }
+
     /// What is timed.
     pub fn mode(&self) -> Mode {
         self.mode
@@ -217,63 +223,40 @@ impl<'a> Plan<'a> {
         stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
-        let stream = Stream::new(&self.device)?;
-        let mut stopwatch = Stopwatch::new(&stream)?;
-        stopwatch.set_stop(stop);
-        let mut probes = if probes { Probes::new(self.suite, &stream)? } else { Probes::none() };
+        let mut instruments = Instruments::new(&self.device, stop)?;
+        if probes {
+            instruments = instruments.with_probes(self.suite);
+        }
         for planned in &self.cases {
-            let mut case = match planned.prepare(&stream, seed()) {
-                // Probes give way to what is to be measured.
-                Err(error) if probes.release() => {
-                    drop(error);
-                    planned.prepare(&stream, seed())?
-                }
-                prepared => prepared?,
-            };
-            stopwatch.begin_case();
-            for (index, configuration) in planned.configurations.iter().enumerate() {
+            let mut local = Local::open(instruments, planned, self.mode, self.effort)?;
+            for configuration in &planned.configurations {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(Finished { complete: false, probes: probes.results() });
+                    return Ok(Finished { complete: false, probes: local.instruments().reached() });
                 }
-                if index % EVERY == 0 {
-                    probes.time(&planned.work, &mut stopwatch, self.effort)?;
+                let measured = local.measure(configuration, self.effort);
+                if let Some(problem) = local.instruments().problem() {
+                    return Err(problem);
                 }
-                let mut record = Record { mode: self.mode, ..planned.record(configuration) };
-                if let Err(error) = self.measure(&mut *case, &mut stopwatch, &mut record) {
+                if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
                     // A device that is lost fails here, too, and ends the run.
-                    stream.synchronize()?;
-                    record.outcome = Outcome::Failed;
-                    record.problem = error.to_string();
-                    record.timing = None;
+                    local.synchronize()?;
                 }
-                record.probe_us = probes.limit_us(&planned.work);
-                each(planned, record);
+                let Measured { outcome, problem, max_error, timing, .. } = measured;
+                let probe_us = local.instruments().limit_us(&planned.work);
+                let record = planned.record(configuration);
+                let mode = self.mode;
+                each(planned, Record { mode, outcome, problem, max_error, timing, probe_us, ..record });
             }
-            probes.time(&planned.work, &mut stopwatch, self.effort)?;
-        }
-        Ok(Finished { complete: true, probes: probes.results() })
-    }
-
-    /// Checks a configuration and, if its result is right, times it and checks it once more.
-    fn measure(&self, case: &mut dyn Case, stopwatch: &mut Stopwatch, record: &mut Record) -> Result<()> {
-        case.select(&record.configuration)?;
-        let check = case.check()?;
-        record.outcome = if check.correct() { Outcome::Correct } else { Outcome::Wrong };
-        record.problem = check.problem().unwrap_or_default();
-        record.max_error = Some(check.max_error).filter(|error| error.is_finite());
-        if check.correct() {
-            let timing = stopwatch.time(case, &record.configuration, self.mode, self.effort)?;
-            // The first launch may be right alone.
-            let after = case.check()?;
-            if after.correct() {
-                record.timing = Some(timing);
-            } else {
-                record.outcome = Outcome::Wrong;
-                record.problem = format!("after it was timed: {}", after.problem().unwrap_or_default());
-                record.max_error = Some(after.max_error).filter(|error| error.is_finite());
+            local.instruments().probe(&planned.work, self.effort);
+            if let Some(problem) = local.instruments().problem() {
+                return Err(problem);
             }
+            instruments = match local.into_instruments() {
+                Some(instruments) => instruments,
+                None => Instruments::new(&self.device, stop)?,
+            };
         }
-        Ok(())
+        Ok(Finished { complete: true, probes: instruments.reached() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Measurements tell what is so: on an emulated device whose time has noise, outliers, a slow drift and falling clocks
 //! that the tests know of.
 //!
-//! Every launch takes 100 µs, or 102 µs in the configuration `slow=1`, times 1 % of lognormal noise, times 1.3 for one
+//! Every launch takes 120 µs, or 122.4 µs in the configuration `slow=1`, times 1 % of lognormal noise, times 1.3 for one
 //! in fifty, times a wave of 1 % from its lowest to its highest.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,7 +73,7 @@ fn bench(nature: Nature) -> (Fill, Stopwatch) {
     let model = move |work: &SimulatedWork<'_>| {
         let SimulatedWork::Set { bytes } = work else { return 0.0 };
         let (random, now_us) = &mut *state.lock().unwrap();
-        let mut us = if *bytes == BYTES as u64 + 1 { 102.0 } else { 100.0 };
+        let mut us = if *bytes == BYTES as u64 + 1 { 122.4 } else { 120.0 };
         us *= (0.01 * random.normal()).exp();
         us *= if random.unit() < 0.02 { 1.3 } else { 1.0 };
         us *= 1.0 + 0.005 * (*now_us / period_us * std::f64::consts::TAU).sin();
@@ -179,7 +179,7 @@ fn samples_of_a_clock_that_fell_are_rejected() {
     assert!(timing.rejected >= 15, "{}", timing.rejected);
     assert!(timing.clocks_mhz.iter().all(|mhz| *mhz == FULL_MHZ), "{timing:?}");
     let p90 = timing.summary().unwrap().p90;
-    assert!(p90 < 103.5, "the times of the low clock are over 109 µs: {p90}");
+    assert!(p90 < 124.2, "the times of the low clock are over 131 µs: {p90}");
     let [new, old] = compare(&mut case, &mut watch, [0, 0], 200);
     assert!(new.rejected >= 8 && new.rejected == old.rejected, "{} {}", new.rejected, old.rejected);
     assert!(new.clocks_mhz.iter().chain(&old.clocks_mhz).all(|mhz| *mhz == FULL_MHZ));
@@ -187,12 +187,12 @@ fn samples_of_a_clock_that_fell_are_rejected() {
     // And without the guard they are not.
     watch.set_guard(Guard { share: 0.0, ..Guard::default() });
     let lax = watch.time(&mut case, &configuration(0), Mode::Cold, Effort::samples(300)).unwrap();
-    assert!(lax.rejected == 0 && lax.clocks_mhz.contains(&LOW_MHZ) && lax.summary().unwrap().p90 > 109.0);
+    assert!(lax.rejected == 0 && lax.clocks_mhz.contains(&LOW_MHZ) && lax.summary().unwrap().p90 > 131.0);
 }
 
 #[test]
 fn a_clock_that_falls_for_good_is_told_with_the_times() {
-    let (mut case, mut watch) = bench(Nature { low: |us| us > 20_000.0, ..Nature::steady(6) });
+    let (mut case, mut watch) = bench(Nature { low: |us| us > 24_000.0, ..Nature::steady(6) });
     let before = watch.time(&mut case, &configuration(0), Mode::Cold, Effort::samples(100)).unwrap();
     assert!(!before.throttled && before.rejected == 0);
     let during = watch.time(&mut case, &configuration(0), Mode::Cold, Effort::samples(200)).unwrap();

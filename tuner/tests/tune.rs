@@ -3,8 +3,12 @@
 mod fakes;
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fakes::{Directory, Fake, Outcomes, run, simulated, suite};
+use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::launch::TunedFor;
 use warpsmith_tuner::document::Outcome;
 use warpsmith_tuner::error::Error;
@@ -204,10 +208,7 @@ fn a_log_that_cannot_be_written_is_told_once_and_changes_nothing() {
 }
 
 /// The notes of a run, and the winner's block in the store.
-fn kept(
-    device: &warpsmith_runtime::Device,
-    request: &warpsmith_tuner::run::Request,
-) -> (Vec<String>, Option<String>) {
+fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, Option<String>) {
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
     let mut notes = Vec::new();
@@ -267,4 +268,77 @@ fn what_is_right_at_its_first_launch_alone_does_not_win() {
     })
     .unwrap();
     assert_eq!(outcome, Some(Outcome::Wrong));
+}
+
+#[test]
+fn what_is_wrong_after_all_timings_does_not_win_and_the_next_does() {
+    for strategy in [Strategy::Auto, Strategy::Exhaustive] {
+        let directory = Directory::new(&format!("races-{strategy}"));
+        let race = || {
+            let (_, device) = simulated();
+            let mut log = Log::open(&directory.0);
+            let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &with(strategy), &mut log, ALL);
+            (outcomes, device.launch_store().tuned_len())
+        };
+        let (first, kept) = race();
+        let racy = first.record("block=256 does=races");
+        assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Wrong, &None, false));
+        assert!(racy.problem.contains("after all timings"), "{}", racy.problem);
+        assert_eq!((first.winner().as_str(), kept), ("block=256 does=well", 1), "{strategy}");
+        assert_eq!(first.cases[0].gain(), Some(1.5));
+        let (second, _) = race();
+        assert_eq!(second.totals.as_ref().unwrap().made, 0, "{strategy}");
+        assert_eq!(
+            second.winner(),
+            "block=256 does=well",
+            "what an earlier run found wrong is so: {strategy}"
+        );
+        assert_eq!(second.record("block=256 does=races").outcome, Outcome::Wrong);
+    }
+}
+
+/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are. They take as many microseconds as
+/// they fill bytes, and as said when it is not low any more.
+fn slowed_at_first(later_us: f64) -> Device {
+    let seen_512 = Arc::new(AtomicBool::new(false));
+    let mhz = Arc::new(AtomicU32::new(1980));
+    let now = mhz.clone();
+    let model = move |work: &SimulatedWork<'_>| {
+        let SimulatedWork::Set { bytes } = work else { return 1.0 };
+        if *bytes == 250 {
+            seen_512.store(true, Ordering::Relaxed);
+        }
+        let is_over = seen_512.load(Ordering::Relaxed);
+        mhz.store(if *bytes == 200 && !is_over { 1400 } else { 1980 }, Ordering::Relaxed);
+        if *bytes == 200 && is_over { later_us } else { *bytes as f64 }
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    driver.on_sm_clock(0, move || Some(now.load(Ordering::Relaxed)));
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
+    for (later_us, winner, gain) in [(200.0, "block=256 does=well", 1.5), (310.0, "block=128 does=well", 1.0)]
+    {
+        let device = slowed_at_first(later_us);
+        let outcomes = run(
+            &suite(Fake::new(&[])),
+            &device,
+            &[64],
+            &with(Strategy::Exhaustive),
+            &mut Log::in_memory(),
+            ALL,
+        );
+        assert_eq!(outcomes.totals.as_ref().unwrap().made, 5, "four configurations, and one again");
+        let timing = outcomes.record("block=256 does=well").timing.clone().unwrap();
+        assert_eq!(
+            (timing.throttled, timing.samples_us),
+            (false, vec![later_us; 6]),
+            "the first is not used"
+        );
+        assert!(timing.clocks_mhz.iter().all(|mhz| *mhz == 1980), "{:?}", timing.clocks_mhz);
+        assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
+        assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
+    }
 }

@@ -32,6 +32,22 @@ pub struct LlvmTools {
     pub version: Version,
 }
 
+impl DeviceToolchain {
+    /// The compiler and its LLVM tools with their versions, as images carry it:
+    /// `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`.
+    pub fn description(&self) -> String {
+        format!("{}, LLVM {}", self.rust_description, self.llvm.version)
+    }
+}
+
+/// The compiler of the host package, which cargo names to build scripts, with its LLVM, as [`DeviceToolchain::description`]
+/// writes them. `None` outside of build scripts, and for a compiler that does not say it.
+pub fn host_compiler() -> Option<String> {
+    let about = run(Path::new(&env::var_os("RUSTC")?), &["-vV"]).ok()?;
+    let llvm = about.lines().find_map(|line| line.strip_prefix("LLVM version:"))?;
+    Some(format!("{}, LLVM {}", about.lines().next()?, Version::find_in(llvm)?))
+}
+
 impl LlvmTools {
     /// The path of `tool`, for example `opt`.
     pub fn tool(&self, tool: &str) -> PathBuf {

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 
 pub use cuda::{CudaTools, Ptxas, find_cuda_tools};
-pub use device::{DeviceToolchain, LlvmTools, Origin, find_device_toolchain};
+pub use device::{DeviceToolchain, LlvmTools, Origin, find_device_toolchain, host_compiler};
 pub use version::Version;
 
 /// The minor versions of Rust 1 that the pipeline is tested with.

@@ -8,9 +8,12 @@ use crate::common::{folders, scratch_crate};
 const HOST: &str = "\
 type Binaries = &'static [(u32, &'static str, bool, &'static [u8])];
 type Kernels = &'static [(&'static str, &'static [(u32, u32, u32, u32, u32)])];
-static IMAGE: ((&str, Binaries, Kernels, &str), (Binaries, &[&str], &[u8])) =
+static IMAGE: ((&str, Binaries, Kernels, &str), (Binaries, &[&str], &[u8]), (&str, &str)) =
     include!(concat!(env!(\"OUT_DIR\"), \"/scratch_build_script_image.rs\"));
 fn main() {
+    for compiler in [IMAGE.2.0, IMAGE.2.1] {
+        assert!(compiler.starts_with(\"rustc 1.\") && compiler.contains(\", LLVM \"), \"{compiler}\");
+    }
     println!(\"{} {}\", IMAGE.0.1.len(), IMAGE.0.2[0].0);
 }
 ";

@@ -40,6 +40,8 @@ functions! {
     cos(x) = nvvm::cos_approx(x), x.cos();
     /// 1 / √x; relative error at most 2⁻²².
     rsqrt(x) = nvvm::rsqrt_approx(x), 1.0 / x.sqrt();
+    /// √x; relative error at most 2⁻²²; 0 for 0.
+    sqrt(x) = nvvm::sqrt_approx(x), x.sqrt();
     /// 1 / x; at most 1 unit in the last place.
     recip(x) = nvvm::rcp_approx(x), 1.0 / x;
     /// The hyperbolic tangent; relative error at most 2⁻¹¹.

@@ -22,6 +22,7 @@
 //! | `can_device_access_peer` | [`Device::can_access_peer`], for all devices [`Device::peers`] |
 //! | `synchronize`, `mem_get_info` | [`Device::synchronize`], [`Device::memory_info`] |
 
+mod extension;
 pub(crate) mod fork;
 pub(crate) mod guard;
 mod health;
@@ -52,6 +53,7 @@ use crate::module::{GpuImage, Module, ModuleInner};
 use crate::stream::StreamCore;
 use crate::stream::pool::Streams;
 
+use self::extension::Extensions;
 use self::health::Health;
 
 /// A GPU, real or emulated. Cheap to clone; usable from any thread.
@@ -85,6 +87,7 @@ pub(crate) struct DeviceInner {
     pub(crate) pinned: PinnedAllocator,
     /// Loaded images, by the address of their static.
     modules: Mutex<HashMap<usize, Arc<ModuleInner>>>,
+    extensions: Extensions,
 }
 
 /// A device that could be opened.
@@ -204,6 +207,7 @@ impl Device {
             launches: Launches::from_environment(),
             libraries: Libraries::default(),
             modules: Mutex::default(),
+            extensions: Extensions::default(),
         }));
         device.0.streams.set_default(&device, default);
         Ok(device)

@@ -27,6 +27,7 @@ mod telemetry;
 
 use std::ffi::c_void;
 use std::fmt::Debug;
+use std::marker::PhantomData;
 
 use gpu_spec::KernelSpec;
 
@@ -263,6 +264,18 @@ pub struct Fault {
     pub thread: Option<[u32; 3]>,
 }
 
+/// While it is there, the thread that has it may call libraries: see [`Driver::bind`].
+///
+/// Captures of graphs then forbid it nothing, neither those of this thread nor those of others. Libraries allocate and
+/// load code when they first do something, which a capture would refuse, and which would spoil it.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct LibraryCalls {
+    _relaxed: Option<cuda::Relaxed>,
+    /// It is given back on the thread that it is of.
+    _of_thread: PhantomData<*const ()>,
+}
+
 /// The machine behind the runtime. See the module's documentation for the rules.
 ///
 /// # Safety of the unsafe methods
@@ -283,12 +296,8 @@ pub trait Driver: GraphDriver + Send + Sync + Debug {
     /// Gives it back; the last one destroys it.
     fn context_release(&self, ordinal: u32);
     /// Makes the context the calling thread's current one, for calls of libraries that enqueue work by themselves.
-    fn bind(&self, _context: Context) -> Result<()> {
-        Ok(())
-    }
-    /// Calls what makes objects of the driver's by itself, also while this thread captures a stream.
-    fn outside_capture(&self, work: &mut dyn FnMut()) {
-        work();
+    fn bind(&self, _context: Context) -> Result<LibraryCalls> {
+        Ok(LibraryCalls::default())
     }
     /// Waits for everything enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;

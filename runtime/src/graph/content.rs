@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::launch_hook::LaunchHooks;
 use crate::driver::GraphFunction;
 use crate::error::{Error, Result};
 use crate::memory::MemoryPool;
@@ -23,6 +24,8 @@ pub(super) struct Content {
     kept: Vec<Arc<Kept>>,
     functions: Vec<Arc<GraphFunction>>,
     shared: Vec<Arc<dyn Any + Send + Sync>>,
+    /// What is called before each launch.
+    pub hooks: LaunchHooks,
     /// The kernels that it launches, for the message about a fault.
     pub kernels: Vec<Launched>,
 }
@@ -40,8 +43,9 @@ struct Kept {
 impl Content {
     /// Of a capture on a stream.
     pub fn of_capture(captured: Captured, stream: &Stream) -> Self {
-        let Captured { pool, resources: used, memory, functions, kept: shared, kernels, taint, .. } =
-            captured;
+        let Captured {
+            pool, resources: used, memory, functions, kept: shared, hooks, kernels, taint, ..
+        } = captured;
         let mut resources = Resources::default();
         for (tracked, range, access) in used {
             resources.add(&tracked, range, access);
@@ -50,8 +54,8 @@ impl Content {
         let private = Tracked::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
         let kept = Arc::new(Kept { _memory: memory, pool, _functions: functions, taint });
-        let mut content =
-            Self { resources, kept: vec![kept], functions: Vec::new(), shared, kernels: Vec::new() };
+        let kept = vec![kept];
+        let mut content = Self { resources, kept, functions: Vec::new(), shared, hooks, kernels: Vec::new() };
         kernels.into_iter().for_each(|kernel| content.add_kernel(kernel));
         content
     }
@@ -62,6 +66,7 @@ impl Content {
         self.kept.extend(other.kept.iter().cloned());
         self.functions.extend(other.functions.iter().cloned());
         self.shared.extend(other.shared.iter().cloned());
+        self.hooks.add_all(&other.hooks);
         other.kernels.iter().for_each(|kernel| self.add_kernel(*kernel));
     }
 

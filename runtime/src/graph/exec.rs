@@ -111,7 +111,8 @@ impl GraphExec {
     /// # Errors
     /// [`Error::DifferentDevices`] for a stream of another device, [`Error::GraphBufferDropped`],
     /// [`Error::HostBufferInUse`], [`Error::NotCapturable`] on a stream that is being captured (add the graph to another by
-    /// [`Graph::add_child`]), [`Error::GraphTainted`]; a fault of earlier work.
+    /// [`Graph::add_child`]), [`Error::GraphTainted`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
+    /// earlier work.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let Inner { device, handle: exec, .. } = self.inner();
         stream.check_device(device, || ("launching a graph".to_owned(), "the graph".to_owned()))?;
@@ -123,6 +124,7 @@ impl GraphExec {
             state.gather();
         }
         let State { content, pools, .. } = &*state;
+        let hooked = content.hooks.call(stream)?;
         let captures = stream.capture_count();
         let handle = stream.handle();
         let mut tried = false;
@@ -134,6 +136,7 @@ impl GraphExec {
                 unsafe { driver.graph_launch(context, *exec, handle) }
             })
         });
+        drop(hooked);
         if tried {
             // Also when it failed: it may have enqueued something before it did.
             if stream.capture_count() != captures {

@@ -48,6 +48,7 @@
 //! | `conditional` | parts that run or not, or again and again, by what kernels decide |
 //! | `exec` | [`GraphExec`]: launching and updating |
 //! | `cache` | [`GraphCache`]: capturing on first use |
+//! | `launch_hook` | what is called before each launch: [`Stream::on_graph_launch`] |
 //! | `host_buffer` | [`HostBuffer`] |
 //! | `dot` | a graph as text for Graphviz |
 
@@ -58,6 +59,7 @@ mod content;
 mod dot;
 mod exec;
 mod host_buffer;
+pub(crate) mod launch_hook;
 mod nodes;
 
 use std::cell::Cell;
@@ -72,6 +74,7 @@ pub use self::conditional::Condition;
 use self::content::Content;
 pub use self::exec::GraphExec;
 pub use self::host_buffer::{HostBuffer, HostGuard};
+pub use self::launch_hook::CaptureId;
 use self::nodes::Added;
 pub use self::nodes::{KernelNode, Node};
 use crate::device::Device;

@@ -3,7 +3,11 @@
 //!
 //! | module | library | on the emulated device |
 //! | --- | --- | --- |
+//! | [`blas`] | cuBLAS, cuBLASLt | all of it |
 //! | [`dnn`] | cuDNN: convolutions, pooling, softmax, batch normalisation | plain Rust |
+//! | [`fft`] | cuFFT | the same, through `rustfft` |
+//! | [`sparse`] | cuSPARSE | the same, one element after the other |
+//! | [`rand`] | cuRAND | an error |
 //!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
@@ -14,8 +18,13 @@
 //! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by
 //! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
 
+pub mod blas;
 pub mod dnn;
+pub mod fft;
 mod handles;
+pub mod rand;
+mod scale;
+pub mod sparse;
 mod vendor;
 mod work;
 
@@ -27,17 +36,20 @@ pub use crate::error::LibraryError;
 /// What a device keeps for the libraries: their handles and caches.
 #[derive(Debug, Default)]
 pub(crate) struct Libraries {
+    pub blas: blas::State,
     pub dnn: dnn::State,
+    pub fft: fft::State,
+    pub scale: scale::State,
+    pub sparse: sparse::State,
 }
 
 impl Libraries {
     /// Destroys all of it. Nobody uses it any more, and the work that did has been waited for.
     pub fn close(&mut self, driver: &dyn Driver, context: Context) {
-        if driver.bind(context).is_err() {
+        match driver.bind(context) {
+            Ok(_calls) => drop(std::mem::take(self)),
             // The device is lost, and the libraries with it.
-            std::mem::forget(std::mem::take(self));
-            return;
+            Err(_) => std::mem::forget(std::mem::take(self)),
         }
-        drop(std::mem::take(self));
     }
 }

@@ -19,7 +19,7 @@ pub(super) fn enqueue(
     let handle = stream.handle();
     if !stream.device().is_emulated() {
         return storage::enqueue(parts.iter(), stream, Kind::Copy, |driver, context| {
-            driver.bind(context)?;
+            let _calls = driver.bind(context)?;
             library(handle)
         });
     }

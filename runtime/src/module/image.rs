@@ -15,6 +15,10 @@ pub type ImageTuple = (&'static str, &'static [BinaryTuple], &'static [KernelTup
 /// it alone, and the library `libcudadevrt.a`.
 pub type LinkedTuple = (&'static [BinaryTuple], &'static [&'static str], &'static [u8]);
 
+/// The compilers as the builder writes them, with their versions: of the GPU code, and of the program that holds it. Empty
+/// where they are not known.
+pub type CompilersTuple = (&'static str, &'static str);
+
 /// The kernels of a package, compiled for some architectures. It lies in a static, written by the facade's
 /// `include_image!` from what the builder made.
 ///
@@ -31,6 +35,7 @@ pub struct GpuImage {
     kernels: &'static [KernelTuple],
     reason: &'static str,
     linked: LinkedTuple,
+    compilers: CompilersTuple,
 }
 
 /// One form of an image's code.
@@ -64,12 +69,14 @@ pub struct KernelResources {
 impl GpuImage {
     /// An image without kernels that launch kernels.
     pub const fn new(image: ImageTuple) -> Self {
-        Self::built((image, (&[], &[], &[])))
+        Self::built((image, (&[], &[], &[]), ("", "")))
     }
 
     /// An image from what the builder wrote.
-    pub const fn built(((name, binaries, kernels, reason), linked): (ImageTuple, LinkedTuple)) -> Self {
-        Self { name, binaries, kernels, reason, linked }
+    pub const fn built(
+        ((name, binaries, kernels, reason), linked, compilers): (ImageTuple, LinkedTuple, CompilersTuple),
+    ) -> Self {
+        Self { name, binaries, kernels, reason, linked, compilers }
     }
 
     /// The package the kernels are of.
@@ -84,6 +91,18 @@ impl GpuImage {
             (true, "") => Some("the builder made none"),
             (true, reason) => Some(reason),
         }
+    }
+
+    /// What compiled the GPU code to PTX: `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`. `None` for an image without code
+    /// and for one that the builder did not make.
+    pub fn device_compiler(&self) -> Option<&'static str> {
+        Some(self.compilers.0).filter(|compiler| !compiler.is_empty())
+    }
+
+    /// What compiled the program that holds the image, and with it the kernels as the emulated device runs them: rustc and
+    /// LLVM, as [`Self::device_compiler`]. `None` for an image that the builder did not make.
+    pub fn host_compiler(&self) -> Option<&'static str> {
+        Some(self.compilers.1).filter(|compiler| !compiler.is_empty())
     }
 
     /// Every form of the code, but of kernels that launch kernels or set a graph's conditions.
@@ -299,7 +318,13 @@ mod tests {
         static LINKED: GpuImage = GpuImage::built((
             ("kernels", &[(80, "ptx", false, OLD)], &[], ""),
             (&[(80, "ptx", false, OLD), (90, "cubin", true, b"\x7fELF")], &["parent"], b"!<arch>\n"),
+            ("rustc 1.96.0, LLVM 22.1.8", ""),
         ));
+        assert_eq!(
+            (LINKED.device_compiler(), LINKED.host_compiler()),
+            (Some("rustc 1.96.0, LLVM 22.1.8"), None)
+        );
+        assert_eq!((IMAGE.device_compiler(), IMAGE.host_compiler()), (None, None));
         assert!(LINKED.is_linked("parent") && !LINKED.is_linked("child") && !IMAGE.is_linked("axpy"));
         assert_eq!(LINKED.binaries().count(), 1);
         assert_eq!(LINKED.linked_binaries().map(|b| b.is_cubin).collect::<Vec<_>>(), [false, true]);

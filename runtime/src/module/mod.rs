@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use gpu_spec::{Kernel, KernelSpec};
 
-pub use self::image::{Binary, BinaryTuple, GpuImage, ImageTuple, KernelResources, KernelTuple, LinkedTuple};
+pub use self::image::{
+    Binary, BinaryTuple, CompilersTuple, GpuImage, ImageTuple, KernelResources, KernelTuple, LinkedTuple,
+};
 use crate::device::Device;
 use crate::driver::{Driver, FunctionHandle, ModuleHandle, ModuleSource};
 use crate::error::{Error, Result, code};
@@ -143,12 +145,19 @@ impl Module {
         *self.inner.fingerprint.get_or_init(|| self.inner.binary.map_or(0, |binary| binary.fingerprint()))
     }
 
-    /// What compiled the code that was loaded, as far as the code says it: see [`Binary::toolchain`]. It is searched at each
-    /// call. On the emulated
-    /// device, where the program's own compiler did, this crate and its version.
+    /// What compiled the code that was loaded: rustc and LLVM, then what the code says of itself ([`Binary::toolchain`], which
+    /// is searched at each call): `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated
+    /// device, where the program's own compiler did, that and this crate's version. Without rustc and LLVM where the image does
+    /// not say which they were ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
     pub fn toolchain(&self) -> String {
-        let runtime = || concat!("warpsmith-runtime ", env!("CARGO_PKG_VERSION")).to_owned();
-        self.inner.binary.map_or_else(runtime, |binary| binary.toolchain())
+        let image = self.inner.image;
+        let (compiler, rest) = match self.inner.binary {
+            Some(binary) => (image.device_compiler(), binary.toolchain()),
+            None => {
+                (image.host_compiler(), concat!("warpsmith-runtime ", env!("CARGO_PKG_VERSION")).to_owned())
+            }
+        };
+        compiler.map_or_else(|| rest.clone(), |compiler| format!("{compiler}, {rest}"))
     }
 
     /// A kernel by its type, for launches that are type checked.

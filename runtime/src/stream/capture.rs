@@ -23,6 +23,7 @@ use super::clock::{Closed, Time};
 use crate::device::Device;
 use crate::driver::{CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, Result};
+use crate::graph::launch_hook::{LaunchHook, LaunchHooks};
 use crate::memory::allocator::pool::CaptureGuard;
 use crate::memory::statistics::PoolId;
 use crate::memory::storage::Part;
@@ -142,6 +143,7 @@ struct State {
     memory: Vec<PrivateMemory>,
     functions: Vec<Arc<GraphFunction>>,
     kept: Vec<Arc<dyn Any + Send + Sync>>,
+    hooks: LaunchHooks,
     kernels: Vec<Launched>,
     ended: bool,
 }
@@ -180,6 +182,7 @@ pub(crate) struct Captured {
     pub memory: Vec<PrivateMemory>,
     pub functions: Vec<Arc<GraphFunction>>,
     pub kept: Vec<Arc<dyn Any + Send + Sync>>,
+    pub hooks: LaunchHooks,
     pub kernels: Vec<Launched>,
     pub taint: Taint,
 }
@@ -326,6 +329,21 @@ impl Capturing {
         self.lock().functions.push(Arc::clone(function));
     }
 
+    /// Has a function called before each launch of the graph.
+    pub fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(Error::CaptureEnded);
+        }
+        state.hooks.add(hook);
+        Ok(())
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.lock().ended
+    }
+
     /// Notes a kernel that was captured.
     pub fn note_kernel(&self, kernel: Launched) {
         self.lock().kernels.push(kernel);
@@ -436,6 +454,7 @@ impl Capturing {
             memory: noted.memory,
             functions: noted.functions,
             kept: noted.kept,
+            hooks: noted.hooks,
             kernels: noted.kernels,
             taint: Arc::clone(&self.taint),
         })

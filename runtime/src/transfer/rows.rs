@@ -194,6 +194,11 @@ impl<'a, T: DeviceCopy> DeviceRows<'a, T> {
         self.memory.device()
     }
 
+    /// What lies from the first row to the last.
+    pub(crate) fn memory(&self) -> DeviceSlice<'a, T> {
+        self.memory
+    }
+
     fn place(&self) -> (Place, usize) {
         (Place::Device(self.memory.as_device_ptr()), self.shape.stride.saturating_mul(size_of::<T>()))
     }
@@ -208,6 +213,11 @@ impl<'a, T: DeviceCopy> DeviceRowsMut<'a, T> {
     /// The same rows, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> DeviceRowsMut<'_, T> {
         DeviceRowsMut { memory: self.memory.reborrow(), shape: self.shape }
+    }
+
+    /// What lies from the first row to the last.
+    pub(crate) fn memory_mut(&mut self) -> DeviceSliceMut<'_, T> {
+        self.memory.reborrow()
     }
 
     fn place(&self) -> (Place, usize) {

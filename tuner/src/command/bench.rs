@@ -1,20 +1,14 @@
-//! `bench`: from the command line to a plan, from the plan to a table, a document and a file.
+//! `bench`: measures a plan, and makes a table, a document and a file of it.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-use warpsmith_runtime::Device;
+use std::path::PathBuf;
 
 use super::args::{BenchArgs, Output};
-use super::failure::{Failure, unusable_device};
-use super::output::{plain, print, progress_bar, table, terminal_width};
-use super::{Program, interrupt, request, table as results};
-use crate::document::{
-    Condition, DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA, check_writable, default_path,
-};
+use super::failure::Failure;
+use super::opening::{self, Opening};
+use super::output::{print, progress_bar, terminal_width};
+use super::{Program, request, table as results};
+use crate::document::{Condition, Document, Outcome, Record};
 use crate::export;
-use crate::run::{Plan, PlannedCase};
 
 /// So many wrong configurations are described one by one.
 const WRONG_SHOWN: usize = 8;
@@ -27,26 +21,19 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);
     }
-    let request = request::request(&args.kernels, &args.what)?;
-    let device = request::device(args.what.device.as_deref())?;
-    let plan = Plan::new(program.suite, &device, &request)?;
-    has_code(&plan, &device)?;
-    if args.dry_run {
-        return Ok(print(&announce(&plan, args.output.json))?);
-    }
-    let stop = interrupt::flag()?;
-    let path = results_path(program, &args.output, "bench")?;
-
+    let plan = opening::plan(program, &args.kernels, &args.what)?;
+    let Some(opening) = Opening::of(program, "bench", &plan, &args.output, args.dry_run)? else {
+        return Ok(());
+    };
+    let Opening { stop, path, mut document, begun } = opening;
     let bar = progress_bar(plan.len() as u64);
-    let mut document = new_document("bench", &device, &plan)?;
-    let begun = Instant::now();
     let outcome = plan.run(!args.what.no_probes, &stop, |case, record| {
         bar.set_message(case.describe());
         bar.inc(1);
         document.results.push(record);
     });
     bar.finish_and_clear();
-    document.device.after = Condition::of(&device);
+    document.device.after = Condition::of(plan.device());
     document.run.seconds = begun.elapsed().as_secs_f64();
     let complete = match outcome {
         Ok(finished) => {
@@ -63,35 +50,6 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     show(program, &document, &args.output, path)?;
     complete?;
     verdict(program, &document)
-}
-
-/// Whether there is code for the device is known before the first buffer is filled.
-pub(super) fn has_code(plan: &Plan<'_>, device: &Device) -> Result<(), Failure> {
-    let mut seen = BTreeSet::new();
-    for case in &plan.cases {
-        let image = case.benchmark.image();
-        if seen.insert(image.name()) {
-            device.load(image).map_err(unusable_device)?;
-        }
-    }
-    Ok(())
-}
-
-/// A document without results yet.
-pub(super) fn new_document(command: &str, device: &Device, plan: &Plan<'_>) -> Result<Document, Failure> {
-    let images = plan.cases.iter().map(|case| case.benchmark.image());
-    let toolchains = images.map(|image| Ok(device.load(image)?.toolchain()));
-    let toolchains: BTreeSet<String> = toolchains.collect::<Result<_, crate::error::Error>>()?;
-    let run = RunInfo {
-        command: command.to_owned(),
-        started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        toolchain: toolchains.into_iter().collect::<Vec<_>>().join("; "),
-        ..RunInfo::default()
-    };
-    let mut info = DeviceInfo::of(device);
-    info.before = Condition::of(device);
-    Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
 }
 
 /// Writes the file and prints table or document.
@@ -152,65 +110,6 @@ pub(super) fn describe(record: &Record) -> String {
     format!("{what}: {kernel} {dtype} {size} {configuration}: {problem}")
 }
 
-/// Where the results go. A place that was asked for must do; without the default place the run goes on.
-pub(super) fn results_path(
-    program: &Program<'_>,
-    output: &Output,
-    command: &str,
-) -> Result<Option<PathBuf>, Failure> {
-    let writable = |path: &Path| check_writable(path);
-    if let Some(path) = &output.out {
-        writable(path)?;
-        return Ok(Some(path.clone()));
-    }
-    let path = default_path(command);
-    match writable(&path) {
-        Ok(()) => Ok(Some(path)),
-        Err(error) => {
-            program.complain(&format!("no results file: {error}"));
-            Ok(None)
-        }
-    }
-}
-
-/// What a plan would measure.
-pub(super) fn announce(plan: &Plan<'_>, json: bool) -> String {
-    let memory = |case: &PlannedCase<'_>| case.work.footprint.saturating_mul(case.copies as u64);
-    if json {
-        let cases = plan.cases.iter().map(|case| {
-            serde_json::json!({
-                "kernel": case.benchmark.name(),
-                "dtype": case.dtype,
-                "n": case.n,
-                "configurations": case.configurations.len(),
-                "memory_bytes": memory(case),
-                "default": case.default_configuration(),
-            })
-        });
-        let cases: Vec<_> = cases.collect();
-        return pretty(&serde_json::json!({ "cases": cases, "configurations": plan.len() }));
-    }
-    let rows = plan.cases.iter().map(|case| {
-        let cells = [
-            case.benchmark.name().to_owned(),
-            case.dtype.to_owned(),
-            crate::size::format_size(case.n),
-            case.configurations.len().to_string(),
-            crate::size::format_bytes(memory(case)),
-            case.default_configuration().to_string(),
-        ];
-        cells.into_iter().map(plain).collect()
-    });
-    let header = ["kernel", "type", "size", "configurations", "memory", "default"];
-    let text = table(&header, &[2, 3, 4], rows.collect());
-    format!("{text}\n{} configurations in all\n", plan.len())
-}
-
-/// As JSON text, ending in a line feed.
-fn pretty(value: &serde_json::Value) -> String {
-    format!("{value:#}\n")
-}
-
 /// The kernels, their types and axes on the device.
 fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     let device = request::device(args.what.device.as_deref())?;
@@ -231,7 +130,7 @@ fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
             serde_json::json!({ "name": name, "summary": summary, "dtypes": dtypes, "axes": axes })
         });
         let kernels: Vec<_> = kernels.collect();
-        return Ok(print(&pretty(&serde_json::json!({ "kernels": kernels })))?);
+        return Ok(print(&opening::pretty(&serde_json::json!({ "kernels": kernels })))?);
     }
     for benchmark in all {
         let dtypes = benchmark.dtypes();

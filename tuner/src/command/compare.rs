@@ -1,7 +1,6 @@
 //! `compare`: two documents, two configurations, two programs, or something with itself.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,22 +13,19 @@ use super::args::{CompareArgs, ModeArg};
 use super::columns::{Column, fit};
 use super::failure::Failure;
 use super::output::{bad, good, note, plain, print, terminal_width};
-use super::{Program, interrupt, request};
-use crate::case::Case;
+use super::sides::{Duel, DuelSide, RemoteSide};
+use super::{Program, interrupt, opening, request};
 use crate::compare::{
     self, Change, Comparison, Contender, Options, Pair, Pairing, Plan as Rounds, SelfTest, Side, Sides,
     Subject,
 };
 use crate::document::Document;
 use crate::error::{Error, Result};
-use crate::measure::{Entrant, Mode, Stopwatch};
+use crate::measure::{Mode, Stopwatch};
 use crate::run::{Plan, PlannedCase, seed};
 use crate::value::Configuration;
 use crate::verify::Check;
 use crate::worker::{CaseRequest, Remote};
-
-/// Samples that are taken of both sides before one of them is asked for.
-const CHUNK: usize = 20;
 
 type Outcome<T> = std::result::Result<T, Failure>;
 
@@ -131,30 +127,6 @@ fn right(what: &str, planned: &PlannedCase<'_>, check: &Check) -> Outcome<()> {
     }
 }
 
-/// A case whose two sides are sampled in turns in this process.
-struct Duel<'a> {
-    stopwatch: &'a mut Stopwatch,
-    case: &'a mut dyn Case,
-    sides: [&'a Configuration; 2],
-    mode: Mode,
-    taken: [VecDeque<f64>; 2],
-}
-
-impl Duel<'_> {
-    /// The next samples of a side: those of the other that were taken next to them are kept for it.
-    fn take(&mut self, side: usize, samples: usize) -> Result<Vec<f64>> {
-        while self.taken[side].len() < samples {
-            let entrants =
-                self.sides.map(|configuration| Entrant { case: 0, configuration, mode: self.mode });
-            let timings = self.stopwatch.interleave(&mut [&mut *self.case], &entrants, CHUNK)?;
-            for (taken, timing) in self.taken.iter_mut().zip(timings) {
-                taken.extend(timing.samples_us);
-            }
-        }
-        Ok(self.taken[side].drain(..samples).collect())
-    }
-}
-
 /// What samples are taken of, and how.
 struct Bench<'a> {
     plan: Plan<'a>,
@@ -166,10 +138,8 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(program: &Program<'a>, args: &CompareArgs, threshold: f64) -> Outcome<Self> {
-        let request = request::request(&args.names, &args.what)?;
-        let device = request::device(args.what.device.as_deref())?;
-        let plan = Plan::new(program.suite, &device, &request)?;
-        super::bench::has_code(&plan, &device)?;
+        let plan = opening::plan(program, &args.names, &args.what)?;
+        opening::has_code(&plan)?;
         // A time that does not fit is longer than anyone waits.
         let budget = args.what.budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let rounds = Rounds { threshold, budget, ..Rounds::default() };
@@ -230,9 +200,9 @@ impl<'a> Bench<'a> {
                 sides,
                 mode,
                 taken: Default::default(),
+                is_throttled: false,
             });
-            let mut old = |samples| duel.borrow_mut().take(0, samples);
-            let mut new = |samples| duel.borrow_mut().take(1, samples);
+            let (mut old, mut new) = (DuelSide(&duel, 0), DuelSide(&duel, 1));
             let pair = Pair {
                 kernel: planned.benchmark.name().to_owned(),
                 dtype: planned.dtype.to_owned(),
@@ -284,15 +254,12 @@ impl<'a> Bench<'a> {
                     Ok(remote)
                 });
                 is_unusable = opened.is_err();
-                let (mut remote, configuration, case) = (opened?, configuration.clone(), planned.describe());
-                let launches = Rc::clone(&launches);
-                Ok(Box::new(move |samples| {
-                    if let Some(launches) = launches.get() {
-                        remote.set_launches(launches);
-                    }
-                    let taken = of_remote(&mut remote, &case, &configuration, samples);
-                    launches.set(launches.get().or(remote.launches()));
-                    taken
+                Ok(Box::new(RemoteSide {
+                    remote: opened?,
+                    case: planned.describe(),
+                    configuration: configuration.clone(),
+                    launches: Rc::clone(&launches),
+                    is_throttled: false,
                 }))
             };
             // Neither is always the first to find its place.
@@ -333,22 +300,6 @@ fn over_default(plan: &Plan<'_>, planned: &PlannedCase<'_>, given: &Configuratio
             reason: format!("{name} has no such configuration: \"{rule}\"; bench --list shows the axes"),
         }),
     }
-}
-
-fn of_remote(
-    remote: &mut Remote,
-    case: &str,
-    configuration: &Configuration,
-    samples: usize,
-) -> Result<Vec<f64>> {
-    let measured = remote.measure(configuration, Some(samples))?;
-    if measured.samples_us().is_empty() {
-        return Err(Error::Worker {
-            program: remote.program().path.clone(),
-            reason: format!("measured nothing of {case} {configuration}: {}", measured.problem),
-        });
-    }
-    Ok(measured.samples_us().to_vec())
 }
 
 /// How often a case was found to differ from itself.
@@ -446,8 +397,14 @@ impl Bench<'_> {
         case.select(configuration)?;
         right(&configuration.to_string(), planned, &case.check()?)?;
         let sides = [configuration, configuration];
-        let mut duel =
-            Duel { stopwatch, case: &mut *case, sides, mode: self.plan.mode(), taken: Default::default() };
+        let mut duel = Duel {
+            stopwatch,
+            case: &mut *case,
+            sides,
+            mode: self.plan.mode(),
+            taken: Default::default(),
+            is_throttled: false,
+        };
         // Samples of both sides, one after the other: whichever side asks gets the next.
         let mut turn = 0;
         let mut side = |samples: usize| {

@@ -9,7 +9,9 @@
 //! | --- | --- |
 //! | [`args`] | what can be given, and its help |
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
+//! | [`opening`] | what comes before anything is measured |
 //! | [`request`] | from what was given to a request; ranges of values |
+//! | [`sides`] | what gives the samples that are compared in turns |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
@@ -22,9 +24,11 @@ pub mod columns;
 pub mod compare;
 pub mod failure;
 pub mod interrupt;
+pub mod opening;
 pub mod output;
 pub mod report;
 pub mod request;
+pub mod sides;
 pub mod table;
 pub mod tune;
 

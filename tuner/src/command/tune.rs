@@ -1,23 +1,20 @@
 //! `tune`: searches for the fastest configurations, and keeps them where launches find them.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use warpsmith_runtime::Device;
 use warpsmith_runtime::launch::LaunchStore;
-use warpsmith_runtime::{Device, Stream};
 
-use super::args::{TuneArgs, What};
-use super::bench::{announce, has_code, new_document, results_path, show};
+use super::Program;
+use super::args::TuneArgs;
+use super::bench::show;
 use super::failure::Failure;
+use super::opening::{self, Opening};
 use super::output::{print, progress_bar};
-use super::{Program, interrupt, request};
-use crate::benchmark::{Suite, Work};
 use crate::document::{Condition, Outcome, Record};
 use crate::error::{Error, Result};
 use crate::log::Log;
-use crate::measure::{Effort, Stopwatch};
-use crate::probe::{EVERY, Probes};
-use crate::run::Plan;
 use crate::search::Budget;
 use crate::size::format_size;
 use crate::tune::{Event, Tuning, tune};
@@ -31,50 +28,35 @@ const BAD_SHOWN: usize = 8;
 /// # Errors
 /// Wrong use, a device that fails, a kernel without any right configuration, an interruption.
 pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Failure> {
-    let request = request::request(&args.kernels, &args.what)?;
     let tuning = tuning(args)?;
-    let device = request::device(args.what.device.as_deref())?;
-    let plan = Plan::new(program.suite, &device, &request)?;
-    has_code(&plan, &device)?;
-    if args.dry_run {
-        return Ok(print(&announce(&plan, args.output.json))?);
-    }
-    let stop = interrupt::flag()?;
-    let path = results_path(program, &args.output, "tune")?;
-    let mut log = log(program, args, &device);
-
-    let mut document = new_document("tune", &device, &plan)?;
-    let mut probing = Probing::new(program.suite, &device, &args.what);
+    let plan = opening::plan(program, &args.kernels, &args.what)?;
+    let Some(opening) = Opening::of(program, "tune", &plan, &args.output, args.dry_run)? else {
+        return Ok(());
+    };
+    let Opening { stop, path, mut document, begun } = opening;
+    let device = plan.device();
+    let mut log = log(program, args, device);
     let bar = progress_bar(plan.cases.len() as u64);
-    let begun = Instant::now();
     let outcome = tune(&plan, &tuning, &mut log, &stop, &mut |event| match event {
-        Event::Measured { case, record, timings, is_known } => {
+        Event::Measured { case, record, timings, .. } => {
             bar.set_message(format!("{} timing {timings}: {}", case.describe(), record.configuration));
-            if !is_known {
-                probing.measured(&case.work);
-            }
         }
-        Event::Done { case, tuned } => {
-            let limit = probing.done(&case.work);
-            let with_limit = |record: &Record| Record { probe_us: limit, ..record.clone() };
-            document.results.extend(tuned.records.iter().map(with_limit));
+        Event::Done { tuned, .. } => {
+            document.results.extend_from_slice(&tuned.records);
             bar.inc(1);
         }
+        Event::Probed(probes) => document.probes = probes.to_vec(),
         Event::Note(note) => bar.suspend(|| program.complain(note)),
     });
     bar.finish_and_clear();
-    if let Some(problem) = probing.problem.take() {
-        program.complain(&format!("probes could not be measured: {problem}"));
-    }
-    document.device.after = Condition::of(&device);
+    document.device.after = Condition::of(device);
     document.run.seconds = begun.elapsed().as_secs_f64();
-    document.probes = probing.results();
     document.run.interrupted = outcome.as_ref().map_or(true, |totals| totals.interrupted);
 
     show(program, &document, &args.output, path)?;
     let totals = outcome?;
     if args.output.is_text() {
-        print(&summary(&device, totals.made, totals.known, begun.elapsed()))?;
+        print(&summary(device, totals.made, totals.known, begun.elapsed()))?;
     }
     verdict(program, &document.results, totals.interrupted)
 }
@@ -97,6 +79,7 @@ fn tuning(args: &TuneArgs) -> Result<Tuning> {
     Ok(Tuning {
         strategy: args.strategy.parse()?,
         budget: Budget { timings: args.timings, seconds: args.seconds },
+        probes: !args.what.no_probes,
         isolation: args.isolate.then(worker::Program::current).transpose()?,
         ..Tuning::default()
     })
@@ -131,57 +114,6 @@ fn damaged(program: &Program<'_>, path: &Path, count: usize, first: &str) {
     let what =
         if count == 1 { "a damaged line was".to_owned() } else { format!("{count} damaged lines were") };
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
-}
-
-/// Probes beside the cases of a run that measures elsewhere. What goes wrong with them is no failure of the run: there are no
-/// more probes then, and what it was is told at the end.
-struct Probing {
-    parts: Option<(Probes, Stopwatch)>,
-    effort: Effort,
-    /// Configurations of the case that were measured.
-    count: usize,
-    problem: Option<Error>,
-}
-
-impl Probing {
-    fn new(suite: &Suite, device: &Device, what: &What) -> Self {
-        let make = || -> Result<_> {
-            let stream = Stream::new(device)?;
-            Ok((Probes::new(suite, &stream)?, Stopwatch::new(&stream)?))
-        };
-        let (parts, problem) = match (!what.no_probes).then(make).transpose() {
-            Ok(parts) => (parts, None),
-            Err(error) => (None, Some(error)),
-        };
-        Self { parts, effort: Effort::QUICK, count: 0, problem }
-    }
-
-    /// Times the probes of `work` after the first of a case's configurations and every [`EVERY`] of them.
-    fn measured(&mut self, work: &Work) {
-        if self.count.is_multiple_of(EVERY) {
-            self.time(work);
-        }
-        self.count += 1;
-    }
-
-    /// Times them at the end of a case; what they need for `work`.
-    fn done(&mut self, work: &Work) -> Option<f64> {
-        self.count = 0;
-        self.time(work);
-        self.parts.as_ref()?.0.limit_us(work)
-    }
-
-    fn time(&mut self, work: &Work) {
-        let Some((probes, stopwatch)) = &mut self.parts else { return };
-        if let Err(error) = probes.time(work, stopwatch, self.effort) {
-            self.problem = Some(error);
-            self.parts = None;
-        }
-    }
-
-    fn results(&self) -> Vec<crate::document::ProbeResult> {
-        self.parts.as_ref().map_or_else(Vec::new, |(probes, _)| probes.results())
-    }
 }
 
 fn summary(device: &Device, made: usize, known: usize, took: Duration) -> String {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{Change, Comparison, Measured, Row, check_threshold};
+use super::{Change, Comparison, Measured, Row, check_threshold, slowed};
 use crate::error::Result;
 use crate::measure::Mode;
 use crate::stats::random::Random;
@@ -25,6 +25,11 @@ pub trait Side {
     /// # Errors
     /// Whatever ended the sampling.
     fn take(&mut self, samples: usize) -> Result<Vec<f64>>;
+
+    /// Whether the device's clock stayed low while any of the samples so far were taken. A closure tells nothing of it.
+    fn is_throttled(&self) -> bool {
+        false
+    }
 }
 
 impl<F: FnMut(usize) -> Result<Vec<f64>>> Side for F {
@@ -199,10 +204,10 @@ pub fn interleaved_until(pairs: &mut [Pair<'_>], plan: &Plan, stop: &AtomicBool)
             race.judge(plan.threshold);
         }
         let measured = |contender: &Contender<'_>, samples: &[f64]| Measured {
+            throttled: contender.side.is_throttled(),
             configuration: contender.configuration.clone(),
             median_us: summarise(samples).map(|summary| summary.median),
             samples: samples.len(),
-            throttled: false,
             problem: String::new(),
         };
         Row {
@@ -216,7 +221,8 @@ pub fn interleaved_until(pairs: &mut [Pair<'_>], plan: &Plan, stop: &AtomicBool)
             change: race.change(plan.threshold),
         }
     });
-    let rows = rows.collect();
+    let rows: Vec<Row> = rows.collect();
+    notes.extend(slowed(&rows));
     Ok(Comparison::new(plan.threshold, notes, rows))
 }
 

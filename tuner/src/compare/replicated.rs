@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::interleaved::Race;
-use super::{Change, Comparison, Measured, Mode, Plan, Ratio, Row, Side, check_threshold};
+use super::{Change, Comparison, Measured, Mode, Plan, Ratio, Row, Side, check_threshold, slowed};
 use crate::error::Result;
 use crate::stats::random::Random;
 use crate::stats::{FEWEST, Interval, Verdict, paired_ratio, summarise};
@@ -75,12 +75,16 @@ pub fn replicated(
     let share = plan.budget.map(|budget| budget / u32::try_from(processes).unwrap_or(u32::MAX));
     let mut random = Random::new(plan.seed);
     let (mut samples, mut logarithms) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut throttled = [false; 2];
     for process in 0..processes {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         let mut sides = start(process)?;
         let race = pair(&mut sides, rounds, share, plan, &mut random, stop)?;
+        for (throttled, side) in throttled.iter_mut().zip(&sides) {
+            *throttled |= side.is_throttled();
+        }
         let medians = race.samples.each_ref().map(|samples| summarise(samples).map(|summary| summary.median));
         if let [Some(old), Some(new)] = medians
             && race.samples[0].len() >= FEWEST
@@ -102,11 +106,11 @@ pub fn replicated(
     let change = ratio.map_or(Change::Ambiguous, |Ratio { low, high, .. }| {
         Verdict::of(Interval { low, high }, plan.threshold).into()
     });
-    let measured = |samples: &[f64]| Measured {
+    let measured = |samples: &[f64], throttled: bool| Measured {
         configuration: subject.configuration.clone(),
         median_us: summarise(samples).map(|summary| summary.median),
         samples: samples.len(),
-        throttled: false,
+        throttled,
         problem: String::new(),
     };
     let row = Row {
@@ -114,8 +118,8 @@ pub fn replicated(
         dtype: subject.dtype.clone(),
         n: subject.n,
         mode: subject.mode,
-        old: measured(&samples[0]),
-        new: measured(&samples[1]),
+        old: measured(&samples[0], throttled[0]),
+        new: measured(&samples[1], throttled[1]),
         ratio,
         change,
     };
@@ -123,7 +127,9 @@ pub fn replicated(
     if !is_begun {
         notes.clear();
     }
-    Ok(Comparison::new(plan.threshold, notes, is_begun.then_some(row).into_iter().collect()))
+    let rows: Vec<Row> = is_begun.then_some(row).into_iter().collect();
+    notes.extend(slowed(&rows));
+    Ok(Comparison::new(plan.threshold, notes, rows))
 }
 
 /// The samples of one pair of processes.
@@ -246,5 +252,27 @@ mod tests {
         let mut start = |_| Ok([process(100.0, &mut random), process(150.0, &mut random)]);
         let short = replicated(&subject(), 5, &plan, &AtomicBool::new(false), &mut start).unwrap();
         assert_eq!(short.rows[0].old.samples, 5 * FEWEST, "as few as have an interval");
+    }
+
+    /// A side whose device is slowed in the process of the given place.
+    struct Slowed(bool);
+
+    impl Side for Slowed {
+        fn take(&mut self, samples: usize) -> Result<Vec<f64>> {
+            Ok(vec![100.0; samples])
+        }
+        fn is_throttled(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn one_slowed_process_is_told_of_its_side() {
+        let mut start = |pair| {
+            Ok([Box::new(Slowed(false)) as Box<dyn Side>, Box::new(Slowed(pair == 2)) as Box<dyn Side>])
+        };
+        let found = replicated(&subject(), 5, &Plan::default(), &AtomicBool::new(false), &mut start).unwrap();
+        assert_eq!((found.rows[0].old.throttled, found.rows[0].new.throttled), (false, true));
+        assert!(found.notes.iter().any(|note| note.contains("clocks were low")), "{:?}", found.notes);
     }
 }

@@ -9,7 +9,9 @@ fn timed(mut record: Record, us: f64) -> Record {
     record
 }
 
-fn right(kernel: &str, block: u32, us: f64) -> Record {
+/// A right result of so many milliseconds: long enough for the process not to matter.
+fn right(kernel: &str, block: u32, ms: f64) -> Record {
+    let us = ms * 1000.0;
     timed(record(kernel, block, us, Outcome::Correct), us)
 }
 
@@ -33,7 +35,29 @@ fn changes_are_those_of_the_times() {
     let means: Vec<_> = comparison.means.iter().map(|mean| (mean.kernel.as_str(), mean.rows)).collect();
     assert_eq!(means, [("axpy", 1), ("copy", 2)]);
     assert!((comparison.means[1].ratio - (0.9f64 * 1.05).sqrt()).abs() < 1e-9);
-    assert!(comparison.notes.is_empty(), "{:?}", comparison.notes);
+    assert!(
+        comparison.notes.len() == 1 && comparison.notes[0].contains("processes differ"),
+        "{:?}",
+        comparison.notes
+    );
+}
+
+#[test]
+fn what_differs_by_as_much_as_two_processes_do_is_ambiguous_on_a_gpu() {
+    let record = |us: f64| vec![timed(record("copy", 128, us, Outcome::Correct), us)];
+    let (old, slower, much_slower) = (document(record(3.0)), document(record(3.2)), document(record(3.5)));
+    let change =
+        |new: &Document, old: &Document| documents(old, new, &Options::default()).unwrap().rows[0].change;
+    assert_eq!(change(&slower, &old), Change::Ambiguous);
+    assert_eq!(change(&old, &slower), Change::Ambiguous);
+    assert_eq!(change(&much_slower, &old), Change::Slower);
+    assert_eq!(change(&old, &much_slower), Change::Faster);
+    let on_cpu = |document: &Document| {
+        let mut document = document.clone();
+        document.device.emulated = true;
+        document
+    };
+    assert_eq!(change(&on_cpu(&slower), &on_cpu(&old)), Change::Slower);
 }
 
 #[test]
@@ -59,7 +83,7 @@ fn the_best_and_the_default_are_compared_whatever_their_configurations() {
     assert_eq!(changes(&compare(old.clone(), new.clone(), Pairing::Default)), [Change::Same]);
     let same = compare(old, new, Pairing::Configuration);
     assert_eq!(changes(&same), [Change::Same]);
-    assert_eq!(same.notes.len(), 2, "each document has a record of its own: {:?}", same.notes);
+    assert_eq!(same.notes.len(), 3, "each document has a record of its own: {:?}", same.notes);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::time::Duration;
 pub use line::{Entry, Subject};
 use line::{Line, Unread};
 
+use crate::document::Outcome;
 use crate::value::Configuration;
 
 /// The file's name in its directory.
@@ -141,6 +142,13 @@ impl Log {
     pub fn has(&self, subject: &Subject, configuration: &Configuration) -> bool {
         let known = self.known.get(&(subject.clone(), configuration.clone()));
         known.is_some_and(|entries| entries.iter().any(|entry| !entry.throttled))
+    }
+
+    /// The last measurement of an earlier run, if it says that the configuration is wrong, fails or crashes: whatever others
+    /// said before. Only of what was not taken yet.
+    pub fn refuted(&self, subject: &Subject, configuration: &Configuration) -> Option<&Entry> {
+        let known = self.known.get(&(subject.clone(), configuration.clone()))?;
+        known.back().filter(|entry| entry.outcome != Outcome::Correct)
     }
 
     /// Appends a measurement of this run. Returns what is wrong with the file when that is found out now; later calls say

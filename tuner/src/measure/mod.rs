@@ -2,7 +2,8 @@
 //!
 //! Guarantees: times come from events on the device's own clock (those of [`Mode::Enqueue`] from the host's), and hold
 //! nothing of the host's speed: every timed launch is queued behind other work of the device. Launches go round over
-//! the case's copies, or stay on one ([`Mode`]). A launch shorter than [`SHORT_US`] is repeated within a sample. Every
+//! the case's copies, or stay on one ([`Mode`]). A launch shorter than [`SHORT_US`] is repeated within a sample, after one that
+//! is not timed: what ran before, which is another configuration where samples are taken in turns, is in no time. Every
 //! sample's clock is read where the device tells it, and a sample that a slowed device took is thrown away and taken
 //! again ([`Guard`]); how many were, and what ended the sampling, is part of every [`Timing`].
 //!
@@ -26,8 +27,9 @@ pub use self::stop::{Effort, Rule, StopReason};
 pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
-/// What a sample should last at least, in microseconds: an empty pair of events reads over 1 µs.
-pub const SHORT_US: f64 = 20.0;
+/// What a sample should last at least, in microseconds: an empty pair of events reads over 1 µs, which is then no more than
+/// about a hundredth of it, however many launches it is divided by.
+pub const SHORT_US: f64 = 100.0;
 /// What a graph should last at least, in microseconds: launching one takes some.
 pub const GRAPH_US: f64 = 200.0;
 /// How long a device works before the first of its samples, in microseconds.

@@ -139,9 +139,13 @@ impl Sampler {
         }
         // All graphs, so that they are as cold however many launches they are of.
         let short = self.launches > 1 || self.graph.is_some();
-        if short && watch.cover()? && self.mode == Mode::Hot {
-            // What covers the queueing has cleared the cache.
-            case.launch(0)?;
+        if short && watch.cover()? {
+            // What covers the queueing has cleared the cache, of the kernel's code, too.
+            match (&self.graph, self.mode) {
+                (Some(_), _) => {}
+                (None, Mode::Hot) => case.launch(0)?,
+                (None, _) => launch(case, 1, copy)?,
+            }
         }
         let start = watch.stream().record_timed_event()?;
         match (&self.graph, self.mode) {

@@ -99,8 +99,8 @@ fn configuration(bytes: u32) -> Configuration {
 #[test]
 fn cold_launches_go_round_over_the_copies() {
     let mut bench = Bench::new();
-    let timing = bench.time(50, Mode::Cold, Effort::samples(6)).unwrap();
-    assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![50.0; 6], 1));
+    let timing = bench.time(150, Mode::Cold, Effort::samples(6)).unwrap();
+    assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![150.0; 6], 1));
     assert_eq!((timing.mode, timing.stop), (Mode::Cold, StopReason::Samples));
     assert_eq!(bench.case.copies(), [0, 1, 2, 0, 1, 2, 0], "one to see how long it takes");
 }
@@ -108,14 +108,14 @@ fn cold_launches_go_round_over_the_copies() {
 #[test]
 fn hot_launches_stay_on_one_copy() {
     let mut bench = Bench::new();
-    let timing = bench.time(50, Mode::Hot, Effort::samples(6)).unwrap();
-    assert_eq!((timing.samples_us, timing.mode), (vec![50.0; 6], Mode::Hot));
+    let timing = bench.time(150, Mode::Hot, Effort::samples(6)).unwrap();
+    assert_eq!((timing.samples_us, timing.mode), (vec![150.0; 6], Mode::Hot));
     assert_eq!(bench.case.copies(), [0; 7]);
 }
 
 #[test]
 fn short_launches_share_a_sample() {
-    for (bytes, launches) in [(3, 7), (19, 2), (20, 1), (1, 20)] {
+    for (bytes, launches) in [(3, 34), (19, 6), (99, 2), (100, 1), (2, 50), (1, 64)] {
         let mut bench = Bench::new();
         let timing = bench.time(bytes, Mode::Cold, Effort::samples(5)).unwrap();
         assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![f64::from(bytes); 5], launches));
@@ -156,17 +156,19 @@ fn what_enqueueing_costs_is_the_hosts_time() {
 #[test]
 fn what_covers_the_queueing_is_in_no_time() {
     let mut bench = Bench::new().covered();
-    let timing = bench.time(5, Mode::Cold, Effort::samples(5)).unwrap();
-    assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![5.0; 5], 4));
+    let timing = bench.time(25, Mode::Cold, Effort::samples(5)).unwrap();
+    assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![25.0; 5], 4));
     // One before the launches that show how long one takes, three times, and one before each sample.
     assert_eq!(bench.driver.calls(Call::CopyDevice), 3 + 5);
-    assert_eq!(bench.case.launches.len(), 1 + 3 * 4 + 1 + 5 * 4);
+    // And one launch after each of them.
+    assert_eq!(bench.case.launches.len(), 1 + 3 * (1 + 4) + 1 + 5 * (1 + 4));
+    assert!(bench.case.copies().iter().enumerate().all(|(index, copy)| index % 3 == *copy));
     let mut bench = Bench::new().covered();
-    let timing = bench.time(5, Mode::Hot, Effort::samples(5)).unwrap();
-    assert_eq!(timing.samples_us, [5.0; 5]);
+    let timing = bench.time(25, Mode::Hot, Effort::samples(5)).unwrap();
+    assert_eq!(timing.samples_us, [25.0; 5]);
     assert_eq!(
         bench.case.launches.len(),
-        1 + 3 * 4 + 1 + 5 * (1 + 4),
+        1 + 3 * (1 + 4) + 1 + 5 * (1 + 4),
         "each sample's data come to the cache first"
     );
 }
@@ -180,21 +182,21 @@ fn a_launch_that_is_not_timed_leads_samples_of_single_launches() {
         let copies = bench.case.copies();
         match mode {
             // Fifteen are wanted at once.
-            Mode::Cold => assert!(copies.len() == 29 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
-            Mode::Hot => assert_eq!(copies[13..], [0; 16]),
-            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (14, 16)),
+            Mode::Cold => assert!(copies.len() == 32 && copies.iter().enumerate().all(|(i, c)| i % 3 == *c)),
+            Mode::Hot => assert_eq!(copies[16..], [0; 16]),
+            _ => assert_eq!((copies.len(), bench.driver.calls(Call::GraphLaunch)), (17, 16)),
         }
     }
 }
 
 #[test]
 fn the_budget_ends_sampling_but_not_before_the_least_samples() {
-    let effort = Effort { least: 3, most: 1000, budget_us: 2000.0, ..Effort::NORMAL };
+    let effort = Effort { least: 3, most: 1000, budget_us: 4000.0, ..Effort::NORMAL };
     let noisy = Mutex::new(0u64);
     let mut bench = Bench::with(move |_| {
         let mut count = noisy.lock().unwrap();
         *count += 1;
-        90.0 + (*count * 7 % 21) as f64
+        190.0 + (*count * 7 % 21) as f64
     });
     let timing = bench.time(100, Mode::Cold, effort).unwrap();
     assert_eq!(timing.stop, StopReason::Budget);
@@ -212,7 +214,7 @@ fn by_entropy_sampling_ends_when_samples_tell_nothing_new() {
     assert_eq!(timing.stop, StopReason::Entropy);
     assert!((WINDOW..WINDOW + 10).contains(&timing.samples_us.len()));
     let random = Mutex::new(Random::new(1));
-    let mut noisy = Bench::with(move |_| 100.0 + random.lock().unwrap().normal());
+    let mut noisy = Bench::with(move |_| 200.0 + 2.0 * random.lock().unwrap().normal());
     let timing = noisy.time(100, Mode::Cold, Effort::ENTROPY).unwrap();
     assert_eq!(timing.stop, StopReason::Entropy);
     assert!((WINDOW + 10..5000).contains(&timing.samples_us.len()), "{}", timing.samples_us.len());
@@ -229,11 +231,11 @@ fn a_device_is_warmed_up_for_as_long_as_it_works() {
 #[test]
 fn rounds_take_one_sample_of_each_in_changing_order() {
     let mut bench = Bench::new();
-    let configurations = [30, 40, 50].map(configuration);
+    let configurations = [130, 140, 150].map(configuration);
     let entrants =
         [0, 1, 2].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
     let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 40).unwrap();
-    for (timing, us) in timings.iter().zip([30.0, 40.0, 50.0]) {
+    for (timing, us) in timings.iter().zip([130.0, 140.0, 150.0]) {
         assert_eq!((&timing.samples_us, timing.stop), (&vec![us; 40], StopReason::Samples));
     }
     let taken = &bench.case.launches[3..];
@@ -243,7 +245,7 @@ fn rounds_take_one_sample_of_each_in_changing_order() {
         let order: Vec<usize> = round.iter().map(|(bytes, _)| *bytes).collect();
         let mut sorted = order.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, [30, 40, 50]);
+        assert_eq!(sorted, [130, 140, 150]);
         *orders.entry(order).or_insert(0) += 1;
     }
     assert_eq!(orders.len(), 6, "{orders:?}");
@@ -255,11 +257,11 @@ fn several_cases_and_modes_can_be_taken_in_turns() {
     let buffers = (0..2).map(|_| DeviceBuffer::zeros(&bench.case.stream, 4096).unwrap()).collect();
     let stream = bench.case.stream.clone();
     let mut second = Recorder { stream, buffers, ..other.case };
-    let configurations = [30, 5].map(configuration);
+    let configurations = [130, 5].map(configuration);
     let entrant = |of: usize, mode| Entrant { case: of, configuration: &configurations[of], mode };
     let entrants = [entrant(0, Mode::Hot), entrant(1, Mode::Graph)];
     let timings = bench.watch.interleave(&mut [&mut bench.case, &mut second], &entrants, 7).unwrap();
-    assert_eq!((&timings[0].samples_us, timings[0].launches_per_sample), (&vec![30.0; 7], 1));
+    assert_eq!((&timings[0].samples_us, timings[0].launches_per_sample), (&vec![130.0; 7], 1));
     assert_eq!((&timings[1].samples_us, timings[1].launches_per_sample), (&vec![5.0; 7], 40));
     assert_eq!(timings[1].mode, Mode::Graph);
     let none = bench.watch.interleave(&mut [&mut bench.case], &[], 7).unwrap();
@@ -357,23 +359,23 @@ fn samples_of_a_case_have_as_many_launches_whatever_the_configuration() {
         assert_eq!(timing.samples_us, [f64::from(bytes); 5]);
         timing.launches_per_sample
     };
-    assert_eq!(launches(&mut bench, 5, Mode::Cold), 4);
-    assert_eq!(launches(&mut bench, 2, Mode::Cold), 4);
-    assert_eq!(launches(&mut bench, 50, Mode::Cold), 4);
-    assert_eq!(launches(&mut bench, 100, Mode::Cold), 2, "ten times as long as a sample must last");
-    assert_eq!(launches(&mut bench, 2, Mode::Hot), 10, "another mode");
+    assert_eq!(launches(&mut bench, 25, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 10, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 250, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 500, Mode::Cold), 2, "ten times as long as a sample must last");
+    assert_eq!(launches(&mut bench, 10, Mode::Hot), 10, "another mode");
     bench.watch.with_probe(0, |_| ());
-    assert_eq!(launches(&mut bench, 2, Mode::Cold), 4);
+    assert_eq!(launches(&mut bench, 10, Mode::Cold), 4);
     bench.watch.begin_case();
-    assert_eq!(launches(&mut bench, 2, Mode::Cold), 10);
+    assert_eq!(launches(&mut bench, 10, Mode::Cold), 10);
     bench.watch.begin_case_with(Mode::Cold, 3);
-    assert_eq!(launches(&mut bench, 2, Mode::Cold), 3, "as another process has found");
+    assert_eq!(launches(&mut bench, 10, Mode::Cold), 3, "as another process has found");
 }
 
 #[test]
 fn entrants_of_a_case_have_as_many_launches() {
     let mut bench = Bench::new();
-    let configurations = [5, 4, 20].map(configuration);
+    let configurations = [25, 20, 100].map(configuration);
     let entrants =
         [0, 1, 2].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
     let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 6).unwrap();

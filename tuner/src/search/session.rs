@@ -187,3 +187,85 @@ pub fn median(times: &[f64]) -> f64 {
         n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// The first timing takes four seconds, every other one; all candidates are as fast.
+    #[derive(Default)]
+    struct Slow {
+        timings: usize,
+        is_ended: Cell<bool>,
+    }
+
+    impl Objective for Slow {
+        fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+            self.timings += candidates.len() * rounds;
+            candidates.iter().map(|_| Seen::Times(vec![1.0; rounds])).collect()
+        }
+        fn seconds(&self) -> f64 {
+            if self.timings == 0 { 0.0 } else { 3.0 + self.timings as f64 }
+        }
+        fn is_ended(&self) -> bool {
+            self.is_ended.get()
+        }
+    }
+
+    fn points() -> Points {
+        Points::of(&[0, 1, 2, 3, 4, 5, 6, 7].map(|value| format!("block={value}").parse().unwrap()))
+    }
+
+    fn seconds(seconds: f64) -> Budget {
+        Budget { timings: None, seconds: Some(seconds) }
+    }
+
+    #[test]
+    fn seconds_last_for_as_many_timings_as_the_later_ones_took() {
+        let (points, mut slow) = (points(), Slow::default());
+        let mut session = Session::new(&points, seconds(10.0), &mut slow);
+        assert_eq!(session.left(), usize::MAX, "nothing says yet how long a timing takes");
+        session.time(0);
+        assert_eq!(session.left(), 1, "four of ten seconds, and six are one more of four");
+        session.time(1);
+        assert_eq!(session.left(), 5, "the second took one");
+        assert_eq!(session.race(&[2, 3], 2).len(), 2);
+        assert_eq!((session.left(), session.timings()), (1, 6));
+        assert!(session.race(&[4, 5], 2).is_empty(), "there is not even time for one of them twice");
+        session.time(4);
+        assert_eq!(session.left(), 0);
+        assert_eq!(session.time(5), None);
+        assert_eq!((session.found().timings, slow.timings), (7, 7));
+    }
+
+    #[test]
+    fn one_timing_is_tried_after_a_long_first_one_unless_the_seconds_are_over() {
+        for (budget, left) in [(4.5, 1), (4.0, 0), (0.0, 0)] {
+            let (points, mut slow) = (points(), Slow::default());
+            let mut session = Session::new(&points, seconds(budget), &mut slow);
+            session.time(0);
+            assert_eq!(session.left(), left, "{budget} s");
+        }
+    }
+
+    #[test]
+    fn the_narrower_of_timings_and_seconds_counts_and_a_search_that_ended_has_none_left() {
+        let (points, mut slow) = (points(), Slow::default());
+        let budget = Budget { timings: Some(3), ..seconds(10.0) };
+        let mut session = Session::new(&points, budget, &mut slow);
+        assert_eq!(session.left(), 3);
+        session.time(0);
+        session.time(1);
+        assert_eq!(session.left(), 1, "three timings, of which two were made");
+        let (mut slow, budget) = (Slow::default(), Budget { timings: Some(100), ..seconds(10.0) });
+        let mut session = Session::new(&points, budget, &mut slow);
+        session.time(0);
+        session.time(1);
+        assert_eq!(session.left(), 5);
+        let mut slow = Slow::default();
+        slow.is_ended.set(true);
+        assert_eq!(Session::new(&points, seconds(10.0), &mut slow).left(), 0);
+    }
+}

@@ -1,30 +1,31 @@
 //! A tuning run: for every kernel, type and size of a plan, the search for its fastest configuration.
 //!
 //! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
-//! such and never wins. The default is always measured, first. Every measurement is logged before the next begins (a turn of
+//! such and never wins; the winner is checked once more after all timings. The default is always measured, first. Every measurement is logged before the next begins (a turn of
 //! a race, in which samples of a few configurations are taken in turns, is one), and one that was logged by an earlier run is
 //! not made again. The winner is kept in the device's launch store, where launches
-//! find it. A run that is ended keeps what it measured; the winners of cases that it did not finish are not kept.
+//! find it. A run that is ended keeps what it measured, and shows a timing that was cut short of what has no other; the
+//! winners of cases that it did not finish are not kept.
 
 mod keep;
-mod local;
 mod objective;
+mod rig;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::document::Record;
+use crate::document::{ProbeResult, Record};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::run::{Plan, PlannedCase};
 use crate::search::{Budget, Points, Strategy, search};
 use crate::value::Configuration;
-use crate::worker::{Program, Remote};
+use crate::worker::Program;
 
 use keep::Code;
-pub(crate) use local::Local;
-use objective::{Measuring, Rig};
+use objective::Measuring;
+use rig::Rig;
 
 /// How to search.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub struct Tuning {
     pub isolation: Option<Program>,
     /// How long one measurement may take in such a process.
     pub timeout: Duration,
+    /// Whether the suite's probes are timed beside the cases.
+    pub probes: bool,
 }
 
 impl Default for Tuning {
@@ -50,6 +53,7 @@ impl Default for Tuning {
             seed: 0,
             isolation: None,
             timeout: Duration::from_secs(60),
+            probes: false,
         }
     }
 }
@@ -75,6 +79,8 @@ pub enum Event<'a> {
         /// What came out.
         tuned: &'a Tuned,
     },
+    /// What the probes reached by the end of the run, complete or not.
+    Probed(&'a [ProbeResult]),
     /// Something that someone should know, told once: a file that cannot be written, a winner that is not kept.
     Note(&'a str),
 }
@@ -130,7 +136,7 @@ pub struct Totals {
     pub interrupted: bool,
 }
 
-/// Searches for the fastest configuration of every case of a plan. `stop` ends it between two timings; `each` is told what
+/// Searches for the fastest configuration of every case of a plan. `stop` ends it after the samples in progress; `each` is told what
 /// happens.
 ///
 /// ```
@@ -172,18 +178,28 @@ pub fn tune(
     stop: &Arc<AtomicBool>,
     each: &mut dyn FnMut(Event<'_>),
 ) -> Result<Totals> {
-    let mut totals = Totals::default();
     if let Some(problem) = log.problem() {
         each(Event::Note(problem));
     }
-    let mut rig = match &tuning.isolation {
-        None => Rig::Idle(None),
-        Some(program) => {
-            let mut remote = Remote::start(program.clone())?;
-            remote.set_timeout(tuning.timeout);
-            Rig::Remote { remote, is_open: false }
-        }
-    };
+    let mut rig = Rig::new(plan, tuning.isolation.clone(), tuning.probes, stop)?;
+    if let Some(remote) = rig.remote() {
+        remote.set_timeout(tuning.timeout);
+    }
+    let totals = all(plan, tuning, log, stop, &mut rig, each);
+    each(Event::Probed(&rig.reached()));
+    totals
+}
+
+/// Searches case after case.
+fn all<'p>(
+    plan: &'p Plan<'p>,
+    tuning: &Tuning,
+    log: &mut Log,
+    stop: &AtomicBool,
+    rig: &mut Rig<'p>,
+    each: &mut dyn FnMut(Event<'_>),
+) -> Result<Totals> {
+    let mut totals = Totals::default();
     let mut winners: Vec<(&PlannedCase<'_>, Configuration)> = Vec::new();
     for planned in &plan.cases {
         if stop.load(Ordering::Relaxed) {
@@ -193,7 +209,7 @@ pub fn tune(
         let code = Code::of(plan.device(), planned.benchmark.image())?;
         let points = Points::of(&planned.configurations);
         let hint = nearest(&winners, planned);
-        let mut measuring = Measuring::new(plan, planned, &code, log, &mut rig, stop, each);
+        let mut measuring = Measuring::new(plan, planned, &code, log, rig, stop, each);
         let found = search(
             &points,
             &hint,
@@ -203,7 +219,12 @@ pub fn tune(
             &mut measuring,
         );
         let winner = measuring.confirm(found.winner);
-        let (tuned, error) = measuring.finish(winner);
+        let (mut tuned, error) = measuring.finish(winner);
+        let probe_us = if error.is_none() { rig.probe(planned) } else { None };
+        tuned.records.iter_mut().for_each(|record| record.probe_us = probe_us);
+        if let Some(problem) = rig.problem() {
+            each(Event::Note(&format!("probes could not be measured: {problem}")));
+        }
         totals.made += tuned.made;
         totals.known += tuned.known;
         totals.interrupted |= !tuned.is_complete;

@@ -1,106 +1,27 @@
 //! A case as a search sees it: measured in this process or in another, or known from an earlier run.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use warpsmith_runtime::Stream;
-
 use super::keep::{ALIGNMENT, Code};
-use super::{Event, Local, Tuned, lost};
+use super::rig::Rig;
+use super::{Event, Tuned, lost};
 use crate::document::{Outcome, Record};
 use crate::error::{Error, Result};
 use crate::log::{Entry, Log, Subject};
-use crate::measure::{Effort, Mode, StopReason, Stopwatch, Timing};
-use crate::run::{Plan, PlannedCase, seed};
+use crate::measure::{Mode, StopReason, Timing};
+use crate::run::{Plan, PlannedCase};
 use crate::search::{LEAST_GAIN, Objective, Seen, median};
-use crate::value::Configuration;
-use crate::worker::{CaseRequest, Measured, Remote};
-
-/// What measures. A case is made ready when the first of its configurations is to be measured.
-pub enum Rig {
-    /// In this process, with no case ready; with what is left of the one before.
-    Idle(Option<(Stream, Stopwatch)>),
-    /// In this process.
-    Local(Box<Local>),
-    /// In another.
-    Remote { remote: Remote, is_open: bool },
-}
-
-impl Rig {
-    /// Ends the case that is ready, if one is.
-    pub fn close(&mut self) {
-        match self {
-            Rig::Idle(_) => {}
-            Rig::Local(_) => {
-                if let Rig::Local(local) = std::mem::replace(self, Rig::Idle(None)) {
-                    *self = Rig::Idle(local.into_stopwatch());
-                }
-            }
-            Rig::Remote { is_open, .. } => *is_open = false,
-        }
-    }
-
-    fn measure(
-        &mut self,
-        plan: &Plan<'_>,
-        planned: &PlannedCase<'_>,
-        configuration: &Configuration,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<Measured> {
-        let (mode, effort) = (plan.mode(), plan.effort());
-        if let Rig::Idle(kept) = self {
-            let (stream, watch) = match kept.take() {
-                Some(kept) => kept,
-                None => {
-                    let stream = Stream::new(plan.device())?;
-                    let mut watch = Stopwatch::new(&stream)?;
-                    watch.set_stop(stop);
-                    (stream, watch)
-                }
-            };
-            let case = planned.prepare(&stream, seed())?;
-            *self = Rig::Local(Box::new(Local::new(stream, watch, case, mode, effort)));
-        }
-        match self {
-            Rig::Local(local) => Ok(local.measure(configuration, effort)),
-            Rig::Remote { remote, is_open } => {
-                if !std::mem::replace(is_open, true) {
-                    remote.open(&request(plan, planned, mode, effort))?;
-                }
-                remote.measure(configuration, None)
-            }
-            Rig::Idle(_) => Err(Error::NothingSelected),
-        }
-    }
-
-    fn survives_crashes(&self) -> bool {
-        matches!(self, Rig::Remote { .. })
-    }
-}
-
-fn request(plan: &Plan<'_>, planned: &PlannedCase<'_>, mode: Mode, effort: Effort) -> CaseRequest {
-    CaseRequest {
-        device: plan.device().id().to_string(),
-        kernel: planned.benchmark.name().to_owned(),
-        dtype: planned.dtype.to_owned(),
-        n: planned.n,
-        copies: planned.copies,
-        seed: seed(),
-        mode,
-        effort,
-    }
-}
+use crate::worker::Measured;
 
 /// One case being searched.
 pub struct Measuring<'a, 'p> {
-    plan: &'a Plan<'p>,
     planned: &'a PlannedCase<'p>,
     subject: Subject,
     log: &'a mut Log,
-    rig: &'a mut Rig,
-    stop: &'a Arc<AtomicBool>,
+    rig: &'a mut Rig<'p>,
+    stop: &'a AtomicBool,
     each: &'a mut dyn FnMut(Event<'_>),
     records: Vec<Record>,
     /// The place of a candidate's record.
@@ -118,12 +39,12 @@ pub struct Measuring<'a, 'p> {
 
 impl<'a, 'p> Measuring<'a, 'p> {
     pub fn new(
-        plan: &'a Plan<'p>,
+        plan: &Plan<'_>,
         planned: &'a PlannedCase<'p>,
         code: &Code,
         log: &'a mut Log,
-        rig: &'a mut Rig,
-        stop: &'a Arc<AtomicBool>,
+        rig: &'a mut Rig<'p>,
+        stop: &'a AtomicBool,
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
         let subject = Subject {
@@ -139,7 +60,6 @@ impl<'a, 'p> Measuring<'a, 'p> {
             ..Subject::of(plan.device())
         };
         Self {
-            plan,
             planned,
             subject,
             log,
@@ -170,9 +90,19 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, medians_us, winner, made, known, is_complete }, error)
     }
 
+    /// The winner once it is known to be one: timed once more with the default if the device was slowed before, and checked
+    /// once more after everything that was timed. What is not right then is recorded so, and the next is the winner.
+    pub fn confirm(&mut self, winner: Option<usize>) -> Option<usize> {
+        let mut winner = self.timed_again(winner)?;
+        while !self.is_ended() && !self.is_right_again(winner) {
+            winner = self.fastest()?;
+        }
+        Some(winner)
+    }
+
     /// Times the winner and the default once more if the device was slowed when they were timed. The winner by what is known
     /// then: the default, if the other is not faster.
-    pub fn confirm(&mut self, winner: Option<usize>) -> Option<usize> {
+    fn timed_again(&mut self, winner: Option<usize>) -> Option<usize> {
         let chosen = winner?;
         let mut is_new = false;
         for candidate in [0, chosen] {
@@ -194,6 +124,60 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
+    /// The fastest by the medians of all its timings; the default unless that is [`LEAST_GAIN`] faster.
+    fn fastest(&self) -> Option<usize> {
+        let us = |candidate: usize, place: usize| {
+            let us = median(&self.medians[place]);
+            (self.records[place].is_usable() && us.is_finite()).then_some((us, candidate))
+        };
+        let usable = self.places.iter().filter_map(|(&candidate, &place)| us(candidate, place));
+        let (fastest, candidate) = usable.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
+        let default = self.places.get(&0).and_then(|&place| us(0, place));
+        Some(match default {
+            Some((default, _)) if fastest > default * (1.0 - LEAST_GAIN) => 0,
+            _ => candidate,
+        })
+    }
+
+    /// Whether a configuration that was right before is so still. One of which this run timed nothing was checked by the run
+    /// that did.
+    fn is_right_again(&mut self, candidate: usize) -> bool {
+        let (Some(&place), configuration) =
+            (self.places.get(&candidate), &self.planned.configurations[candidate])
+        else {
+            return true;
+        };
+        let mut entry = match self.log.refuted(&self.subject, configuration) {
+            Some(entry) => entry.clone(),
+            None if self.made == 0 => return true,
+            None => match self.rig.check_again(self.planned, configuration) {
+                Ok(measured) if measured.outcome == Outcome::Correct => return true,
+                // What ends this process may have ended the other.
+                _ if self.stop.load(Ordering::Relaxed) => return true,
+                Ok(measured) => {
+                    let mut entry = entry(measured).0;
+                    entry.problem = format!("after all timings: {}", entry.problem);
+                    if let Some(problem) = self.log.keep(&self.subject, configuration, &entry) {
+                        (self.each)(Event::Note(&problem));
+                    }
+                    if entry.outcome == Outcome::Crashed && !self.rig.survives_crashes() {
+                        self.error = Some(lost(self.planned, configuration, &entry.problem));
+                    }
+                    entry
+                }
+                Err(error) => {
+                    self.error = Some(error);
+                    return true;
+                }
+            },
+        };
+        let record = &mut self.records[place];
+        (record.outcome, record.max_error, record.timing) = (entry.outcome, entry.max_error, None);
+        record.problem = std::mem::take(&mut entry.problem);
+        self.medians[place].clear();
+        false
+    }
+
     fn is_throttled(&self, candidate: usize) -> bool {
         let record = self.places.get(&candidate).map(|&place| &self.records[place]);
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
@@ -203,9 +187,9 @@ impl<'a, 'p> Measuring<'a, 'p> {
     /// all of them: a measurement of each. `None` for each where that cannot be done, or was done by an earlier run.
     fn in_turns(&mut self, candidates: &[usize]) -> Vec<Option<Measured>> {
         let alone = || candidates.iter().map(|_| None).collect();
-        let Rig::Local(local) = &mut *self.rig else { return alone() };
         let configurations: Vec<_> = candidates.iter().map(|&c| &self.planned.configurations[c]).collect();
-        if candidates.len() < 2 || configurations.iter().any(|c| self.log.has(&self.subject, c)) {
+        let is_possible = candidates.len() > 1 && self.rig.takes_turns();
+        if !is_possible || configurations.iter().any(|c| self.log.has(&self.subject, c)) {
             return alone();
         }
         let median = |candidate| self.records[*self.places.get(candidate)?].median_us();
@@ -213,10 +197,31 @@ impl<'a, 'p> Measuring<'a, 'p> {
             return alone();
         };
         let slowest = medians.into_iter().fold(0.0, f64::max);
-        match local.in_turns(&configurations, slowest) {
+        match self.rig.in_turns(&configurations, slowest) {
             Some(measured) => measured.into_iter().map(Some).collect(),
             None => alone(),
         }
+    }
+
+    /// The place of a candidate's record, which is made if there is none.
+    fn place(&mut self, candidate: usize) -> usize {
+        *self.places.entry(candidate).or_insert_with(|| {
+            let record = self.planned.record(&self.planned.configurations[candidate]);
+            self.records.push(Record { mode: self.subject.mode, ..record });
+            self.medians.push(Vec::new());
+            self.records.len() - 1
+        })
+    }
+
+    /// Records a timing that was cut short, of what has no other. It neither counts nor wins.
+    fn show(&mut self, candidate: usize, measured: Measured) {
+        if self.places.contains_key(&candidate) {
+            return;
+        }
+        let place = self.place(candidate);
+        let record = &mut self.records[place];
+        (record.outcome, record.problem) = (measured.outcome, measured.problem);
+        (record.max_error, record.timing) = (measured.max_error, measured.timing);
     }
 
     /// Times a candidate once, or takes what an earlier run measured, or what was measured of it `in_turn` with others. `None`
@@ -231,14 +236,19 @@ impl<'a, 'p> Measuring<'a, 'p> {
             None => {
                 let measured = match in_turn {
                     Some(measured) => measured,
-                    None => self.rig.measure(self.plan, self.planned, configuration, self.stop)?,
+                    None => match self.rig.measure(self.planned, configuration) {
+                        // What cannot be made ready any more says nothing about it.
+                        Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+                        measured => measured?,
+                    },
                 };
                 if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
                     // What ends this process may have ended the other.
                     return Ok(None);
                 }
                 if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
-                    // Too few samples to be what other runs take for a timing.
+                    // Too few samples to be what other runs take for a timing, and better than nothing for who looks at this one.
+                    self.show(candidate, measured);
                     return Ok(None);
                 }
                 let (mut entry, timing) = entry(measured);
@@ -257,12 +267,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         if is_known {
             self.known_seconds += entry.seconds;
         }
-        let place = *self.places.entry(candidate).or_insert_with(|| {
-            let mode = self.subject.mode;
-            self.records.push(Record { mode, ..self.planned.record(configuration) });
-            self.medians.push(Vec::new());
-            self.records.len() - 1
-        });
+        let place = self.place(candidate);
         let record = &mut self.records[place];
         record.outcome = entry.outcome;
         record.problem = entry.problem.clone();
@@ -304,6 +309,8 @@ impl Objective for Measuring<'_, '_> {
                 }
                 match self.time(candidate, in_turn) {
                     Ok(Some(us)) => times.push(us),
+                    // Ended while it was timed, which makes none of its times before wrong.
+                    Ok(None) if self.is_ended() => {}
                     Ok(None) => *seen = Seen::Unusable,
                     Err(error) => {
                         if matches!(error, Error::Lost { .. }) {

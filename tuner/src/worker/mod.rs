@@ -2,7 +2,8 @@
 //!
 //! Guarantees: whatever becomes of the other process (a fault, an abort, a hang), [`Remote::measure`] answers: the
 //! configuration is [`Outcome::Crashed`] with the reason, and the next one is measured
-//! by a new process. What kernels print does not disturb the protocol. A program of another protocol is refused.
+//! by a new process. Once a flag is set ([`Remote::set_stop`]) it answers soon, with the samples so far. No process is left
+//! behind when it is dropped. What kernels print does not disturb the protocol. A program of another protocol is refused.
 //!
 //! A program is a worker when it calls [`serve`]; `warpsmith worker` does, and so does every program with
 //! `warpsmith::bench_main!`. The two speak lines of JSON over the worker's standard input and output.
@@ -128,6 +129,10 @@ enum Request {
         #[serde(default)]
         launches: Option<u32>,
     },
+    /// Checks a configuration, whether that was done or not. It is answered as a measurement without times.
+    Check { configuration: Configuration },
+    /// Ends the timing in progress with the samples so far, and every later one. It has no answer.
+    Stop,
 }
 
 /// What the worker answers.

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +20,10 @@ const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
 const OPENING: u32 = 10;
 /// How long a worker may take to say that it is one.
 const HELLO: Duration = Duration::from_secs(30);
+/// How often it is looked whether the worker is to stop.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a worker that was told to stop may take for what is in progress.
+const STOPPING: Duration = Duration::from_secs(5);
 /// How long the last words of a worker that is gone are waited for.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// The most of them that is told.
@@ -31,6 +37,8 @@ pub struct Remote {
     running: Option<Running>,
     case: Option<CaseRequest>,
     launches: Option<u32>,
+    /// Ends timings once it is set.
+    stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -40,6 +48,8 @@ struct Running {
     replies: Receiver<serde_json::Result<Reply>>,
     /// The last line of its standard error, once that is closed.
     last_words: Receiver<String>,
+    /// Whether it was told to stop.
+    is_told: bool,
 }
 
 /// What a worker did instead of answering.
@@ -64,7 +74,8 @@ impl Remote {
     /// # Errors
     /// As [`Remote::spawn`].
     pub fn start(program: Program) -> Result<Self> {
-        let mut remote = Self { program, timeout: USUAL_TIMEOUT, running: None, case: None, launches: None };
+        let (timeout, stop) = (USUAL_TIMEOUT, Arc::default());
+        let mut remote = Self { program, timeout, running: None, case: None, launches: None, stop };
         remote.run()?;
         Ok(remote)
     }
@@ -73,6 +84,13 @@ impl Remote {
     /// ready; 60 seconds if nothing is said.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+    }
+
+    /// Has the worker end a timing once `stop` is set: with the samples so far
+    /// ([`StopReason::Interrupted`](crate::measure::StopReason::Interrupted)), at least one. A worker that does not answer within
+    /// five seconds then is ended. The flag is looked at every ten milliseconds.
+    pub fn set_stop(&mut self, stop: &Arc<AtomicBool>) {
+        self.stop = Arc::clone(stop);
     }
 
     /// The program.
@@ -110,6 +128,19 @@ impl Remote {
     /// # Errors
     /// [`Error::Worker`] when no case is open, or when a new worker cannot be started or cannot open it.
     pub fn measure(&mut self, configuration: &Configuration, samples: Option<usize>) -> Result<Measured> {
+        let (configuration, launches) = (configuration.clone(), self.launches);
+        self.measured(&Request::Measure { configuration, samples, launches })
+    }
+
+    /// Has a configuration checked, whether that was done or not. What comes back has no times.
+    ///
+    /// # Errors
+    /// As [`Self::measure`].
+    pub fn check_again(&mut self, configuration: &Configuration) -> Result<Measured> {
+        self.measured(&Request::Check { configuration: configuration.clone() })
+    }
+
+    fn measured(&mut self, request: &Request) -> Result<Measured> {
         if self.case.is_none() {
             return Err(self.error("has no open case; call open before measure".to_owned()));
         }
@@ -117,8 +148,7 @@ impl Remote {
             self.run()?;
         }
         let started = Instant::now();
-        let (configuration, launches) = (configuration.clone(), self.launches);
-        match self.ask(&Request::Measure { configuration, samples, launches }) {
+        match self.ask(request) {
             Ok(Reply::Measured(measured)) => {
                 let found = measured.timing.as_ref().map(|timing| timing.launches_per_sample);
                 self.launches = self.launches.or(found);
@@ -157,7 +187,7 @@ impl Remote {
             return Err(self.error("was started without a connection".to_owned()));
         };
         let (replies, last_words) = (listen(output), keep_last_line(errors));
-        self.running = Some(Running { child, requests, replies, last_words });
+        self.running = Some(Running { child, requests, replies, last_words, is_told: false });
         match self.hear(HELLO) {
             Ok(Reply::Hello { protocol: PROTOCOL, .. }) => {}
             Ok(Reply::Hello { protocol, version }) => {
@@ -213,7 +243,24 @@ impl Remote {
     /// Waits for the next answer. The process is ended if none comes.
     fn hear(&mut self, timeout: Duration) -> std::result::Result<Reply, Silence> {
         let Some(running) = &mut self.running else { return Err(Silence::Gone("is not running".to_owned())) };
-        match running.replies.recv_timeout(timeout) {
+        let mut deadline = Instant::now() + timeout;
+        let heard = loop {
+            if self.stop.load(Ordering::Relaxed) && !running.is_told {
+                running.is_told = true;
+                // One that is gone is noticed below.
+                let line = serde_json::to_string(&Request::Stop).expect("plain data always becomes JSON");
+                let _ = writeln!(running.requests, "{line}").and_then(|()| running.requests.flush());
+            }
+            if running.is_told {
+                deadline = deadline.min(Instant::now() + STOPPING);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match running.replies.recv_timeout(left.min(LOOK)) {
+                Err(RecvTimeoutError::Timeout) if left > LOOK => {}
+                heard => break heard,
+            }
+        };
+        match heard {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 self.end();

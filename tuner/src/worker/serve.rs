@@ -8,14 +8,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use warpsmith_runtime::{Device, Stream};
+use warpsmith_runtime::Device;
 
 use super::{CaseRequest, Measured, PROTOCOL, Reply, Request};
-use crate::benchmark::{Setup, Suite, dtype};
+use crate::benchmark::{Setup, Suite, Work, dtype};
 use crate::document::Outcome;
 use crate::error::Result;
-use crate::measure::{Effort, Stopwatch};
-use crate::tune::Local;
+use crate::local::{Instruments, Local};
+use crate::measure::Effort;
 
 /// How long after the connection was closed the process is ended, if it does not end by itself.
 const GRACE: Duration = Duration::from_secs(2);
@@ -28,11 +28,11 @@ pub fn serve(suite: &Suite) -> ExitCode {
     if !say(&hello) {
         return ExitCode::FAILURE;
     }
-    let is_done = Arc::new(AtomicBool::new(false));
+    let (is_done, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let mut open = None;
-    for line in requests(is_done.clone()) {
-        let reply = match serde_json::from_str(&line) {
-            Ok(request) => answer(suite, &mut open, request),
+    for request in requests(is_done.clone(), stop.clone()) {
+        let reply = match request {
+            Ok(request) => answer(suite, &mut open, request, &stop),
             Err(error) => Reply::Refused { reason: format!("the request is none: {error}") },
         };
         // After a crash the device is lost: this process can measure nothing more.
@@ -45,14 +45,23 @@ pub fn serve(suite: &Suite) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The lines of the standard input, read on a thread of their own, which notices when it is closed while a kernel hangs.
-fn requests(is_done: Arc<AtomicBool>) -> Receiver<String> {
+/// The requests on the standard input, read on a thread of their own, which sets `stop` while something is timed, and notices
+/// when the input is closed while a kernel hangs.
+fn requests(is_done: Arc<AtomicBool>, stop: Arc<AtomicBool>) -> Receiver<serde_json::Result<Request>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            if !line.trim().is_empty() && sender.send(line).is_err() {
-                return;
+            if line.trim().is_empty() {
+                continue;
+            }
+            match serde_json::from_str(&line) {
+                Ok(Request::Stop) => stop.store(true, Ordering::Relaxed),
+                request => {
+                    if sender.send(request).is_err() {
+                        return;
+                    }
+                }
             }
         }
         drop(sender);
@@ -70,12 +79,12 @@ fn say(reply: &Reply) -> bool {
     out.write_all(reply.to_line().as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-fn answer(suite: &Suite, open: &mut Option<Local>, request: Request) -> Reply {
+fn answer(suite: &Suite, open: &mut Option<Local>, request: Request, stop: &Arc<AtomicBool>) -> Reply {
     match request {
         Request::Open(request) => {
-            let kept = open.take().and_then(Local::into_stopwatch);
-            let watch = kept.filter(|(stream, _)| stream.device().id().to_string() == request.device);
-            match opened(suite, &request, watch) {
+            let kept = open.take().and_then(Local::into_instruments);
+            let kept = kept.filter(|kept| kept.device().id().to_string() == request.device);
+            match opened(suite, &request, kept, stop) {
                 Ok(local) => {
                     *open = Some(local);
                     Reply::Opened
@@ -94,6 +103,11 @@ fn answer(suite: &Suite, open: &mut Option<Local>, request: Request) -> Reply {
             }
             None => Reply::Refused { reason: "no case is open".to_owned() },
         },
+        Request::Check { configuration } => match open {
+            Some(local) => Reply::Measured(local.check_again(&configuration)),
+            None => Reply::Refused { reason: "no case is open".to_owned() },
+        },
+        Request::Stop => Reply::Refused { reason: "a stop has no answer".to_owned() },
     }
 }
 
@@ -102,18 +116,21 @@ fn exactly(count: usize, effort: Effort) -> Effort {
     Effort { least: count.max(1), most: count.max(1), ..effort }
 }
 
-fn opened(suite: &Suite, request: &CaseRequest, watch: Option<(Stream, Stopwatch)>) -> Result<Local> {
+fn opened(
+    suite: &Suite,
+    request: &CaseRequest,
+    kept: Option<Instruments>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Local> {
     let benchmark = suite.find(&request.kernel)?;
     let dtype = dtype(benchmark, &request.dtype)?;
-    let (stream, watch) = match watch {
+    let instruments = match kept {
         Some(kept) => kept,
-        None => {
-            let stream = Stream::new(&Device::open(&request.device)?)?;
-            let watch = Stopwatch::new(&stream)?;
-            (stream, watch)
-        }
+        None => Instruments::new(&Device::open(&request.device)?, stop)?,
     };
     let CaseRequest { n, copies, seed, .. } = *request;
-    let case = benchmark.prepare(&Setup { stream: &stream, dtype, n: n as usize, copies, seed })?;
-    Ok(Local::new(stream, watch, case, request.mode, request.effort))
+    let setup = Setup { stream: instruments.stream(), dtype, n: n as usize, copies, seed };
+    let case = benchmark.prepare(&setup)?;
+    // The process that asks has the probes.
+    Ok(Local::new(instruments, case, Work::default(), request.mode, request.effort))
 }

@@ -1,6 +1,7 @@
 //! A benchmark whose configurations do all that can go wrong, and devices to run it on.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -51,6 +52,9 @@ pub struct Fake {
     pub seen: Arc<Mutex<Vec<String>>>,
 }
 
+/// Names a file that a process writes its number to at the 50th launch of a configuration.
+pub const MARK: &str = "WARPSMITH_TEST_MARK";
+
 /// Microseconds of each block on the device of [`simulated`]; 128 is the default.
 pub const TIMES: [(u32, usize); 4] = [(64, 400), (128, 300), (256, 200), (512, 250)];
 
@@ -98,6 +102,7 @@ impl Benchmark for Fake {
             buffer: DeviceBuffer::zeros(setup.stream, 4096)?,
             chosen: None,
             launches: 0,
+            checks: HashMap::new(),
             driver: self.driver.clone(),
             seen: self.seen.clone(),
         }))
@@ -110,6 +115,8 @@ struct FakeCase {
     chosen: Option<(usize, String)>,
     /// Launches of what was chosen last.
     launches: usize,
+    /// Checks of each configuration.
+    checks: HashMap<String, usize>,
     driver: Option<Arc<EmulatedDriver>>,
     seen: Arc<Mutex<Vec<String>>>,
 }
@@ -125,15 +132,22 @@ impl Case for FakeCase {
             seen.push(configuration.to_string());
         }
         let block = configuration.number("block")?;
-        let bytes = TIMES.iter().find(|(known, _)| *known == block).unwrap().1;
+        let does = configuration.get("does").unwrap().to_string();
+        let bytes = match does.as_str() {
+            "races" => 100,
+            _ => TIMES.iter().find(|(known, _)| *known == block).unwrap().1,
+        };
         self.launches = 0;
-        self.chosen = Some((bytes, configuration.get("does").unwrap().to_string()));
+        self.chosen = Some((bytes, does));
         Ok(())
     }
 
     fn launch(&mut self, _: usize) -> Result<()> {
         let (bytes, does) = self.chosen.clone().ok_or(Error::NothingSelected)?;
         self.launches += 1;
+        if let Some(path) = std::env::var_os(MARK).filter(|_| self.launches == 50) {
+            std::fs::write(path, std::process::id().to_string()).unwrap();
+        }
         match does.as_str() {
             "fails" => return Err(Error::Launch("too many resources requested".into())),
             "aborts" => std::process::abort(),
@@ -165,6 +179,12 @@ impl Case for FakeCase {
         let wrong = self.chosen.as_ref().is_some_and(|(_, does)| match does.as_str() {
             "errs" => true,
             "wears" => self.launches > 1,
+            "races" => {
+                let checks = self.checks.entry(does.clone()).or_default();
+                *checks += 1;
+                // Before and after its first timing it is right.
+                *checks > 2
+            }
             _ => false,
         });
         Ok(match wrong {
@@ -243,6 +263,7 @@ pub fn run(
             }
         }
         Event::Done { tuned, .. } => cases.push(tuned.clone()),
+        Event::Probed(_) => {}
         Event::Note(note) => notes.push(note.to_owned()),
     });
     Outcomes { totals, cases, notes }

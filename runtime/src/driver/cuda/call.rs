@@ -207,7 +207,7 @@ pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
 /// no exemption, which costs two calls.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
+pub(in crate::driver) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);
 
 impl RelaxedCapture {
     /// Nothing happens where the driver does not know the mode.

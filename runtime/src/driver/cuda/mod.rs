@@ -30,19 +30,21 @@ mod telemetry;
 mod virtual_memory;
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 
+pub(super) use self::call::RelaxedCapture as Relaxed;
 use self::call::{RelaxedCapture, check};
 use self::context::{Contexts, bind};
 pub use self::machine::machine_devices;
 use super::host_function::HostCall;
 use super::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
-    Telemetry,
+    HostFunction, LaunchConfig, LibraryCalls, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
+    StreamHandle, Telemetry,
 };
 use crate::error::{Result, code};
 
@@ -141,13 +143,9 @@ impl Driver for CudaDriver {
         self.contexts.release(ordinal).into_iter().for_each(HostCall::discard);
     }
 
-    fn bind(&self, context: Context) -> Result<()> {
-        bind(context)
-    }
-
-    fn outside_capture(&self, work: &mut dyn FnMut()) {
-        let _relaxed = RelaxedCapture::enter();
-        work();
+    fn bind(&self, context: Context) -> Result<LibraryCalls> {
+        bind(context)?;
+        Ok(LibraryCalls { _relaxed: Some(RelaxedCapture::enter()), _of_thread: PhantomData })
     }
 
     fn context_synchronize(&self, context: Context) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What every call of cuDNN begins with: the library, a handle, the checks that all operations share.
 
 use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
 
 use cudarc::cudnn::sys::cudnnHandle_t;
 
@@ -8,6 +9,7 @@ use super::element::Float;
 use super::options::Handle;
 use super::tensor::{Shape, problem};
 use crate::device::Device;
+use crate::driver::LibraryCalls;
 use crate::error::{LibraryError, Result};
 use crate::library::Vendor;
 use crate::library::handles::HandleGuard;
@@ -16,26 +18,35 @@ use crate::memory::storage::Part;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
+/// A handle whose calls go to a stream. While it is there, this thread may call the library, also while it captures.
+pub(super) struct Acquired<'a> {
+    handle: HandleGuard<'a, Handle>,
+    _calls: LibraryCalls,
+}
+
+impl Deref for Acquired<'_> {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl DerefMut for Acquired<'_> {
+    fn deref_mut(&mut self) -> &mut Handle {
+        &mut self.handle
+    }
+}
+
 /// A handle whose calls go to the stream, with the device's context current.
-pub(super) fn acquire(stream: &Stream) -> Result<HandleGuard<'_, Handle>> {
+pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
     Vendor::Cudnn.version()?;
     let device = stream.device();
     device.check_process()?;
     device.check()?;
     let (driver, context) = device.raw();
-    driver.bind(context)?;
-    relaxed(stream, || device.0.libraries.dnn.handles.acquire(stream))
-}
-
-/// Runs what may make objects of the driver's, also while this thread captures a stream.
-pub(super) fn relaxed<R>(stream: &Stream, work: impl FnOnce() -> R) -> R {
-    let (mut work, mut done) = (Some(work), None);
-    stream.device().raw().0.outside_capture(&mut || done = work.take().map(|work| work()));
-    match (done, work) {
-        (Some(done), _) => done,
-        (None, Some(work)) => work(),
-        (None, None) => unreachable!("the work was taken and gave nothing"),
-    }
+    let calls = driver.bind(context)?;
+    Ok(Acquired { handle: device.0.libraries.dnn.handles.acquire(stream)?, _calls: calls })
 }
 
 /// Fails unless the device, which is not emulated, computes with this type.
@@ -148,7 +159,7 @@ pub(super) fn enqueue<T: Float>(
     let handle = acquire(stream)?;
     let raw = handle.raw.get();
     let host = || Err(LibraryError::NeedsGpu { operation }.into());
-    work::enqueue(stream, parts, |_| relaxed(stream, || library(raw)), host)
+    work::enqueue(stream, parts, |_| library(raw), host)
 }
 
 /// An address of the device, to read.

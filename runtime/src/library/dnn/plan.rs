@@ -123,7 +123,7 @@ impl Request<'_, '_> {
         } else {
             state.misses.fetch_add(1, Ordering::Relaxed);
         }
-        let found = call::relaxed(self.stream, || self.search(state, raw, limit, kept))?;
+        let found = self.search(state, raw, limit, kept)?;
         match found {
             Found::Plan(plan) => {
                 if kept {

@@ -1,0 +1,237 @@
+//! One number a place, in the order of PyTorch's distributions on CUDA.
+//!
+//! The order: there are T virtual threads (`threads`, a multiple of 256), and thread t draws from subsequence t, a block of
+//! four words a step. A block makes four numbers, or two if each takes two words: the lanes. Step by step, lane by lane,
+//! the numbers of all threads lie next to each other: element i is of step i / (lanes · T), lane i % (lanes · T) / T and
+//! thread i % T.
+//!
+//! Each thread of the launch computes the lanes of four neighbouring virtual threads, whose numbers then go to memory in
+//! accesses of up to 16 bytes; where the array is not aligned for them, of one virtual thread. The launch can have any
+//! grid: the numbers are the same.
+
+use core::num::{NonZeroU32, NonZeroU64};
+
+use gpu_std::math::Math;
+use gpu_std::prelude::*;
+use gpu_std::random::{Draw, Philox};
+use gpu_std::scalar::From64;
+
+use super::Place;
+use crate::tile::{each, in_first_row};
+
+/// Virtual threads whose numbers a thread computes at once.
+const COLUMNS: usize = 4;
+
+/// From this range on [`integers()`] takes two words for a number: with one, the least numbers would come up to a sixteenth more
+/// often than the others.
+pub const WIDE_RANGE: u64 = 1 << 28;
+
+/// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, and
+/// `from` where that is `to`. f16 and bf16 are computed in f32 and rounded once more.
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    threads: u32,
+    from: T,
+    to: T,
+    out: DisjointMut<T>,
+) {
+    let (start, range) = (from.to_acc(), (to - from).to_acc());
+    let sample = |words| {
+        <T::Accumulator as Draw>::uniform(words).map(|unit| {
+            let value = T::from_acc(unit.mul_add(range, start));
+            if value == to { from } else { value }
+        })
+    };
+    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample);
+}
+
+/// Fills `out` with normal numbers: `mean` + z `std`, rounded once, for z of mean 0 and variance 1. f16 and bf16 are
+/// computed in f32 and rounded once more.
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    threads: u32,
+    mean: f64,
+    std: f64,
+    out: DisjointMut<T>,
+) {
+    let (mean, std) = (accumulator::<T>(mean), accumulator::<T>(std));
+    let sample = |words| <T::Accumulator as Draw>::normal(words).map(|z| T::from_acc(z.mul_add(std, mean)));
+    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample);
+}
+
+/// Fills `out` with numbers of the exponential distribution: −ln(u) · `scale` for u in (0, 1], with the least number above 0
+/// for −ln(1).
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    threads: u32,
+    scale: f64,
+    out: DisjointMut<T>,
+) {
+    let scale = accumulator::<T>(scale);
+    // The distance from 1 to the number below it.
+    let least = accumulator::<T>(if <T::Accumulator as Draw>::LANES == 4 {
+        f32::EPSILON as f64 / 2.0
+    } else {
+        f64::EPSILON / 2.0
+    });
+    let sample = |words| {
+        <T::Accumulator as Draw>::uniform(words).map(|unit| {
+            let log = -unit.ln();
+            T::from_acc(scale * if log < least { least } else { log })
+        })
+    };
+    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample);
+}
+
+/// Fills `out` with integers from `low` on, below `low` + `range`: a word modulo `range`, of 32 bits for ranges below
+/// [`WIDE_RANGE`] and of 64 bits for others. A `range` of 0 writes nothing.
+#[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    threads: u32,
+    low: T,
+    range: u64,
+    out: DisjointMut<T>,
+) {
+    let place = Place::new(seed, offset, base);
+    match (NonZeroU32::new(range as u32), NonZeroU64::new(range)) {
+        (Some(modulus), _) if range < WIDE_RANGE => {
+            let number = |word: u32| T::from_u64((word % modulus) as u64).wrapping_add(low);
+            draw(place, threads, 4, out, |words| words.map(number));
+        }
+        (_, Some(modulus)) => {
+            let number = |high: u32, word: u32| {
+                T::from_u64((((high as u64) << 32) | word as u64) % modulus).wrapping_add(low)
+            };
+            draw(place, threads, 2, out, |[a, b, c, d]| [number(a, b), number(c, d), low, low]);
+        }
+        _ => {}
+    }
+}
+
+/// Fills `out` with 1 where a uniform number in (0, 1] is below `threshold`, and 0 elsewhere.
+#[kernel(types(T = u8, f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+pub fn bernoulli<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    threads: u32,
+    threshold: f32,
+    out: DisjointMut<T>,
+) {
+    let sample =
+        |words| <f32 as Draw>::uniform(words).map(|unit| if unit < threshold { T::ONE } else { T::ZERO });
+    draw(Place::new(seed, offset, base), threads, 4, out, sample);
+}
+
+/// A parameter in the type that `T` is computed in.
+#[inline(always)]
+fn accumulator<T: Scalar>(value: f64) -> T::Accumulator {
+    T::Accumulator::from_f64(value)
+}
+
+/// Fills `out` in the order of the [module](self), with what `sample` makes of a block: the first `lanes` of it.
+#[inline(always)]
+fn draw<T: Copy>(
+    place: Place,
+    threads: u32,
+    lanes: usize,
+    mut out: DisjointMut<T>,
+    sample: impl Fn([u32; 4]) -> [T; 4],
+) {
+    let len = out.len();
+    let out = out.as_mut_ptr();
+    let threads = threads as usize;
+    // SAFETY: the view is valid for `len` elements and overlaps nothing.
+    unsafe {
+        if threads % COLUMNS == 0 && out.addr() % Vector::<T, COLUMNS>::ALIGN == 0 {
+            columns::<T, COLUMNS>(place, threads, lanes, out, len, sample);
+        } else {
+            columns::<T, 1>(place, threads, lanes, out, len, sample);
+        }
+    }
+}
+
+/// [`draw()`] with `N` virtual threads for each thread.
+///
+/// # Safety
+///
+/// `out` is valid for `len` elements, which nothing else uses; if `N` is more than 1, it is aligned to the accesses of a
+/// [`Vector`] of `N` elements, and `N` divides `threads`.
+#[inline(always)]
+unsafe fn columns<T: Copy, const N: usize>(
+    place: Place,
+    threads: usize,
+    lanes: usize,
+    out: *mut T,
+    len: usize,
+    sample: impl Fn([u32; 4]) -> [T; 4],
+) {
+    let columns = threads / N;
+    if columns == 0 || !in_first_row() {
+        return;
+    }
+    let stride = thread::grid_dim_x() as usize * thread::block_dim_x() as usize;
+    let first =
+        thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
+    let (mut step, mut column) = (first / columns, first % columns);
+    let (next_step, next_column) = (stride / columns, stride % columns);
+    let of_step = lanes * threads;
+    while step * of_step < len {
+        // The first element of the first lane.
+        let start = step * of_step + column * N;
+        if start < len {
+            let block = place.block.wrapping_add(step as u64);
+            let of_column =
+                |n: usize| sample(Philox::at_block(place.seed, (column * N + n) as u64, block).next4());
+            let mut values = [of_column(0); N];
+            each::<N>(|n| {
+                if n > 0 {
+                    values[n] = of_column(n);
+                }
+            });
+            let row = |lane: usize| {
+                let mut row = [values[0][lane]; N];
+                each::<N>(|n| row[n] = values[n][lane]);
+                row
+            };
+            if start + (lanes - 1) * threads + N <= len {
+                each::<4>(|lane| {
+                    if lane < lanes {
+                        // SAFETY: all lanes' elements are below `len`; `start` and `threads` are multiples of `N`, so
+                        // that the address is aligned as `out` is; each element is of one lane of one step and column.
+                        unsafe { Vector::from_array(row(lane)).store(out.add(start + lane * threads)) };
+                    }
+                });
+            } else {
+                each::<4>(|lane| {
+                    let row = row(lane);
+                    each::<N>(|n| {
+                        let i = start + lane * threads + n;
+                        if lane < lanes && i < len {
+                            // SAFETY: the element is below `len`, and of one lane of one step and column.
+                            unsafe { out.add(i).write(row[n]) };
+                        }
+                    });
+                });
+            }
+        }
+        step += next_step;
+        column += next_column;
+        if column >= columns {
+            column -= columns;
+            step += 1;
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `dropout`: each element stays or becomes 0.
+
+use gpu_std::prelude::*;
+use gpu_std::random::{Philox, uniform};
+
+use super::Place;
+use crate::tile::{aligned, each, for_each, in_first_row};
+
+/// Elements that share a block of four words.
+const CHUNK: usize = 4;
+
+/// Where a uniform number in (0, 1] is below `threshold`, `y[i]` is `x[i]` · `scale` and `mask[i]` is 1; elsewhere both are
+/// 0. The shortest array counts.
+///
+/// Element i has word i % 4 of the first block of subsequence i / 4, so the mask depends on nothing but the seed and the
+/// offset, which advances by 4.
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512))]
+pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    threshold: f32,
+    scale: f64,
+    x: &[T],
+    mut y: DisjointMut<T>,
+    mut mask: DisjointMut<u8>,
+) {
+    if !in_first_row() {
+        return;
+    }
+    let len = x.len().min(y.len()).min(mask.len());
+    let (x, y, mask) = (x.as_ptr(), y.as_mut_ptr(), mask.as_mut_ptr());
+    let place = Place::new(seed, offset, base);
+    let scale = scale.cast::<T::Accumulator>();
+    let kept = |chunk: usize| {
+        Philox::at_block(place.seed, chunk as u64, place.block).next4().map(|word| uniform(word) < threshold)
+    };
+    let scaled = |x: T, kept: bool| if kept { T::from_acc(x.to_acc() * scale) } else { T::ZERO };
+    let whole = len / CHUNK;
+    let fits = aligned::<u8, CHUNK>(mask)
+        && x.addr() % Vector::<T, CHUNK>::ALIGN == 0
+        && y.addr() % Vector::<T, CHUNK>::ALIGN == 0;
+    if fits {
+        for_each::<Vector<T, CHUNK>, ITEMS>(
+            whole,
+            // SAFETY: the chunk is below `len`, and all three arrays are aligned for whole chunks.
+            |chunk| unsafe { Vector::load(x.add(chunk * CHUNK)) },
+            |chunk, x| {
+                let (kept, x) = (kept(chunk), x.to_array());
+                let mut y_row = [T::ZERO; CHUNK];
+                each::<CHUNK>(|i| y_row[i] = scaled(x[i], kept[i]));
+                // SAFETY: as above; each chunk is visited once.
+                unsafe {
+                    Vector::from_array(y_row).store(y.add(chunk * CHUNK));
+                    Vector::from_array(kept.map(|kept| kept as u8)).store(mask.add(chunk * CHUNK));
+                }
+            },
+        );
+    }
+    // What is left: the elements after the last whole chunk, or all.
+    let first = if fits { whole * CHUNK } else { 0 };
+    for_each::<(), 1>(
+        len - first,
+        |_| (),
+        |i, ()| {
+            let i = first + i;
+            // Not by index, which would put them in memory.
+            let [a, b, c, d] = kept(i / CHUNK).map(u32::from);
+            let kept = (a | b << 1 | c << 2 | d << 3) >> (i % CHUNK) & 1 == 1;
+            // SAFETY: the element is below `len` in all three, and is visited once.
+            unsafe {
+                y.add(i).write(scaled(x.add(i).read(), kept));
+                mask.add(i).write(kept as u8);
+            }
+        },
+    );
+}

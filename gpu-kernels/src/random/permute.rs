@@ -1,0 +1,119 @@
+//! `permutation`: 0 to n − 1 in random order, each computed from its place alone.
+//!
+//! The place is written as (l, r) with l < a and r < b, for a and b about √n and a · b ≥ n, and goes through the rounds of a
+//! Feistel network: l gains a number that depends on r modulo a, then r one that depends on l modulo b, and so on. Each round
+//! can be undone, so the whole is a permutation of the a · b pairs; a pair beyond n goes through again until it is below
+//! (cycle walking), which makes it one of n. At most a pairs are beyond, so hardly any goes twice. The rounds' functions
+//! are multiplications as those of Philox, with keys from one block of the generator, after "Bandwidth-optimal random
+//! shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes 2021), which has powers of two for a and b.
+
+use gpu_std::prelude::*;
+use gpu_std::random::Philox;
+
+use super::Place;
+use crate::tile::{each, for_each, in_first_row, lanes, with_lanes};
+
+/// Of each of the two sides.
+const ROUNDS: u32 = 12;
+const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+
+/// Writes a permutation of 0 to n − 1 to `out`, n elements. `a` and `b` are those of [`sides`] for n; if their product is
+/// less than n, nothing is written.
+#[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512))]
+pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
+    seed: u64,
+    offset: u64,
+    base: &[u64],
+    a: u32,
+    b: u32,
+    mut out: DisjointMut<T>,
+) {
+    let len = out.len();
+    if !in_first_row() || b == 0 || (a as u64 * b as u64) < len as u64 {
+        return;
+    }
+    let out = out.as_mut_ptr();
+    let place = Place::new(seed, offset, base);
+    let key = Philox::at_block(place.seed, 0, place.block).next4();
+    let element = |l: u32, r: u32| T::from_u64(permuted(key, [a, b], len as u64, [l, r]));
+    with_lanes!(lanes::<T>(VECTOR), N => {
+        let fits = out.addr() % Vector::<T, N>::ALIGN == 0;
+        let whole = if fits { len / N } else { 0 };
+        for_each::<(), 1>(whole, |_| (), |chunk, ()| {
+            let start = (chunk * N) as u64;
+            let (mut l, mut r) = ((start / b as u64) as u32, (start % b as u64) as u32);
+            let mut row = [T::ZERO; N];
+            each::<N>(|n| {
+                row[n] = element(l, r);
+                r += 1;
+                if r == b {
+                    (l, r) = (l + 1, 0);
+                }
+            });
+            // SAFETY: the chunk is below `len` and aligned, and is visited once.
+            unsafe { Vector::from_array(row).store(out.add(chunk * N)) };
+        });
+        let first = whole * N;
+        for_each::<(), 1>(len - first, |_| (), |i, ()| {
+            let index = (first + i) as u64;
+            // SAFETY: the element is below `len`, and is visited once.
+            unsafe { out.add(first + i).write(element((index / b as u64) as u32, (index % b as u64) as u32)) };
+        });
+    });
+}
+
+/// The sides (a, b) for n elements, which [`permutation()`] is to be given; `None` for more than 2⁶³.
+pub fn sides(n: u64) -> Option<(u32, u32)> {
+    if n > 1 << 63 {
+        return None;
+    }
+    let root = n.isqrt();
+    let a = if root * root < n || n == 0 { root + 1 } else { root };
+    Some((u32::try_from(a).ok()?, u32::try_from(n.div_ceil(a)).ok()?))
+}
+
+/// Element `index` of the permutation of `n` that [`permutation()`] computes with this key, on the host or the GPU.
+pub fn permuted_at(key: [u32; 4], [a, b]: [u32; 2], n: u64, index: u64) -> u64 {
+    permuted(key, [a, b], n, [(index / b as u64) as u32, (index % b as u64) as u32])
+}
+
+/// Where the pair goes. `a · b` is at least `n`, and the pair is of a place below it.
+#[inline(always)]
+fn permuted(key: [u32; 4], [a, b]: [u32; 2], n: u64, [mut l, mut r]: [u32; 2]) -> u64 {
+    loop {
+        let mut round = key;
+        let mut i = 0;
+        while i < ROUNDS {
+            l = add_below(l, mix(r, round[0], round[1]), a);
+            r = add_below(r, mix(l, round[2], round[3]), b);
+            // Odd steps, so that no key comes again.
+            round = [
+                round[0].wrapping_add(key[1] | 1),
+                round[1].wrapping_add(key[2] | 1),
+                round[2].wrapping_add(key[3] | 1),
+                round[3].wrapping_add(key[0] | 1),
+            ];
+            i += 1;
+        }
+        let index = l as u64 * b as u64 + r as u64;
+        if index < n {
+            return index;
+        }
+    }
+}
+
+/// A word that depends on all bits of `value` and of both keys.
+#[inline(always)]
+fn mix(value: u32, first: u32, second: u32) -> u32 {
+    let fold = |product: u64| (product >> 32) as u32 ^ product as u32;
+    let once = fold((value ^ first) as u64 * MULTIPLIERS[0] as u64);
+    fold((once ^ second) as u64 * MULTIPLIERS[1] as u64)
+}
+
+/// `value` plus `word` · `side` / 2³², modulo `side`; `value` is below it.
+#[inline(always)]
+fn add_below(value: u32, word: u32, side: u32) -> u32 {
+    let gain = ((word as u64 * side as u64) >> 32) as u32;
+    let rest = side - gain;
+    if value >= rest { value - rest } else { value + gain }
+}

@@ -1,0 +1,103 @@
+//! Training a small network: the loss and its gradient, the gradient of an activation, and an optimiser.
+//!
+//! The kernels are over elements, one or more a thread, at any grid. Where several arrays have different lengths, the
+//! shortest counts. What changes from step to step is in device memory, so that a captured step can be launched again
+//! and again.
+
+use gpu_std::math;
+use gpu_std::prelude::*;
+
+/// The gradient of the mean cross entropy of softmax by the logits, and the cross entropy of each row.
+///
+/// `logits` and `gradient` are rows of `classes`; `labels` has the right class of each row. `gradient[r, c]` becomes
+/// (softmax(logits\[r])\[c] - \[c = labels\[r]]) / rows, and `losses[r]` the cross entropy -ln softmax(logits\[r])\[labels\[r]],
+/// of as many rows as all arrays have. A label that is no class has an infinite loss and takes part in no gradient.
+///
+/// Each thread looks at a whole row for its element: made for up to a few dozen classes.
+#[kernel(launch_bounds(256))]
+pub fn softmax_cross_entropy(
+    classes: u32,
+    logits: &[f32],
+    labels: &[u32],
+    mut losses: DisjointMut<f32>,
+    mut gradient: DisjointMut<f32>,
+) {
+    let classes = classes as usize;
+    if classes == 0 {
+        return;
+    }
+    let rows = labels.len().min(losses.len()).min(logits.len() / classes).min(gradient.len() / classes);
+    let log_sum = |row: &[f32]| {
+        let most = row.iter().fold(f32::NEG_INFINITY, |most, x| if *x > most { *x } else { most });
+        most + math::ln(row.iter().fold(0.0, |sum, x| sum + math::exp(*x - most)))
+    };
+    for i in thread::grid_stride(rows * classes) {
+        let (row, class) = (i.get() / classes, i.get() % classes);
+        let logits = &logits[row * classes..(row + 1) * classes];
+        let is_right = labels[row] as usize == class;
+        let probability = math::exp(logits[class] - log_sum(logits));
+        if let Some(gradient) = gradient.get_mut(i) {
+            *gradient = (probability - if is_right { 1.0 } else { 0.0 }) / rows as f32;
+        }
+    }
+    for row in thread::grid_stride(rows) {
+        let logits = &logits[row.get() * classes..(row.get() + 1) * classes];
+        let label = labels[row.get()] as usize;
+        if let Some(loss) = losses.get_mut(row) {
+            *loss = if label < classes { log_sum(logits) - logits[label] } else { f32::INFINITY };
+        }
+    }
+}
+
+/// `gradient[i]` becomes 0 where `activated[i]`, what the rectifier gave, is not positive.
+#[kernel(launch_bounds(256))]
+pub fn relu_backward(activated: &[f32], mut gradient: DisjointMut<f32>) {
+    for i in thread::grid_stride(activated.len().min(gradient.len())) {
+        let is_on = activated[i.get()] > 0.0;
+        if let Some(gradient) = gradient.get_mut(i) {
+            *gradient = if is_on { *gradient } else { 0.0 };
+        }
+    }
+}
+
+/// Adds one to each counter: the steps that [`adam`] has made.
+#[kernel(launch_bounds(256))]
+pub fn count_up(mut counters: DisjointMut<u32>) {
+    for i in thread::grid_stride(counters.len()) {
+        if let Some(counter) = counters.get_mut(i) {
+            *counter += 1;
+        }
+    }
+}
+
+/// A step of Adam (Kingma and Ba 2015, algorithm 1): moves `weights` against `gradient`.
+///
+/// `step[0]` is the number of the step, from 1 on. `mean` and `variance` are the running moments, zero before the first
+/// step. `rate` is the step size, `decay1` and `decay2` how much of the moments is kept, `epsilon` keeps the
+/// division finite.
+#[kernel(launch_bounds(256))]
+pub fn adam(
+    rate: f32,
+    decay1: f32,
+    decay2: f32,
+    epsilon: f32,
+    step: &[u32],
+    gradient: &[f32],
+    mut weights: DisjointMut<f32>,
+    mut mean: DisjointMut<f32>,
+    mut variance: DisjointMut<f32>,
+) {
+    let len = gradient.len().min(weights.len()).min(mean.len()).min(variance.len());
+    let step = step[0] as f32;
+    let (bias1, bias2) = (1.0 - math::pow(decay1, step), 1.0 - math::pow(decay2, step));
+    for i in thread::grid_stride(len) {
+        let g = gradient[i.get()];
+        if let (Some(weight), Some(mean), Some(variance)) =
+            (weights.get_mut(i), mean.get_mut(i), variance.get_mut(i))
+        {
+            *mean = decay1 * *mean + (1.0 - decay1) * g;
+            *variance = decay2 * *variance + (1.0 - decay2) * g * g;
+            *weight -= rate * (*mean / bias1) / (math::sqrt(*variance / bias2) + epsilon);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! [`LaunchHook`]: a function that is called right before each launch of a graph, on the stream of the launch.
+//!
+//! What it enqueues there comes before the graph. Its lock is held until the graph is enqueued too, so that of two
+//! launches of executables that were made of one capture, each has what was enqueued for it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+use crate::stream::capture::Capturing;
+
+/// See the [module's documentation](self).
+pub(crate) struct LaunchHook {
+    /// A number that no other has: locks are taken in the order of these.
+    number: u64,
+    lock: Mutex<()>,
+    call: Box<dyn Fn(&Stream) -> Result<()> + Send + Sync>,
+}
+
+impl LaunchHook {
+    fn new(call: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { number, lock: Mutex::default(), call: Box::new(call) })
+    }
+}
+
+impl fmt::Debug for LaunchHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LaunchHook({})", self.number)
+    }
+}
+
+/// The hooks of a graph, each once, in the order of their numbers.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct LaunchHooks(Vec<Arc<LaunchHook>>);
+
+impl LaunchHooks {
+    pub fn add(&mut self, hook: Arc<LaunchHook>) {
+        if let Err(place) = self.0.binary_search_by_key(&hook.number, |known| known.number) {
+            self.0.insert(place, hook);
+        }
+    }
+
+    pub fn add_all(&mut self, others: &Self) {
+        others.0.iter().for_each(|hook| self.add(Arc::clone(hook)));
+    }
+
+    /// Calls them all. What is returned is kept until the graph is enqueued.
+    ///
+    /// # Errors
+    /// What the first that fails returns; those after it are not called.
+    pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
+        let guards =
+            self.0.iter().map(|hook| hook.lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();
+        self.0.iter().try_for_each(|hook| (hook.call)(stream))?;
+        Ok(guards)
+    }
+}
+
+/// Which capture a stream takes part in: equal for all streams of one capture, and for no other, also when it has ended.
+#[derive(Debug, Clone)]
+pub struct CaptureId(Weak<Capturing>);
+
+impl CaptureId {
+    /// Whether the capture has not ended yet.
+    pub fn is_underway(&self) -> bool {
+        self.0.upgrade().is_some_and(|capturing| !capturing.has_ended())
+    }
+}
+
+impl PartialEq for CaptureId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Eq for CaptureId {}
+
+impl Stream {
+    /// The capture that the stream takes part in, if it does.
+    pub fn capture_id(&self) -> Option<CaptureId> {
+        self.capturing().map(|capturing| CaptureId(Arc::downgrade(&capturing)))
+    }
+
+    /// Has a function called right before each launch of the graph that is being captured on this stream, on the thread
+    /// that launches and with the stream of the launch: what it enqueues there comes before the graph. An error that it
+    /// returns is what the launch returns, and nothing else is enqueued.
+    ///
+    /// It is how a graph gets values that differ from launch to launch: the function writes them to a buffer that
+    /// captured kernels read. Copies of the graph, graphs that have it as a part, and executables call the same
+    /// function, once for a launch and one launch at a time. It must not launch or drop the graph itself, and is dropped
+    /// with the last of what calls it.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    /// use std::sync::atomic::{AtomicU8, Ordering};
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Graph, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = Stream::new(&device)?;
+    /// let number = DeviceBuffer::<u8>::zeros(&stream, 1)?;
+    /// let mut y = DeviceBuffer::<u8>::zeros(&stream, 1)?;
+    /// let graph = Graph::capture(&stream, || {
+    ///     stream.copy(&number, &mut y)?;
+    ///     let (number, launches) = (Mutex::new(number), AtomicU8::new(0));
+    ///     stream.on_graph_launch(move |stream| {
+    ///         let launch = launches.fetch_add(1, Ordering::Relaxed) + 1;
+    ///         let mut number = number.lock().unwrap();
+    ///         stream.set_bytes(&mut *number, launch)
+    ///     })
+    /// })?;
+    /// let exec = graph.instantiate()?;
+    /// for launch in 1..4 {
+    ///     exec.launch(&stream)?;
+    ///     assert_eq!(y.to_host()?, [launch]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotCapturing`] when nothing is captured on the stream.
+    pub fn on_graph_launch(
+        &self,
+        function: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<()> {
+        match self.capturing() {
+            Some(capturing) => capturing.add_hook(LaunchHook::new(function)),
+            None => Err(Error::NotCapturing { call: "Stream::on_graph_launch" }),
+        }
+    }
+}

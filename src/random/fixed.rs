@@ -1,0 +1,58 @@
+//! Numbers of a seed from its beginning on, in a configuration, and the same on the host: for benchmarks.
+
+use gpu_std::random::Philox;
+use rayon::prelude::*;
+use warpsmith_runtime::{DeviceSliceMut, Stream};
+
+use super::generator::Numbers;
+use super::layout::{Layout, parts};
+use super::operations::{draw, lanes, normal_launch, uniform_launch};
+use crate::error::Result;
+use crate::ops::{Config, Real};
+
+fn numbers((seed, layout): (u64, Layout)) -> Numbers {
+    Numbers { seed, offset: 0, layout, replay: None }
+}
+
+/// [`uniform`](super::uniform()) of a new generator.
+pub(crate) fn uniform<T: Real>(
+    stream: &Stream,
+    config: Config,
+    of: (u64, Layout),
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let draw = draw("uniform", "uniform", lanes::<T>(), stream, Some(config));
+    draw.run_with(&numbers(of), out, uniform_launch(T::ZERO, T::ONE))
+}
+
+/// [`normal`](super::normal()) of a new generator, with mean 0 and standard deviation 1.
+pub(crate) fn normal<T: Real>(
+    stream: &Stream,
+    config: Config,
+    of: (u64, Layout),
+    out: DeviceSliceMut<'_, T>,
+) -> Result<()> {
+    let draw = draw("normal", "normal", lanes::<T>(), stream, Some(config));
+    draw.run_with(&numbers(of), out, normal_launch(0.0, 1.0))
+}
+
+/// What they write to `n` elements, of the numbers of each block of words.
+pub(crate) fn expected<T: Real>(
+    (seed, layout): (u64, Layout),
+    n: usize,
+    numbers: fn([u32; 4]) -> [T; 4],
+) -> Vec<T> {
+    let lanes = lanes::<T>();
+    let parts = parts(n, size_of::<T>());
+    let mut offset = if parts.len() > 1 { layout.increment(n, lanes) } else { 0 };
+    let mut all = Vec::with_capacity(n);
+    for part in parts.into_iter().filter(|part| *part > 0) {
+        let threads = layout.threads(part) as usize;
+        all.par_extend((0..part).into_par_iter().map(|i| {
+            let (step, lane, thread) = (i / (lanes * threads), i % (lanes * threads) / threads, i % threads);
+            numbers(Philox::new(seed, thread as u64, offset + 4 * step as u64).next4())[lane]
+        }));
+        offset += layout.increment(part, lanes);
+    }
+    all
+}

@@ -1,0 +1,310 @@
+//! [`Generator`]: a seed and an offset, and who takes numbers from there.
+
+use std::fmt;
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use warpsmith_runtime::{Device, Stream};
+
+use super::layout::Layout;
+use super::replay::Replay;
+use crate::error::{Error, Result};
+
+/// The seed of a new generator, which is PyTorch's.
+pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
+
+/// The greatest offset: states have it as a signed number.
+const MOST_OFFSET: u64 = i64::MAX as u64;
+
+/// Where random numbers come from: a seed, and an offset that each operation moves on. Clones share both.
+///
+/// It belongs to no device: what it gives depends on its [`Layout`], seed and offset only. While a stream is captured, an
+/// operation on it takes its numbers when the graph is launched; [`random`](super) has more on that.
+///
+/// ```
+/// use warpsmith::random::Generator;
+/// use warpsmith::Device;
+///
+/// let generator = Generator::new(&Device::open("cpu")?);
+/// generator.manual_seed(7)?;
+/// generator.set_offset(12)?;
+/// let state = generator.state()?;
+/// assert_eq!(state, [7, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0]);
+/// generator.seed()?; // fresh
+/// generator.set_state(&state)?;
+/// assert_eq!((generator.initial_seed(), generator.offset()?), (7, 12));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Generator {
+    shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+}
+
+pub(super) struct State {
+    pub seed: u64,
+    /// In words of each subsequence, a multiple of 4.
+    pub offset: u64,
+    layout: Layout,
+    /// The captures that take numbers from it, and the graphs made of them.
+    captures: Vec<Weak<Replay>>,
+}
+
+/// Numbers that one operation has for itself.
+pub(super) struct Numbers {
+    pub seed: u64,
+    /// From the beginning, or from where a graph's launch begins.
+    pub offset: u64,
+    pub layout: Layout,
+    /// Where captured operations find the seed and the offset of the launch.
+    pub replay: Option<Arc<Replay>>,
+}
+
+impl Generator {
+    /// A generator with the [default seed](DEFAULT_SEED) and the device's [layout](Layout::of).
+    pub fn new(device: &Device) -> Self {
+        Self::with(DEFAULT_SEED, Layout::of(device))
+    }
+
+    fn with(seed: u64, layout: Layout) -> Self {
+        let state = State { seed, offset: 0, layout, captures: Vec::new() };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state) }) }
+    }
+
+    /// Sets the seed, and the offset to 0.
+    ///
+    /// # Errors
+    /// [`Error::Random`] while a capture that uses the generator is underway.
+    pub fn manual_seed(&self, seed: u64) -> Result<()> {
+        self.change("Generator::manual_seed", |state| (state.seed, state.offset) = (seed, 0))
+    }
+
+    /// Sets a fresh seed from the operating system, and the offset to 0. Returns the seed.
+    ///
+    /// # Errors
+    /// As [`Self::manual_seed`].
+    pub fn seed(&self) -> Result<u64> {
+        let seed = fresh_seed();
+        self.change("Generator::seed", |state| (state.seed, state.offset) = (seed, 0))?;
+        Ok(seed)
+    }
+
+    /// The seed that was set last.
+    pub fn initial_seed(&self) -> u64 {
+        self.shared.lock().seed
+    }
+
+    /// The offset: how many words of each subsequence are used up.
+    ///
+    /// # Errors
+    /// As [`Self::manual_seed`].
+    pub fn offset(&self) -> Result<u64> {
+        self.change("Generator::offset", |state| state.offset)
+    }
+
+    /// Sets the offset, a multiple of 4.
+    ///
+    /// # Errors
+    /// [`Error::Random`] for an offset that is no multiple of 4 or not below 2⁶³; as [`Self::manual_seed`].
+    pub fn set_offset(&self, offset: u64) -> Result<()> {
+        let call = "Generator::set_offset";
+        check_offset(call, offset)?;
+        self.change(call, |state| state.offset = offset)
+    }
+
+    /// The state as PyTorch has it: the seed and the offset, 8 bytes each, the least significant first.
+    ///
+    /// # Errors
+    /// As [`Self::manual_seed`].
+    pub fn state(&self) -> Result<[u8; 16]> {
+        self.change("Generator::state", |state| {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&state.seed.to_le_bytes());
+            bytes[8..].copy_from_slice(&state.offset.to_le_bytes());
+            bytes
+        })
+    }
+
+    /// Sets the state: 16 bytes as [`Self::state`] gives them, or 8 of a seed alone, as old versions of PyTorch had it.
+    ///
+    /// # Errors
+    /// [`Error::Random`] for another number of bytes and for an offset that [`Self::set_offset`] refuses; as
+    /// [`Self::manual_seed`].
+    pub fn set_state(&self, state: &[u8]) -> Result<()> {
+        let call = "Generator::set_state";
+        let (seed, offset) = match state.as_chunks() {
+            ([seed], []) => (*seed, [0; 8]),
+            ([seed, offset], []) => (*seed, *offset),
+            _ => {
+                let problem =
+                    format!("a state has 16 bytes (seed, offset), or 8 (seed); found {}", state.len());
+                return Err(Error::Random { call, problem });
+            }
+        };
+        let (seed, offset) = (u64::from_le_bytes(seed), u64::from_le_bytes(offset));
+        check_offset(call, offset)?;
+        self.change(call, |state| (state.seed, state.offset) = (seed, offset))
+    }
+
+    /// How numbers are divided among virtual threads.
+    pub fn layout(&self) -> Layout {
+        self.shared.lock().layout
+    }
+
+    /// Sets how numbers are divided among virtual threads: with one layout, seed and offset, two generators give the same on
+    /// any device.
+    ///
+    /// # Errors
+    /// As [`Self::manual_seed`].
+    pub fn set_layout(&self, layout: Layout) -> Result<()> {
+        self.change("Generator::set_layout", |state| state.layout = layout)
+    }
+
+    /// Calls `change`, unless a capture that uses the generator is underway.
+    fn change<R>(&self, call: &'static str, change: impl FnOnce(&mut State) -> R) -> Result<R> {
+        let mut state = self.shared.lock();
+        state.check_not_capturing(call)?;
+        Ok(change(&mut state))
+    }
+
+    /// Takes numbers for an operation on a stream. `increment` says for a layout how much of the offset it needs.
+    pub(super) fn take(
+        &self,
+        stream: &Stream,
+        call: &'static str,
+        increment: impl FnOnce(&Layout) -> u64,
+    ) -> Result<Numbers> {
+        let mut state = self.shared.lock();
+        let layout = state.layout;
+        let increment = increment(&layout).next_multiple_of(4);
+        let Some(capture) = stream.capture_id() else {
+            let (seed, offset) = (state.seed, state.offset);
+            state.offset = after(call, offset, increment)?;
+            return Ok(Numbers { seed, offset, layout, replay: None });
+        };
+        state.captures.retain(|replay| replay.strong_count() > 0);
+        let known = state.captures.iter().filter_map(Weak::upgrade).find(|replay| replay.is_of(&capture));
+        let replay = match known {
+            Some(replay) => replay,
+            None => {
+                let replay = Arc::new(Replay::new(stream, capture)?);
+                let (shared, hooked) = (Arc::clone(&self.shared), Arc::clone(&replay));
+                stream.on_graph_launch(move |stream| hooked.begin(stream, &mut shared.lock()))?;
+                state.captures.push(Arc::downgrade(&replay));
+                replay
+            }
+        };
+        let offset = replay.increment();
+        replay.set_increment(after(call, offset, increment)?);
+        Ok(Numbers { seed: 0, offset, layout, replay: Some(replay) })
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn check_not_capturing(&self, call: &'static str) -> Result<()> {
+        if self.captures.iter().filter_map(Weak::upgrade).any(|replay| replay.is_underway()) {
+            let problem = "a graph that takes numbers from this generator is being captured; \
+                call it before the capture begins, or when it has ended";
+            return Err(Error::Random { call, problem: problem.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+fn check_offset(call: &'static str, offset: u64) -> Result<()> {
+    if offset.is_multiple_of(4) && offset <= MOST_OFFSET {
+        return Ok(());
+    }
+    let problem = format!("the offset must be a multiple of 4 below 2^63, found {offset}");
+    Err(Error::Random { call, problem })
+}
+
+/// The offset after an operation.
+pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u64> {
+    offset.checked_add(increment).filter(|&offset| offset <= MOST_OFFSET).ok_or_else(|| Error::Random {
+        call,
+        problem: "the generator's numbers are used up: set another seed by `manual_seed`".to_owned(),
+    })
+}
+
+fn fresh_seed() -> u64 {
+    let mut bytes = [0; 8];
+    match File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)) {
+        Ok(()) => u64::from_le_bytes(bytes),
+        // Its keys are from the operating system too, and differ from call to call.
+        Err(_) => RandomState::new().hash_one("seed"),
+    }
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let State { seed, offset, layout, .. } = &*self.shared.lock();
+        let mut shown = f.debug_struct("Generator");
+        shown.field("seed", seed).field("offset", offset).field("layout", layout).finish()
+    }
+}
+
+/// What [`manual_seed_all`] changes.
+struct Defaults {
+    seed: u64,
+    made: Vec<Weak<Shared>>,
+}
+
+static DEFAULTS: Mutex<Defaults> = Mutex::new(Defaults { seed: DEFAULT_SEED, made: Vec::new() });
+
+fn defaults() -> MutexGuard<'static, Defaults> {
+    DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a device keeps.
+struct DefaultGenerator(Generator);
+
+/// The device's generator that programs use which need none of their own. It is the same at every call; its seed is
+/// [`DEFAULT_SEED`], or what [`manual_seed_all`] set last.
+///
+/// ```
+/// use warpsmith::random;
+/// use warpsmith::Device;
+///
+/// let device = Device::open("cpu")?;
+/// random::manual_seed_all(1)?;
+/// assert_eq!(random::default_generator(&device).initial_seed(), 1);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn default_generator(device: &Device) -> Generator {
+    let made = device.extension(|| {
+        let mut defaults = defaults();
+        let generator = Generator::with(defaults.seed, Layout::of(device));
+        defaults.made.retain(|generator| generator.strong_count() > 0);
+        defaults.made.push(Arc::downgrade(&generator.shared));
+        DefaultGenerator(generator)
+    });
+    made.0.clone()
+}
+
+/// Sets the seed of the default generators of all devices, also of those that are opened later.
+///
+/// # Errors
+/// [`Error::Random`] while a capture that uses one of them is underway; then no seed is changed.
+pub fn manual_seed_all(seed: u64) -> Result<()> {
+    let mut defaults = defaults();
+    let made: Vec<Arc<Shared>> = defaults.made.iter().filter_map(Weak::upgrade).collect();
+    let mut states: Vec<MutexGuard<'_, State>> = made.iter().map(|generator| generator.lock()).collect();
+    states.iter().try_for_each(|state| state.check_not_capturing("random::manual_seed_all"))?;
+    for state in &mut states {
+        (state.seed, state.offset) = (seed, 0);
+    }
+    defaults.seed = seed;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! From numbers that were taken to launches.
+
+use gpu_std::scalar::Scalar;
+use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+
+use super::generator::{Generator, Numbers};
+use super::layout::{Layout, parts};
+use crate::error::Result;
+use crate::ops::Config;
+use crate::ops::launch::Operation;
+
+/// Where a launch begins, as its kernel is told.
+pub(super) struct Begin<'a> {
+    pub seed: u64,
+    pub offset: u64,
+    /// Empty, or of a graph.
+    pub base: DeviceSlice<'a, u64>,
+    /// Virtual threads.
+    pub threads: u32,
+}
+
+/// An operation whose elements have a number each, in PyTorch's order.
+pub(super) struct Draw<'a> {
+    /// The operation's name.
+    pub call: &'static str,
+    pub kernel: &'static str,
+    /// Numbers that a block of words makes.
+    pub lanes: usize,
+    pub stream: &'a Stream,
+    pub config: Option<Config>,
+}
+
+impl Draw<'_> {
+    /// Takes the numbers for all of `out`, and launches: once, or for each part of an array that is too large for that.
+    pub fn run<T: Scalar + DeviceCopy>(
+        &self,
+        generator: &Generator,
+        out: DeviceSliceMut<'_, T>,
+        launch: impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()>,
+    ) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let n = out.len();
+        let increment = |layout: &Layout| {
+            let of_parts = parts(n, size_of::<T>());
+            let whole = if of_parts.len() > 1 { layout.increment(n, self.lanes) } else { 0 };
+            whole + of_parts.into_iter().map(|part| layout.increment(part, self.lanes)).sum::<u64>()
+        };
+        self.run_with(&generator.take(self.stream, self.call, increment)?, out, launch)
+    }
+
+    /// The same with numbers that were taken.
+    pub fn run_with<T: Scalar + DeviceCopy>(
+        &self,
+        numbers: &Numbers,
+        mut out: DeviceSliceMut<'_, T>,
+        launch: impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()>,
+    ) -> Result<()> {
+        let Numbers { seed, mut offset, layout, .. } = *numbers;
+        let parts = parts(out.len(), size_of::<T>());
+        if parts.len() > 1 {
+            // PyTorch takes numbers for the whole before it divides it, and does not use them.
+            offset += layout.increment(out.len(), self.lanes);
+        }
+        with_base(numbers, self.stream, |base| {
+            for part in parts {
+                let (now, later) = out.split_at_mut(part);
+                let address = now.as_device_ptr();
+                let operation = Operation::new::<T>(self.stream, self.kernel, part, &[address], self.config);
+                let begin = Begin { seed, offset, base, threads: layout.threads(part) };
+                launch(&operation, begin, now)?;
+                offset += layout.increment(part, self.lanes);
+                out = later;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Calls `launch` with what a kernel is to be given for the beginning.
+pub(super) fn with_base<R>(
+    numbers: &Numbers,
+    stream: &Stream,
+    launch: impl FnOnce(DeviceSlice<'_, u64>) -> Result<R>,
+) -> Result<R> {
+    match &numbers.replay {
+        Some(replay) => launch(replay.base().as_slice()),
+        None => launch(DeviceBuffer::uninit(stream, 0)?.as_slice()),
+    }
+}

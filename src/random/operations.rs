@@ -1,0 +1,384 @@
+//! The operations: arrays of random numbers.
+
+use std::ops::Range;
+
+use gpu_kernels::random::{WIDE_RANGE, sides};
+use gpu_spec::param::{Slice, SliceMut, Value};
+use gpu_std::scalar::Scalar;
+use half::{bf16, f16};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
+
+use super::generator::{Generator, Numbers};
+use super::launch::{Begin, Draw, with_base};
+use crate::error::{Error, Result};
+use crate::ops::launch::{Operation, same_length};
+use crate::ops::{Config, Real};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A type that [`integers`] and [`permutation`] give: i32, u32, i64, u64.
+pub trait Integer: Scalar + DeviceCopy + Ord + sealed::Sealed {
+    /// How many integers there are from `self` up to `high`, without it; `self` is less.
+    #[doc(hidden)]
+    fn range_to(self, high: Self) -> u64;
+    /// The greatest.
+    #[doc(hidden)]
+    const MOST: u64;
+}
+
+/// A type that [`bernoulli`] gives: u8, f32, f64, f16, bf16.
+pub trait Bernoulli: Scalar + DeviceCopy + sealed::Sealed {}
+
+macro_rules! integers {
+    ($($t:ty),*) => { $(
+        impl sealed::Sealed for $t {}
+
+        impl Integer for $t {
+            const MOST: u64 = <$t>::MAX as u64;
+
+            fn range_to(self, high: Self) -> u64 {
+                // Differences of 64-bit numbers wrap to the right one.
+                (high as i64).wrapping_sub(self as i64) as u64
+            }
+        }
+    )* };
+}
+integers!(i32, u32, i64, u64);
+
+macro_rules! flags {
+    ($($t:ty),*) => { $(
+        impl sealed::Sealed for $t {}
+        impl Bernoulli for $t {}
+    )* };
+}
+flags!(u8, f32, f64, f16, bf16);
+
+fn problem<R>(call: &'static str, problem: String) -> Result<R> {
+    Err(Error::Random { call, problem })
+}
+
+/// Numbers of `T` that a block of words makes.
+pub(super) const fn lanes<T: Scalar>() -> usize {
+    if size_of::<T::Accumulator>() == 8 { 2 } else { 4 }
+}
+
+/// Fills `out` with uniform numbers in [0, 1), the same as `torch.rand` on CUDA with the generator's seed, offset and
+/// [layout](super::Layout). f16 and bf16 are rounded from those of f32; what rounds to 1 is 0.
+///
+/// # Errors
+/// Whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// generator.manual_seed(0)?;
+/// let mut x = DeviceBuffer::<f32>::uninit(&stream, 3)?;
+/// random::uniform(&stream, &generator, &mut x)?;
+/// assert!(x.to_host()?.iter().all(|x| (0.0..1.0).contains(x)));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn uniform<'o, T: Real>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    uniform_with(stream, None, generator, out)
+}
+
+/// [`uniform()`] in a configuration, which changes no number.
+///
+/// # Errors
+/// As [`uniform()`]; [`Error::NoSuchVariant`].
+pub fn uniform_with<'o, T: Real>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    let launch = uniform_launch(T::ZERO, T::ONE);
+    draw("uniform", "uniform", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
+}
+
+/// Fills `out` with uniform numbers in `range`, as PyTorch's `uniform_` does: low + u (high − low), rounded, for u in
+/// (0, 1], and low where that is high.
+///
+/// # Errors
+/// [`Error::Random`] for a range that is empty or whose ends or length are not finite; whatever the runtime reports.
+pub fn uniform_in<'o, T: Real>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+    range: Range<T>,
+) -> Result<()> {
+    let Range { start, end } = range;
+    let [low, high, length] = [start, end, end - start].map(|value| value.cast::<f64>());
+    if !(low < high && low.is_finite() && high.is_finite() && length.is_finite()) {
+        return problem(
+            "uniform_in",
+            format!(
+                "the range {low}..{high} must be of finite numbers, the first less than the second, and no longer than a finite number"
+            ),
+        );
+    }
+    draw("uniform_in", "uniform", lanes::<T>(), stream, None).run(
+        generator,
+        out.into(),
+        uniform_launch(start, end),
+    )
+}
+
+pub(super) fn uniform_launch<T: Real>(
+    from: T,
+    to: T,
+) -> impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()> {
+    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<T>, Value<T>, SliceMut<T>);
+    move |operation, Begin { seed, offset, base, threads }, out| {
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, from, to, out)) }
+    }
+}
+
+/// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. f16 and bf16
+/// are computed in f32 and rounded; f32 has the accuracy of
+/// [`normal2`](crate::gpu_std::random::normal2), so that values may differ from PyTorch's in some last bits.
+///
+/// # Errors
+/// [`Error::Random`] for a standard deviation that is negative, and for one or a mean that is not finite; whatever the
+/// runtime reports.
+///
+/// ```
+/// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let mut x = DeviceBuffer::<f32>::uninit(&stream, 10_000)?;
+/// random::normal(&stream, &generator, &mut x, 5.0, 0.5)?;
+/// assert!((ops::mean(&stream, &x)? - 5.0).abs() < 0.05);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn normal<'o, T: Real>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+    mean: f64,
+    std: f64,
+) -> Result<()> {
+    normal_with(stream, None, generator, out, mean, std)
+}
+
+/// [`normal()`] in a configuration, which changes no number.
+///
+/// # Errors
+/// As [`normal()`]; [`Error::NoSuchVariant`].
+pub fn normal_with<'o, T: Real>(
+    stream: &Stream,
+    config: impl Into<Option<Config>>,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+    mean: f64,
+    std: f64,
+) -> Result<()> {
+    if !(mean.is_finite() && std.is_finite() && std >= 0.0) {
+        return problem(
+            "normal",
+            format!("mean and std must be finite, and std not negative; found mean {mean}, std {std}"),
+        );
+    }
+    let launch = normal_launch(mean, std);
+    draw("normal", "normal", lanes::<T>(), stream, config.into()).run(generator, out.into(), launch)
+}
+
+pub(super) fn normal_launch<T: Real>(
+    mean: f64,
+    std: f64,
+) -> impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()> {
+    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<f64>, Value<f64>, SliceMut<T>);
+    move |operation, Begin { seed, offset, base, threads }, out| {
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, mean, std, out)) }
+    }
+}
+
+/// Fills `out` with numbers of the exponential distribution with this rate (the inverse of the mean), all above 0, in the
+/// order of PyTorch's `exponential_`.
+///
+/// # Errors
+/// [`Error::Random`] for a rate that is not positive and finite; whatever the runtime reports.
+pub fn exponential<'o, T: Real>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+    rate: f64,
+) -> Result<()> {
+    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<f64>, SliceMut<T>);
+    if !(rate.is_finite() && rate > 0.0) {
+        return problem("exponential", format!("the rate must be positive and finite, found {rate}"));
+    }
+    let draw = draw("exponential", "exponential", lanes::<T>(), stream, None);
+    draw.run(generator, out.into(), |operation, Begin { seed, offset, base, threads }, out| {
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, 1.0 / rate, out)) }
+    })
+}
+
+/// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the number of integers in it. The words
+/// have 32 bits for fewer than 2²⁸ integers, where one comes up at most a sixteenth more often than another, and 64 bits
+/// for more; for a number that is a power of two all come up equally often.
+///
+/// # Errors
+/// [`Error::Random`] for an empty range; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let mut dice = DeviceBuffer::<u32>::uninit(&stream, 100)?;
+/// random::integers(&stream, &generator, &mut dice, 1..7)?;
+/// assert!(dice.to_host()?.iter().all(|eyes| (1..=6).contains(eyes)));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn integers<'o, T: Integer>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+    range: Range<T>,
+) -> Result<()> {
+    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<T>, Value<u64>, SliceMut<T>);
+    let Range { start, end } = range;
+    if start >= end {
+        return problem("integers", format!("the range {start:?}..{end:?} is empty"));
+    }
+    let range = start.range_to(end);
+    let draw = draw("integers", "integers", if range < WIDE_RANGE { 4 } else { 2 }, stream, None);
+    draw.run(generator, out.into(), |operation, Begin { seed, offset, base, threads }, out| {
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, start, range, out)) }
+    })
+}
+
+/// Fills `out` with 1 with probability `p`, and 0 else.
+///
+/// # Errors
+/// [`Error::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
+pub fn bernoulli<'o, T: Bernoulli>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+    p: f64,
+) -> Result<()> {
+    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<f32>, SliceMut<T>);
+    let threshold = threshold("bernoulli", p, p)?;
+    let draw = draw("bernoulli", "bernoulli", 4, stream, None);
+    draw.run(generator, out.into(), |operation, Begin { seed, offset, base, threads }, out| {
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, threshold, out)) }
+    })
+}
+
+/// Drops each element with probability `p`: `mask[i]` is 0 and `y[i]` is 0 for those, also for NaN; for all others `mask[i]`
+/// is 1 and `y[i]` is `x[i]` / (1 − p).
+///
+/// What is dropped does not depend on the [layout](super::Layout).
+///
+/// # Errors
+/// [`Error::Random`] for a `p` outside of 0 to 1; [`Error::LengthMismatch`]; whatever the runtime reports.
+///
+/// ```
+/// # use warpsmith::{prelude::*, random::{self, Generator}};
+/// # let stream = Stream::new(&Device::open("cpu")?)?;
+/// let generator = Generator::new(stream.device());
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000])?;
+/// let mut y = DeviceBuffer::uninit(&stream, 1000)?;
+/// let mut mask = DeviceBuffer::uninit(&stream, 1000)?;
+/// random::dropout(&stream, &generator, &x, 0.5, &mut y, &mut mask)?;
+/// assert!(y.to_host()?.into_iter().zip(mask.to_host()?).all(|(y, kept)| y == 2.0 * f32::from(kept)));
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+pub fn dropout<'x, 'y, 'm, T: Real>(
+    stream: &Stream,
+    generator: &Generator,
+    x: impl Into<DeviceSlice<'x, T>>,
+    p: f64,
+    y: impl Into<DeviceSliceMut<'y, T>>,
+    mask: impl Into<DeviceSliceMut<'m, u8>>,
+) -> Result<()> {
+    type Params<T> =
+        (Value<u64>, Value<u64>, Slice<u64>, Value<f32>, Value<f64>, Slice<T>, SliceMut<T>, SliceMut<u8>);
+    let (x, y, mask) = (x.into(), y.into(), mask.into());
+    let threshold = threshold("dropout", p, 1.0 - p)?;
+    same_length("dropout", ("x", x.len()), ("y", y.len()))?;
+    same_length("dropout", ("x", x.len()), ("mask", mask.len()))?;
+    if x.is_empty() {
+        return Ok(());
+    }
+    let scale = if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 };
+    let numbers = generator.take(stream, "dropout", |_| 4)?;
+    let Numbers { seed, offset, .. } = numbers;
+    with_base(&numbers, stream, |base| {
+        let arrays = [x.as_device_ptr(), y.as_device_ptr()];
+        let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays, None);
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threshold, scale, x, y, mask)) }
+    })
+}
+
+/// Fills `out` with 0 to n − 1 in random order, where n is its length.
+///
+/// The order is computed, not sorted: it takes no memory and one launch. It is one of at most 2¹²⁸, so of more than 34
+/// elements not every order can come up. PyTorch's `randperm` gives another. What comes out does not depend on the
+/// [layout](super::Layout).
+///
+/// # Errors
+/// [`Error::Random`] if n − 1 does not fit the type; whatever the runtime reports.
+pub fn permutation<'o, T: Integer>(
+    stream: &Stream,
+    generator: &Generator,
+    out: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<u32>, SliceMut<T>);
+    let out = out.into();
+    let n = out.len();
+    if n == 0 {
+        return Ok(());
+    }
+    let Some((a, b)) = sides(n as u64).filter(|_| n as u64 - 1 <= T::MOST) else {
+        return problem(
+            "permutation",
+            format!("{n} numbers from 0 on do not fit {}; use a wider type", T::NAME),
+        );
+    };
+    let numbers = generator.take(stream, "permutation", |_| 4)?;
+    let Numbers { seed, offset, .. } = numbers;
+    with_base(&numbers, stream, |base| {
+        let operation = Operation::new::<T>(stream, "permutation", n, &[out.as_device_ptr()], None);
+        // SAFETY: these are the parameters of the kernel.
+        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, a, b, out)) }
+    })
+}
+
+pub(super) fn draw<'a>(
+    call: &'static str,
+    kernel: &'static str,
+    lanes: usize,
+    stream: &'a Stream,
+    config: Option<Config>,
+) -> Draw<'a> {
+    Draw { call, kernel, lanes, stream, config }
+}
+
+/// The f32 below which uniform numbers in (0, 1] are with this probability; fails unless `p`, what the caller gave, is one.
+fn threshold(call: &'static str, p: f64, probability: f64) -> Result<f32> {
+    if !(0.0..=1.0).contains(&p) {
+        return problem(call, format!("the probability must be from 0 to 1, found {p}"));
+    }
+    let near = probability as f32;
+    Ok(match probability {
+        // Above all numbers there are.
+        1.0 => 2.0,
+        // Up to the next, so that numbers are below both or below neither.
+        _ if f64::from(near) < probability => near.next_up(),
+        _ => near,
+    })
+}

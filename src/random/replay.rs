@@ -1,0 +1,58 @@
+//! [`Replay`]: where the kernels of a graph find their random numbers' beginning, which differs from launch to launch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gpu_kernels::random::random_base;
+use warpsmith_runtime::graph::CaptureId;
+use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
+
+use super::generator::State;
+use crate::IMAGE;
+
+/// What a generator has for one capture. The function that is called before each launch of the graph keeps it.
+pub(super) struct Replay {
+    capture: CaptureId,
+    /// The seed and the offset of the launch.
+    base: Mutex<DeviceBuffer<u64>>,
+    /// What a launch takes of the offset. It changes with the generator locked.
+    increment: AtomicU64,
+}
+
+impl Replay {
+    pub fn new(stream: &Stream, capture: CaptureId) -> warpsmith_runtime::Result<Self> {
+        // Not of the graph's own memory: it is written outside of the graph.
+        let base = DeviceBuffer::uninit(&stream.device().default_stream(), 2)?;
+        Ok(Self { capture, base: Mutex::new(base), increment: AtomicU64::new(0) })
+    }
+
+    pub fn is_of(&self, capture: &CaptureId) -> bool {
+        self.capture == *capture
+    }
+
+    pub fn is_underway(&self) -> bool {
+        self.capture.is_underway()
+    }
+
+    pub fn increment(&self) -> u64 {
+        self.increment.load(Ordering::Relaxed)
+    }
+
+    pub fn set_increment(&self, increment: u64) {
+        self.increment.store(increment, Ordering::Relaxed);
+    }
+
+    /// The memory that captured kernels read.
+    pub fn base(&self) -> MutexGuard<'_, DeviceBuffer<u64>> {
+        self.base.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the beginning of a launch that comes next on the stream, and takes its numbers.
+    pub fn begin(&self, stream: &Stream, state: &mut State) -> warpsmith_runtime::Result<()> {
+        let kernel = stream.device().load(&IMAGE)?.kernel::<random_base>()?;
+        kernel.launch(stream, Launch::grid_block(1, 32), (state.seed, state.offset, &mut *self.base()))?;
+        // A multiple of 4, and far from the end in any program; at the end it begins anew, as PyTorch's does.
+        state.offset = state.offset.wrapping_add(self.increment()) & (i64::MAX as u64 - 3);
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What cannot be is an error that says so, takes nothing from the generator, and writes nothing.
+
+use half::f16;
+use warpsmith::prelude::*;
+use warpsmith::random::{self, Generator};
+
+use crate::common::{device, stream};
+
+/// The error's text has all words, and the generator is where it was.
+#[track_caller]
+fn refused(generator: &Generator, outcome: Result<(), warpsmith::Error>, words: &[&str]) {
+    let text = outcome.expect_err("should have failed").to_string();
+    words.iter().for_each(|word| assert!(text.contains(word), "`{word}` is not in: {text}"));
+    assert_eq!(generator.offset().unwrap(), 4);
+}
+
+fn begun() -> Generator {
+    let generator = Generator::new(&device());
+    generator.set_offset(4).unwrap();
+    generator
+}
+
+#[test]
+fn arguments_that_cannot_be_are_refused() {
+    let stream = stream();
+    let g = begun();
+    let mut x = DeviceBuffer::from_host(&stream, &[7.0f32; 4]).unwrap();
+    for (low, high) in
+        [(1.0, 1.0), (2.0, 1.0), (f32::NAN, 1.0), (0.0, f32::NAN), (0.0, f32::INFINITY), (f32::MIN, f32::MAX)]
+    {
+        let outcome = random::uniform_in(&stream, &g, &mut x, low..high);
+        refused(&g, outcome, &["uniform_in", "finite", "less"]);
+    }
+    let mut half = DeviceBuffer::<f16>::zeros(&stream, 4).unwrap();
+    refused(&g, random::uniform_in(&stream, &g, &mut half, f16::MIN..f16::MAX), &["65504"]);
+    for (mean, std) in [(0.0, -1.0), (0.0, f64::NAN), (0.0, f64::INFINITY), (f64::NAN, 1.0)] {
+        refused(&g, random::normal(&stream, &g, &mut x, mean, std), &["normal", "std", &std.to_string()]);
+    }
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        refused(&g, random::exponential(&stream, &g, &mut x, rate), &["exponential", &rate.to_string()]);
+    }
+    for p in [-0.1, 1.1, f64::NAN] {
+        refused(&g, random::bernoulli(&stream, &g, &mut x, p), &["bernoulli", "0 to 1", &p.to_string()]);
+        let (mut y, mut mask) = (x.to_host().unwrap(), DeviceBuffer::<u8>::zeros(&stream, 4).unwrap());
+        let mut y = DeviceBuffer::from_host(&stream, y.as_mut_slice()).unwrap();
+        refused(&g, random::dropout(&stream, &g, &x, p, &mut y, &mut mask), &["dropout", "0 to 1"]);
+    }
+    let mut i = DeviceBuffer::<i32>::zeros(&stream, 4).unwrap();
+    for (low, high) in [(3, 3), (4, 3), (i32::MAX, i32::MIN)] {
+        refused(
+            &g,
+            random::integers(&stream, &g, &mut i, low..high),
+            &["integers", "empty", &low.to_string()],
+        );
+    }
+    assert_eq!((x.to_host().unwrap(), i.to_host().unwrap()), (vec![7.0; 4], vec![0; 4]));
+}
+
+#[test]
+fn lengths_that_differ_are_refused() {
+    let stream = stream();
+    let g = begun();
+    let x = DeviceBuffer::<f32>::zeros(&stream, 5).unwrap();
+    let (mut y, mut mask) =
+        (DeviceBuffer::zeros(&stream, 5).unwrap(), DeviceBuffer::zeros(&stream, 4).unwrap());
+    refused(&g, random::dropout(&stream, &g, &x, 0.5, &mut y, &mut mask), &["mask has 4", "x has 5"]);
+    refused(&g, random::dropout(&stream, &g, &x, 0.5, y.slice_mut(1..), &mut mask), &["y has 4"]);
+}
+
+#[test]
+fn no_elements_take_nothing() {
+    let stream = stream();
+    let g = begun();
+    let mut x = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let mut y = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let mut i = DeviceBuffer::<u32>::uninit(&stream, 0).unwrap();
+    let mut mask = DeviceBuffer::<u8>::uninit(&stream, 0).unwrap();
+    random::uniform(&stream, &g, &mut x).unwrap();
+    random::normal(&stream, &g, &mut x, 0.0, 1.0).unwrap();
+    random::exponential(&stream, &g, &mut x, 1.0).unwrap();
+    random::bernoulli(&stream, &g, &mut x, 0.5).unwrap();
+    random::integers(&stream, &g, &mut i, 0..5).unwrap();
+    random::permutation(&stream, &g, &mut i).unwrap();
+    random::dropout(&stream, &g, &x, 0.5, &mut y, &mut mask).unwrap();
+    assert_eq!(g.offset().unwrap(), 4);
+}
+
+#[test]
+fn offsets_and_states_that_cannot_be_are_refused() {
+    let g = begun();
+    for offset in [1, 2, 3, 5, 1 << 63, u64::MAX] {
+        refused(&g, g.set_offset(offset), &["set_offset", "multiple of 4", &offset.to_string()]);
+    }
+    for bytes in [0, 1, 7, 9, 15, 17, 24, 5056] {
+        refused(&g, g.set_state(&vec![0; bytes]), &["set_state", "16 bytes", &bytes.to_string()]);
+    }
+    let mut odd = g.state().unwrap();
+    odd[8] = 3;
+    refused(&g, g.set_state(&odd), &["set_state", "multiple of 4"]);
+    g.set_offset((1 << 63) - 8).unwrap();
+    let mut x = DeviceBuffer::<f32>::zeros(&stream(), 4).unwrap();
+    random::uniform(&stream(), &g, &mut x).unwrap();
+    let text = random::uniform(&stream(), &g, &mut x).unwrap_err().to_string();
+    assert!(text.contains("used up") && text.contains("manual_seed"), "{text}");
+}

@@ -1,0 +1,151 @@
+//! What comes before anything is measured, for `bench` and `tune`: the plan, the place of the results, the document.
+//!
+//! Guarantees: nothing is launched, and no buffer is filled, before the request is known to make sense, to fit the device
+//! and to have code for it, and before the results are known to have a place.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use warpsmith_runtime::Device;
+
+use super::args::{Output, What};
+use super::failure::{Failure, unusable_device};
+use super::output::{plain, print, table};
+use super::{Program, interrupt, request};
+use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA, check_writable, default_path};
+use crate::run::{Plan, PlannedCase};
+
+/// What a command that measures begins with.
+pub struct Opening {
+    /// Ctrl-C sets it.
+    pub stop: Arc<AtomicBool>,
+    /// Where the results go, if they can be written.
+    pub path: Option<PathBuf>,
+    /// Without results yet.
+    pub document: Document,
+    /// When it began.
+    pub begun: Instant,
+}
+
+impl Opening {
+    /// Of `bench` or `tune`; none for a dry run, whose plan is printed.
+    ///
+    /// # Errors
+    /// No code for the device, a place for the results that cannot be written.
+    pub fn of(
+        program: &Program<'_>,
+        command: &str,
+        plan: &Plan<'_>,
+        output: &Output,
+        dry_run: bool,
+    ) -> Result<Option<Self>, Failure> {
+        has_code(plan)?;
+        if dry_run {
+            print(&announce(plan, output.json))?;
+            return Ok(None);
+        }
+        let stop = interrupt::flag()?;
+        let path = results_path(program, output, command)?;
+        let document = new_document(command, plan)?;
+        Ok(Some(Self { stop, path, document, begun: Instant::now() }))
+    }
+}
+
+/// The plan for kernels on the device that was asked for.
+///
+/// # Errors
+/// What was asked for cannot be read, is not there or does not fit.
+pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &What) -> Result<Plan<'a>, Failure> {
+    let request = request::request(kernels, what)?;
+    let device = request::device(what.device.as_deref())?;
+    Ok(Plan::new(program.suite, &device, &request)?)
+}
+
+/// Whether there is code for the device is known before the first buffer is filled.
+pub fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
+    let device = plan.device();
+    let mut seen = BTreeSet::new();
+    for case in &plan.cases {
+        let image = case.benchmark.image();
+        if seen.insert(image.name()) {
+            device.load(image).map_err(unusable_device)?;
+        }
+    }
+    Ok(())
+}
+
+/// A document without results yet.
+fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
+    let device: &Device = plan.device();
+    let images = plan.cases.iter().map(|case| case.benchmark.image());
+    let toolchains = images.map(|image| Ok(device.load(image)?.toolchain()));
+    let toolchains: BTreeSet<String> = toolchains.collect::<Result<_, crate::error::Error>>()?;
+    let run = RunInfo {
+        command: command.to_owned(),
+        started: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        toolchain: toolchains.into_iter().collect::<Vec<_>>().join("; "),
+        ..RunInfo::default()
+    };
+    let mut info = DeviceInfo::of(device);
+    info.before = Condition::of(device);
+    Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
+}
+
+/// Where the results go. A place that was asked for must do; without the default place the run goes on.
+fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result<Option<PathBuf>, Failure> {
+    let writable = |path: &Path| check_writable(path);
+    if let Some(path) = &output.out {
+        writable(path)?;
+        return Ok(Some(path.clone()));
+    }
+    let path = default_path(command);
+    match writable(&path) {
+        Ok(()) => Ok(Some(path)),
+        Err(error) => {
+            program.complain(&format!("no results file: {error}"));
+            Ok(None)
+        }
+    }
+}
+
+/// What a plan would measure.
+fn announce(plan: &Plan<'_>, json: bool) -> String {
+    let memory = |case: &PlannedCase<'_>| case.work.footprint.saturating_mul(case.copies as u64);
+    if json {
+        let cases = plan.cases.iter().map(|case| {
+            serde_json::json!({
+                "kernel": case.benchmark.name(),
+                "dtype": case.dtype,
+                "n": case.n,
+                "configurations": case.configurations.len(),
+                "memory_bytes": memory(case),
+                "default": case.default_configuration(),
+            })
+        });
+        let cases: Vec<_> = cases.collect();
+        return pretty(&serde_json::json!({ "cases": cases, "configurations": plan.len() }));
+    }
+    let rows = plan.cases.iter().map(|case| {
+        let cells = [
+            case.benchmark.name().to_owned(),
+            case.dtype.to_owned(),
+            crate::size::format_size(case.n),
+            case.configurations.len().to_string(),
+            crate::size::format_bytes(memory(case)),
+            case.default_configuration().to_string(),
+        ];
+        cells.into_iter().map(plain).collect()
+    });
+    let header = ["kernel", "type", "size", "configurations", "memory", "default"];
+    let text = table(&header, &[2, 3, 4], rows.collect());
+    format!("{text}\n{} configurations in all\n", plan.len())
+}
+
+/// As JSON text, ending in a line feed.
+pub fn pretty(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
