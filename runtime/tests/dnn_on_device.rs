@@ -247,6 +247,32 @@ fn bias_and_activation_are_applied_by_channel() {
 }
 
 #[test]
+fn bias_and_activation_are_one_pass_on_a_gpu() {
+    let device = own_device();
+    if device.is_emulated() {
+        return;
+    }
+    let stream = Stream::new(&device).unwrap();
+    let (case, layout) = (CASES[0], Layout::Nhwc);
+    let tensors = Tensors::<f16>::new(case, layout, 31);
+    let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
+    let bias = buffer(&stream, &random::<f16>(case.w[0], 32));
+    let mut y = DeviceBuffer::<f16>::uninit(&stream, tensors.y.len()).unwrap();
+    convolution_fused(
+        &stream,
+        &operator(&case),
+        &Tensor::new(&x, case.x, layout).unwrap(),
+        &Tensor::new(&w, case.w, layout).unwrap(),
+        &bias.as_slice(),
+        Activation::Relu,
+        &mut TensorMut::new(&mut y, &case.y(), layout).unwrap(),
+    )
+    .unwrap();
+    // In three passes, a plan would have been looked for once more, for the convolution alone.
+    assert_eq!(plan_cache(&device).misses, 1);
+}
+
+#[test]
 fn threads_with_streams_of_their_own_do_not_disturb_each_other() {
     let device = device();
     std::thread::scope(|scope| {
@@ -364,6 +390,27 @@ fn results_do_not_depend_on_the_cache_which_counts() {
     if !device.is_emulated() {
         assert_eq!((cached.len, cached.hits, cached.misses), (3, 3, 3));
         assert_eq!((after.hits, after.misses), (3, 6));
+    }
+}
+
+#[test]
+fn no_more_plans_are_kept_than_the_limit_allows() {
+    let device = own_device();
+    let stream = Stream::new(&device).unwrap();
+    set_plan_cache_limit(&device, 2);
+    for round in 0..2 {
+        for case in &CASES[..3] {
+            let tensors = Tensors::<f32>::new(*case, Layout::Nchw, 85);
+            let found = tensors.run(&stream, &operator(case)).unwrap();
+            for (found, sums) in found.iter().zip(&tensors.sums()) {
+                assert_close(found, sums, Bound::Tf32, |sum, _| sum, &format!("round {round}"));
+            }
+            assert!(plan_cache(&device).len <= 2);
+        }
+    }
+    if !device.is_emulated() {
+        // Each geometry was forgotten before it came again.
+        assert_eq!((plan_cache(&device).hits, plan_cache(&device).misses), (0, 18));
     }
 }
 
