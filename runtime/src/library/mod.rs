@@ -22,6 +22,7 @@ pub mod blas;
 pub mod dnn;
 pub mod fft;
 mod handles;
+mod hash;
 pub mod rand;
 mod scale;
 pub mod sparse;
@@ -39,7 +40,6 @@ pub(crate) struct Libraries {
     pub blas: blas::State,
     pub dnn: dnn::State,
     pub fft: fft::State,
-    pub scale: scale::State,
     pub sparse: sparse::State,
 }
 

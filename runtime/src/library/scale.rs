@@ -2,12 +2,11 @@
 
 use std::ffi::c_void;
 
-use cudarc::cublas::sys::{self, cublasHandle_t, cublasStatus_t, cudaDataType};
+use cudarc::cublas::sys::{self, cublasStatus_t, cudaDataType};
 
 use super::Vendor;
-use super::handles::{HandlePool, LibraryHandle};
 use crate::device::Device;
-use crate::driver::{DevicePtr, StreamHandle};
+use crate::driver::DevicePtr;
 use crate::error::{LibraryError, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
@@ -38,39 +37,6 @@ impl Scalar for half::bf16 {
     const TYPE: cudaDataType = cudaDataType::CUDA_R_16BF;
 }
 
-/// What a device keeps for it.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    handles: HandlePool<Handle>,
-}
-
-#[derive(Debug)]
-struct Handle(cublasHandle_t);
-
-// SAFETY: a handle of cuBLAS may be used by any thread, by one at a time.
-unsafe impl Send for Handle {}
-
-impl LibraryHandle for Handle {
-    fn create() -> Result<Self> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is loaded; the pointer is to a local variable.
-        check("cublasCreate", unsafe { sys::cublasCreate_v2(&mut handle) })?;
-        Ok(Self(handle))
-    }
-
-    fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
-        // SAFETY: both handles are alive.
-        check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.0, stream.0 as *mut _) })
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: the handle is this value's and goes away.
-        unsafe { sys::cublasDestroy_v2(self.0) };
-    }
-}
-
 /// Fails if there is no cuBLAS where it is needed.
 pub(super) fn check_library(device: &Device) -> Result<()> {
     if device.is_emulated() { Ok(()) } else { Vendor::Cublas.version().map(|_| ()) }
@@ -87,7 +53,8 @@ pub(super) unsafe fn enqueue<T: Scalar>(
     len: usize,
     factor: f64,
 ) -> Result<()> {
-    let handle = stream.device().0.libraries.scale.handles.acquire(stream)?;
+    let mut handle = stream.device().0.libraries.blas.acquire(stream)?;
+    handle.set_device_scalars(false)?;
     let single = factor as f32;
     let (factor, computed): (*const c_void, _) = match T::DOUBLE {
         true => ((&raw const factor).cast(), cudaDataType::CUDA_R_64F),
@@ -97,7 +64,7 @@ pub(super) unsafe fn enqueue<T: Scalar>(
     // SAFETY: the factor is a local variable of the type it is said to be, which is read before the call returns; the
     // elements are as the caller says.
     let status = unsafe {
-        sys::cublasScalEx_64(handle.0, len, factor, computed, at.0 as *mut c_void, T::TYPE, 1, computed)
+        sys::cublasScalEx_64(handle.raw(), len, factor, computed, at.0 as *mut c_void, T::TYPE, 1, computed)
     };
     check("cublasScalEx_64", status)
 }

@@ -55,7 +55,9 @@ pub use self::vector_view::{Vector, VectorMut};
 
 use self::handle::{Handle, LtHandle};
 use self::settings::DefaultMath;
-use super::handles::HandlePool;
+use super::handles::{HandleGuard, HandlePool};
+use crate::error::Result;
+use crate::stream::Stream;
 
 /// What a device keeps for cuBLAS and cuBLASLt.
 #[derive(Debug, Default)]
@@ -65,4 +67,11 @@ pub(crate) struct State {
     plans: lt::cache::Plans,
     math: DefaultMath,
     workspaces: OnceLock<Workspaces>,
+}
+
+impl State {
+    /// A handle for another library's sake, without a workspace. The device's context is current.
+    pub(super) fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, Handle>> {
+        self.handles.acquire(stream)
+    }
 }

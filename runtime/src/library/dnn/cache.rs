@@ -1,7 +1,9 @@
 //! [`Cache`]: a map that forgets what was used least recently, for plans and for the choices of them.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash};
+
+use crate::library::hash::Words;
 
 /// A map of at most so many entries.
 #[derive(Debug)]
@@ -47,43 +49,6 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
 
     pub fn clear(&mut self) {
         self.entries.clear();
-    }
-}
-
-/// Mixes words by a rotation and a product each: keys are a few dozen words that nobody chooses with ill intent.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Words(u64);
-
-impl Words {
-    fn add(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    }
-}
-
-impl Hasher for Words {
-    fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            self.add(u64::from_le_bytes(word));
-        }
-        for byte in chunks.remainder() {
-            self.add(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        self.add(value);
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.add(value as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        // The map looks at the lowest bits, which products mix least.
-        self.0 ^ (self.0 >> 32)
     }
 }
 

@@ -1,12 +1,14 @@
 //! [`PlanCache`]: the plans of a device, the least recently used of which go when there are too many.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::plan::Plan;
 use super::shape::Key;
 use crate::device::Device;
 use crate::error::Result;
+use crate::library::hash::Words;
 
 /// How many plans a device keeps if nobody says otherwise, as in PyTorch.
 pub const DEFAULT_MAX_SIZE: usize = 4096;
@@ -76,7 +78,7 @@ pub(crate) struct State(Mutex<Cache>);
 
 #[derive(Debug)]
 struct Cache {
-    plans: HashMap<Key, Entry>,
+    plans: HashMap<Key, Entry, BuildHasherDefault<Words>>,
     max_size: usize,
     /// Counts look-ups.
     now: u64,
@@ -92,7 +94,7 @@ struct Entry {
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { plans: HashMap::new(), max_size: DEFAULT_MAX_SIZE, now: 0, hits: 0, misses: 0 }
+        Self { plans: HashMap::default(), max_size: DEFAULT_MAX_SIZE, now: 0, hits: 0, misses: 0 }
     }
 }
 
