@@ -180,7 +180,7 @@ fn host_cost(stream: &Stream) -> Result<()> {
 fn raw_handle(stream: &Stream, workspace: &DeviceBuffer<u8>) -> Result<sys::cublasHandle_t> {
     // SAFETY: only the context is made current, while the device is alive.
     let (driver, context) = unsafe { stream.device().driver() };
-    driver.bind(context)?;
+    let _calls = driver.bind(context)?;
     let mut handle = std::ptr::null_mut();
     // SAFETY: the library was loaded by earlier calls; stream and workspace outlive the handle.
     let statuses = unsafe {
