@@ -465,6 +465,13 @@ fn tensors_of_no_elements_have_defined_results() {
         convolution_backward_weights(&stream, &operator, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 0.0));
     }
+    // Nothing but padding: sums of nothing.
+    let padded = Convolution { padding: [1, 0].into(), ..operator };
+    let x = Tensor::new(&none, &[1, 3, 0, 4], layout).unwrap();
+    let mut y = buffer(&stream, &[5f32; 2 * 3]);
+    let target = &mut TensorMut::new(&mut y, &[1, 2, 1, 3], layout).unwrap();
+    dnn::convolution(&stream, &padded, &x, &Tensor::new(&w, &[2, 3, 2, 2], layout).unwrap(), target).unwrap();
+    assert_eq!(y.to_host().unwrap(), [0.0; 6]);
     let x = Tensor::new(&none, &[0, 3], layout).unwrap();
     softmax(&stream, Softmax::Plain, &x, &mut TensorMut::new(&mut nothing, &[0, 3], layout).unwrap())
         .unwrap();

@@ -1,5 +1,7 @@
 //! Convolutions: every product is added to a sum of its own in [`Float::Real`], which is rounded once.
 
+use std::ops::{AddAssign, Mul};
+
 use super::super::call::{Place, elements, elements_mut};
 use super::super::element::{Float, round, sealed::Element, widen};
 use super::super::fused::Activation;
@@ -67,65 +69,174 @@ unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [
     let zeros = |len| vec![T::Real::narrow(0.0); len];
     // SAFETY: the caller's promise.
     let read = |place: Place| unsafe { elements::<T>(place.address, place.len) };
+    let rows = Rows::new(geometry);
     match operation {
         Operation::Forward => {
-            let (mut sums, x, w) = (zeros(y.len), read(x), read(w));
-            products(geometry, |at_x, at_w, at_y| sums[at_y] += widen(x[at_x]) * widen(w[at_w]));
+            let mut sums = zeros(y.len);
+            rows.forward(read(x), read(w), &mut sums);
             sums
         }
         Operation::BackwardData => {
-            let (mut sums, w, y) = (zeros(x.len), read(w), read(y));
-            products(geometry, |at_x, at_w, at_y| sums[at_x] += widen(y[at_y]) * widen(w[at_w]));
+            let mut sums = zeros(x.len);
+            rows.backward_data(read(w), read(y), &mut sums);
             sums
         }
         Operation::BackwardWeights => {
-            let (mut sums, x, y) = (zeros(w.len), read(x), read(y));
-            products(geometry, |at_x, at_w, at_y| sums[at_w] += widen(x[at_x]) * widen(y[at_y]));
+            let mut sums = zeros(w.len);
+            rows.backward_weights(read(x), read(y), &mut sums);
             sums
         }
     }
 }
 
-/// Calls `product` with the indices of an input, a weight and an output for each product that the output is a sum of.
-fn products(geometry: &Geometry, mut product: impl FnMut(usize, usize, usize)) {
-    let Geometry { x, w, y, padding, stride, dilation, groups, .. } = geometry;
-    let (sx, sw, sy) = (x.strides(), w.strides(), y.strides());
-    let outputs_of_group = w.dims[0] / groups;
-    // The outputs along an axis for which a tap meets the input, and the input that the first of them meets.
-    let span = |axis: usize, tap: usize| {
-        let offset = tap * dilation[axis];
-        let first = padding[axis].saturating_sub(offset).div_ceil(stride[axis]);
-        let end = (x.dims[axis + 2] + padding[axis]).saturating_sub(offset).div_ceil(stride[axis]);
-        first..end.min(y.dims[axis + 2]).max(first)
-    };
-    let input =
-        |axis: usize, tap: usize, output: usize| output * stride[axis] + tap * dilation[axis] - padding[axis];
-    for n in 0..x.dims[0] {
-        for k in 0..w.dims[0] {
-            let group = k / outputs_of_group;
-            for c in 0..w.dims[1] {
-                let at_x = n * sx[0] + (group * w.dims[1] + c) * sx[1];
-                let (at_w, at_y) = (k * sw[0] + c * sw[1], n * sy[0] + k * sy[1]);
-                for (td, th, tw) in taps(w.dims) {
-                    let at_w = at_w + td * sw[2] + th * sw[3] + tw * sw[4];
-                    let across = span(2, tw);
-                    for d in span(0, td) {
-                        for h in span(1, th) {
-                            let at_x = at_x + input(0, td, d) * sx[2] + input(1, th, h) * sx[3];
-                            let at_y = at_y + d * sy[2] + h * sy[3];
-                            for v in across.clone() {
-                                product(at_x + input(2, tw, v) * sx[4], at_w, at_y + v * sy[4]);
-                            }
-                        }
+/// An input that is padding.
+const OUTSIDE: usize = usize::MAX;
+
+/// A convolution as products of rows: one row has what a tap of the window meets in a channel, for each output.
+struct Rows<'a> {
+    geometry: &'a Geometry,
+    /// For each tap, its place in the weights, and the place in a channel that it meets for each output.
+    taps: Vec<(usize, Vec<usize>)>,
+    /// The place in a channel of each output.
+    outputs: Vec<usize>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(geometry: &'a Geometry) -> Self {
+        let Geometry { x, w, y, padding, stride, dilation, .. } = geometry;
+        let place = |strides: [usize; 5], at: [usize; 3]| {
+            (0..3).map(|axis| at[axis] * strides[axis + 2]).sum::<usize>()
+        };
+        let meets = |tap: [usize; 3], output: [usize; 3]| {
+            let mut input = [0; 3];
+            for axis in 0..3 {
+                let padded = output[axis] * stride[axis] + tap[axis] * dilation[axis];
+                match padded.checked_sub(padding[axis]) {
+                    Some(at) if at < x.dims[axis + 2] => input[axis] = at,
+                    _ => return OUTSIDE,
+                }
+            }
+            place(x.strides(), input)
+        };
+        let of_tap = |tap| (place(w.strides(), tap), positions(y.dims).map(|at| meets(tap, at)).collect());
+        Self {
+            geometry,
+            taps: positions(w.dims).map(of_tap).collect(),
+            outputs: positions(y.dims).map(|at| place(y.strides(), at)).collect(),
+        }
+    }
+
+    fn forward<T: Float>(&self, x: &[T], w: &[T], sums: &mut [T::Real]) {
+        let mut row = vec![T::Real::narrow(0.0); self.outputs.len()];
+        self.each_group(|group| {
+            let mut of_group = vec![T::Real::narrow(0.0); group.y.len() * row.len()];
+            group.each_tap(self, |at_x, at_w, tap| {
+                gather(x, at_x, tap, &mut row);
+                for (sums, k) in of_group.chunks_exact_mut(row.len()).zip(&group.w) {
+                    add_scaled(sums, widen(w[k + at_w]), &row);
+                }
+            });
+            for (of_output, at_y) in of_group.chunks_exact(row.len()).zip(&group.y) {
+                self.outputs.iter().zip(of_output).for_each(|(at, sum)| sums[at_y + at] = *sum);
+            }
+        });
+    }
+
+    fn backward_data<T: Float>(&self, w: &[T], dy: &[T], sums: &mut [T::Real]) {
+        let mut row = vec![T::Real::narrow(0.0); self.outputs.len()];
+        self.each_group(|group| {
+            let of_group = self.packed(dy, group);
+            group.each_tap(self, |at_x, at_w, tap| {
+                row.fill(T::Real::narrow(0.0));
+                for (gradients, k) in of_group.chunks_exact(row.len()).zip(&group.w) {
+                    add_scaled(&mut row, widen(w[k + at_w]), gradients);
+                }
+                for (at, sum) in tap.iter().zip(&row).filter(|(at, _)| **at != OUTSIDE) {
+                    sums[at_x + at] += *sum;
+                }
+            });
+        });
+    }
+
+    fn backward_weights<T: Float>(&self, x: &[T], dy: &[T], sums: &mut [T::Real]) {
+        let mut row = vec![T::Real::narrow(0.0); self.outputs.len()];
+        self.each_group(|group| {
+            let of_group = self.packed(dy, group);
+            group.each_tap(self, |at_x, at_w, tap| {
+                gather(x, at_x, tap, &mut row);
+                for (gradients, k) in of_group.chunks_exact(row.len()).zip(&group.w) {
+                    for (value, gradient) in row.iter().zip(gradients) {
+                        sums[k + at_w] += *value * *gradient;
                     }
                 }
+            });
+        });
+    }
+
+    /// The outputs of a group, each channel's one after the other.
+    fn packed<T: Float>(&self, y: &[T], group: &Group) -> Vec<T::Real> {
+        let of_channel = |at_y: &usize| {
+            let at_y = *at_y;
+            self.outputs.iter().map(move |at| widen(y[at_y + at]))
+        };
+        group.y.iter().flat_map(of_channel).collect()
+    }
+
+    /// Calls a function for each image and group of channels. Where there is no output there is nothing to do.
+    fn each_group(&self, mut call: impl FnMut(&Group)) {
+        let Geometry { x, w, y, groups, .. } = self.geometry;
+        let (sx, sw, sy) = (x.strides(), w.strides(), y.strides());
+        let outputs = w.dims[0] / groups;
+        if self.outputs.is_empty() {
+            return;
+        }
+        for n in 0..x.dims[0] {
+            for group in 0..*groups {
+                let of_group = group * outputs..(group + 1) * outputs;
+                call(&Group {
+                    x: (0..w.dims[1]).map(|c| n * sx[0] + (group * w.dims[1] + c) * sx[1]).collect(),
+                    w: of_group.clone().map(|k| k * sw[0]).collect(),
+                    y: of_group.map(|k| n * sy[0] + k * sy[1]).collect(),
+                });
             }
         }
     }
 }
 
-/// The taps of a window.
-fn taps(dims: [usize; 5]) -> impl Iterator<Item = (usize, usize, usize)> {
+/// Where a group's channels begin: those of the input, and of each output channel its weights and its outputs.
+struct Group {
+    x: Vec<usize>,
+    w: Vec<usize>,
+    y: Vec<usize>,
+}
+
+impl Group {
+    /// Calls a function for each tap of each input channel, with the places of the channel and of the tap's weight, and
+    /// what the tap meets.
+    fn each_tap(&self, rows: &Rows<'_>, mut call: impl FnMut(usize, usize, &[usize])) {
+        let of_channel = rows.geometry.w.strides()[1];
+        for (c, at_x) in self.x.iter().enumerate() {
+            for (at_w, tap) in &rows.taps {
+                call(*at_x, c * of_channel + at_w, tap);
+            }
+        }
+    }
+}
+
+/// What a tap meets in a channel that begins at this element.
+fn gather<T: Float>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
+    for (value, at) in row.iter_mut().zip(tap) {
+        *value = if *at == OUTSIDE { T::Real::narrow(0.0) } else { widen(x[channel + at]) };
+    }
+}
+
+/// Adds `factor * row` to sums.
+fn add_scaled<R: Float<Real = R> + Mul<Output = R> + AddAssign>(sums: &mut [R], factor: R, row: &[R]) {
+    sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += factor * *value);
+}
+
+/// The places of the spatial dimensions.
+fn positions(dims: [usize; 5]) -> impl Iterator<Item = [usize; 3]> {
     let [_, _, depth, height, width] = dims;
-    (0..depth).flat_map(move |d| (0..height).flat_map(move |h| (0..width).map(move |w| (d, h, w))))
+    (0..depth).flat_map(move |d| (0..height).flat_map(move |h| (0..width).map(move |w| [d, h, w])))
 }
