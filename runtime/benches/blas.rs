@@ -122,6 +122,9 @@ fn host_cost(stream: &Stream) -> Result<()> {
     let matrix = Matrix::new(&a, SIZE, SIZE)?;
     let mut ours =
         || blas::gemm(stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut c, SIZE, SIZE)?);
+    let mut d = DeviceBuffer::<f32>::zeros(stream, SIZE * SIZE)?;
+    let options = Matmul::default();
+    let mut planned = || blas::matmul(stream, &options, matrix, matrix, MatrixMut::new(&mut d, SIZE, SIZE)?);
     let raw = || {
         let (size, one, zero) = (SIZE as i64, 1f32, 0f32);
         let operation = sys::cublasOperation_t::CUBLAS_OP_N;
@@ -180,7 +183,7 @@ fn host_cost(stream: &Stream) -> Result<()> {
 fn raw_handle(stream: &Stream, workspace: &DeviceBuffer<u8>) -> Result<sys::cublasHandle_t> {
     // SAFETY: only the context is made current, while the device is alive.
     let (driver, context) = unsafe { stream.device().driver() };
-    driver.bind(context)?;
+    let _calls = driver.bind(context)?;
     let mut handle = std::ptr::null_mut();
     // SAFETY: the library was loaded by earlier calls; stream and workspace outlive the handle.
     let statuses = unsafe {
