@@ -122,6 +122,9 @@ fn host_cost(stream: &Stream) -> Result<()> {
     let matrix = Matrix::new(&a, SIZE, SIZE)?;
     let mut ours =
         || blas::gemm(stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut c, SIZE, SIZE)?);
+    let mut d = DeviceBuffer::<f32>::zeros(stream, SIZE * SIZE)?;
+    let options = Matmul::default();
+    let mut planned = || blas::matmul(stream, &options, matrix, matrix, MatrixMut::new(&mut d, SIZE, SIZE)?);
     let raw = || {
         let (size, one, zero) = (SIZE as i64, 1f32, 0f32);
         let operation = sys::cublasOperation_t::CUBLAS_OP_N;

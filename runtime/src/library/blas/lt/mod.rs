@@ -198,6 +198,10 @@ where
         let (a, b) = zeros.matrices()?;
         return matmul(stream, options, a, b, c);
     }
+    let is_aligned = |scale: &DeviceSlice<'_, f32>| scale.as_device_ptr().0.is_multiple_of(SCALE_ALIGNMENT);
+    if !device.is_emulated() && !scales.iter().flatten().all(is_aligned) {
+        return with_aligned_scales(stream, options, a, b, c);
+    }
     let bias = options.epilogue.bias();
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(6);
     parts.extend([a.slice.part(Access::Read), b.slice.part(Access::Read), c.slice.part()]);
@@ -256,6 +260,36 @@ where
         // workspace is as large as the plan needs.
         unsafe { plan.run(handle, &pointers, &scalars, workspace, stream_handle) }
     })
+}
+
+/// What the addresses of scales must be multiples of, in bytes.
+const SCALE_ALIGNMENT: u64 = 16;
+
+/// The same with copies of the scales, which lie where cuBLASLt takes them.
+#[cold]
+fn with_aligned_scales<A, B, C>(
+    stream: &Stream,
+    options: &Matmul<'_, Scale<A>, C>,
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    c: MatrixMut<'_, C>,
+) -> Result<()>
+where
+    A: Multiply<B, C>,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    const APART: usize = SCALE_ALIGNMENT as usize / size_of::<f32>();
+    let scales = [options.scale_a, options.scale_b];
+    let mut copies = DeviceBuffer::<f32>::uninit(stream, scales.len() * APART)?;
+    for (index, scale) in scales.iter().enumerate() {
+        if let Some(scale) = scale {
+            stream.copy(scale, copies.slice_mut(index * APART..index * APART + 1))?;
+        }
+    }
+    let copy = |index: usize| scales[index].map(|_| copies.slice(index * APART..index * APART + 1));
+    let options = Matmul { scale_a: copy(0), scale_b: copy(1), ..*options };
+    matmul(stream, &options, a, b, c)
 }
 
 /// Plans that a device keeps for [`matmul`].
