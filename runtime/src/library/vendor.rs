@@ -3,6 +3,7 @@
 //! A library is looked for once in a process. Nothing here panics: the bindings' own loader, which does when a library is
 //! missing, is asked only for one that is known to be loaded.
 
+use std::ffi::c_void;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -56,6 +57,8 @@ struct Entry {
     least: u32,
     is_loaded: unsafe fn() -> bool,
     property: fn(Property) -> Option<i32>,
+    /// The address of one of its functions. It is loaded.
+    address: fn() -> Option<*const c_void>,
 }
 
 /// A part of a version.
@@ -85,6 +88,11 @@ macro_rules! entry {
                 // SAFETY: the library is loaded (callers have asked); the pointer is to a local variable.
                 let status = unsafe { sys::$get(property, &mut value) };
                 (status == sys::$status::$ok).then_some(value)
+            },
+            address: || {
+                let symbol = concat!(stringify!($get), "\0").as_bytes();
+                // SAFETY: the library is loaded (callers have asked), and never unloaded; the address is not called.
+                unsafe { Some(*$module::sys::culib().get::<*const c_void>(symbol).ok()?) }
             },
         }
     };
@@ -182,8 +190,8 @@ impl Vendor {
     }
 
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
-        let Entry { name, file, package, least, is_loaded, property } = self.entry();
-        preload(file, &named_folders());
+        let Entry { name, file, package, least, is_loaded, property, address } = self.entry();
+        let named = preload(file, &named_folders());
         // SAFETY: it loads a library of NVIDIA's, whose initialisers may run at any time.
         let found = unsafe { is_loaded() } || {
             preload(file, &usual_folders());
@@ -192,6 +200,12 @@ impl Vendor {
         };
         if !found {
             return Err(LibraryError::Missing { library: name, file, package });
+        }
+        let used = address().and_then(file_of);
+        if let (Some(named), Some(used)) = (named, used)
+            && named.canonicalize().ok() != used.canonicalize().ok()
+        {
+            return Err(LibraryError::Shadowed { library: name, named, used });
         }
         let part = |part| property(part).and_then(|value| u32::try_from(value).ok());
         let version = match (part(Property::Major), part(Property::Minor), part(Property::Patch)) {
@@ -231,29 +245,57 @@ fn inside(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Loads a library from the first of the folders that has it. The system then finds it by its name alone.
+/// Loads the newest version of a library from the first of the folders that has it, and gives its file. The system then
+/// finds it by the name that it gives itself, unless it finds a file of a plainer name first.
 #[cfg(unix)]
-fn preload(file: &str, folders: &[PathBuf]) {
+fn preload(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
 
     let wanted = format!("lib{file}.so");
-    let is_it = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        name.strip_prefix(&wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    let version = |path: &Path| -> Option<Vec<u32>> {
+        let rest = path.file_name()?.to_str()?.strip_prefix(&wanted)?;
+        rest.split('.').skip(1).map(|number| number.parse().ok()).collect()
     };
-    for path in folders.iter().flat_map(|folder| inside(folder)).filter(is_it) {
-        let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { continue };
-        // SAFETY: the string ends with a zero. A library of NVIDIA's is loaded, whose initialisers may run at any
-        // time; it is never unloaded.
-        let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
-        if !loaded.is_null() {
-            return;
-        }
+    folders.iter().find_map(|folder| {
+        let mut versions: Vec<(Vec<u32>, PathBuf)> =
+            inside(folder).into_iter().filter_map(|path| Some((version(&path)?, path))).collect();
+        versions.sort();
+        versions.into_iter().rev().map(|(_, path)| path).find(|path| {
+            let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+            // SAFETY: the string ends with a zero. A library of NVIDIA's is loaded, whose initialisers may run at any
+            // time; it is never unloaded.
+            let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
+            !loaded.is_null()
+        })
+    })
+}
+
+/// The file that has the code at an address.
+#[cfg(unix)]
+fn file_of(address: *const c_void) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+
+    // SAFETY: all its fields may be zero.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address will do; the pointer is to a local variable.
+    let known = unsafe { libc::dladdr(address, &mut found) };
+    if known == 0 || found.dli_fname.is_null() {
+        return None;
     }
+    // SAFETY: it is a name that ends with a zero, of a library that stays.
+    let name = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) };
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
 }
 
 #[cfg(not(unix))]
-fn preload(_file: &str, _folders: &[PathBuf]) {}
+fn preload(_file: &str, _folders: &[PathBuf]) -> Option<PathBuf> {
+    None
+}
+
+#[cfg(not(unix))]
+fn file_of(_address: *const c_void) -> Option<PathBuf> {
+    None
+}
 
 #[cfg(test)]
 mod tests {

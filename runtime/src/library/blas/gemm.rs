@@ -83,7 +83,7 @@ where
     C: Element<Sum = A::Sum>,
 {
     let device = stream.device();
-    let problem = Problem::new(stream, &a, &b, &c)?;
+    let problem = Problem::new("gemm", stream, &a, &b, &c)?;
     if problem.is_nothing() {
         return Ok(());
     }
@@ -91,7 +91,8 @@ where
     if problem.k == 0 && !device.is_emulated() {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        return gemm(stream, options, a, b, c);
+        // Zero, whatever it is scaled by.
+        return gemm(stream, Gemm { alpha: <Scale<A> as Sum>::ONE, ..options }, a, b, c);
     }
     if A::TYPE.is_float8() && !device.is_emulated() {
         let Gemm { alpha, beta, .. } = options;
@@ -175,6 +176,7 @@ pub(super) struct Problem {
 impl Problem {
     #[inline]
     pub fn new<A: Element, B: Element, C: Element>(
+        operation: &'static str,
         stream: &Stream,
         a: &Matrix<'_, A>,
         b: &Matrix<'_, B>,
@@ -189,7 +191,7 @@ impl Problem {
         if (a.layout.rows(), b.layout.rows(), b.layout.cols()) != (m, k, n)
             || counts.iter().any(|inputs| *inputs != count && *inputs != 1)
         {
-            return Err(misfit(&a.layout, &b.layout, &c.layout));
+            return Err(misfit(operation, [&a.layout, &b.layout, &c.layout]));
         }
         let a = Operand { ptr: a.slice.as_device_ptr().0, data: A::TYPE, layout: a.layout.broadcast(count) };
         let b = Operand { ptr: b.slice.as_device_ptr().0, data: B::TYPE, layout: b.layout.broadcast(count) };
@@ -213,16 +215,19 @@ impl Problem {
     }
 
     pub fn check_support(&self, device: &Device) -> Result<()> {
-        let of_four = |operand: &Operand| operand.ptr.is_multiple_of(4) && operand.layout.leading() % 4 == 0;
+        let of_four = |Operand { ptr, layout, .. }: &Operand| {
+            let between = layout.count() == 1 || layout.batch_stride.is_multiple_of(4);
+            ptr.is_multiple_of(4) && layout.leading() % 4 == 0 && between
+        };
         if self.a.data != DataType::I8 || device.is_emulated() || (of_four(&self.a) && of_four(&self.b)) {
             return Ok(());
         }
+        let of = |Operand { ptr, layout, .. }: &Operand| {
+            format!("a stride of {}, a batch stride of {}, at {ptr:#x}", layout.stride, layout.batch_stride)
+        };
         Err(LibraryError::Unsupported {
             operation: "gemm",
-            what: format!(
-                "a product of i8 with strides of {} and {} elements",
-                self.a.layout.stride, self.b.layout.stride
-            ),
+            what: format!("a product of i8 with {} and {}", of(&self.a), of(&self.b)),
             needs: Some("strides and addresses that are multiples of 4".to_owned()),
         }
         .into())
@@ -342,7 +347,7 @@ impl std::fmt::Display for Problem {
 }
 
 #[cold]
-fn misfit(a: &Layout, b: &Layout, c: &Layout) -> crate::error::Error {
+fn misfit(operation: &'static str, [a, b, c]: [&Layout; 3]) -> crate::error::Error {
     let shape = |layout: &Layout| match layout.count() {
         1 => format!("{} x {}", layout.rows(), layout.cols()),
         count => format!("{count} of {} x {}", layout.rows(), layout.cols()),
@@ -353,7 +358,7 @@ fn misfit(a: &Layout, b: &Layout, c: &Layout) -> crate::error::Error {
         shape(b),
         shape(c)
     );
-    LibraryError::Shape { operation: "gemm", problem }.into()
+    LibraryError::Shape { operation, problem }.into()
 }
 
 /// NVIDIA's name for a type.

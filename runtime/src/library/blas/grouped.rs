@@ -8,7 +8,7 @@ use super::matrix::{Matrix, MatrixMut};
 use super::settings::Math;
 use super::types::{DataType, Element, Multiply, Scale};
 use crate::device::Device;
-use crate::error::{LibraryError, Result};
+use crate::error::{Error, LibraryError, Result};
 use crate::library::vendor::{Vendor, VendorVersion};
 use crate::library::work::HostWork;
 use crate::memory::DeviceBuffer;
@@ -45,7 +45,8 @@ where
     }
     let (mut problems, mut parts, mut without_inner) = (Vec::new(), Vec::new(), Vec::new());
     for (index, (a, b, c)) in products.iter().enumerate() {
-        let problem = Problem::new(stream, a, b, c)?;
+        let problem =
+            Problem::new("gemm_grouped", stream, a, b, c).map_err(|error| of_product(index, error))?;
         if problem.is_nothing() {
             continue;
         }
@@ -183,5 +184,19 @@ impl Table {
         check_with("cublasGemmGroupedBatchedEx", status, || {
             Some(format!("{count} products of {:?}", self.data))
         })
+    }
+}
+
+/// Says which product of the group an error is about.
+#[cold]
+fn of_product(index: usize, error: Error) -> Error {
+    match error {
+        Error::Library(error) => match *error {
+            LibraryError::Shape { operation, problem } => {
+                LibraryError::Shape { operation, problem: format!("product {index}: {problem}") }.into()
+            }
+            other => other.into(),
+        },
+        other => other,
     }
 }

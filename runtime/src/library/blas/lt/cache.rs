@@ -24,6 +24,11 @@ impl Plans {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether there is one; asking is no use of it.
+    pub fn has(&self, key: &Key) -> bool {
+        self.lock().entries.contains_key(key)
+    }
+
     /// The plan for a key. `make` is called without the lock: two threads may both make one.
     pub fn get_or_make(&self, key: &Key, make: impl FnOnce() -> Result<Plan>) -> Result<Arc<Plan>> {
         if let Some(plan) = self.lock().get(key) {

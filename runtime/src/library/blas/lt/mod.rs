@@ -187,7 +187,7 @@ where
     C: Element<Sum = A::Sum>,
 {
     let device = stream.device();
-    let problem = Problem::new(stream, &a, &b, &c)?;
+    let problem = Problem::new(OPERATION, stream, &a, &b, &c)?;
     let scales = [options.scale_a, options.scale_b];
     check_extras(stream, options, &problem)?;
     if problem.is_nothing() {
@@ -196,7 +196,8 @@ where
     if problem.k == 0 && !device.is_emulated() {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
-        return matmul(stream, options, a, b, c);
+        // Zero, whatever it is scaled by.
+        return matmul(stream, &Matmul { alpha: <Scale<A> as Sum>::ONE, ..*options }, a, b, c);
     }
     let is_aligned = |scale: &DeviceSlice<'_, f32>| scale.as_device_ptr().0.is_multiple_of(SCALE_ALIGNMENT);
     if !device.is_emulated() && !scales.iter().flatten().all(is_aligned) {
@@ -230,12 +231,20 @@ where
         scale_a: pointer(options.scale_a),
         scale_b: pointer(options.scale_b),
     };
+    let limit = options.workspace_limit.unwrap_or_else(|| workspaces(device).cublas_lt);
+    let key = |search| {
+        Key::new(&problem, &pointers, &options.epilogue, math, uses_tf32(math, device), limit, search)
+    };
+    let plans = &device.0.libraries.blas.plans;
     let search = match options.search {
-        Search::Timed { .. } if math.deterministic || stream.is_capturing() => Search::Heuristic,
+        Search::Timed { .. } if math.deterministic => Search::Heuristic,
+        // What was found before the capture is taken.
+        Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
+            Search::Heuristic
+        }
         search => search,
     };
-    let limit = options.workspace_limit.unwrap_or_else(|| workspaces(device).cublas_lt);
-    let key = Key::new(&problem, &pointers, &options.epilogue, math, uses_tf32(math, device), limit, search);
+    let key = key(search);
     let scalars = (options.alpha, options.beta);
     let make = || match search {
         Search::Heuristic => plan::make(stream, &key, &pointers, 1),
@@ -254,7 +263,7 @@ where
             search::fastest(stream, &key, &pointers, &scalars, (&inputs, output), candidates, repeats)
         }
     };
-    let plan = device.0.libraries.blas.plans.get_or_make(&key, make)?;
+    let plan = plans.get_or_make(&key, make)?;
     handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
         // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums are of; the
         // workspace is as large as the plan needs.
