@@ -462,6 +462,9 @@ fn tensors_of_no_elements_have_defined_results() {
         let keep = Convolution { beta: 1.0, ..operator };
         convolution_backward_weights(&stream, &keep, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 7.0));
+        let half = Convolution { beta: 0.5, ..operator };
+        convolution_backward_weights(&stream, &half, &x, &y, dw).unwrap();
+        assert!(dw_is(&stream, dw, 3.5));
         convolution_backward_weights(&stream, &operator, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 0.0));
     }
