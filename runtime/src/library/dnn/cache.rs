@@ -54,6 +54,8 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::Hasher;
+
     use super::*;
 
     #[test]
