@@ -370,6 +370,52 @@ fn a_captured_convolution_is_launched_again_with_other_inputs() {
 }
 
 #[test]
+fn a_captured_graph_has_the_plans_that_it_uses_though_nothing_else_keeps_them() {
+    let device = own_device();
+    let stream = Stream::new(&device).unwrap();
+    set_plan_cache_limit(&device, 0);
+    let (case, layout) = (CASES[0], Layout::Nhwc);
+    let tensors = Tensors::<f16>::new(case, layout, 75);
+    let biases = random::<f16>(case.w[0], 76);
+    let [mut x, w, bias] = [&tensors.x, &tensors.w, &biases].map(|values| buffer(&stream, values));
+    let shape = case.y();
+    let [mut y, mut biased] =
+        [(); 2].map(|()| DeviceBuffer::<f16>::uninit(&stream, tensors.y.len()).unwrap());
+    let graph = Graph::capture(&stream, || {
+        let (x, w) = (Tensor::new(&x, case.x, layout)?, Tensor::new(&w, case.w, layout)?);
+        let target = &mut TensorMut::new(&mut y, &shape, layout)?;
+        dnn::convolution(&stream, &operator(&case), &x, &w, target)?;
+        let target = &mut TensorMut::new(&mut biased, &shape, layout)?;
+        let bias = &bias.as_slice();
+        convolution_fused(&stream, &operator(&case), &x, &w, bias, Activation::Relu, target)
+    })
+    .unwrap();
+    let exec = graph.instantiate().unwrap();
+    drop(graph);
+    for round in 0..3 {
+        // Others are made and dropped in between, on a stream of their own.
+        let other = Stream::new(&device).unwrap();
+        for case in &CASES[1..4] {
+            Tensors::<f16>::new(*case, layout, 77).run(&other, &operator(case)).unwrap();
+        }
+        clear_plan_cache(&device);
+        let tensors = Tensors {
+            x: Tensors::<f16>::new(case, layout, 78 + round).x,
+            w: tensors.w.clone(),
+            ..Tensors::new(case, layout, 78)
+        };
+        x.copy_from_host(&tensors.x).unwrap();
+        exec.launch(&stream).unwrap();
+        let (sums, what) = (&tensors.sums()[0], format!("round {round}"));
+        assert_close(&y.to_host().unwrap(), sums, Bound::Exact, |sum, _| sum, &what);
+        // Channels are the last dimension.
+        let last = |sum: f64, at: usize| (sum + biases[at % biases.len()].to()).max(0.0);
+        assert_close(&biased.to_host().unwrap(), sums, Bound::Exact, last, &what);
+    }
+    assert_eq!(plan_cache(&device).len, 0);
+}
+
+#[test]
 fn results_do_not_depend_on_the_cache_which_counts() {
     let device = own_device();
     let stream = Stream::new(&device).unwrap();
@@ -462,6 +508,9 @@ fn tensors_of_no_elements_have_defined_results() {
         let keep = Convolution { beta: 1.0, ..operator };
         convolution_backward_weights(&stream, &keep, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 7.0));
+        let half = Convolution { beta: 0.5, ..operator };
+        convolution_backward_weights(&stream, &half, &x, &y, dw).unwrap();
+        assert!(dw_is(&stream, dw, 3.5));
         convolution_backward_weights(&stream, &operator, &x, &y, dw).unwrap();
         assert!(dw_is(&stream, dw, 0.0));
     }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use warpsmith_runtime::library::dnn::{self, *};
-use warpsmith_runtime::{DeviceBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Stream};
 
 use super::support::*;
 
@@ -114,6 +114,25 @@ fn a_window_with_nan_has_nan_as_its_greatest() {
     dnn::pooling(&stream, &operator, &x, target).unwrap();
     let y = y.to_host().unwrap();
     assert!(y[0].is_nan() && y[1] == 8.0, "{y:?}");
+}
+
+#[test]
+fn a_mean_counts_the_elements_of_the_greatest_window() {
+    // A product of 93 bits, of the greatest window that is taken. GPUs may refuse it.
+    let stream = Device::emulated(0).unwrap().default_stream();
+    let extent = i32::MAX as usize;
+    let x = buffer(&stream, &[1e28f32]);
+    let mut y = DeviceBuffer::<f32>::uninit(&stream, 1).unwrap();
+    let operator = Pooling {
+        mode: PoolingMode::AverageWithPadding,
+        window: extent.into(),
+        padding: (extent / 2).into(),
+        ..Pooling::default()
+    };
+    let shape = [1; 5];
+    let target = &mut TensorMut::new(&mut y, &shape, Layout::Nchw).unwrap();
+    dnn::pooling(&stream, &operator, &Tensor::new(&x, &shape, Layout::Nchw).unwrap(), target).unwrap();
+    assert_near(&y.to_host().unwrap(), &[1e28 / (extent as f64).powi(3)], 4.0, "mean");
 }
 
 #[test]
@@ -299,4 +318,50 @@ fn a_batch_of_one_element_has_no_variance() {
     let error = batch_norm_training(&stream, &norm, &tensor, (short, one), None, &mut saved, target);
     assert!(error.unwrap_err().to_string().contains("scale has 2 values"));
     assert_eq!(y.to_host().unwrap(), [5.0; 3]);
+}
+
+#[test]
+fn a_batch_of_no_elements_is_refused_in_training_and_has_no_gradient() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let layout = Layout::Nchw;
+    let none = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let [mut nothing, mut no_mean, mut no_deviation] =
+        [(); 3].map(|()| DeviceBuffer::<f32>::uninit(&stream, 0).unwrap());
+    let ones = buffer(&stream, &[1f32; 3]);
+    let [mut mean, mut deviation, mut dscale, mut dbias] = [(); 4].map(|()| buffer(&stream, &[5f32; 3]));
+    let norm = BatchNorm::default();
+    let one = &ones.as_slice();
+    {
+        let mut saved =
+            BatchStatistics { mean: mean.as_mut_slice(), inverse_deviation: deviation.as_mut_slice() };
+        let shapes: [&[usize]; 3] = [&[0, 3], &[0, 3, 4, 4], &[0, 3, usize::MAX, usize::MAX]];
+        for shape in shapes {
+            let x = Tensor::new(&none, shape, layout).unwrap();
+            let y = &mut TensorMut::new(&mut nothing, shape, layout).unwrap();
+            let error = batch_norm_training(&stream, &norm, &x, (one, one), None, &mut saved, y).unwrap_err();
+            assert!(error.to_string().contains("no elements for each channel"), "{error}");
+        }
+        // Without channels there is nothing to compute.
+        let mut saved =
+            BatchStatistics { mean: no_mean.as_mut_slice(), inverse_deviation: no_deviation.as_mut_slice() };
+        let (x, no) = (Tensor::new(&none, &[4, 0], layout).unwrap(), &none.as_slice());
+        let y = &mut TensorMut::new(&mut nothing, &[4, 0], layout).unwrap();
+        batch_norm_training(&stream, &norm, &x, (no, no), None, &mut saved, y).unwrap();
+    }
+    assert_eq!((mean.to_host().unwrap(), deviation.to_host().unwrap()), (vec![5.0; 3], vec![5.0; 3]));
+
+    let x = Tensor::new(&none, &[0, 3], layout).unwrap();
+    let mut gradients = BatchNormGradients {
+        input: TensorMut::new(&mut nothing, &[0, 3], layout).unwrap(),
+        scale: dscale.as_mut_slice(),
+        bias: dbias.as_mut_slice(),
+    };
+    let elsewhere = buffer(&own_device().default_stream(), &[1f32; 3]);
+    let away = &elsewhere.as_slice();
+    let error = batch_norm_backward(&stream, &norm, (&x, &x), away, (one, one), &mut gradients);
+    assert!(matches!(error, Err(Error::DifferentDevices { .. })));
+    assert_eq!(gradients.scale.as_slice().to_host().unwrap(), [5.0; 3]);
+    batch_norm_backward(&stream, &norm, (&x, &x), one, (one, one), &mut gradients).unwrap();
+    assert_eq!((dscale.to_host().unwrap(), dbias.to_host().unwrap()), (vec![0.0; 3], vec![0.0; 3]));
 }

@@ -1,12 +1,15 @@
 //! [`convolution`] and its two gradients.
 
-use super::call::{Place, check_device, check_type};
-use super::element::Float;
+use cudarc::cudnn::sys;
+
+use super::call::{self, Place, check_device, check_type, pointer_mut};
+use super::descriptor::{check, tensor};
+use super::element::{Float, Scale};
 use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::host;
 use super::options::{self, Options};
 use super::plan::{Outcome, Request};
-use super::tensor::{Axes, Layout, Tensor, TensorMut, problem};
+use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut};
 use crate::driver::DevicePtr;
 use crate::error::{Error, LibraryError, Result};
 use crate::library::work;
@@ -64,7 +67,7 @@ impl Convolution {
     /// # Errors
     /// [`LibraryError::Shape`] when they do not fit each other.
     pub fn output_shape(&self, input: &[usize], weights: &[usize]) -> Result<Vec<usize>> {
-        let shape = |shape| super::tensor::Shape::new(shape, Layout::Nchw);
+        let shape = |shape| Shape::new(shape, Layout::Nchw);
         let (x, w) = (shape(input)?, shape(weights)?);
         Ok(Geometry::of_input("Convolution::output_shape", self, &x, &w)?.y.shown())
     }
@@ -187,7 +190,12 @@ impl Call<'_, '_> {
         }
         check_type::<T>(name, device)?;
         if places.iter().any(|place| place.len == 0) {
-            return scale_only(name, stream, geometry.beta, target);
+            let shape = match operation {
+                Operation::BackwardData => &geometry.x,
+                Operation::BackwardWeights => &geometry.w,
+                Operation::Forward => &geometry.y,
+            };
+            return scale_only(name, stream, geometry.beta, shape, target);
         }
         let addresses = places.map(|place| DevicePtr(place.address));
         let options = self.options.unwrap_or_else(|| options::options(device));
@@ -209,11 +217,12 @@ impl Call<'_, '_> {
     }
 }
 
-/// Enqueues `target = beta * target`: the sum is of nothing.
-pub(super) fn scale_only<T: Float>(
+/// Enqueues `target = beta * target` on a GPU: the sum is of nothing.
+fn scale_only<T: Float>(
     name: &'static str,
     stream: &Stream,
     beta: f64,
+    shape: &Shape,
     target: &mut DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     if beta == 0.0 {
@@ -222,11 +231,24 @@ pub(super) fn scale_only<T: Float>(
     if beta == 1.0 {
         return Ok(());
     }
-    Err(problem(name, format!("with an empty sum, beta is 0 or 1, not {beta}")))
+    let place = Place::of_mut(target);
+    let handle = call::acquire(stream)?;
+    let raw = handle.raw.get();
+    let (descriptor, beta) = (tensor(name, shape, T::DATA)?, Scale::of::<T>(beta));
+    work::enqueue(
+        stream,
+        &[target.part()],
+        // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is noted.
+        |_| unsafe {
+            let status = sys::cudnnScaleTensor(raw, descriptor.get(), pointer_mut(place), beta.as_ptr());
+            check("cudnnScaleTensor", status)
+        },
+        || Err(LibraryError::NeedsGpu { operation: name }.into()),
+    )
 }
 
 /// The library has no plan for a geometry with these options.
-pub(super) fn no_plan<T: Float>(
+fn no_plan<T: Float>(
     operation: &'static str,
     geometry: &Geometry,
     options: &Options,

@@ -2,9 +2,9 @@
 
 use cudarc::cudnn::sys::{self, cudnnActivationMode_t, cudnnNanPropagation_t};
 
-use super::call::{self, Place, check_device, check_type};
+use super::call::{self, Place, check_device, check_type, pointer, pointer_mut};
 use super::convolution::{Convolution, convolution};
-use super::descriptor::{ActivationKind, OldDescriptor, check, tensor};
+use super::descriptor::{ActivationKind, OldDescriptor, TensorKind, check, tensor};
 use super::element::{Float, Scale};
 use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::host;
@@ -12,7 +12,7 @@ use super::options;
 use super::plan::{Outcome, Request};
 use super::tensor::{Shape, Tensor, TensorMut, problem};
 use crate::driver::DevicePtr;
-use crate::error::{LibraryError, Result};
+use crate::error::{Error, LibraryError, Result};
 use crate::library::work;
 use crate::memory::DeviceSlice;
 use crate::memory::usage::Access;
@@ -30,8 +30,8 @@ pub enum Activation {
 
 /// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias for each output channel.
 ///
-/// On GPUs it is one pass where cuDNN has an engine for it, else three: the result is the same but for rounding, since
-/// sums are then rounded to the element type before the bias is added.
+/// On GPUs it is one pass where cuDNN has an engine for it and there is the workspace that it takes, else three: the
+/// result is the same but for rounding, since sums are then rounded to the element type before the bias is added.
 ///
 /// # Errors
 /// As [`convolution`]; [`LibraryError::Shape`] unless there is a bias for each output channel.
@@ -93,70 +93,103 @@ pub fn convolution_fused<T: Float>(
             addresses: &addresses,
         };
         // SAFETY: parts and addresses are of tensors of the geometry's shapes, as was checked above.
-        if let Outcome::Enqueued = unsafe { request.run() }? {
-            return Ok(());
+        match unsafe { request.run() } {
+            Ok(Outcome::Enqueued) => return Ok(()),
+            Ok(Outcome::NoPlan(_)) => {}
+            Err(error) if is_for_workspace(&error) => {}
+            Err(error) => return Err(error),
         }
     }
+    // What can be refused is before the convolution, so that y is as it was then.
+    let passes = Passes::new::<T>(NAME, stream, &y.shape, activation)?;
     convolution(stream, options, x, w, y)?;
-    in_passes(NAME, stream, bias, activation, y)
+    passes.enqueue(NAME, stream, bias, y)
 }
 
-/// Enqueues `y = activation(y + bias)` by the older interface.
-fn in_passes<T: Float>(
-    name: &'static str,
-    stream: &Stream,
-    bias: &DeviceSlice<'_, T>,
-    activation: Activation,
-    y: &mut TensorMut<'_, T>,
-) -> Result<()> {
-    let handle = call::acquire(stream)?;
-    let raw = handle.raw.get();
-    let of_bias = Shape { dims: [1, y.shape.dims[1], 1, 1, 1], ..y.shape };
-    let bias_descriptor = tensor(name, &of_bias, T::DATA)?;
-    let y_descriptor = tensor(name, &y.shape, T::DATA)?;
-    let relu = OldDescriptor::<ActivationKind>::new()?;
-    // SAFETY: the descriptor is alive.
-    check("cudnnSetActivationDescriptor", unsafe {
-        let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
-        sys::cudnnSetActivationDescriptor(relu.get(), cudnnActivationMode_t::CUDNN_ACTIVATION_RELU, nans, 0.0)
-    })?;
-    let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
-    let bias_pointer = bias.as_device_ptr().0 as usize as *const std::ffi::c_void;
-    let y_pointer = y.slice.as_device_ptr().0 as usize as *mut std::ffi::c_void;
-    work::enqueue(
-        stream,
-        &[bias.part(Access::Read), y.slice.part()],
-        |_| {
-            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which are the
-            // parts that are noted.
-            check("cudnnAddTensor", unsafe {
-                sys::cudnnAddTensor(
-                    raw,
-                    one.as_ptr(),
-                    bias_descriptor.get(),
-                    bias_pointer,
-                    one.as_ptr(),
-                    y_descriptor.get(),
-                    y_pointer,
-                )
-            })?;
-            if activation == Activation::Identity {
-                return Ok(());
+/// Whether there was not as much workspace as the engines for one pass take. The passes may do with less.
+fn is_for_workspace(error: &Error) -> bool {
+    match error {
+        Error::OutOfMemory(_) => true,
+        Error::Library(error) => matches!(**error, LibraryError::WorkspaceTooSmall { .. }),
+        _ => false,
+    }
+}
+
+/// What is added to a convolution by the older interface, in passes of their own.
+struct Passes {
+    bias: OldDescriptor<TensorKind>,
+    y: OldDescriptor<TensorKind>,
+    /// `None`: there is no activation.
+    relu: Option<OldDescriptor<ActivationKind>>,
+}
+
+impl Passes {
+    /// For an output of this shape.
+    fn new<T: Float>(name: &'static str, stream: &Stream, y: &Shape, activation: Activation) -> Result<Self> {
+        let _handle = call::acquire(stream)?;
+        let of_bias = Shape { dims: [1, y.dims[1], 1, 1, 1], ..*y };
+        let relu = match activation {
+            Activation::Identity => None,
+            Activation::Relu => {
+                let relu = OldDescriptor::<ActivationKind>::new()?;
+                let mode = cudnnActivationMode_t::CUDNN_ACTIVATION_RELU;
+                let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+                // SAFETY: the descriptor is alive.
+                check("cudnnSetActivationDescriptor", unsafe {
+                    sys::cudnnSetActivationDescriptor(relu.get(), mode, nans, 0.0)
+                })?;
+                Some(relu)
             }
-            // SAFETY: as above.
-            check("cudnnActivationForward", unsafe {
-                sys::cudnnActivationForward(
-                    raw,
-                    relu.get(),
-                    one.as_ptr(),
-                    y_descriptor.get(),
-                    y_pointer,
-                    zero.as_ptr(),
-                    y_descriptor.get(),
-                    y_pointer,
-                )
-            })
-        },
-        || Err(LibraryError::NeedsGpu { operation: name }.into()),
-    )
+        };
+        Ok(Self { bias: tensor(name, &of_bias, T::DATA)?, y: tensor(name, y, T::DATA)?, relu })
+    }
+
+    /// Enqueues `y = activation(y + bias)`; y is of the shape that this was made for.
+    fn enqueue<T: Float>(
+        &self,
+        name: &'static str,
+        stream: &Stream,
+        bias: &DeviceSlice<'_, T>,
+        y: &mut TensorMut<'_, T>,
+    ) -> Result<()> {
+        let handle = call::acquire(stream)?;
+        let raw = handle.raw.get();
+        let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        let (from, to) = (pointer(Place::of(bias)), pointer_mut(Place::of_mut(&y.slice)));
+        work::enqueue(
+            stream,
+            &[bias.part(Access::Read), y.slice.part()],
+            |_| {
+                let of_y = self.y.get();
+                // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
+                // are the parts that are noted.
+                check("cudnnAddTensor", unsafe {
+                    sys::cudnnAddTensor(raw, one.as_ptr(), self.bias.get(), from, one.as_ptr(), of_y, to)
+                })?;
+                let Some(relu) = &self.relu else { return Ok(()) };
+                let (one, zero) = (one.as_ptr(), zero.as_ptr());
+                // SAFETY: as above.
+                check("cudnnActivationForward", unsafe {
+                    sys::cudnnActivationForward(raw, relu.get(), one, of_y, to, zero, of_y, to)
+                })
+            },
+            || Err(LibraryError::NeedsGpu { operation: name }.into()),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::memory::DeviceBuffer;
+
+    #[test]
+    fn passes_are_tried_when_there_is_no_workspace_for_one() {
+        let stream = Device::emulated(0).unwrap().default_stream();
+        assert!(is_for_workspace(&DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err()));
+        let small = LibraryError::WorkspaceTooSmall { operation: "test", limit: 0, least: 1 };
+        assert!(is_for_workspace(&small.into()));
+        assert!(!is_for_workspace(&LibraryError::NeedsGpu { operation: "test" }.into()));
+    }
 }

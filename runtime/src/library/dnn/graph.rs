@@ -10,7 +10,7 @@ use super::descriptor::{Descriptor, RawHandle};
 use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::options::Options;
 use super::tensor::Shape;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The numbers by which tensors are told apart: those of x, w, y and the bias, in the order of [`Key::alignments`].
 pub(super) const IDS: [i64; 4] = [1, 2, 3, 4];
@@ -21,6 +21,13 @@ pub(super) struct Graph {
     graph: Descriptor,
     _operations: Vec<Descriptor>,
     _parts: Vec<Descriptor>,
+}
+
+/// Engines with their settings.
+pub(super) struct Candidates {
+    pub configs: Vec<Descriptor>,
+    /// Why there may be others: the lists that the library did not give.
+    pub failed: Vec<Error>,
 }
 
 /// The tensors of a graph under construction.
@@ -73,25 +80,22 @@ impl Graph {
 
     /// Engines with their settings, the most promising first, which do what the options ask for. Those of the fallback list,
     /// which are slow but take any geometry, are the last.
-    pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Vec<Descriptor>> {
+    pub fn candidates(&self, data: cudnnDataType_t, options: &Options) -> Result<Candidates> {
         let mut found = Vec::new();
-        let mut failed = None;
+        let mut failed = Vec::new();
         for mode in [Heuristics::CUDNN_HEUR_MODE_A, Heuristics::CUDNN_HEUR_MODE_FALLBACK] {
             match self.suggested(mode) {
                 Ok(suggested) => found.extend(suggested),
-                Err(error) => failed = Some(error),
+                Err(error) => failed.push(error),
             }
         }
-        if let (true, Some(error)) = (found.is_empty(), failed) {
-            return Err(error);
-        }
-        let mut allowed = Vec::new();
+        let mut configs = Vec::new();
         for config in found {
             if is_allowed(&notes(&config)?, data, options) {
-                allowed.push(config);
+                configs.push(config);
             }
         }
-        Ok(allowed)
+        Ok(Candidates { configs, failed })
     }
 
     fn suggested(&self, mode: Heuristics) -> Result<Vec<Descriptor>> {

@@ -2,7 +2,7 @@
 
 use cudarc::cudnn::sys::{self, cudnnBatchNormMode_t, cudnnDataType_t};
 
-use super::call::{self, Place, check_same, pointer, pointer_mut};
+use super::call::{self, Place, check_device, check_same, pointer, pointer_mut};
 use super::descriptor::{OldDescriptor, TensorKind, check, tensor};
 use super::element::{Float, Scale};
 use super::host;
@@ -71,17 +71,19 @@ fn check_channels(operation: &'static str, shape: &Shape, lengths: &[(&str, usiz
     Ok(())
 }
 
-/// Fails unless a variance can be computed.
+/// Fails unless a variance can be computed. There are channels.
 fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
-    let elements = shape.dims[0] * shape.dims[2..].iter().product::<usize>();
+    // There are channels, and as many elements in all as in a slice.
+    let elements = shape.elements().unwrap_or(0) / shape.dims[1];
     if elements > 1 {
         return Ok(());
     }
     Err(problem(
         operation,
         format!(
-            "shape {:?} has {elements} element for each channel; training needs more than 1",
-            shape.shown()
+            "shape {:?} has {} for each channel; training needs more than 1",
+            shape.shown(),
+            if elements == 1 { "1 element" } else { "no elements" }
         ),
     ))
 }
@@ -116,7 +118,7 @@ fn descriptors(
 /// batch, which are kept in `saved` and enter the running statistics.
 ///
 /// # Errors
-/// [`LibraryError::Shape`](crate::LibraryError::Shape), also for a batch of one element for each channel,
+/// [`LibraryError::Shape`](crate::LibraryError::Shape), also for a batch of one element for each channel or none,
 /// [`LibraryError::Missing`](crate::LibraryError::Missing), [`crate::Error::DifferentDevices`]; whatever the library or
 /// the driver reports.
 pub fn batch_norm_training<T: Float>(
@@ -142,7 +144,7 @@ pub fn batch_norm_training<T: Float>(
         lengths.push(("running.variance", running.variance.len()));
     }
     check_channels(NAME, &x.shape, &lengths)?;
-    if x.slice.is_empty() {
+    if x.shape.dims[1] == 0 {
         return Ok(());
     }
     check_elements(NAME, &x.shape)?;
@@ -278,10 +280,10 @@ pub fn batch_norm_inference<T: Float>(
 }
 
 /// Enqueues the gradients of [`batch_norm_training`], given the gradient `dy` for its output and the statistics that it
-/// saved.
+/// saved. Those for the scale and bias are sums, which are 0 for a batch of no elements.
 ///
 /// # Errors
-/// As [`batch_norm_training`].
+/// As [`batch_norm_training`], but for a batch of no elements.
 pub fn batch_norm_backward<T: Float>(
     stream: &Stream,
     norm: &BatchNorm,
@@ -306,10 +308,6 @@ pub fn batch_norm_backward<T: Float>(
             ("the gradient for bias", dbias.len()),
         ],
     )?;
-    if x.slice.is_empty() {
-        return Ok(());
-    }
-    check_elements(NAME, &x.shape)?;
     let parts = [
         x.slice.part(Access::Read),
         dy.slice.part(Access::Read),
@@ -320,6 +318,15 @@ pub fn batch_norm_backward<T: Float>(
         dscale.part(),
         dbias.part(),
     ];
+    let names = ["x", "dy", "scale", "mean", "inverse_deviation", "gradient", "gradient", "gradient"];
+    if x.slice.is_empty() {
+        for (part, name) in parts.iter().zip(names) {
+            check_device(stream, NAME, name, part.storage.device())?;
+        }
+        stream.fill_zero(dscale)?;
+        return stream.fill_zero(dbias);
+    }
+    check_elements(NAME, &x.shape)?;
     let places = [
         Place::of(&x.slice),
         Place::of(&dy.slice),
@@ -331,7 +338,6 @@ pub fn batch_norm_backward<T: Float>(
         Place::of_mut(dbias),
     ];
     let (epsilon, shape) = (norm.epsilon, x.shape);
-    let names = ["x", "dy", "scale", "mean", "inverse_deviation", "gradient", "gradient", "gradient"];
     call::enqueue::<T>(
         NAME,
         stream,

@@ -1,7 +1,7 @@
 //! [`Options`]: how convolutions are computed, and the state that a device keeps: handles, plans and choices of them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cache::Cache;
 use super::descriptor::RawHandle;
@@ -84,13 +84,21 @@ pub fn clear_plan_cache(device: &Device) {
     state.misses.store(0, Ordering::Relaxed);
 }
 
-/// Sets how many geometries have their plan kept, 10 000 by default. With 0, plans are looked for at every call.
+/// Sets for how many geometries it is kept which plan was chosen, 10 000 by default. With 0, plans are looked for at every
+/// call.
+///
+/// The plans themselves are kept ready by cuDNN's handles, of which there is one for each call that is underway at once:
+/// each keeps those that it used last, at most 1024 and no more than the limit. One that it no longer has is made again
+/// as it was chosen.
 pub fn set_plan_cache_limit(device: &Device, limit: usize) {
     let state = &device.0.libraries.dnn;
     state.limit.store(limit, Ordering::Relaxed);
     state.choices().trim(limit);
     state.generation.fetch_add(1, Ordering::Relaxed);
 }
+
+/// The most plans that a handle keeps ready: they have memory of the host's and code on the device.
+const MOST_OF_HANDLE: usize = 1024;
 
 /// What a device keeps for this module.
 #[derive(Debug)]
@@ -133,6 +141,11 @@ impl State {
         self.limit.load(Ordering::Relaxed)
     }
 
+    /// How many plans each handle keeps ready.
+    pub(super) fn limit_of_handle(&self) -> usize {
+        self.limit().min(MOST_OF_HANDLE)
+    }
+
     /// Empties a handle's cache when the caches were emptied since it was last used.
     pub(super) fn refresh(&self, handle: &mut Handle) {
         let generation = self.generation.load(Ordering::Relaxed);
@@ -147,7 +160,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Handle {
     /// Before the handle, which they need.
-    pub plans: Cache<Key, Plan>,
+    pub plans: Cache<Key, Arc<Plan>>,
     pub raw: RawHandle,
     generation: u64,
 }
@@ -159,5 +172,18 @@ impl LibraryHandle for Handle {
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
         self.raw.set_stream(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_keeps_as_many_plans_as_the_limit_says_and_at_most_1024() {
+        let state = State::default();
+        assert_eq!((state.limit(), state.limit_of_handle()), (10_000, 1024));
+        state.limit.store(5, Ordering::Relaxed);
+        assert_eq!((state.limit(), state.limit_of_handle()), (5, 5));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t,
@@ -10,8 +11,9 @@ use cudarc::cudnn::sys::{
 use super::call;
 use super::descriptor::{Descriptor, RawHandle, check};
 use super::geometry::{Geometry, Key, Operation};
-use super::graph::{Graph, IDS};
+use super::graph::{Candidates, Graph, IDS};
 use super::options::{Handle, State};
+use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, LibraryError, Result};
 use crate::library::work;
@@ -22,9 +24,15 @@ use crate::stream::Stream;
 /// An engine made ready.
 #[derive(Debug)]
 pub(super) struct Plan {
-    plan: Descriptor,
+    /// Locked while it is executed, which is by one thread at a time.
+    ready: Mutex<Ready>,
     /// In bytes.
     workspace: u64,
+}
+
+#[derive(Debug)]
+struct Ready {
+    plan: Descriptor,
     /// What the plan refers to; the graph comes when the plan is kept.
     _config: Descriptor,
     _graph: Option<Graph>,
@@ -37,7 +45,12 @@ impl Plan {
         plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
         let plan = plan.finalize()?;
         let workspace = plan.int(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
-        Ok(Self { plan, workspace: u64::try_from(workspace).unwrap_or(0), _config: config, _graph: None })
+        let ready = Ready { plan, _config: config, _graph: None };
+        Ok(Self { ready: Mutex::new(ready), workspace: u64::try_from(workspace).unwrap_or(0) })
+    }
+
+    fn ready(&self) -> MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enqueues it on the handle's stream.
@@ -64,10 +77,32 @@ impl Plan {
             pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace])?;
         }
         let pack = pack.finalize()?;
+        let ready = self.ready();
         // SAFETY: handle, plan and pack are alive and finished, and the addresses are as the caller promises.
         check("cudnnBackendExecute", unsafe {
-            sys::cudnnBackendExecute(handle.get(), self.plan.get(), pack.get())
+            sys::cudnnBackendExecute(handle.get(), ready.plan.get(), pack.get())
         })
+    }
+}
+
+/// A plan that a captured graph uses: the code that the graph runs may be the plan's own.
+struct Kept {
+    /// There until it is dropped.
+    plan: Option<Arc<Plan>>,
+    /// Of the plan's handle, which goes with the device.
+    device: Device,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let plan = self.plan.take();
+        let (driver, context) = self.device.raw();
+        let calls = if self.device.is_forked() { None } else { driver.bind(context).ok() };
+        match calls {
+            Some(_calls) => drop(plan),
+            // The device is lost, or another process's, and what the library has there with it.
+            None => std::mem::forget(plan),
+        }
     }
 }
 
@@ -110,24 +145,24 @@ impl Request<'_, '_> {
             self.key.options.benchmark = false;
         }
         let mut limit = self.key.options.workspace_limit.unwrap_or(u64::MAX);
-        let mut kept = true;
+        let mut lost = None;
         if let Some(plan) = plans.get(&self.key) {
             state.hits.fetch_add(1, Ordering::Relaxed);
             match self.execute(raw, plan, self.addresses) {
-                // The plan is right, and there is not as much memory just now.
-                Err(Error::OutOfMemory(_)) if plan.workspace > 0 => {
-                    (limit, kept) = (plan.workspace - 1, false)
+                // The plan is right, and there is not as much memory just now: another that needs less is not kept.
+                Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
+                    (limit, lost) = (plan.workspace - 1, Some(error));
                 }
                 done => return done.map(|()| Outcome::Enqueued),
             }
         } else {
             state.misses.fetch_add(1, Ordering::Relaxed);
         }
-        let found = self.search(state, raw, limit, kept)?;
-        match found {
+        let keep = lost.is_none();
+        match self.search(state, raw, limit, lost)? {
             Found::Plan(plan) => {
-                if kept {
-                    plans.insert(self.key, plan, state.limit());
+                if keep {
+                    plans.insert(self.key, plan, state.limit_of_handle());
                 }
                 Ok(Outcome::Enqueued)
             }
@@ -139,8 +174,10 @@ impl Request<'_, '_> {
         state.choices().get(&self.key).is_some()
     }
 
-    /// Finds a plan that needs no more workspace than `limit`, and enqueues it.
-    fn search(&self, state: &State, handle: &RawHandle, limit: u64, keep: bool) -> Result<Found> {
+    /// Finds a plan that needs no more workspace than `limit`, and enqueues it. `lost` is why the one that is kept for the
+    /// geometry will not do: then nothing of what is found is kept, and without another plan that is the error.
+    fn search(&self, state: &State, handle: &RawHandle, limit: u64, lost: Option<Error>) -> Result<Found> {
+        let keep = lost.is_none();
         let chosen = if keep { state.choices().get(&self.key).copied() } else { None };
         if chosen == Some(NONE) {
             return Ok(Found::None(None));
@@ -150,22 +187,23 @@ impl Request<'_, '_> {
             let candidates = graph.candidates(self.data, &self.key.options)?;
             Ok((graph, candidates))
         });
-        let (graph, candidates) = match candidates {
+        let (graph, Candidates { configs, failed }) = match candidates {
             Ok(candidates) => candidates,
-            Err(error) => return self.none(state, Some(error)),
+            Err(error) => return lost.map_or_else(|| self.none(state, Some(error)), Err),
         };
-        let mut candidates: Vec<(usize, Descriptor)> = candidates.into_iter().enumerate().collect();
+        let mut candidates: Vec<(usize, Descriptor)> = configs.into_iter().enumerate().collect();
         if let Some(chosen) = chosen {
             // Chosen by another handle: it is tried first, and not timed again.
             candidates.sort_by_key(|(index, _)| *index != chosen);
         }
         let timed = self.key.options.benchmark && chosen.is_none() && keep;
-        let mut search = Search { request: self, handle, limit, least: None, failed: None };
+        let mut search = Search { request: self, handle, limit, least: None, failed: Failure(lost) };
+        failed.into_iter().for_each(|error| search.failed.note(error));
         let found = if timed { search.fastest(candidates)? } else { search.first(candidates)? };
         let Search { least, failed, .. } = search;
-        match (found, least, failed) {
-            (Some((index, mut plan)), ..) => {
-                plan._graph = Some(graph);
+        match (found, least, failed.0) {
+            (Some((index, plan)), ..) => {
+                plan.ready()._graph = Some(graph);
                 if keep {
                     state.choices().insert(self.key, index, state.limit());
                 }
@@ -191,7 +229,7 @@ impl Request<'_, '_> {
     }
 
     /// Enqueues a plan, with a workspace of its own.
-    fn execute(&self, handle: &RawHandle, plan: &Plan, addresses: &[DevicePtr]) -> Result<()> {
+    fn execute(&self, handle: &RawHandle, plan: &Arc<Plan>, addresses: &[DevicePtr]) -> Result<()> {
         let bytes = usize::try_from(plan.workspace).unwrap_or(usize::MAX);
         let mut workspace = match bytes {
             0 => None,
@@ -203,7 +241,7 @@ impl Request<'_, '_> {
     fn execute_in(
         &self,
         handle: &RawHandle,
-        plan: &Plan,
+        plan: &Arc<Plan>,
         addresses: &[DevicePtr],
         workspace: Option<&mut DeviceBuffer<u8>>,
     ) -> Result<()> {
@@ -213,6 +251,10 @@ impl Request<'_, '_> {
         if let Some(workspace) = workspace {
             address = workspace.as_device_ptr();
             parts.push(workspace.as_mut_slice().part());
+        }
+        if let Some(capturing) = self.stream.capturing() {
+            let device = self.stream.device().clone();
+            capturing.keep(Arc::new(Kept { plan: Some(Arc::clone(plan)), device }));
         }
         work::enqueue(
             self.stream,
@@ -246,7 +288,7 @@ fn is_unsupported(error: &Error) -> bool {
 }
 
 enum Found {
-    Plan(Plan),
+    Plan(Arc<Plan>),
     None(Option<Error>),
 }
 
@@ -257,43 +299,49 @@ struct Search<'s, 'a, 'p> {
     limit: u64,
     /// The least workspace, in bytes, of the plans that need too much.
     least: Option<u64>,
-    failed: Option<Error>,
+    failed: Failure,
 }
 
-impl Search<'_, '_, '_> {
-    /// The plan of a configuration, if the library can make it and its workspace is within the limit.
-    fn ready(&mut self, config: Descriptor) -> Option<Plan> {
-        match Plan::new(self.handle, config) {
-            Ok(plan) if plan.workspace <= self.limit => Some(plan),
-            Ok(plan) => {
-                self.least = Some(self.least.map_or(plan.workspace, |least| least.min(plan.workspace)));
-                None
-            }
-            Err(error) => {
-                self.note(error);
-                None
-            }
-        }
-    }
+/// The most telling of the errors: that memory ran out rather than another failure, and that rather than what is not
+/// supported. Of two alike it is the later.
+#[derive(Debug)]
+struct Failure(Option<Error>);
 
-    /// Keeps what went wrong: that memory ran out rather than another failure, and that rather than what is not supported.
+impl Failure {
     fn note(&mut self, error: Error) {
         let weight = |error: &Error| match error {
             Error::OutOfMemory(_) => 2,
             error => u8::from(!is_unsupported(error)),
         };
-        if self.failed.as_ref().is_none_or(|failed| weight(failed) <= weight(&error)) {
-            self.failed = Some(error);
+        if self.0.as_ref().is_none_or(|failed| weight(failed) <= weight(&error)) {
+            self.0 = Some(error);
+        }
+    }
+}
+
+impl Search<'_, '_, '_> {
+    /// The plan of a configuration, if the library can make it and its workspace is within the limit.
+    fn ready(&mut self, config: Descriptor) -> Option<Arc<Plan>> {
+        match Plan::new(self.handle, config) {
+            Ok(plan) if plan.workspace <= self.limit => Some(Arc::new(plan)),
+            Ok(plan) => {
+                self.least = Some(self.least.map_or(plan.workspace, |least| least.min(plan.workspace)));
+                None
+            }
+            Err(error) => {
+                self.failed.note(error);
+                None
+            }
         }
     }
 
     /// The first that can be enqueued, which is then enqueued.
-    fn first(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Plan)>> {
+    fn first(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Arc<Plan>)>> {
         for (index, config) in candidates {
             let Some(plan) = self.ready(config) else { continue };
             match self.request.execute(self.handle, &plan, self.request.addresses) {
                 Ok(()) => return Ok(Some((index, plan))),
-                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.note(error),
+                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.failed.note(error),
                 Err(error) => return Err(error),
             }
         }
@@ -301,7 +349,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// The fastest of those that the options allow to be timed, which is then enqueued.
-    fn fastest(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Plan)>> {
+    fn fastest(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Arc<Plan>)>> {
         let request = self.request;
         let most = match request.key.options.benchmark_limit {
             0 => usize::MAX,
@@ -326,7 +374,7 @@ impl Search<'_, '_, '_> {
             let address = spare.as_device_ptr().0;
             addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
         }
-        let (mut best, mut timed): (Option<(f64, usize, Plan)>, usize) = (None, 0);
+        let (mut best, mut timed): (Option<(f64, usize, Arc<Plan>)>, usize) = (None, 0);
         for (index, config) in candidates {
             if timed == most {
                 break;
@@ -339,7 +387,7 @@ impl Search<'_, '_, '_> {
                         best = Some((time, index, plan));
                     }
                 }
-                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.note(error),
+                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.failed.note(error),
                 Err(error) => return Err(error),
             }
         }
@@ -349,7 +397,7 @@ impl Search<'_, '_, '_> {
     }
 
     /// How long a plan takes on the device, in microseconds.
-    fn time(&self, plan: &Plan, addresses: &[DevicePtr]) -> Result<f64> {
+    fn time(&self, plan: &Arc<Plan>, addresses: &[DevicePtr]) -> Result<f64> {
         const ROUNDS: u32 = 4;
         let request = self.request;
         let bytes = usize::try_from(plan.workspace).unwrap_or(usize::MAX);
@@ -365,5 +413,33 @@ impl Search<'_, '_, '_> {
         let after = request.stream.record_timed_event()?;
         after.synchronize()?;
         Ok(after.elapsed_us(&before)? / f64::from(ROUNDS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_library(status: &str) -> Error {
+        let status = status.to_owned();
+        LibraryError::Call { library: "cuDNN", call: "cudnnBackendFinalize", status, context: None }.into()
+    }
+
+    #[test]
+    fn that_memory_ran_out_is_told_rather_than_what_failed_besides() {
+        let stream = Device::emulated(0).unwrap().default_stream();
+        let full = || DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err();
+        let told = |errors: [Error; 3]| {
+            let mut failed = Failure(None);
+            errors.into_iter().for_each(|error| failed.note(error));
+            failed.0.unwrap()
+        };
+        let unsupported = || of_library("CUDNN_STATUS_NOT_SUPPORTED_LAYOUT");
+        let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
+        assert!(matches!(told([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
+        assert!(matches!(told([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
+        // A list of engines that could not be had: it is not that there are none.
+        assert!(!is_unsupported(&told([broken(), unsupported(), unsupported()])));
+        assert!(is_unsupported(&told([unsupported(), unsupported(), unsupported()])));
     }
 }

@@ -42,7 +42,7 @@ pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) 
 /// What a window's sum is divided by.
 fn divisor(windows: &Windows, inside: usize) -> f64 {
     match windows.mode {
-        PoolingMode::AverageWithPadding => windows.window.iter().product::<usize>() as f64,
+        PoolingMode::AverageWithPadding => windows.window.iter().map(|extent| *extent as f64).product(),
         _ => inside as f64,
     }
 }
