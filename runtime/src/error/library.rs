@@ -1,7 +1,5 @@
 //! [`LibraryError`]: what goes wrong with NVIDIA's libraries.
 
-use std::path::PathBuf;
-
 use crate::error::text::Bytes;
 use crate::library::VendorVersion;
 
@@ -25,7 +23,7 @@ pub enum LibraryError {
 
     /// The library is older than what the bindings were made for.
     #[error(
-        "{library} {version} is too old: install version {least} or newer, and name its folder in WARPSMITH_LIBRARY_PATH"
+        "{library} {version} is too old: install version {least} or newer, where the system finds it first (LD_LIBRARY_PATH)"
     )]
     TooOld {
         /// Its name.
@@ -34,21 +32,6 @@ pub enum LibraryError {
         version: VendorVersion,
         /// The least major version.
         least: u32,
-    },
-
-    /// The system finds another file than the one in a folder of `WARPSMITH_LIBRARY_PATH`.
-    #[error(
-        "{library}: WARPSMITH_LIBRARY_PATH has {}, but the system finds {} first; put the former's folder first in \
-         LD_LIBRARY_PATH, or take the latter's out of it",
-        named.display(), used.display()
-    )]
-    Shadowed {
-        /// Its name.
-        library: &'static str,
-        /// The file in the folder that was named.
-        named: PathBuf,
-        /// The file that would be used.
-        used: PathBuf,
     },
 
     /// A call of a library failed.

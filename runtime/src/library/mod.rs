@@ -10,9 +10,9 @@
 //! | [`rand`] | cuRAND | an error |
 //!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
-//! needs one which is not fails with [`LibraryError::Missing`] and does nothing. A folder named by
-//! `WARPSMITH_LIBRARY_PATH` (several with `:` between them) is searched first, then what the system
-//! searches, then `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda` and the packages of the active Python environment.
+//! needs one which is not fails with [`LibraryError::Missing`] and does nothing. The system's own places come
+//! first, then folders named by `WARPSMITH_LIBRARY_PATH` (several with `:` between them), then `CUDA_HOME`, `CUDA_PATH`,
+//! `/usr/local/cuda` and the packages of the active Python environment.
 //!
 //! Every operation checks shapes, strides and types before anything is enqueued, returns before it has run, and may be
 //! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by

@@ -3,7 +3,6 @@
 //! A library is looked for once in a process. Nothing here panics: the bindings' own loader, which does when a library is
 //! missing, is asked only for one that is known to be loaded.
 
-use std::ffi::c_void;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -57,8 +56,6 @@ struct Entry {
     least: u32,
     is_loaded: unsafe fn() -> bool,
     property: fn(Property) -> Option<i32>,
-    /// The address of one of its functions. It is loaded.
-    address: fn() -> Option<*const c_void>,
 }
 
 /// A part of a version.
@@ -88,11 +85,6 @@ macro_rules! entry {
                 // SAFETY: the library is loaded (callers have asked); the pointer is to a local variable.
                 let status = unsafe { sys::$get(property, &mut value) };
                 (status == sys::$status::$ok).then_some(value)
-            },
-            address: || {
-                let symbol = concat!(stringify!($get), "\0").as_bytes();
-                // SAFETY: the library is loaded (callers have asked), and never unloaded; the address is not called.
-                unsafe { Some(*$module::sys::culib().get::<*const c_void>(symbol).ok()?) }
             },
         }
     };
@@ -190,22 +182,15 @@ impl Vendor {
     }
 
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
-        let Entry { name, file, package, least, is_loaded, property, address } = self.entry();
-        let named = preload(file, &named_folders());
+        let Entry { name, file, package, least, is_loaded, property } = self.entry();
         // SAFETY: it loads a library of NVIDIA's, whose initialisers may run at any time.
         let found = unsafe { is_loaded() } || {
-            preload(file, &usual_folders());
+            preload(file, &folders());
             // SAFETY: as above.
             unsafe { is_loaded() }
         };
         if !found {
             return Err(LibraryError::Missing { library: name, file, package });
-        }
-        let used = address().and_then(file_of);
-        if let (Some(named), Some(used)) = (named, used)
-            && named.canonicalize().ok() != used.canonicalize().ok()
-        {
-            return Err(LibraryError::Shadowed { library: name, named, used });
         }
         let part = |part| property(part).and_then(|value| u32::try_from(value).ok());
         let version = match (part(Property::Major), part(Property::Minor), part(Property::Patch)) {
@@ -219,17 +204,15 @@ impl Vendor {
     }
 }
 
-/// The folders that the user names.
-fn named_folders() -> Vec<PathBuf> {
+/// Folders where the system does not look: those that the user names, of CUDA toolkits, and of the active Python
+/// environment.
+fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("WARPSMITH_LIBRARY_PATH");
-    named.map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default()
-}
-
-/// Folders of CUDA toolkits and of the active Python environment.
-fn usual_folders() -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> =
+        named.map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default();
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
-    let mut folders: Vec<PathBuf> = toolkits.map(|toolkit| toolkit.join("lib64")).collect();
+    folders.extend(toolkits.map(|toolkit| toolkit.join("lib64")));
     if let Some(python) = std::env::var_os("VIRTUAL_ENV") {
         let versions = inside(&Path::new(&python).join("lib"));
         let packages = versions.iter().flat_map(|version| inside(&version.join("site-packages/nvidia")));
@@ -245,10 +228,10 @@ fn inside(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Loads the newest version of a library from the first of the folders that has it, and gives its file. The system then
-/// finds it by the name that it gives itself, unless it finds a file of a plainer name first.
+/// Loads the newest version of a library from the first of the folders that has it. The system then finds it by the name
+/// that it gives itself.
 #[cfg(unix)]
-fn preload(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+fn preload(file: &str, folders: &[PathBuf]) {
     use std::os::unix::ffi::OsStrExt;
 
     let wanted = format!("lib{file}.so");
@@ -256,7 +239,7 @@ fn preload(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
         let rest = path.file_name()?.to_str()?.strip_prefix(&wanted)?;
         rest.split('.').skip(1).map(|number| number.parse().ok()).collect()
     };
-    folders.iter().find_map(|folder| {
+    let _ = folders.iter().find_map(|folder| {
         let mut versions: Vec<(Vec<u32>, PathBuf)> =
             inside(folder).into_iter().filter_map(|path| Some((version(&path)?, path))).collect();
         versions.sort();
@@ -267,35 +250,11 @@ fn preload(file: &str, folders: &[PathBuf]) -> Option<PathBuf> {
             let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
             !loaded.is_null()
         })
-    })
-}
-
-/// The file that has the code at an address.
-#[cfg(unix)]
-fn file_of(address: *const c_void) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStrExt;
-
-    // SAFETY: all its fields may be zero.
-    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address will do; the pointer is to a local variable.
-    let known = unsafe { libc::dladdr(address, &mut found) };
-    if known == 0 || found.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: it is a name that ends with a zero, of a library that stays.
-    let name = unsafe { std::ffi::CStr::from_ptr(found.dli_fname) };
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())))
+    });
 }
 
 #[cfg(not(unix))]
-fn preload(_file: &str, _folders: &[PathBuf]) -> Option<PathBuf> {
-    None
-}
-
-#[cfg(not(unix))]
-fn file_of(_address: *const c_void) -> Option<PathBuf> {
-    None
-}
+fn preload(_file: &str, _folders: &[PathBuf]) {}
 
 #[cfg(test)]
 mod tests {
