@@ -11,7 +11,8 @@ use gpu_std::prelude::*;
 ///
 /// `logits` and `gradient` are rows of `classes`; `labels` has the right class of each row. `gradient[r, c]` becomes
 /// (softmax(logits\[r])\[c] - \[c = labels\[r]]) / rows, and `losses[r]` the cross entropy -ln softmax(logits\[r])\[labels\[r]],
-/// of as many rows as all arrays have. A label that is no class has an infinite loss and takes part in no gradient.
+/// of as many rows as all arrays have. A label that is no class has an infinite loss, and its row a
+/// gradient of 0.
 ///
 /// Each thread looks at a whole row for its element: made for up to a few dozen classes.
 #[kernel(launch_bounds(256))]
@@ -34,10 +35,11 @@ pub fn softmax_cross_entropy(
     for i in thread::grid_stride(rows * classes) {
         let (row, class) = (i.get() / classes, i.get() % classes);
         let logits = &logits[row * classes..(row + 1) * classes];
-        let is_right = labels[row] as usize == class;
+        let label = labels[row] as usize;
         let probability = math::exp(logits[class] - log_sum(logits));
+        let excess = probability - if label == class { 1.0 } else { 0.0 };
         if let Some(gradient) = gradient.get_mut(i) {
-            *gradient = (probability - if is_right { 1.0 } else { 0.0 }) / rows as f32;
+            *gradient = if label < classes { excess / rows as f32 } else { 0.0 };
         }
     }
     for row in thread::grid_stride(rows) {

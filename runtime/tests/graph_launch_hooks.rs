@@ -80,6 +80,23 @@ fn an_error_of_it_is_the_launchs_and_nothing_runs() {
 }
 
 #[test]
+fn a_launch_that_is_refused_calls_it_not() {
+    let stream = stream();
+    let mut y = DeviceBuffer::zeros(&stream, 1).unwrap();
+    let (count, next) = counter();
+    let graph = graph(&stream, &mut y, next);
+    let mut parent = Graph::new(stream.device()).unwrap();
+    parent.add_child(&graph, &[]).unwrap();
+    let execs = [graph.instantiate().unwrap(), parent.instantiate().unwrap()];
+    execs[0].launch(&stream).unwrap();
+    drop(y);
+    for exec in &execs {
+        assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { .. })));
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+#[test]
 fn an_updated_executable_calls_that_of_the_new_graph() {
     let stream = stream();
     let (mut y, mut z) = (DeviceBuffer::zeros(&stream, 1).unwrap(), DeviceBuffer::zeros(&stream, 1).unwrap());

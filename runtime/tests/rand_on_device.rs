@@ -132,6 +132,19 @@ fn calls_on_several_streams_give_what_they_give_on_one() -> Result<()> {
 }
 
 #[test]
+fn a_generator_that_a_host_function_drops_is_given_back() -> Result<()> {
+    let Some(device) = gpu() else { return Ok(()) };
+    let stream = Stream::new(&device)?;
+    let mut generator = Generator::pseudo(&device, Pseudo::Philox, 5, 0)?;
+    let mut numbers = DeviceBuffer::<f32>::uninit(&stream, 4096)?;
+    generator.uniform(&stream, &mut numbers)?;
+    stream.host_function(move || drop(generator))?;
+    assert_eq!(numbers.to_host()?, uniform(&device, 5, 0, &[4096])?);
+    assert!(device.take_drop_error().is_none());
+    Ok(())
+}
+
+#[test]
 fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
     let Some(device) = gpu() else { return Ok(()) };
     let stream = Stream::new(&device)?;

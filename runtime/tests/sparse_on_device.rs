@@ -317,6 +317,94 @@ fn a_captured_product_runs_with_what_its_buffers_have_at_each_launch() -> Result
     Ok(())
 }
 
+/// A product with sides that begin at element `start` of their buffers, as a vector's or with `columns` and gaps in both.
+/// What surrounds the output, and lies between its rows, stays.
+fn unaligned<T: Number>(
+    stream: &Stream,
+    start: usize,
+    columns: Option<usize>,
+    product: Product,
+    captured: bool,
+) -> Result<()> {
+    let host = Sparse::<T>::new([20, 15], 4, 3);
+    let matrix = host.upload::<i32>(stream)?;
+    let [rows, inner] = if product.transpose { [15, 20] } else { [20, 15] };
+    let (width, gap) = columns.map_or((1, 0), |columns| (columns, 3));
+    let stride = width + gap;
+    let around = T::of(77.0);
+    let spread = |dense: &[T], filler: T| -> Vec<T> {
+        let rows = dense.chunks(width).flat_map(|row| row.iter().copied().chain(vec![filler; gap]));
+        std::iter::repeat_n(filler, start).chain(rows).chain([filler]).collect()
+    };
+    let (x, y) = (numbers::<T>(inner * width, 1), numbers::<T>(rows * width, 2));
+    let before = if product.beta == 0.0 { vec![T::of(f64::NAN); y.len()] } else { y.clone() };
+    let input = DeviceBuffer::from_host(stream, &spread(&x, T::of(f64::NAN)))?;
+    let mut output = DeviceBuffer::from_host(stream, &spread(&before, around))?;
+    let mut enqueue = || {
+        let x = input.slice(start..start + inner * stride);
+        let mut y = output.slice_mut(start..start + rows * stride);
+        match columns {
+            None => sparse::spmv(stream, &matrix, x, y, product),
+            Some(columns) => {
+                let c = y.reborrow().rows_mut(columns, stride)?;
+                sparse::spmm(stream, &matrix, x.rows(columns, stride)?, c, product)
+            }
+        }
+    };
+    if captured {
+        Graph::capture(stream, enqueue)?.instantiate()?.launch(stream)?;
+    } else {
+        enqueue()?;
+    }
+    let found = output.to_host()?;
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for (at, number) in found.into_iter().enumerate() {
+        let is_inside = at.checked_sub(start).is_some_and(|at| at % stride < width && at / stride < rows);
+        if is_inside { inside.push(number) } else { outside.push(number) }
+    }
+    let what = format!(
+        "{} from {start} on, {columns:?}, captured: {captured}, {product:?}",
+        std::any::type_name::<T>()
+    );
+    check(&inside, &host.product(&x, &y, width, product), &what);
+    assert!(outside.iter().all(|number| number.double() == 77.0), "{what}");
+    Ok(())
+}
+
+#[test]
+fn vectors_and_matrices_may_begin_at_any_element() -> Result<()> {
+    let device = device();
+    let stream = Stream::new(&device)?;
+    for (start, product) in (0..6).flat_map(|start| PRODUCTS.map(|product| (start, product))) {
+        for (columns, captured) in [(None, false), (None, true), (Some(5), false), (Some(5), true)] {
+            unaligned::<f16>(&stream, start, columns, product, captured)?;
+            unaligned::<f32>(&stream, start, columns, product, captured)?;
+            unaligned::<f64>(&stream, start, columns, product, captured)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_matrix_that_a_host_function_drops_leaves_nothing_behind() -> Result<()> {
+    let device = device();
+    let stream = Stream::new(&device)?;
+    let host = Sparse::<f32>::new([40, 30], 4, 8);
+    let x = DeviceBuffer::from_host(&stream, &numbers::<f32>(30, 1))?;
+    let mut y = DeviceBuffer::<f32>::uninit(&stream, 40)?;
+    let matrix = host.upload::<i32>(&stream)?;
+    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    stream.host_function(move || drop(matrix))?;
+    stream.synchronize()?;
+    // The device is as good as before.
+    let matrix = host.upload::<i32>(&stream)?;
+    sparse::spmv(&stream, &matrix, &x, &mut y, Product::default())?;
+    let expected = host.product(&x.to_host()?, &[0.0; 40], 1, Product::default());
+    check(&y.to_host()?, &expected, "after the drop");
+    assert!(device.take_drop_error().is_none());
+    Ok(())
+}
+
 #[test]
 fn a_matrix_of_what_is_on_the_device_is_checked_and_is_a_copy() -> Result<()> {
     let device = device();

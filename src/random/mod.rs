@@ -36,7 +36,7 @@
 //! | operation | numbers | of `torch` | types |
 //! | --- | --- | --- | --- |
 //! | [`uniform()`] | in [0, 1) | `rand`, the same bits | f32, f64, f16, bf16 |
-//! | [`uniform_in()`] | in [low, high) | `uniform_`, the same bits | f32, f64, f16, bf16 |
+//! | [`uniform_in()`] | from low to high | `uniform_`, the same bits | f32, f64, f16, bf16 |
 //! | [`normal()`] | of a mean and a standard deviation | `normal_`, but for some last bits | f32, f64, f16, bf16 |
 //! | [`exponential()`] | of a rate | `exponential_`, but for some last bits | f32, f64, f16, bf16 |
 //! | [`integers()`] | in low..high | `randint`, the same | i32, u32, i64, u64 |
@@ -51,7 +51,10 @@
 //! parts are filled one after the other.
 //!
 //! Graphs. While a stream is captured, operations take their place from memory that each launch of the graph writes anew:
-//! each launch has other numbers, the same that the operations would have given outside of a graph.
+//! each launch has other numbers, the same that the operations would have given outside of a graph. A launch takes numbers
+//! once for each capture that is part of its graph: a part that runs several times in a launch (of a loop, or added in several
+//! places) has the same numbers each time, and one that does not run (of a condition) takes its own too. A launch that is
+//! refused takes none.
 //!
 //! Zero elements take nothing from a generator. Any thread may use a generator; an operation takes its place in one step, so
 //! two operations never have the same numbers.

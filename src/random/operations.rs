@@ -105,6 +105,10 @@ pub fn uniform_with<'o, T: Real>(
 /// Fills `out` with uniform numbers in `range`, as PyTorch's `uniform_` does: low + u (high − low), rounded, for u in
 /// (0, 1], and low where that is high.
 ///
+/// The length high − low is rounded to the type first, as PyTorch's is. Where that makes it longer, as of ends of very different
+/// size, numbers may come up to half the spacing of the type's numbers at that length above high. f16 and bf16 are computed in
+/// f32 and rounded.
+///
 /// # Errors
 /// [`Error::Random`] for a range that is empty or whose ends or length are not finite; whatever the runtime reports.
 pub fn uniform_in<'o, T: Real>(
@@ -201,8 +205,12 @@ pub(super) fn normal_launch<T: Real>(
     }
 }
 
-/// Fills `out` with numbers of the exponential distribution with this rate (the inverse of the mean), all above 0, in the
-/// order of PyTorch's `exponential_`.
+/// Fills `out` with numbers of the exponential distribution with this rate (the inverse of the mean), in the order of PyTorch's
+/// `exponential_`: −ln(u) / rate, rounded, for u in (0, 1], with a least number above 0 for −ln(1).
+///
+/// They are above 0 and finite unless the rate takes them out of the type's range. The least number is 2⁻²⁴ / rate (f64: 2⁻⁵³
+/// / rate), which is rounded to 0 for f16 at rates from 2 on; the greatest of f16 are infinite below a rate of about 4 · 10⁻⁴.
+/// For f32 and bf16 it takes rates beyond 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
 /// [`Error::Random`] for a rate that is not positive and finite; whatever the runtime reports.

@@ -47,17 +47,20 @@ fn cross_entropy_and_its_gradient_are_those_of_double_precision() {
 }
 
 #[test]
-fn a_label_that_is_no_class_has_an_infinite_loss() {
+fn a_label_that_is_no_class_has_an_infinite_loss_and_no_gradient() {
     let stream = stream();
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<softmax_cross_entropy>().unwrap();
     let logits = DeviceBuffer::from_host(&stream, &[0.0f32; 6]).unwrap();
     let labels = DeviceBuffer::from_host(&stream, &[2u32, 3]).unwrap();
     let mut losses = DeviceBuffer::zeros(&stream, 2).unwrap();
-    let mut gradient = DeviceBuffer::zeros(&stream, 6).unwrap();
+    let mut gradient = DeviceBuffer::from_host(&stream, &[f32::NAN; 6]).unwrap();
     kernel.launch(&stream, Launch::auto(6), (3, &logits, &labels, &mut losses, &mut gradient)).unwrap();
     let losses = losses.to_host().unwrap();
     assert!((losses[0] - 3.0f32.ln()).abs() < 1e-6 && losses[1] == f32::INFINITY, "{losses:?}");
-    assert!(gradient.to_host().unwrap()[3..].iter().all(|g| (g - 1.0 / 6.0).abs() < 1e-6));
+    let gradient = gradient.to_host().unwrap();
+    let expected = [1.0f32 / 6.0, 1.0 / 6.0, -1.0 / 3.0, 0.0, 0.0, 0.0];
+    assert!(gradient.iter().zip(expected).all(|(g, expected)| (g - expected).abs() < 1e-6), "{gradient:?}");
+    assert_eq!(gradient[3..], [0.0; 3]);
 }
 
 #[test]

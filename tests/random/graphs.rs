@@ -121,6 +121,21 @@ fn executables_of_one_graph_share_no_numbers() {
 }
 
 #[test]
+fn a_launch_that_is_refused_takes_no_numbers() {
+    let (generator, stream) = (small_generator(6), stream());
+    let mut x = DeviceBuffer::<f32>::zeros(&stream, 100).unwrap();
+    let graph = Graph::capture(&stream, || random::uniform(&stream, &generator, &mut x)).unwrap();
+    let exec = graph.instantiate().unwrap();
+    exec.launch(&stream).unwrap();
+    let offset = generator.offset().unwrap();
+    assert_ne!(offset, 0);
+    drop(x);
+    let found = exec.launch(&stream);
+    assert!(matches!(found, Err(warpsmith::runtime::Error::GraphBufferDropped { .. })), "{found:?}");
+    assert_eq!(generator.offset().unwrap(), offset);
+}
+
+#[test]
 fn updated_executables_take_the_numbers_of_the_new_graph() {
     let stream = stream();
     let (first, second, eager) = (small_generator(6), small_generator(7), small_generator(7));

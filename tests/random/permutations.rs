@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use warpsmith::IMAGE;
 use warpsmith::gpu_std::random::Philox;
-use warpsmith::kernels::random::{permuted_at, sides};
+use warpsmith::kernels::random::{permutation, permuted_at, sides};
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator, Integer};
 
@@ -50,6 +51,23 @@ fn each_permutation_differs_from_the_last() {
     let (first, second) = (draw(), draw());
     let same = first.iter().zip(&second).filter(|(a, b)| a == b).count();
     assert!(same < 10, "{same} of 1000 in the same place, where 1 is to be expected");
+}
+
+#[test]
+fn sides_that_are_not_those_of_the_length_write_nothing() {
+    let stream = stream();
+    let kernel = device().load(&IMAGE).unwrap().kernel::<permutation<u32, 1, 16>>().unwrap();
+    let base = DeviceBuffer::<u64>::uninit(&stream, 0).unwrap();
+    let written = |(a, b)| {
+        let mut out = DeviceBuffer::from_host(&stream, &[u32::MAX; 10]).unwrap();
+        kernel.launch(&stream, Launch::auto(10), (1, 0, &base, a, b, &mut out)).unwrap();
+        out.to_host().unwrap() != [u32::MAX; 10]
+    };
+    assert!(written(sides(10).unwrap()));
+    // Too few pairs, and so many that almost none is of the ten.
+    for sides in [(0, 0), (3, 3), (5, 0), (4, 4), (u32::MAX, u32::MAX)] {
+        assert!(!written(sides), "{sides:?}");
+    }
 }
 
 /// The permutation of `n` for a seed.

@@ -241,7 +241,7 @@ fn a_worker_whose_device_is_lost_is_replaced() {
     let starts = directory.0.join("starts");
     let script = r#"echo start >> "$STARTS"
         say() { echo "warpsmith-worker:$1"; }
-        say '{"reply":"hello","protocol":1,"version":"1"}'
+        say '{"reply":"hello","protocol":2,"version":"1"}'
         read line; say '{"reply":"opened"}'
         read line; say '{"reply":"measured","outcome":"crashed","problem":"stopped","max_error":null,"timing":null,"seconds":0.5}'
         cat > "$STARTS.rest""#;

@@ -17,8 +17,8 @@ use crate::tile::{each, for_each, in_first_row, lanes, with_lanes};
 const ROUNDS: u32 = 12;
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// Writes a permutation of 0 to n − 1 to `out`, n elements. `a` and `b` are those of [`sides`] for n; if their product is
-/// less than n, nothing is written.
+/// Writes a permutation of 0 to n − 1 to `out`, n elements. `a` and `b` are those of [`sides`] for n. Nothing is written if
+/// their product is less than n, or a or more beyond it: then pairs could go through very often until one is below n.
 #[kernel(types(T = i32, u32, i64, u64), consts(ITEMS = 1; VECTOR = 16), launch_bounds(512))]
 pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
@@ -29,7 +29,8 @@ pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     mut out: DisjointMut<T>,
 ) {
     let len = out.len();
-    if !in_first_row() || b == 0 || (a as u64 * b as u64) < len as u64 {
+    let (n, pairs) = (len as u64, a as u64 * b as u64);
+    if !in_first_row() || b == 0 || pairs < n || pairs - n >= a as u64 {
         return;
     }
     let out = out.as_mut_ptr();

@@ -77,6 +77,9 @@ impl Graph {
     /// Adds a part that runs again and again while the condition is not 0: before each time, and so before the first. A
     /// kernel in it sets the condition to 0 in the end. As [`Self::add_if`].
     ///
+    /// What is called before a launch ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called once, however
+    /// often the part runs: random numbers of a captured part are the same each time.
+    ///
     /// # Errors
     /// As [`Self::add_if`].
     pub fn add_while(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {

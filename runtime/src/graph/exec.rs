@@ -124,6 +124,10 @@ impl GraphExec {
             state.gather();
         }
         let State { content, pools, .. } = &*state;
+        if !content.hooks.is_empty() {
+            // They are not called for a launch that is refused.
+            content.resources.check(pools)?;
+        }
         let hooked = content.hooks.call(stream)?;
         let captures = stream.capture_count();
         let handle = stream.handle();

@@ -51,6 +51,10 @@ impl LaunchHooks {
         others.0.iter().for_each(|hook| self.add(Arc::clone(hook)));
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Calls them all. What is returned is kept until the graph is enqueued.
     ///
     /// # Errors
@@ -94,7 +98,8 @@ impl Stream {
     ///
     /// It is how a graph gets values that differ from launch to launch: the function writes them to a buffer that
     /// captured kernels read. Copies of the graph, graphs that have it as a part, and executables call the same
-    /// function, once for a launch and one launch at a time. It must not launch or drop the graph itself, and is dropped
+    /// function, once for a launch and one launch at a time: also where the part of the graph runs several times in the
+    /// launch, or not at all. A launch that is refused calls it not: of a graph whose buffers are gone, for one. It must not launch or drop the graph itself, and is dropped
     /// with the last of what calls it.
     ///
     /// ```

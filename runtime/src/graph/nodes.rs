@@ -349,6 +349,10 @@ impl Graph {
 
     /// Adds everything that another graph does now.
     ///
+    /// What is called before a launch of the other graph ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called
+    /// before a launch of this one: once, however often the graph was added. Random numbers of a captured graph are the same
+    /// in each place where it was added.
+    ///
     /// # Errors
     /// [`Error::DifferentDevices`], [`Error::NodeOfOtherGraph`], [`Error::GraphTainted`]; whatever the driver reports.
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {

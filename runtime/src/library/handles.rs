@@ -7,6 +7,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
+use super::pressure::with_memory;
 use crate::driver::StreamHandle;
 use crate::error::Result;
 use crate::stream::Stream;
@@ -50,7 +51,7 @@ impl<H: LibraryHandle> HandlePool<H> {
                 handle
             }
             None => {
-                let mut handle = H::create()?;
+                let mut handle = with_memory(stream.device(), H::create)?;
                 handle.set_stream(stream.handle())?;
                 handle
             }

@@ -9,6 +9,10 @@
 //! | [`sparse`] | cuSPARSE | the same, one element after the other |
 //! | [`rand`] | cuRAND | an error |
 //!
+//! On the emulated device captured work of a library is a function of the host. So a graph that has some cannot be a part
+//! that runs on a condition ([`Graph::add_if`](crate::Graph::add_if) and the like) there: as in CUDA, such a part has no
+//! functions of the host.
+//!
 //! The libraries are loaded when they are first needed. [`Vendor::version`] says whether one is there; a call that
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. The system's own places come
 //! first, then folders named by `WARPSMITH_LIBRARY_PATH` (several with `:` between them), then `CUDA_HOME`, `CUDA_PATH`,
@@ -23,6 +27,7 @@ pub mod dnn;
 pub mod fft;
 mod handles;
 mod hash;
+mod pressure;
 pub mod rand;
 mod scale;
 pub mod sparse;

@@ -108,6 +108,19 @@ struct Resource {
     uses: Vec<(Range<usize>, Access)>,
 }
 
+impl Resource {
+    /// Fails unless its memory is there. That of the graph's own `pools` stays when its buffer goes.
+    fn check(&self, presence: Presence, pools: &[PoolId]) -> Result<()> {
+        let Tracked { home, bytes, pool, .. } = &*self.tracked;
+        match presence {
+            Presence::There => Ok(()),
+            Presence::Lent => Err(Error::HostBufferInUse),
+            Presence::Gone if pool.is_some_and(|pool| pools.contains(&pool)) => Ok(()),
+            Presence::Gone => Err(Error::GraphBufferDropped { device: home.device().id(), bytes: *bytes }),
+        }
+    }
+}
+
 impl Resources {
     /// Adds a use.
     pub fn add(&mut self, tracked: &Arc<Tracked>, range: Range<usize>, access: Access) {
@@ -154,11 +167,22 @@ impl Resources {
         }
     }
 
+    /// Fails if work that does all of this would be refused now; see [`Self::enqueue`].
+    ///
+    /// # Errors
+    /// [`Error::GraphBufferDropped`], [`Error::HostBufferInUse`].
+    pub fn check(&self, pools: &[PoolId]) -> Result<()> {
+        self.0.iter().try_for_each(|resource| {
+            let presence = *resource.tracked.lock();
+            resource.check(presence, pools)
+        })
+    }
+
     /// Enqueues on `stream` work that does all of this, and notes it. `pools` are the private pools of the graph, whose
     /// memory stays when its buffers go.
     ///
     /// # Errors
-    /// [`Error::GraphBufferDropped`], and nothing is enqueued; what `work` returns.
+    /// [`Error::GraphBufferDropped`] and [`Error::HostBufferInUse`], and nothing is enqueued; what `work` returns.
     pub fn enqueue(
         &self,
         stream: &Stream,
@@ -168,17 +192,7 @@ impl Resources {
         // In the order of their addresses, as everybody locks them.
         let guards: Vec<MutexGuard<'_, Presence>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
-        for (guard, Resource { tracked, .. }) in guards.iter().zip(&self.0) {
-            match **guard {
-                Presence::There => {}
-                Presence::Lent => return Err(Error::HostBufferInUse),
-                Presence::Gone if tracked.pool.is_some_and(|pool| pools.contains(&pool)) => {}
-                Presence::Gone => {
-                    let device = tracked.home.device().id();
-                    return Err(Error::GraphBufferDropped { device, bytes: tracked.bytes });
-                }
-            }
-        }
+        guards.iter().zip(&self.0).try_for_each(|(presence, resource)| resource.check(**presence, pools))?;
         let mut waits = Waits::new(Time::Running);
         for Resource { tracked, uses } in &self.0 {
             for (range, access) in uses {

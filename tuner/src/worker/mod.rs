@@ -25,7 +25,7 @@ use crate::measure::{Effort, Mode, Timing};
 use crate::value::Configuration;
 
 /// The version of the protocol.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 /// What a worker's lines begin with; others are what kernels printed.
 const PREFIX: &str = "warpsmith-worker:";
 /// The argument that makes a program a worker.

@@ -134,10 +134,10 @@ fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result
 /// Enqueues the forward transform of complex numbers, after all earlier work on both sides.
 ///
 /// # Errors
-/// [`LibraryError::Shape`](crate::LibraryError::Shape) when a size is 0 or a length is not that of the shape,
-/// [`LibraryError::Unsupported`](crate::LibraryError::Unsupported) for a size or a GPU that half precision does not work
-/// with, [`LibraryError::Missing`](crate::LibraryError::Missing),
-/// [`LibraryError::Call`](crate::LibraryError::Call) with what cuFFT says,
+/// [`LibraryError::Shape`] when a size is 0 or a length is not that of the shape,
+/// [`LibraryError::Unsupported`] for a size or a GPU that half precision does not work
+/// with, [`LibraryError::Missing`],
+/// [`LibraryError::Call`] with what cuFFT says,
 /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for the work area,
 /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
 #[track_caller]

@@ -8,8 +8,9 @@ use super::host::HostPlan;
 use super::shape::Key;
 use super::vendor::{self, Functions, Handle};
 use crate::device::{Device, DeviceInner};
-use crate::driver::{DevicePtr, StreamHandle};
+use crate::driver::{DevicePtr, StreamHandle, host_function};
 use crate::error::Result;
+use crate::library::pressure::with_memory;
 
 pub(super) enum Plan {
     Gpu(GpuPlan),
@@ -54,20 +55,23 @@ pub(super) struct GpuPlan {
 impl GpuPlan {
     fn new(device: &Device, operation: &'static str, key: Key) -> Result<Self> {
         let functions = Functions::get(operation)?;
-        device.call(|driver, context| {
-            let _calls = driver.bind(context)?;
-            let handle = functions.create()?;
-            let mut plan = Self {
-                functions,
-                handle,
-                key,
-                work_bytes: 0,
-                stream: Mutex::default(),
-                device: Arc::downgrade(&device.0),
-            };
-            plan.work_bytes = functions.make(operation, handle, &key)?;
-            Ok(plan)
-        })
+        let make = || {
+            device.call(|driver, context| {
+                let _calls = driver.bind(context)?;
+                let handle = functions.create()?;
+                let mut plan = Self {
+                    functions,
+                    handle,
+                    key,
+                    work_bytes: 0,
+                    stream: Mutex::default(),
+                    device: Arc::downgrade(&device.0),
+                };
+                plan.work_bytes = functions.make(operation, handle, &key)?;
+                Ok(plan)
+            })
+        };
+        with_memory(device, make)
     }
 
     /// Enqueues a transform on a stream of the plan's device, whose context is current.
@@ -101,10 +105,17 @@ impl Drop for GpuPlan {
         let Some(device) = self.device.upgrade().map(Device) else {
             return self.functions.destroy(self.handle);
         };
-        let (driver, context) = device.raw();
         if device.is_forked() {
             return;
         }
+        if host_function::is_running() {
+            let Self { functions, handle, key, work_bytes, .. } = *self;
+            let (stream, weak) = (Mutex::default(), Arc::downgrade(&device.0));
+            let moved = Self { functions, handle, key, work_bytes, stream, device: weak };
+            // The plan goes first.
+            return host_function::drop_elsewhere(Box::new((moved, device)));
+        }
+        let (driver, context) = device.raw();
         if let Ok(_calls) = driver.bind(context) {
             self.functions.destroy(self.handle);
         }

@@ -6,7 +6,7 @@
 //! - It is used by one thread at a time, on any streams of its device: its calls run in the order in which they were made,
 //!   and each gives the numbers that come after those of the call before.
 //! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer will do; where
-//!   cuRAND wants an even number of elements, or another address, the numbers go through memory of the caching allocator.
+//!   cuRAND wants an even number of elements (normal and log-normal ones), or another address, the numbers go through memory of the caching allocator.
 //! - **Nothing of it can be captured in a graph**: cuRAND keeps a generator's place on the host, so that each launch would
 //!   give the same numbers. The calls say so and the capture goes on.
 //!
@@ -32,6 +32,7 @@ use std::fmt;
 
 use self::vendor::Raw;
 pub use self::vendor::{Float, Pseudo, Quasi};
+use super::pressure::with_memory;
 use super::work;
 use crate::device::Device;
 use crate::driver::DevicePtr;
@@ -82,15 +83,17 @@ impl Generator {
         device: &Device,
         operation: &'static str,
         dimensions: Option<u32>,
-        raw: impl FnOnce(&Stream) -> Result<Raw>,
+        raw: impl Fn(&Stream) -> Result<Raw>,
     ) -> Result<Self> {
         if device.is_emulated() {
             return Err(LibraryError::NeedsGpu { operation }.into());
         }
         Vendor::Curand.version()?;
         let stream = device.default_stream();
+        let raw = with_memory(device, || raw(&stream))?;
+        // After the first numbers were enqueued on its stream, so that every use of it comes after them.
         let order = DeviceBuffer::uninit(&stream, 1)?;
-        Ok(Self { raw: raw(&stream)?, dimensions, order })
+        Ok(Self { raw, dimensions, order })
     }
 
     /// The device that it is of.
@@ -111,7 +114,7 @@ impl Generator {
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
     ) -> Result<()> {
-        self.fill(stream, "rand::Generator::uniform", output.into(), |raw, at, len| {
+        self.fill(stream, "rand::Generator::uniform", output.into(), 1, |raw, at, len| {
             // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
             unsafe { T::uniform(raw, at, len) }
         })
@@ -131,7 +134,7 @@ impl Generator {
     ) -> Result<()> {
         let operation = "rand::Generator::normal";
         check_normal(operation, mean, deviation)?;
-        self.fill(stream, operation, output.into(), |raw, at, len| {
+        self.fill(stream, operation, output.into(), 2, |raw, at, len| {
             // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
             unsafe { T::normal(raw, at, len, mean, deviation) }
         })
@@ -151,7 +154,7 @@ impl Generator {
     ) -> Result<()> {
         let operation = "rand::Generator::log_normal";
         check_normal(operation, mean, deviation)?;
-        self.fill(stream, operation, output.into(), |raw, at, len| {
+        self.fill(stream, operation, output.into(), 2, |raw, at, len| {
             // SAFETY: as above.
             unsafe { T::log_normal(raw, at, len, mean, deviation) }
         })
@@ -173,20 +176,22 @@ impl Generator {
             let problem = format!("the mean is {mean}; it is positive and finite");
             return Err(LibraryError::Shape { operation, problem }.into());
         }
-        self.fill(stream, operation, output.into(), |raw, at, len| {
+        self.fill(stream, operation, output.into(), 1, |raw, at, len| {
             // SAFETY: as above.
             unsafe { raw.poisson(at, len, mean) }
         })
     }
 
     /// Enqueues what `generate` does with the generator, an address, aligned to [`ALIGNMENT`], and the number of elements
-    /// that are there, whose use is ordered.
+    /// that are there, whose use is ordered. Pseudo-random numbers come by as many as `group` at once: of what is left of the
+    /// last group, nothing is used.
     #[track_caller]
     fn fill<T: DeviceCopy>(
         &mut self,
         stream: &Stream,
         operation: &'static str,
         mut output: DeviceSliceMut<'_, T>,
+        group: usize,
         generate: impl FnOnce(&mut Raw, DevicePtr, usize) -> Result<()>,
     ) -> Result<()> {
         let elsewhere = |what: &'static str| move || (operation.to_owned(), what.to_owned());
@@ -206,13 +211,12 @@ impl Generator {
         if len == 0 {
             return Ok(());
         }
-        // Normal pseudo-random numbers come by twos.
-        let even = if self.dimensions.is_none() { len.next_multiple_of(2) } else { len };
-        if even == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
+        let whole = if self.dimensions.is_none() { len.next_multiple_of(group) } else { len };
+        if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
             return self.enqueue(stream, operation, &mut output, len, generate);
         }
-        let mut buffer = DeviceBuffer::uninit(stream, even)?;
-        self.enqueue(stream, operation, &mut buffer.as_mut_slice(), even, generate)?;
+        let mut buffer = DeviceBuffer::uninit(stream, whole)?;
+        self.enqueue(stream, operation, &mut buffer.as_mut_slice(), whole, generate)?;
         stream.copy(buffer.slice(..len), output)
     }
 

@@ -3,7 +3,7 @@
 use cudarc::curand::sys::{self, curandGenerator_t, curandRngType, curandStatus};
 
 use crate::device::Device;
-use crate::driver::{DevicePtr, StreamHandle};
+use crate::driver::{DevicePtr, StreamHandle, host_function};
 use crate::error::{LibraryError, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
@@ -119,10 +119,14 @@ const WIDE: &str = "generators of 64-bit numbers give `f64` only";
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        let (driver, context) = self.device.raw();
         if self.device.is_forked() {
             return;
         }
+        if host_function::is_running() {
+            let moved = Self { handle: self.handle, device: self.device.clone() };
+            return host_function::drop_elsewhere(Box::new(moved));
+        }
+        let (driver, context) = self.device.raw();
         if let Ok(_calls) = driver.bind(context) {
             // SAFETY: the handle is this value's and goes away.
             unsafe { sys::curandDestroyGenerator(self.handle) };

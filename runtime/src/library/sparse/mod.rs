@@ -5,6 +5,8 @@
 //! - A [`Csr`] owns its offsets and columns, which it has checked, so that no safe program can have the library read
 //!   beyond its memory. Its values may be changed at any time.
 //! - Lengths are checked before anything is enqueued. A factor `beta` of 0 reads nothing of the output.
+//! - Vectors and dense matrices may begin at any element. cuSPARSE wants addresses that are multiples of 16 bytes: others
+//!   go through memory of the caching allocator, which costs a copy of the input, and one or two of the output.
 //! - What cuSPARSE finds out about a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
 //!   and used again. Two streams never share a workspace. A captured call has a workspace of the graph's.
 //!
@@ -47,14 +49,18 @@ pub use self::csr::Csr;
 pub use self::element::{Index, Value};
 use self::plan::{Dense, Operands};
 use super::work;
+use crate::driver::DevicePtr;
 use crate::error::{LibraryError, Result};
 use crate::library::{Vendor, scale};
 use crate::memory::usage::Access;
-use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use crate::transfer::{DeviceRows, DeviceRowsMut};
 
 pub(crate) use self::vendor::State;
+
+/// Addresses that cuSPARSE takes are multiples of this.
+const ALIGNMENT: u64 = 16;
 
 /// What a product is: `output = alpha * op(matrix) * input + beta * output`.
 ///
@@ -189,6 +195,52 @@ fn enqueue<T: Value, I: Index>(
     if output.is_empty() || dense.columns() == 0 {
         return Ok(());
     }
+    if !stream.device().is_emulated() {
+        Vendor::Cusparse.version()?;
+        if matrix.nonzeros() == 0 {
+            return scale_rows(stream, operation, output, dense, product.beta);
+        }
+    }
+    // On the emulated device too, which would take any address, so that both do the same.
+    let is_aligned = |at: DevicePtr| at.0.is_multiple_of(ALIGNMENT);
+    let copy;
+    let input = if is_aligned(input.as_device_ptr()) {
+        input
+    } else {
+        copy = copied(stream, input)?;
+        copy.as_slice()
+    };
+    if is_aligned(output.as_device_ptr()) {
+        return multiply(stream, operation, matrix, input, output, dense, product);
+    }
+    let mut aligned = if product.beta != 0.0 || dense.output_has_gaps() {
+        copied(stream, output.as_slice())?
+    } else {
+        DeviceBuffer::uninit(stream, output.len())?
+    };
+    multiply(stream, operation, matrix, input, &mut aligned.as_mut_slice(), dense, product)?;
+    stream.copy(&aligned, output.reborrow())
+}
+
+/// A copy at an address of its own, which is aligned.
+#[track_caller]
+fn copied<T: Value>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
+    let mut copy = DeviceBuffer::uninit(stream, from.len())?;
+    stream.copy(from, &mut copy)?;
+    Ok(copy)
+}
+
+/// Enqueues the product itself. Both sides are aligned; on a GPU, the matrix has elements.
+#[track_caller]
+fn multiply<T: Value, I: Index>(
+    stream: &Stream,
+    operation: &'static str,
+    matrix: &Csr<T, I>,
+    input: DeviceSlice<'_, T>,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    product: Product,
+) -> Result<()> {
     let operands = Operands { input: input.as_device_ptr(), output: output.as_device_ptr(), dense, product };
     if stream.device().is_emulated() {
         let parts = matrix.parts(input.part(Access::Read), output.part());
@@ -202,10 +254,6 @@ fn enqueue<T: Value, I: Index>(
                 Ok(Box::new(move || unsafe { work.run() }))
             },
         );
-    }
-    Vendor::Cusparse.version()?;
-    if matrix.nonzeros() == 0 {
-        return scale_rows(stream, operation, output, dense, product.beta);
     }
     plan::run(stream, operation, matrix, input.part(Access::Read), output.part(), operands)
 }

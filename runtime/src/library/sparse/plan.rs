@@ -8,7 +8,8 @@ use cudarc::cusparse::sys::{self, cudaDataType, cusparseOperation_t, cusparseSpM
 
 use super::vendor::{Handle, Matrix, Operand, check, pointer};
 use super::{Csr, Index, Product, Value};
-use crate::driver::DevicePtr;
+use crate::device::Device;
+use crate::driver::{DevicePtr, host_function};
 use crate::error::{LibraryError, Result};
 use crate::library::{Vendor, VendorVersion, work};
 use crate::memory::DeviceBuffer;
@@ -39,6 +40,14 @@ impl Dense {
         match self {
             Self::Vector => 1,
             Self::Matrix { columns, .. } => columns,
+        }
+    }
+
+    /// Whether something lies between the rows of the output.
+    pub fn output_has_gaps(self) -> bool {
+        match self {
+            Self::Vector => false,
+            Self::Matrix { columns, output_stride, .. } => output_stride > columns,
         }
     }
 }
@@ -122,7 +131,7 @@ struct Descriptors {
 }
 
 // SAFETY: descriptors are memory of the host without ties to a thread, used by one at a time.
-unsafe impl Send for Plan {}
+unsafe impl Send for Descriptors {}
 
 /// The two factors as cuSPARSE reads them.
 struct Factors {
@@ -375,14 +384,32 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        let device = self.workspace.device();
-        let (driver, context) = device.raw();
-        if device.is_forked() {
-            return std::mem::forget(self.descriptors.take());
+        drop(Gone { descriptors: self.descriptors.take(), device: self.workspace.device().clone() });
+    }
+}
+
+/// What a plan leaves when it is dropped.
+struct Gone {
+    descriptors: Option<Descriptors>,
+    device: Device,
+}
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let descriptors = self.descriptors.take();
+        if self.device.is_forked() {
+            return std::mem::forget(descriptors);
         }
+        if host_function::is_running() {
+            return host_function::drop_elsewhere(Box::new(Self {
+                descriptors,
+                device: self.device.clone(),
+            }));
+        }
+        let (driver, context) = self.device.raw();
         // If that fails, the device is lost, and there is nothing that descriptors free on it.
         let calls = driver.bind(context);
-        drop(self.descriptors.take());
+        drop(descriptors);
         drop(calls);
     }
 }
