@@ -4,6 +4,9 @@
 //! The kernels take about 3 µs to 1 ms on a GPU. The emulated device runs them on a CPU that others use too: there it is only
 //! checked that both measure the same things in the same way. That their times agree where time is simulated is tested in
 //! `warpsmith-tuner`.
+//!
+//! On a GPU the program must be built with `--release`: without optimization the host launches more slowly than the GPU
+//! runs the shortest kernels, so that the times are the host's.
 
 #[allow(dead_code, reason = "each test program uses a part")]
 mod shared;

@@ -62,8 +62,9 @@ fn the_generated_file_compiles() {
          type Image = (&'static str, Binaries, \
          &'static [(&'static str, &'static [(u32, u32, u32, u32, u32)])], &'static str);\n\
          type Linked = (Binaries, &'static [&'static str], &'static [u8]);\n\
-         static BOTH: (Image, Linked) = include!({:?});\n\
-         static IMAGE: Image = BOTH.0;\n\
+         type Compilers = (&'static str, &'static str);\n\
+         static ALL: (Image, Linked, Compilers) = include!({:?});\n\
+         static IMAGE: Image = ALL.0;\n\
          fn main() {{ println!(\"{{}} {{}} {{}} {{:?}}\", IMAGE.0, IMAGE.1.len(), IMAGE.2.len(), IMAGE.3); }}\n",
         image.file
     );

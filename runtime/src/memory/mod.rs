@@ -41,8 +41,15 @@ pub use self::slice::{DeviceSlice, DeviceSliceMut};
 ///
 /// Implemented by itself for what `bytemuck` calls any bit pattern: numbers, `f16` and `bf16` of `half`, vectors
 /// of `glam`, arrays of those, structs that derive `bytemuck::AnyBitPattern`.
+#[diagnostic::on_unimplemented(
+    message = "values of `{Self}` cannot lie in device memory",
+    label = "not plain bits of which every pattern is a value",
+    note = "numbers, `f16` and `bf16`, arrays of those and structs that derive `bytemuck::AnyBitPattern` can; \
+            references, `bool`, `char` and types that own memory stay on the host"
+)]
 pub trait DeviceCopy: bytemuck::AnyBitPattern + Send + Sync {}
 
+#[diagnostic::do_not_recommend]
 impl<T: bytemuck::AnyBitPattern + Send + Sync> DeviceCopy for T {}
 
 /// Memory of a device, in bytes.

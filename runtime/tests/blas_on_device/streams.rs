@@ -161,7 +161,8 @@ fn captures_again_and_again_keep_no_memory() {
         device.memory().reserved()
     };
     let after_two = reserved(2);
-    assert_eq!(reserved(8), after_two);
+    let after_ten = reserved(8);
+    assert!(after_ten <= after_two, "{after_ten} bytes after ten captures, {after_two} after two");
 }
 
 #[test]

@@ -1,9 +1,7 @@
-//! Two processes say the same of a configuration, also when one is told to measure and the other to tune: on the device
-//! under test, `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there fails the test.
-//!
-//! What is timed are copies on the device, from about 3 µs to 1 ms. The emulated device has simulated time: as many
-//! microseconds as there are 64 bytes, with 1 % of noise, one in fifty a third slower, and a wave that is shorter than a
-//! timing. Each process has noise of its own.
+//! Two processes say the same of a configuration, also when one is told to measure and the other to tune. What is timed
+//! are copies of about 3 µs to 1 ms of simulated time: as many microseconds as there are 64 bytes, with 1 % of noise, one
+//! in fifty a third slower, and a wave that is shorter than a timing. Each process has noise of its own. That processes
+//! agree on a GPU is tested with real kernels, by the command line.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -15,7 +13,6 @@ use warpsmith_runtime::launch::LaunchStore;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
 use warpsmith_tuner::benchmark::{Benchmark, Probe, Setup, Suite, Work};
 use warpsmith_tuner::case::Case;
-use warpsmith_tuner::compare::BETWEEN_PROCESSES_US;
 use warpsmith_tuner::document::Record;
 use warpsmith_tuner::error::Result;
 use warpsmith_tuner::log::Log;
@@ -110,14 +107,9 @@ impl Benchmark for Moves {
 }
 
 fn probes(stream: &Stream) -> Result<Vec<Probe>> {
-    let bytes: u64 = if stream.device().is_emulated() { 1 << 14 } else { 1 << 28 };
+    let bytes: u64 = 1 << 14;
     let case = Box::new(Buffers::new(stream, bytes as usize, 2)?);
     Ok(vec![Probe { name: "copy", work: work(bytes), configuration: Configuration::default(), case }])
-}
-
-/// The device under test; none for the simulated one.
-fn device_name() -> Option<String> {
-    std::env::var("WARPSMITH_TEST_DEVICE").ok().filter(|name| !name.starts_with("cpu"))
 }
 
 fn simulated(seed: u64) -> Device {
@@ -137,10 +129,7 @@ fn simulated(seed: u64) -> Device {
 
 /// Bytes; where a launch is about as long as a sample must be, or a whole part of it, processes are likeliest to differ.
 fn sizes() -> Vec<u64> {
-    match device_name() {
-        None => [3.0, 6.5, 19.9, 33.4, 99.5, 250.0, 1000.0].map(|us| (us * 64.0) as u64).to_vec(),
-        Some(_) => [16, 18, 20, 22, 24, 26, 28, 30].map(|log| 1 << log).to_vec(),
-    }
+    [3.0, 6.5, 19.9, 33.4, 99.5, 250.0, 1000.0].map(|us| (us * 64.0) as u64).to_vec()
 }
 
 /// What a process says of a configuration.
@@ -157,12 +146,7 @@ struct Said {
 fn measures_when_it_is_a_child() {
     let Ok(what) = std::env::var(CHILD) else { return };
     let (command, seed) = what.split_once(' ').unwrap();
-    let device = match device_name() {
-        Some(name) => {
-            Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
-        }
-        None => simulated(seed.parse().unwrap()),
-    };
+    let device = simulated(seed.parse().unwrap());
     device.set_launch_store(LaunchStore::in_memory());
     let suite = Suite { benchmarks: vec![Box::new(Moves)], probes };
     let request = Request {
@@ -219,7 +203,7 @@ fn median(samples: &[f64]) -> f64 {
 
 /// The samples with what the events of each cost.
 fn with_events(said: &Said) -> Vec<f64> {
-    let events_us = if device_name().is_some() { 0.0 } else { EVENTS_US / f64::from(said.launches) };
+    let events_us = EVENTS_US / f64::from(said.launches);
     said.samples_us.iter().map(|us| us + events_us).collect()
 }
 
@@ -228,9 +212,8 @@ fn a_process_that_measures_and_one_that_tunes_agree_and_so_do_two_that_measure()
     if std::env::var_os(CHILD).is_some() {
         return;
     }
-    let rounds = if device_name().is_some() { 4 } else { 2 };
     let (mut agree, mut all, mut worst) = (0, 0, 0.0f64);
-    for round in 0..rounds {
+    for round in 0..2 {
         let first = child("bench", 3 * round + 1);
         let others = [child("tune", 3 * round + 2), child("bench", 3 * round + 3)];
         assert_eq!(first.len(), 2 * sizes().len());
@@ -244,13 +227,10 @@ fn a_process_that_measures_and_one_that_tunes_agree_and_so_do_two_that_measure()
                 let within =
                     ratio(&samples[0], &samples[1]).is_some_and(|ratio| ratio.interval.contains(1.0));
                 let difference = (a / b - 1.0).abs();
-                // Simulated processes differ by nothing.
-                let between_us = if device_name().is_some() { BETWEEN_PROCESSES_US } else { 0.0 };
-                let near = NEAR.hypot(between_us / b);
                 all += 1;
-                agree += usize::from(within || difference <= near);
+                agree += usize::from(within || difference <= NEAR);
                 worst = worst.max(difference);
-                if device_name().is_some() || !(within || difference <= near) {
+                if !(within || difference <= NEAR) {
                     let (n, configuration, launches) = (one.n, &one.configuration, one.launches);
                     println!(
                         "{n} {configuration}: bench {a:.3} us of {launches} launches, {command} {b:.3} us of {}: {:+.2} %",
