@@ -45,6 +45,27 @@ pub(crate) fn each<const N: usize>(mut f: impl FnMut(usize)) {
     calls!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
+/// `value`, of which LLVM does not know that.
+#[inline(always)]
+pub(crate) fn opaque(value: usize) -> usize {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        let same;
+        // SAFETY: copies a register.
+        unsafe {
+            core::arch::asm!(
+                "mov.b64 {same}, {value};",
+                same = out(reg64) same,
+                value = in(reg64) value,
+                options(pure, nomem, nostack),
+            );
+        }
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    value
+}
+
 /// Whether this thread and its block have y and z of 0. The others have nothing to do.
 #[inline(always)]
 pub(crate) fn in_first_row() -> bool {

@@ -124,6 +124,48 @@ impl<T: Copy, const N: usize> Vector<T, N> {
     }
 }
 
+impl<T: Copy, const N: usize> Vector<T, N> {
+    /// Writes `N` elements at once to global memory, to be the first that the L2 cache gives up (PTX's `st.cs`): for more
+    /// than the cache holds, written by all blocks at several places at once.
+    ///
+    /// # Safety
+    ///
+    /// As [`store`](Self::store); `ptr` points to global memory, as arguments of kernels do.
+    ///
+    /// # Panics
+    ///
+    /// As [`store`](Self::store).
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn store_streaming(self, ptr: *mut T) {
+        #[cfg(target_arch = "nvptx64")]
+        if Self::BYTES > 0 && Self::BYTES % 16 == 0 {
+            let mut access = 0;
+            while access < Self::BYTES / 16 {
+                // SAFETY: the caller's promise; the local variable may be aligned to less than an access, whose bytes are
+                // within the vector.
+                unsafe {
+                    let [a, b, c, d] = (&raw const self).cast::<[u32; 4]>().add(access).read_unaligned();
+                    core::arch::asm!(
+                        "{{ .reg .b64 global; cvta.to.global.u64 global, {ptr}; \
+                         st.global.cs.v4.b32 [global], {{{a}, {b}, {c}, {d}}}; }}",
+                        ptr = in(reg64) ptr.cast::<[u32; 4]>().add(access),
+                        a = in(reg32) a,
+                        b = in(reg32) b,
+                        c = in(reg32) c,
+                        d = in(reg32) d,
+                        options(nostack),
+                    );
+                }
+                access += 1;
+            }
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.store(ptr) }
+    }
+}
+
 #[cfg(target_arch = "nvptx64")]
 impl<T: Copy, const N: usize> Vector<T, N> {
     /// Reads the vector in accesses of an `A`.

@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::error::Error;
 use warpsmith_runtime::graph::{Capture, CaptureMode, Graph};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
+/// A stream of a device that no other test has: what one captures keeps others from waiting for the device.
 fn stream() -> Stream {
-    Stream::new(&Device::emulated(0).unwrap()).unwrap()
+    Stream::new(&Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap()).unwrap()
 }
 
 /// A graph that copies a byte to `y`; before each launch the byte becomes what `next` gives.
@@ -122,7 +124,7 @@ fn launches_of_two_threads_in_turn_each_see_what_was_written_for_them() {
     std::thread::scope(|scope| {
         for exec in &execs {
             scope.spawn(|| {
-                let own = stream();
+                let own = Stream::new(main.device()).unwrap();
                 for _ in 0..40 {
                     let mut seen = seen.lock().unwrap();
                     exec.launch(&own).unwrap();
@@ -137,7 +139,8 @@ fn launches_of_two_threads_in_turn_each_see_what_was_written_for_them() {
 
 #[test]
 fn streams_of_one_capture_have_one_identity() {
-    let (main, side) = (stream(), stream());
+    let main = stream();
+    let side = Stream::new(main.device()).unwrap();
     assert!(main.capture_id().is_none());
     assert!(matches!(main.on_graph_launch(|_| Ok(())), Err(Error::NotCapturing { .. })));
     let capture = Capture::begin(&main, CaptureMode::ThreadLocal).unwrap();

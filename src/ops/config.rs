@@ -195,7 +195,7 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler balances the load.
 /// Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there
 /// are, and smaller blocks if even that is too little ([`spread_block`]). `gelu` and random
-/// numbers, which compute more than they move, get a few waves of blocks that walk over the tiles. Reductions get
+/// numbers, which compute more than they move, get some waves of blocks that walk over the tiles. Reductions get
 /// several accesses a thread and as many blocks as are resident at once, so that few partials remain, also where there
 /// is little to do.
 ///
@@ -234,7 +234,8 @@ fn gpu_config(kernel: &str, element_bytes: usize, n: usize, device: &DevicePrope
     let block = usual_block(device);
     let (items, grid) = match kernel {
         _ if is_reduction(kernel) => (8, GridRule::Waves(1)),
-        "gelu" | "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => (1, GridRule::Waves(4)),
+        "gelu" => (1, GridRule::Waves(4)),
+        "uniform" | "normal" | "exponential" | "integers" | "bernoulli" => (1, GridRule::Waves(16)),
         _ => (1, GridRule::Auto),
     };
     let config = Config { block, grid, items: nearest_items(kernel, items), vector: 16 };

@@ -37,6 +37,8 @@ pub(crate) struct Operation<'a> {
     /// Of all arrays, in bytes, at most 16.
     alignment: u32,
     config: Option<Config>,
+    /// Threads for a row of blocks, where the blocks form rows.
+    row: Option<u32>,
 }
 
 impl<'a> Operation<'a> {
@@ -49,7 +51,7 @@ impl<'a> Operation<'a> {
         config: Option<Config>,
     ) -> Self {
         let (dtype, alignment) = (Cow::Borrowed(T::NAME), tuned::alignment(arrays));
-        Self { stream, kernel, dtype, element_bytes: size_of::<T>(), n, alignment, config }
+        Self { stream, kernel, dtype, element_bytes: size_of::<T>(), n, alignment, config, row: None }
     }
 
     /// Of a kernel from one element type to another.
@@ -62,7 +64,13 @@ impl<'a> Operation<'a> {
     ) -> Self {
         let dtype = Cow::Owned(format!("{},{}", T::NAME, U::NAME));
         let element_bytes = size_of::<T>().max(size_of::<U>());
-        Self { stream, kernel, dtype, element_bytes, n, alignment: tuned::alignment(arrays), config }
+        let alignment = tuned::alignment(arrays);
+        Self { stream, kernel, dtype, element_bytes, n, alignment, config, row: None }
+    }
+
+    /// Launches rows of blocks (in y), each of so many threads, instead of one row of all; as many blocks, to the next row.
+    pub fn in_rows_of(self, threads: u32) -> Self {
+        Self { row: Some(threads), ..self }
     }
 
     /// Finds the instance and the number of blocks.
@@ -90,7 +98,11 @@ impl<'a> Operation<'a> {
             device.properties(),
             resident,
         )?;
-        Ok(Plan { stream: self.stream, function, blocks, block: config.block })
+        let rows = self.row.map_or(1, |threads| {
+            let of_row = threads.div_ceil(config.block.max(1)).max(1);
+            blocks.div_ceil(of_row).min(device.properties().max_grid[1])
+        });
+        Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], block: config.block })
     }
 
     /// The configuration that the device's store has for it.
@@ -117,23 +129,23 @@ impl<'a> Operation<'a> {
 pub(crate) struct Plan<'a> {
     stream: &'a Stream,
     function: Function,
-    blocks: u32,
+    grid: [u32; 2],
     block: u32,
 }
 
 impl Plan<'_> {
     /// The grid's number of blocks.
     pub fn blocks(&self) -> u32 {
-        self.blocks
+        self.grid[0] * self.grid[1]
     }
 
     /// Enqueues the launch.
     ///
     /// # Safety
-    /// `P` are the kernel's parameters; if the kernel is unsafe, its conditions hold for a one-dimensional launch
-    /// of [`Self::blocks`] blocks with these arguments.
+    /// `P` are the kernel's parameters; if the kernel is unsafe, its conditions hold for a launch of [`Self::blocks`] blocks
+    /// with these arguments: one-dimensional, but for an operation [in rows](Operation::in_rows_of).
     pub unsafe fn launch<P, A: Arguments<P>>(&self, arguments: A) -> Result<()> {
-        let launch = Launch::grid_block(self.blocks, self.block);
+        let launch = Launch::grid_block((self.grid[0], self.grid[1]), self.block);
         // SAFETY: passed on from the caller.
         unsafe { self.function.launch_as::<P, A>(self.stream, launch, &arguments)? };
         Ok(())

@@ -1,5 +1,6 @@
 //! From numbers that were taken to launches.
 
+use gpu_kernels::random::COLUMNS;
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
@@ -67,8 +68,10 @@ impl Draw<'_> {
             for part in parts {
                 let (now, later) = out.split_at_mut(part);
                 let address = now.as_device_ptr();
-                let operation = Operation::new::<T>(self.stream, self.kernel, part, &[address], self.config);
-                let begin = Begin { seed, offset, base, threads: layout.threads(part) };
+                let threads = layout.threads(part);
+                let operation = Operation::new::<T>(self.stream, self.kernel, part, &[address], self.config)
+                    .in_rows_of(threads / COLUMNS as u32);
+                let begin = Begin { seed, offset, base, threads };
                 launch(&operation, begin, now)?;
                 offset += layout.increment(part, self.lanes);
                 out = later;

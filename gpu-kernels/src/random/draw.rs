@@ -6,8 +6,10 @@
 //! thread i % T.
 //!
 //! Each thread of the launch computes the lanes of four neighbouring virtual threads, whose numbers then go to memory in
-//! accesses of up to 16 bytes; where the array is not aligned for them, of one virtual thread. The launch can have any
-//! grid: the numbers are the same.
+//! accesses of up to 16 bytes; where the array is not aligned for them, of one virtual thread. A launch's rows of blocks
+//! take steps, and the threads of a row virtual threads; where there are fewer they walk over the rest. The launch can have
+//! any grid: the numbers are the same. Each block of words is written to as many places as it has lanes, far from each other;
+//! streaming stores write them as fast as one place, others at three quarters of that (H200).
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -17,10 +19,10 @@ use gpu_std::random::{Draw, Philox};
 use gpu_std::scalar::From64;
 
 use super::Place;
-use crate::tile::{each, in_first_row};
+use crate::tile::{each, opaque};
 
 /// Virtual threads whose numbers a thread computes at once.
-const COLUMNS: usize = 4;
+pub const COLUMNS: usize = 4;
 
 /// From this range on [`integers()`] takes two words for a number: with one, the least numbers would come up to a sixteenth more
 /// often than the others.
@@ -39,13 +41,10 @@ pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: us
     out: DisjointMut<T>,
 ) {
     let (start, range) = (from.to_acc(), (to - from).to_acc());
-    let sample = |words| {
-        <T::Accumulator as Draw>::uniform(words).map(|unit| {
-            let value = T::from_acc(unit.mul_add(range, start));
-            if value == to { from } else { value }
-        })
-    };
-    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample);
+    let sample =
+        |words| <T::Accumulator as Draw>::uniform(words).map(|unit| T::from_acc(unit.mul_add(range, start)));
+    let lanes = <T::Accumulator as Draw>::LANES;
+    draw(Place::new(seed, offset, base), threads, lanes, out, sample, Some([to, from]));
 }
 
 /// Fills `out` with normal numbers: `mean` + z `std`, rounded once, for z of mean 0 and variance 1. f16 and bf16 are
@@ -62,7 +61,7 @@ pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usi
 ) {
     let (mean, std) = (accumulator::<T>(mean), accumulator::<T>(std));
     let sample = |words| <T::Accumulator as Draw>::normal(words).map(|z| T::from_acc(z.mul_add(std, mean)));
-    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample);
+    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);
 }
 
 /// Fills `out` with numbers of the exponential distribution: −ln(u) · `scale` for u in (0, 1], with the least number above 0
@@ -89,7 +88,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
             T::from_acc(scale * if log < least { least } else { log })
         })
     };
-    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample);
+    draw(Place::new(seed, offset, base), threads, <T::Accumulator as Draw>::LANES, out, sample, None);
 }
 
 /// Fills `out` with integers from `low` on, below `low` + `range`: a word modulo `range`, of 32 bits for ranges below
@@ -108,13 +107,13 @@ pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     match (NonZeroU32::new(range as u32), NonZeroU64::new(range)) {
         (Some(modulus), _) if range < WIDE_RANGE => {
             let number = |word: u32| T::from_u64((word % modulus) as u64).wrapping_add(low);
-            draw(place, threads, 4, out, |words| words.map(number));
+            draw(place, threads, 4, out, |words| words.map(number), None);
         }
         (_, Some(modulus)) => {
             let number = |high: u32, word: u32| {
                 T::from_u64((((high as u64) << 32) | word as u64) % modulus).wrapping_add(low)
             };
-            draw(place, threads, 2, out, |[a, b, c, d]| [number(a, b), number(c, d), low, low]);
+            draw(place, threads, 2, out, |[a, b, c, d]| [number(a, b), number(c, d), low, low], None);
         }
         _ => {}
     }
@@ -132,7 +131,7 @@ pub fn bernoulli<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
 ) {
     let sample =
         |words| <f32 as Draw>::uniform(words).map(|unit| if unit < threshold { T::ONE } else { T::ZERO });
-    draw(Place::new(seed, offset, base), threads, 4, out, sample);
+    draw(Place::new(seed, offset, base), threads, 4, out, sample, None);
 }
 
 /// A parameter in the type that `T` is computed in.
@@ -141,14 +140,16 @@ fn accumulator<T: Scalar>(value: f64) -> T::Accumulator {
     T::Accumulator::from_f64(value)
 }
 
-/// Fills `out` in the order of the [module](self), with what `sample` makes of a block: the first `lanes` of it.
+/// Fills `out` in the order of the [module](self), with what `sample` makes of a block: the first `lanes` of it, the second of
+/// `instead` wherever that is the first, which is rare.
 #[inline(always)]
-fn draw<T: Copy>(
+fn draw<T: Scalar>(
     place: Place,
     threads: u32,
     lanes: usize,
     mut out: DisjointMut<T>,
     sample: impl Fn([u32; 4]) -> [T; 4],
+    instead: Option<[T; 2]>,
 ) {
     let len = out.len();
     let out = out.as_mut_ptr();
@@ -156,9 +157,9 @@ fn draw<T: Copy>(
     // SAFETY: the view is valid for `len` elements and overlaps nothing.
     unsafe {
         if threads.is_multiple_of(COLUMNS) && out.addr().is_multiple_of(Vector::<T, COLUMNS>::ALIGN) {
-            columns::<T, COLUMNS>(place, threads, lanes, out, len, sample);
+            columns::<T, COLUMNS>(place, threads, lanes, out, len, sample, instead);
         } else {
-            columns::<T, 1>(place, threads, lanes, out, len, sample);
+            columns::<T, 1>(place, threads, lanes, out, len, sample, instead);
         }
     }
 }
@@ -170,68 +171,81 @@ fn draw<T: Copy>(
 /// `out` is valid for `len` elements, which nothing else uses; if `N` is more than 1, it is aligned to the accesses of a
 /// [`Vector`] of `N` elements, and `N` divides `threads`.
 #[inline(always)]
-unsafe fn columns<T: Copy, const N: usize>(
+unsafe fn columns<T: Scalar, const N: usize>(
     place: Place,
     threads: usize,
     lanes: usize,
     out: *mut T,
     len: usize,
     sample: impl Fn([u32; 4]) -> [T; 4],
+    instead: Option<[T; 2]>,
 ) {
     let columns = threads / N;
-    if columns == 0 || !in_first_row() {
+    if columns == 0 || thread::thread_idx_y() | thread::thread_idx_z() | thread::block_idx_z() != 0 {
         return;
     }
     let stride = thread::grid_dim_x() as usize * thread::block_dim_x() as usize;
     let first =
         thread::block_idx_x() as usize * thread::block_dim_x() as usize + thread::thread_idx_x() as usize;
-    let (mut step, mut column) = (first / columns, first % columns);
-    let (next_step, next_column) = (stride / columns, stride % columns);
     let of_step = lanes * threads;
-    while step * of_step < len {
-        // The first element of the first lane.
-        let start = step * of_step + column * N;
-        if start < len {
-            let block = place.block.wrapping_add(step as u64);
-            let of_column =
-                |n: usize| sample(Philox::at_block(place.seed, (column * N + n) as u64, block).next4());
-            let mut values = [of_column(0); N];
+    let mut column = first;
+    while column < columns {
+        // What `sample` makes of a block of a virtual thread of the column, and the first element of that.
+        let sampled = |step: usize, n: usize| {
+            let subsequence = (column * N + n) as u64;
+            sample(Philox::at_block(place.seed, subsequence, place.block.wrapping_add(step as u64)).next4())
+        };
+        let first_of = |step: usize| step * of_step + column * N;
+        let mut step = thread::block_idx_y() as usize;
+        while first_of(step) + (lanes - 1) * threads + N <= len {
+            // From what LLVM sees as a number that grows by steps it makes a pointer for each store, and they take the
+            // registers of half the threads.
+            let start = opaque(first_of(step));
+            let mut values = [sampled(step, 0); N];
             each::<N>(|n| {
                 if n > 0 {
-                    values[n] = of_column(n);
+                    values[n] = sampled(step, n);
                 }
             });
-            let row = |lane: usize| {
-                let mut row = [values[0][lane]; N];
-                each::<N>(|n| row[n] = values[n][lane]);
-                row
-            };
-            if start + (lanes - 1) * threads + N <= len {
-                each::<4>(|lane| {
-                    if lane < lanes {
-                        // SAFETY: all lanes' elements are below `len`; `start` and `threads` are multiples of `N`, so
-                        // that the address is aligned as `out` is; each element is of one lane of one step and column.
-                        unsafe { Vector::from_array(row(lane)).store(out.add(start + lane * threads)) };
-                    }
-                });
-            } else {
-                each::<4>(|lane| {
-                    let row = row(lane);
+            if let Some([rare, other]) = instead {
+                // One instruction each instead of two.
+                let mut most = values[0][0];
+                each::<N>(|n| each::<4>(|lane| most = most.max_propagate(values[n][lane])));
+                if most >= rare {
                     each::<N>(|n| {
-                        let i = start + lane * threads + n;
-                        if lane < lanes && i < len {
-                            // SAFETY: the element is below `len`, and of one lane of one step and column.
-                            unsafe { out.add(i).write(row[n]) };
-                        }
+                        values[n] = values[n].map(|value| if value == rare { other } else { value })
                     });
-                });
+                }
             }
+            each::<4>(|lane| {
+                if lane < lanes {
+                    let mut row = [values[0][lane]; N];
+                    each::<N>(|n| row[n] = values[n][lane]);
+                    // SAFETY: all lanes' elements are below `len`; `start` and `threads` are multiples of `N`, so that
+                    // the address is aligned as `out` is; each element is of one lane of one step and column.
+                    unsafe { Vector::from_array(row).store_streaming(out.add(start + lane * threads)) };
+                }
+            });
+            step += thread::grid_dim_y() as usize;
         }
-        step += next_step;
-        column += next_column;
-        if column >= columns {
-            column -= columns;
-            step += 1;
+        // The step at the end of the array, of which there is a part. The next begins behind the end.
+        let (start, mut n) = (first_of(step), 0);
+        while start < len && n < N {
+            let values = sampled(step, n);
+            each::<4>(|lane| {
+                let i = start + lane * threads + n;
+                if lane < lanes && i < len {
+                    let value = match instead {
+                        Some([rare, other]) if values[lane] == rare => other,
+                        _ => values[lane],
+                    };
+                    // SAFETY: the element is below `len`, and of one lane of one step and column.
+                    unsafe { out.add(i).write(value) };
+                }
+            });
+            // Not unrolled, which would make the rest of the kernel small beside it.
+            n = opaque(n + 1);
         }
+        column += stride;
     }
 }

@@ -13,7 +13,7 @@ mod draw;
 mod masked;
 mod permute;
 
-pub use draw::{WIDE_RANGE, bernoulli, exponential, integers, normal, uniform};
+pub use draw::{COLUMNS, WIDE_RANGE, bernoulli, exponential, integers, normal, uniform};
 pub use masked::dropout;
 pub use permute::{permutation, permuted_at, sides};
 

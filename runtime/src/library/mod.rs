@@ -21,6 +21,9 @@
 //! Every operation checks shapes, strides and types before anything is enqueued, returns before it has run, and may be
 //! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by
 //! one thread at a time, and prefer the stream that they were used on last. Two streams never share a workspace.
+//!
+//! A library's first use makes a handle, and that may wait for the whole device, which CUDA forbids while a stream of it is
+//! captured: another thread's capture then ends with an error. The thread that captures may use a library for the first time.
 
 pub mod blas;
 pub mod dnn;
