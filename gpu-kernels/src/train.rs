@@ -62,7 +62,7 @@ pub fn relu_backward(activated: &[f32], mut gradient: DisjointMut<f32>) {
     }
 }
 
-/// Adds one to each counter: the steps that [`adam`] has made.
+/// Adds one to each counter: the steps that [`adam()`] has made.
 #[kernel(launch_bounds(256))]
 pub fn count_up(mut counters: DisjointMut<u32>) {
     for i in thread::grid_stride(counters.len()) {
@@ -91,7 +91,9 @@ pub fn adam(
     mut variance: DisjointMut<f32>,
 ) {
     let len = gradient.len().min(weights.len()).min(mean.len()).min(variance.len());
-    let step = step[0] as f32;
+    // Without a step there is nothing to do.
+    let Some(&step) = step.first() else { return };
+    let step = step as f32;
     let (bias1, bias2) = (1.0 - math::pow(decay1, step), 1.0 - math::pow(decay2, step));
     for i in thread::grid_stride(len) {
         let g = gradient[i.get()];

@@ -67,32 +67,37 @@ impl<T: Number> Tensors<T> {
 
     /// What y, x and w become by the three operations, each of which adds to what is there when beta is not 0.
     fn run(&self, stream: &Stream, operator: &Convolution) -> Result<[Vec<T>; 3], Error> {
+        self.run_as(stream, operator, false)
+    }
+
+    /// The same, if wanted as a graph.
+    fn run_as(&self, stream: &Stream, operator: &Convolution, captured: bool) -> Result<[Vec<T>; 3], Error> {
         let (case, layout) = (self.case, self.layout);
         let [mut x, mut w, mut y] = [&self.x, &self.w, &self.y].map(|values| buffer(stream, values));
-        let mut forward = buffer(stream, &self.y);
-        dnn::convolution(
-            stream,
-            operator,
-            &Tensor::new(&x, case.x, layout)?,
-            &Tensor::new(&w, case.w, layout)?,
-            &mut TensorMut::new(&mut forward, &case.y(), layout)?,
-        )?;
-        let mut dw = buffer(stream, &self.w);
-        convolution_backward_weights(
-            stream,
-            operator,
-            &Tensor::new(&x, case.x, layout)?,
-            &Tensor::new(&y, &case.y(), layout)?,
-            &mut TensorMut::new(&mut dw, case.w, layout)?,
-        )?;
-        let mut dx = buffer(stream, &self.x);
-        convolution_backward_data(
-            stream,
-            operator,
-            &Tensor::new(&w, case.w, layout)?,
-            &Tensor::new(&y, &case.y(), layout)?,
-            &mut TensorMut::new(&mut dx, case.x, layout)?,
-        )?;
+        let [mut dx, mut dw, mut forward] = [&self.x, &self.w, &self.y].map(|values| buffer(stream, values));
+        enqueue(stream, captured, || {
+            dnn::convolution(
+                stream,
+                operator,
+                &Tensor::new(&x, case.x, layout)?,
+                &Tensor::new(&w, case.w, layout)?,
+                &mut TensorMut::new(&mut forward, &case.y(), layout)?,
+            )?;
+            convolution_backward_weights(
+                stream,
+                operator,
+                &Tensor::new(&x, case.x, layout)?,
+                &Tensor::new(&y, &case.y(), layout)?,
+                &mut TensorMut::new(&mut dw, case.w, layout)?,
+            )?;
+            convolution_backward_data(
+                stream,
+                operator,
+                &Tensor::new(&w, case.w, layout)?,
+                &Tensor::new(&y, &case.y(), layout)?,
+                &mut TensorMut::new(&mut dx, case.x, layout)?,
+            )
+        })?;
         // Work that was enqueued keeps what it uses.
         [&mut x, &mut w, &mut y].into_iter().try_for_each(|used| used.as_mut_slice().set_zero())?;
         Ok([forward.to_host()?, dx.to_host()?, dw.to_host()?])
@@ -366,6 +371,19 @@ fn a_captured_convolution_is_launched_again_with_other_inputs() {
             of(0, 0).max(of(0, 1)).max(of(1, 0)).max(of(1, 1))
         });
         assert_eq!(pooled.to_host().unwrap(), most.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn all_three_of_a_convolution_may_be_captured_before_there_is_a_plan() {
+    let device = own_device();
+    let stream = Stream::new(&device).unwrap();
+    for (seed, case) in CASES.iter().enumerate() {
+        let tensors = Tensors::<f32>::new(*case, Layout::Nchw, 300 + seed as u64);
+        let found = tensors.run_as(&stream, &operator(case), true).unwrap();
+        for ((found, sums), name) in found.iter().zip(&tensors.sums()).zip(["y", "dx", "dw"]) {
+            assert_close(found, sums, Bound::Tf32, |sum, _| sum, &format!("{case:?}: {name}"));
+        }
     }
 }
 

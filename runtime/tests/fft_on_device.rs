@@ -411,6 +411,31 @@ fn a_captured_transform_runs_with_what_its_buffers_have_at_each_launch() -> Resu
 }
 
 #[test]
+fn real_transforms_and_those_in_place_may_be_captured() -> Result<()> {
+    let device = device();
+    let stream = Stream::new(&device)?;
+    let host: Vec<f32> = complexes::<f32>(60, 5).into_iter().map(|z| z.re).collect();
+    let x = DeviceBuffer::from_host(&stream, &host)?;
+    let mut half = DeviceBuffer::<Complex<f32>>::zeros(&stream, 31)?;
+    let mut back = DeviceBuffer::<f32>::zeros(&stream, 60)?;
+    let places = complexes::<f32>(60, 6);
+    let mut place = DeviceBuffer::from_host(&stream, &places)?;
+    let exec = Graph::capture(&stream, || {
+        fft::forward_real(&stream, 60, &x, &mut half)?;
+        fft::inverse_real(&stream, 60, &mut half, &mut back)?;
+        fft::forward_in_place(&stream, 60, &mut place)
+    })?
+    .instantiate()?;
+    exec.launch(&stream)?;
+    for (found, expected) in back.to_host()?.iter().zip(&host) {
+        assert!((found - expected).abs() <= 1e-5, "{found} for {expected}");
+    }
+    let expected = naive(doubles(&places), &[60], -1.0);
+    check::<f32>(&flat(&doubles(&place.to_host()?)), &flat(&expected), 60, "captured in place");
+    Ok(())
+}
+
+#[test]
 fn work_areas_go_back_to_the_allocator() -> Result<()> {
     let device = device();
     let stream = Stream::new(&device)?;

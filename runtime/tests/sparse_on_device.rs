@@ -216,6 +216,13 @@ fn a_matrix_without_elements_rows_or_columns_gives_what_was_there_times_beta() -
             assert_eq!(y.to_host()?, expected);
         }
     }
+    // Numbers that are none touch no others, also where pairs are scaled at once.
+    let matrix = Csr::<f32, i32>::from_host(&stream, [4, 3], &[0; 5], &[], &[])?;
+    let x = DeviceBuffer::<f32>::zeros(&stream, 3)?;
+    let mut y = DeviceBuffer::from_host(&stream, &[f32::INFINITY, 1.0, 2.0, f32::NAN])?;
+    sparse::spmv(&stream, &matrix, &x, &mut y, Product { beta: 2.0, ..Product::default() })?;
+    let y = y.to_host()?;
+    assert!(y[..3] == [f32::INFINITY, 2.0, 4.0] && y[3].is_nan(), "{y:?}");
     let matrix = Csr::<f64, i32>::from_host(&stream, [0, 4], &[0], &[], &[])?;
     let x = DeviceBuffer::<f64>::zeros(&stream, 4)?;
     let mut y = DeviceBuffer::<f64>::zeros(&stream, 0)?;

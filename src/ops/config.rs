@@ -24,7 +24,7 @@ pub enum GridRule {
     Auto,
     /// So many times the blocks that fit on the device at once, but no more than there are tiles.
     Waves(u32),
-    /// Exactly so many.
+    /// Exactly so many; of random numbers, whose blocks form rows, as many as fill the last row.
     Blocks(u32),
 }
 

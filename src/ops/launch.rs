@@ -100,7 +100,7 @@ impl<'a> Operation<'a> {
         )?;
         let rows = self.row.map_or(1, |threads| {
             let of_row = threads.div_ceil(config.block.max(1)).max(1);
-            blocks.div_ceil(of_row).min(device.properties().max_grid[1])
+            blocks.div_ceil(of_row).clamp(1, device.properties().max_grid[1].max(1))
         });
         Ok(Plan { stream: self.stream, function, grid: [blocks.div_ceil(rows), rows], block: config.block })
     }

@@ -122,12 +122,7 @@ impl Generator {
     /// # Errors
     /// As [`Self::manual_seed`].
     pub fn state(&self) -> Result<[u8; 16]> {
-        self.change("Generator::state", |state| {
-            let mut bytes = [0; 16];
-            bytes[..8].copy_from_slice(&state.seed.to_le_bytes());
-            bytes[8..].copy_from_slice(&state.offset.to_le_bytes());
-            bytes
-        })
+        self.change("Generator::state", |state| state.bytes())
     }
 
     /// Sets the state: 16 bytes as [`Self::state`] gives them, or 8 of a seed alone, as old versions of PyTorch had it.
@@ -137,18 +132,8 @@ impl Generator {
     /// [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
-        let (seed, offset) = match state.as_chunks() {
-            ([seed], []) => (*seed, [0; 8]),
-            ([seed, offset], []) => (*seed, *offset),
-            _ => {
-                let problem =
-                    format!("a state has 16 bytes (seed, offset), or 8 (seed); found {}", state.len());
-                return Err(Error::Random { call, problem });
-            }
-        };
-        let (seed, offset) = (u64::from_le_bytes(seed), u64::from_le_bytes(offset));
-        check_offset(call, offset)?;
-        self.change(call, |state| (state.seed, state.offset) = (seed, offset))
+        let parts = seed_and_offset(call, state)?;
+        self.change(call, |state| (state.seed, state.offset) = parts)
     }
 
     /// How numbers are divided among virtual threads.
@@ -212,6 +197,13 @@ impl Shared {
 }
 
 impl State {
+    fn bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.offset.to_le_bytes());
+        bytes
+    }
+
     fn check_not_capturing(&self, call: &'static str) -> Result<()> {
         if self.captures.iter().filter_map(Weak::upgrade).any(|replay| replay.is_underway()) {
             let problem = "a graph that takes numbers from this generator is being captured; \
@@ -220,6 +212,21 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// What the bytes of a state say.
+fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
+    let (seed, offset) = match state.as_chunks() {
+        ([seed], []) => (*seed, [0; 8]),
+        ([seed, offset], []) => (*seed, *offset),
+        _ => {
+            let problem = format!("a state has 16 bytes (seed, offset), or 8 (seed); found {}", state.len());
+            return Err(Error::Random { call, problem });
+        }
+    };
+    let (seed, offset) = (u64::from_le_bytes(seed), u64::from_le_bytes(offset));
+    check_offset(call, offset)?;
+    Ok((seed, offset))
 }
 
 fn check_offset(call: &'static str, offset: u64) -> Result<()> {
@@ -298,13 +305,89 @@ pub fn default_generator(device: &Device) -> Generator {
 /// # Errors
 /// [`Error::Random`] while a capture that uses one of them is underway; then no seed is changed.
 pub fn manual_seed_all(seed: u64) -> Result<()> {
+    seed_everywhere("random::manual_seed_all", seed)
+}
+
+/// Sets a fresh seed from the operating system for the default generators of all devices, the same for each, also of those
+/// that are opened later. Returns the seed.
+///
+/// # Errors
+/// As [`manual_seed_all`].
+pub fn seed_all() -> Result<u64> {
+    let seed = fresh_seed();
+    seed_everywhere("random::seed_all", seed)?;
+    Ok(seed)
+}
+
+fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
     let mut defaults = defaults();
     let made: Vec<Arc<Shared>> = defaults.made.iter().filter_map(Weak::upgrade).collect();
-    let mut states: Vec<MutexGuard<'_, State>> = made.iter().map(|generator| generator.lock()).collect();
-    states.iter().try_for_each(|state| state.check_not_capturing("random::manual_seed_all"))?;
-    for state in &mut states {
-        (state.seed, state.offset) = (seed, 0);
-    }
+    change_all(call, &made, |_, state| (state.seed, state.offset) = (seed, 0))?;
     defaults.seed = seed;
+    Ok(())
+}
+
+/// The states of the devices' default generators at one time, as [`Generator::state`] has each.
+///
+/// ```
+/// use warpsmith::random;
+/// use warpsmith::Device;
+///
+/// let devices = [Device::open("cpu:0")?, Device::open("cpu:1")?];
+/// let states = random::states(&devices)?;
+/// random::seed_all()?;
+/// random::set_states(&devices, &states)?;
+/// assert_eq!(random::states(&devices)?, states);
+/// # Ok::<(), warpsmith::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Random`] while a capture that uses one of them is underway, and for a device that is named twice.
+pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
+    let mut states = vec![[0; 16]; devices.len()];
+    of_devices("random::states", devices, |index, state| states[index] = state.bytes())?;
+    Ok(states)
+}
+
+/// Sets the states of the devices' default generators, each as [`Generator::set_state`] does.
+///
+/// # Errors
+/// As [`states`] and [`Generator::set_state`], and for another number of states than of devices. Then no state is changed.
+pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()> {
+    let call = "random::set_states";
+    if devices.len() != states.len() {
+        let problem = format!("there are {} states for {} devices", states.len(), devices.len());
+        return Err(Error::Random { call, problem });
+    }
+    let parts: Result<Vec<_>> = states.iter().map(|state| seed_and_offset(call, state.as_ref())).collect();
+    let parts = parts?;
+    of_devices(call, devices, |index, state| (state.seed, state.offset) = parts[index])
+}
+
+/// Calls `change` with the state of each device's default generator, with its index.
+fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, &mut State)) -> Result<()> {
+    let of = |device: &Device| default_generator(device).shared;
+    let generators: Vec<Arc<Shared>> = devices.iter().map(of).collect();
+    for (index, generator) in generators.iter().enumerate() {
+        if generators[..index].iter().any(|earlier| Arc::ptr_eq(earlier, generator)) {
+            let problem = format!("{} is named twice", devices[index].id());
+            return Err(Error::Random { call, problem });
+        }
+    }
+    // Whoever holds several generators at once holds this, so that no two wait for each other.
+    let _defaults = defaults();
+    change_all(call, &generators, change)
+}
+
+/// Calls `change` with the state of each, with its index, unless a capture that uses one is underway.
+fn change_all(
+    call: &'static str,
+    generators: &[Arc<Shared>],
+    mut change: impl FnMut(usize, &mut State),
+) -> Result<()> {
+    let mut states: Vec<MutexGuard<'_, State>> =
+        generators.iter().map(|generator| generator.lock()).collect();
+    states.iter().try_for_each(|state| state.check_not_capturing(call))?;
+    states.iter_mut().enumerate().for_each(|(index, state)| change(index, state));
     Ok(())
 }

@@ -47,7 +47,7 @@
 //! Order. All but the last two have PyTorch's order on a CUDA device, which depends on the number of multiprocessors: that is
 //! part of a generator ([`Layout`]), not of the device it is used on. A generator for a CUDA device has the device's own; one
 //! for the emulated device has that of an H100 or H200, so that it gives what those give, with the same seed. Set the same
-//! layout on both for others. Arrays of 2³¹ bytes and more are halved until the parts are smaller, as PyTorch does, and the
+//! layout on both for others. Arrays of more than 2³¹ bytes are halved until no part is longer, as PyTorch does, and the
 //! parts are filled one after the other.
 //!
 //! Graphs. While a stream is captured, operations take their place from memory that each launch of the graph writes anew:
@@ -67,7 +67,9 @@ mod layout;
 mod operations;
 mod replay;
 
-pub use generator::{DEFAULT_SEED, Generator, default_generator, manual_seed_all};
+pub use generator::{
+    DEFAULT_SEED, Generator, default_generator, manual_seed_all, seed_all, set_states, states,
+};
 pub use layout::Layout;
 pub use operations::{
     Bernoulli, Integer, bernoulli, dropout, exponential, integers, normal, normal_with, permutation, uniform,

@@ -9,7 +9,7 @@ use warpsmith::kernels::copy::copy;
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::ops::{self, Config, GridRule};
 use warpsmith::prelude::*;
-use warpsmith::{Error, IMAGE};
+use warpsmith::{Error, IMAGE, random};
 
 /// The error's text, after checking that the stream still works.
 #[track_caller]
@@ -82,6 +82,9 @@ fn blocks_and_grids_over_a_limit_are_refused() {
         let config = Config { block, grid, items: 1, vector: 16 };
         text_of(&stream, ops::copy_with(&stream, config, &x, &mut y), &words);
     }
+    let config = Config { block: 64, grid: GridRule::Blocks(0), items: 4, vector: 16 };
+    let generator = random::Generator::new(stream.device());
+    text_of(&stream, random::uniform_with(&stream, config, &generator, &mut y), &["grid", "zero"]);
     let kernel = device().load(&IMAGE).unwrap().kernel::<copy<u32, 1, 16>>().unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[0u32; 10]).unwrap();

@@ -100,5 +100,10 @@ fn adam_moves_as_in_double_precision() {
         adam.launch(&stream, Launch::auto(n), arguments).unwrap();
     }
     assert_eq!(step.to_host().unwrap(), [10]);
+    // Without the number of the step nothing moves.
+    let none = DeviceBuffer::zeros(&stream, 0).unwrap();
+    let gradient = DeviceBuffer::from_host(&stream, &vec![1.0; n]).unwrap();
+    let arguments = (0.01, 0.9, 0.999, 1e-8, &none, &gradient, &mut weights, &mut mean, &mut variance);
+    adam.launch(&stream, Launch::auto(n), arguments).unwrap();
     close(&weights.to_host().unwrap(), &exact, 1e-5, random.seed);
 }

@@ -112,4 +112,20 @@ fn default_generators_are_one_a_device_and_seeded_together() {
     random::manual_seed_all(7).unwrap();
     let states = [&device(), &later].map(|device| default_generator(device).state().unwrap());
     assert_eq!(states, [[7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]; 2]);
+    let both = [device(), later];
+    assert_eq!(random::states(&both).unwrap(), states);
+    let seed = random::seed_all().unwrap();
+    assert!(both.iter().all(|device| default_generator(device).initial_seed() == seed));
+    let states = [[1, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0], [2; 16]];
+    let outcome = random::set_states(&both, &states).unwrap_err().to_string();
+    assert!(outcome.contains("multiple of 4"), "{outcome}");
+    assert_eq!(default_generator(&both[0]).initial_seed(), seed, "none is set when one cannot be");
+    let states = [states[0], [0; 16]];
+    random::set_states(&both, &states).unwrap();
+    assert_eq!(random::states(&both).unwrap(), states);
+    let [device, later] = both;
+    for (devices, word) in [(vec![later.clone(), later], "twice"), (vec![device], "1 devices")] {
+        let outcome = random::set_states(&devices, &states).unwrap_err().to_string();
+        assert!(outcome.contains(word), "{outcome}");
+    }
 }

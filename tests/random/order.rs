@@ -1,10 +1,13 @@
 //! Each element against the host's model of the order, at every alignment.
 
 use half::{bf16, f16};
-use warpsmith::gpu_std::random::{Draw, uniform};
+use warpsmith::gpu_std::random::{Draw, Philox, uniform, uniform_below_one};
 use warpsmith::gpu_std::scalar::Float;
+use warpsmith::kernels::random as kernels;
 use warpsmith::ops::{Config, GridRule, Real};
-use warpsmith::random;
+use warpsmith::prelude::*;
+use warpsmith::runtime::launch::Dim;
+use warpsmith::{IMAGE, random};
 
 use crate::common::{Element, Padded, stream};
 use crate::model::{LAYOUTS, generator, increment, lengths, place};
@@ -58,6 +61,42 @@ fn every_configuration_gives_the_same_numbers() {
                 random::uniform_with(&stream, config, &generator(layout, SEED, 0), out.get_mut()).unwrap();
                 let found: Vec<u32> = out.read().into_iter().map(f32::to_bits).collect();
                 assert!(*expected.get_or_insert_with(|| found.clone()) == found, "{config}, from {start}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_kernel_gives_the_same_numbers_in_any_launch() {
+    let stream = stream();
+    let kernel = stream.device().load(&IMAGE).unwrap().kernel::<kernels::uniform<f32, 4, 16>>().unwrap();
+    let base = DeviceBuffer::<u64>::uninit(&stream, 0).unwrap();
+    for (threads, n) in [(0, 5), (1, 9), (6, 100), (8, 100), (8, 64), (300, 4001)] {
+        let expected: Vec<f32> = (0..n)
+            .map(|i| {
+                let (step, lane, thread) = (i / (4 * threads), i % (4 * threads) / threads, i % threads);
+                uniform_below_one(Philox::new(SEED, thread as u64, 8 + 4 * step as u64).next4()[lane])
+            })
+            .take(if threads == 0 { 0 } else { n })
+            .collect();
+        let launches: [(Dim, Dim); 5] = [
+            (1.into(), 1.into()),
+            ((2, 3).into(), 32.into()),
+            ((1, 2, 3).into(), (8, 2, 2).into()),
+            ((5, 70).into(), (3, 1, 4).into()),
+            ((3, 1, 2).into(), (64, 3).into()),
+        ];
+        for (grid, block) in launches {
+            let what = format!("{n} by {threads} in {grid:?} blocks of {block:?}");
+            let mut out = Padded::<f32>::poisoned(&stream, 0, n);
+            let arguments = (SEED, 8, &base, threads as u32, 0.0, 1.0, out.get_mut());
+            kernel.launch(&stream, Launch::grid_block(grid, block), arguments).unwrap();
+            let found = out.read();
+            if threads == 0 {
+                // Nothing is written.
+                assert!(found.iter().all(|x| x.to_bits() == f32::poison().to_bits()), "{what}");
+            } else {
+                assert!(found == expected, "{what}");
             }
         }
     }

@@ -119,6 +119,19 @@ fn check_eight_bits<A: Number + blas::Multiply<B, bf16, Sum = f32>, B: Number + 
 }
 
 #[test]
+fn a_transposed_output_has_no_bias() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[1f32; 16]).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, 16).unwrap();
+    let options = Matmul { epilogue: Epilogue::Bias(x.slice(..4)), ..Matmul::default() };
+    let matrix = Matrix::new(&x, 4, 4).unwrap();
+    let output = MatrixMut::new(&mut y, 4, 4).unwrap().transposed();
+    let done = blas::matmul(&stream, &options, matrix, matrix, output);
+    assert!(is_unsupported(&done), "{done:?}");
+    assert_eq!(y.to_host().unwrap(), [0.0; 16]);
+}
+
+#[test]
 fn eight_bit_floats_are_multiplied() {
     check_eight_bits::<F8E4M3, F8E4M3>(None);
     check_eight_bits::<F8E4M3, F8E5M2>(None);

@@ -28,7 +28,7 @@ const POOLINGS: [PoolingCase; 4] = [
     (&[1, 4, 5, 6, 7], [2, 3, 2], [1, 0, 1], [2, 1, 2]),
 ];
 
-fn pooling_is_right<T: Number>(case: PoolingCase, mode: PoolingMode, layout: Layout) {
+fn pooling_is_right<T: Number>(case: PoolingCase, mode: PoolingMode, layout: Layout, captured: bool) {
     let (shape, window, padding, stride) = case;
     let axes = |values: [usize; 3]| match shape.len() {
         3 => [values[2]].into(),
@@ -69,20 +69,17 @@ fn pooling_is_right<T: Number>(case: PoolingCase, mode: PoolingMode, layout: Lay
             inside.iter().for_each(|i| dx_expected[*i] += dy[at_y].to() / divisor);
         }
     }
-    let stream = Stream::new(&device()).unwrap();
+    let stream = Stream::new(&own_device()).unwrap();
     let (x, dy) = (buffer(&stream, &x), buffer(&stream, &dy));
     let mut y = DeviceBuffer::<T>::uninit(&stream, y_expected.len()).unwrap();
     let mut dx = DeviceBuffer::<T>::uninit(&stream, dx_expected.len()).unwrap();
     let x = Tensor::new(&x, shape, layout).unwrap();
-    dnn::pooling(&stream, &operator, &x, &mut TensorMut::new(&mut y, &of_y, layout).unwrap()).unwrap();
-    pooling_backward(
-        &stream,
-        &operator,
-        &x,
-        &Tensor::new(&y, &of_y, layout).unwrap(),
-        &Tensor::new(&dy, &of_y, layout).unwrap(),
-        &mut TensorMut::new(&mut dx, shape, layout).unwrap(),
-    )
+    enqueue(&stream, captured, || {
+        dnn::pooling(&stream, &operator, &x, &mut TensorMut::new(&mut y, &of_y, layout)?)?;
+        let dy = Tensor::new(&dy, &of_y, layout)?;
+        let dx = &mut TensorMut::new(&mut dx, shape, layout)?;
+        pooling_backward(&stream, &operator, &x, &Tensor::new(&y, &of_y, layout)?, &dy, dx)
+    })
     .unwrap();
     assert_near(&y.to_host().unwrap(), &y_expected, 4.0, &what);
     assert_near(&dx.to_host().unwrap(), &dx_expected, 16.0, &what);
@@ -93,13 +90,14 @@ fn pooling_and_its_gradient_are_right() {
     for case in POOLINGS {
         for mode in [PoolingMode::Max, PoolingMode::Average, PoolingMode::AverageWithPadding] {
             for layout in LAYOUTS {
-                pooling_is_right::<f32>(case, mode, layout);
-                pooling_is_right::<f16>(case, mode, layout);
+                pooling_is_right::<f32>(case, mode, layout, false);
+                pooling_is_right::<f16>(case, mode, layout, false);
             }
-            pooling_is_right::<f64>(case, mode, Layout::Nchw);
+            pooling_is_right::<f64>(case, mode, Layout::Nchw, false);
+            pooling_is_right::<f32>(case, mode, Layout::Nchw, true);
         }
         // With eight bits, elements would not all be different: only sums.
-        pooling_is_right::<bf16>(case, PoolingMode::Average, Layout::Nchw);
+        pooling_is_right::<bf16>(case, PoolingMode::Average, Layout::Nchw, false);
     }
 }
 
@@ -155,20 +153,23 @@ fn poolings_that_do_not_fit_are_refused() {
     }
 }
 
-fn softmax_is_right<T: Number>(shape: &[usize], function: Softmax, layout: Layout) {
+fn softmax_is_right<T: Number>(shape: &[usize], function: Softmax, layout: Layout, captured: bool) {
     let what = format!("{} {function:?} {shape:?} {layout:?}", std::any::type_name::<T>());
     let five = five(shape);
     let count = shape.iter().product();
     let x: Vec<T> = random::<T>(count, 1).iter().map(|value| T::of(value.to() * 6.0)).collect();
     let dy = random::<T>(count, 2);
-    let stream = Stream::new(&device()).unwrap();
+    let stream = Stream::new(&own_device()).unwrap();
     let (on_x, on_dy) = (buffer(&stream, &x), buffer(&stream, &dy));
     let mut y = DeviceBuffer::<T>::uninit(&stream, count).unwrap();
     let mut dx = DeviceBuffer::<T>::uninit(&stream, count).unwrap();
     let tensor = |buffer| Tensor::new(buffer, shape, layout).unwrap();
-    softmax(&stream, function, &tensor(&on_x), &mut TensorMut::new(&mut y, shape, layout).unwrap()).unwrap();
-    let target = &mut TensorMut::new(&mut dx, shape, layout).unwrap();
-    softmax_backward(&stream, function, &tensor(&y), &tensor(&on_dy), target).unwrap();
+    enqueue(&stream, captured, || {
+        softmax(&stream, function, &tensor(&on_x), &mut TensorMut::new(&mut y, shape, layout)?)?;
+        let target = &mut TensorMut::new(&mut dx, shape, layout)?;
+        softmax_backward(&stream, function, &tensor(&y), &tensor(&on_dy), target)
+    })
+    .unwrap();
     let y = y.to_host().unwrap();
     let (mut y_expected, mut dx_expected) = (vec![0.0; count], vec![0.0; count]);
     for place in places([five[0], 1, five[2], five[3], five[4]]) {
@@ -199,16 +200,17 @@ fn softmax_is_right<T: Number>(shape: &[usize], function: Softmax, layout: Layou
 fn softmax_and_its_gradient_are_right() {
     for function in [Softmax::Plain, Softmax::Log] {
         for layout in LAYOUTS {
-            softmax_is_right::<f32>(&[5, 10], function, layout);
-            softmax_is_right::<f32>(&[2, 7, 3, 5], function, layout);
+            softmax_is_right::<f32>(&[5, 10], function, layout, false);
+            softmax_is_right::<f32>(&[2, 7, 3, 5], function, layout, false);
         }
-        softmax_is_right::<f64>(&[3, 1000], function, Layout::Nchw);
-        softmax_is_right::<f16>(&[4, 33], function, Layout::Nchw);
-        softmax_is_right::<bf16>(&[2, 9, 4], function, Layout::Nchw);
+        softmax_is_right::<f64>(&[3, 1000], function, Layout::Nchw, false);
+        softmax_is_right::<f16>(&[4, 33], function, Layout::Nchw, false);
+        softmax_is_right::<bf16>(&[2, 9, 4], function, Layout::Nchw, false);
+        softmax_is_right::<f32>(&[2, 7, 3, 5], function, Layout::Nchw, true);
     }
 }
 
-fn batch_norm_is_right<T: Number>(shape: &[usize], layout: Layout)
+fn batch_norm_is_right<T: Number>(shape: &[usize], layout: Layout, captured: bool)
 where
     T::Real: Number,
 {
@@ -218,7 +220,7 @@ where
     let [scale, bias, old_mean, spread] = [3, 4, 5, 6].map(|seed| random::<T::Real>(channels, seed));
     let old_variance: Vec<T::Real> = spread.iter().map(|value| T::Real::of(value.to().abs() + 0.5)).collect();
     let norm = BatchNorm { epsilon: 1e-3, momentum: 0.25 };
-    let stream = Stream::new(&device()).unwrap();
+    let stream = Stream::new(&own_device()).unwrap();
     let (on_x, on_dy) = (buffer(&stream, &x), buffer(&stream, &dy));
     let [on_scale, on_bias] = [&scale, &bias].map(|values| buffer(&stream, values));
     let [mut mean, mut variance] = [&old_mean, &old_variance].map(|values| buffer(&stream, values));
@@ -227,31 +229,28 @@ where
     let [mut y, mut inferred, mut dx] = [(); 3].map(|()| DeviceBuffer::<T>::uninit(&stream, count).unwrap());
     let tensor = |buffer| Tensor::new(buffer, shape, layout).unwrap();
     let parameters = (&on_scale.as_slice(), &on_bias.as_slice());
-    batch_norm_inference(
-        &stream,
-        &norm,
-        &tensor(&on_x),
-        parameters,
-        (&mean.as_slice(), &variance.as_slice()),
-        &mut TensorMut::new(&mut inferred, shape, layout).unwrap(),
-    )
+    enqueue(&stream, captured, || {
+        let running = (&mean.as_slice(), &variance.as_slice());
+        let target = &mut TensorMut::new(&mut inferred, shape, layout)?;
+        batch_norm_inference(&stream, &norm, &tensor(&on_x), parameters, running, target)?;
+        let mut running = RunningStatistics { mean: mean.as_mut_slice(), variance: variance.as_mut_slice() };
+        let mut saved = BatchStatistics {
+            mean: saved_mean.as_mut_slice(),
+            inverse_deviation: saved_deviation.as_mut_slice(),
+        };
+        let target = &mut TensorMut::new(&mut y, shape, layout)?;
+        let running = Some(&mut running);
+        batch_norm_training(&stream, &norm, &tensor(&on_x), parameters, running, &mut saved, target)?;
+        let mut gradients = BatchNormGradients {
+            input: TensorMut::new(&mut dx, shape, layout)?,
+            scale: dscale.as_mut_slice(),
+            bias: dbias.as_mut_slice(),
+        };
+        let saved = (&saved_mean.as_slice(), &saved_deviation.as_slice());
+        let inputs = (&tensor(&on_x), &tensor(&on_dy));
+        batch_norm_backward(&stream, &norm, inputs, &on_scale.as_slice(), saved, &mut gradients)
+    })
     .unwrap();
-    let mut running = RunningStatistics { mean: mean.as_mut_slice(), variance: variance.as_mut_slice() };
-    let mut saved = BatchStatistics {
-        mean: saved_mean.as_mut_slice(),
-        inverse_deviation: saved_deviation.as_mut_slice(),
-    };
-    let target = &mut TensorMut::new(&mut y, shape, layout).unwrap();
-    let running = Some(&mut running);
-    batch_norm_training(&stream, &norm, &tensor(&on_x), parameters, running, &mut saved, target).unwrap();
-    let mut gradients = BatchNormGradients {
-        input: TensorMut::new(&mut dx, shape, layout).unwrap(),
-        scale: dscale.as_mut_slice(),
-        bias: dbias.as_mut_slice(),
-    };
-    let saved = (&saved_mean.as_slice(), &saved_deviation.as_slice());
-    let inputs = (&tensor(&on_x), &tensor(&on_dy));
-    batch_norm_backward(&stream, &norm, inputs, &on_scale.as_slice(), saved, &mut gradients).unwrap();
 
     let mut expected = [(); 3].map(|()| vec![0.0; count]);
     let [mut means, mut deviations, mut new_mean, mut new_variance, mut dscales, mut dbiases] =
@@ -292,13 +291,14 @@ where
 #[test]
 fn batch_normalisation_and_its_gradient_are_right() {
     for layout in LAYOUTS {
-        batch_norm_is_right::<f32>(&[4, 8, 5, 6], layout);
-        batch_norm_is_right::<f16>(&[4, 8, 5, 6], layout);
+        batch_norm_is_right::<f32>(&[4, 8, 5, 6], layout, false);
+        batch_norm_is_right::<f16>(&[4, 8, 5, 6], layout, false);
     }
-    batch_norm_is_right::<f32>(&[16, 5], Layout::Nchw);
-    batch_norm_is_right::<f32>(&[2, 3, 4, 5, 6], Layout::Nchw);
-    batch_norm_is_right::<f64>(&[3, 4, 7], Layout::Nchw);
-    batch_norm_is_right::<bf16>(&[4, 8, 5, 6], Layout::Nchw);
+    batch_norm_is_right::<f32>(&[16, 5], Layout::Nchw, false);
+    batch_norm_is_right::<f32>(&[2, 3, 4, 5, 6], Layout::Nchw, false);
+    batch_norm_is_right::<f64>(&[3, 4, 7], Layout::Nchw, false);
+    batch_norm_is_right::<f32>(&[4, 8, 5, 6], Layout::Nchw, true);
+    batch_norm_is_right::<bf16>(&[4, 8, 5, 6], Layout::Nchw, false);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use warpsmith_runtime::library::dnn::{Float, Layout};
-use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
 
 pub fn device() -> Device {
     let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
@@ -15,6 +15,19 @@ pub fn own_device() -> Device {
     // SAFETY: what goes into its methods is of this device and alive.
     let driver = std::sync::Arc::clone(unsafe { shared.driver() }.0);
     Device::with_driver(driver, shared.id().ordinal()).unwrap()
+}
+
+/// Does what enqueues work on the stream: as it is, or while it is captured, and launches the graph.
+pub fn enqueue(
+    stream: &Stream,
+    captured: bool,
+    work: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), Error> {
+    if !captured {
+        return work();
+    }
+    Graph::capture(stream, work)?.instantiate()?.launch(stream)?;
+    stream.synchronize()
 }
 
 pub trait Number: Float + PartialEq + std::fmt::Debug {

@@ -20,7 +20,8 @@ const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0
 
 /// Enqueues as many products as there are `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
 ///
-/// When the shapes of one do not fit, none is enqueued. On a GPU it is one call, `cublasGemmGroupedBatchedEx`, from cuBLAS
+/// When the shapes of one do not fit, none is enqueued; when memory for the zeros of one without an inner dimension runs out,
+/// others may be. 8-bit floating point is not for groups. On a GPU it is one call, `cublasGemmGroupedBatchedEx`, from cuBLAS
 /// 12.5 on for `f32`, `f64` and, at addresses that are multiples of 16, `f16` and `bf16`; while a stream is captured, and
 /// else, one call for each product. For the rest as [`gemm`].
 ///
@@ -38,7 +39,7 @@ where
 {
     let device = stream.device();
     let math = options.math.unwrap_or_else(|| super::math(device));
-    if A::TYPE.is_float8() && !device.is_emulated() {
+    if A::TYPE.is_float8() {
         let what = "a group of 8-bit floating point".to_owned();
         let needs = Some("one call of `matmul` for each product".to_owned());
         return Err(LibraryError::Unsupported { operation: "gemm_grouped", what, needs }.into());
@@ -54,7 +55,7 @@ where
             without_inner.push(index);
             continue;
         }
-        problem.check_support(device)?;
+        problem.check_support()?;
         problems.push(problem);
         parts.extend([a.slice.part(Access::Read), b.slice.part(Access::Read), c.slice.part()]);
     }

@@ -95,9 +95,9 @@ impl Layout {
     }
 
     /// The leading dimension for cuBLAS, which wants at least 1. Of a single row the stride says nothing, and may be too
-    /// large to be told.
+    /// large to be told: the next multiple of what some types need does for all.
     pub(super) fn leading(&self) -> i64 {
-        let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols };
+        let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64
     }
 

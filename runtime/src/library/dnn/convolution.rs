@@ -1,10 +1,9 @@
 //! [`convolution`] and its two gradients.
 
-use cudarc::cudnn::sys;
-
 use super::call::{self, Place, check_device, check_type, pointer_mut};
 use super::descriptor::{check, tensor};
 use super::element::{Float, Scale};
+use super::functions;
 use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::host;
 use super::options::{self, Options};
@@ -240,7 +239,8 @@ fn scale_only<T: Float>(
         &[target.part()],
         // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is noted.
         |_| unsafe {
-            let status = sys::cudnnScaleTensor(raw, descriptor.get(), pointer_mut(place), beta.as_ptr());
+            let status =
+                functions::cudnnScaleTensor(raw, descriptor.get(), pointer_mut(place), beta.as_ptr());
             check("cudnnScaleTensor", status)
         },
         || Err(LibraryError::NeedsGpu { operation: name }.into()),

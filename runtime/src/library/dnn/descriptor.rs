@@ -7,17 +7,18 @@ use std::marker::PhantomData;
 
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptor_t,
-    cudnnBackendDescriptorType_t as Kind, cudnnDataType_t, cudnnHandle_t, cudnnStatus_t,
+    cudnnBackendDescriptorType_t as Kind, cudnnDataType_t, cudnnHandle_t,
 };
 
+use super::functions::{self, Status};
 use super::tensor::Shape;
 use crate::driver::StreamHandle;
 use crate::error::{LibraryError, Result};
 use crate::library::handles::LibraryHandle;
 
 /// What a call returned, as a result. The library's own words are the error's context.
-pub(super) fn check(call: &'static str, status: cudnnStatus_t) -> Result<()> {
-    if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
+    if status == Status::SUCCESS {
         return Ok(());
     }
     let mut message = [0 as c_char; 1024];
@@ -29,7 +30,7 @@ pub(super) fn check(call: &'static str, status: cudnnStatus_t) -> Result<()> {
     // SAFETY: the characters end with a zero.
     let message = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy();
     let context = (!message.trim().is_empty()).then(|| message.trim().to_owned());
-    Err(LibraryError::Call { library: "cuDNN", call, status: format!("{status:?}"), context }.into())
+    Err(LibraryError::Call { library: "cuDNN", call, status: status.name(), context }.into())
 }
 
 /// A handle of the library, which one thread uses at a time.
@@ -49,21 +50,21 @@ impl LibraryHandle for RawHandle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the library is there (callers have asked for its version) and the device's context is current.
-        check("cudnnCreate", unsafe { sys::cudnnCreate(&mut handle) })?;
+        check("cudnnCreate", unsafe { functions::cudnnCreate(&mut handle) })?;
         Ok(Self(handle))
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
         let stream = stream.0 as usize as sys::cudaStream_t;
         // SAFETY: the handle is alive, and the stream is one of its context.
-        check("cudnnSetStream", unsafe { sys::cudnnSetStream(self.0, stream) })
+        check("cudnnSetStream", unsafe { functions::cudnnSetStream(self.0, stream) })
     }
 }
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
         // SAFETY: the handle is this value's, which goes away. What it reports is of no use to anybody.
-        unsafe { sys::cudnnDestroy(self.0) };
+        unsafe { functions::cudnnDestroy(self.0) };
     }
 }
 
@@ -79,7 +80,7 @@ impl Descriptor {
         let mut descriptor = std::ptr::null_mut();
         // SAFETY: the pointer is to a local variable.
         check("cudnnBackendCreateDescriptor", unsafe {
-            sys::cudnnBackendCreateDescriptor(kind, &mut descriptor)
+            functions::cudnnBackendCreateDescriptor(kind, &mut descriptor)
         })?;
         Ok(Self(descriptor))
     }
@@ -94,7 +95,7 @@ impl Descriptor {
         let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
         // SAFETY: the descriptor is alive, and there are so many values of this type, by the caller's promise.
         check("cudnnBackendSetAttribute", unsafe {
-            sys::cudnnBackendSetAttribute(self.0, name, kind, count, values)
+            functions::cudnnBackendSetAttribute(self.0, name, kind, count, values)
         })
     }
 
@@ -160,7 +161,7 @@ impl Descriptor {
 
     pub fn finalize(self) -> Result<Self> {
         // SAFETY: the descriptor is alive.
-        check("cudnnBackendFinalize", unsafe { sys::cudnnBackendFinalize(self.0) })?;
+        check("cudnnBackendFinalize", unsafe { functions::cudnnBackendFinalize(self.0) })?;
         Ok(self)
     }
 
@@ -169,7 +170,7 @@ impl Descriptor {
         // SAFETY: the descriptor is alive; there is room for the one value that is asked for.
         check("cudnnBackendGetAttribute", unsafe {
             let into = (&raw mut value).cast();
-            sys::cudnnBackendGetAttribute(self.0, name, Type::CUDNN_TYPE_INT64, 1, &mut count, into)
+            functions::cudnnBackendGetAttribute(self.0, name, Type::CUDNN_TYPE_INT64, 1, &mut count, into)
         })?;
         Ok(value)
     }
@@ -179,7 +180,7 @@ impl Descriptor {
         let mut count = 0i64;
         // SAFETY: the descriptor is alive; no value is asked for.
         check("cudnnBackendGetAttribute", unsafe {
-            sys::cudnnBackendGetAttribute(self.0, name, kind, 0, &mut count, std::ptr::null_mut())
+            functions::cudnnBackendGetAttribute(self.0, name, kind, 0, &mut count, std::ptr::null_mut())
         })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
@@ -192,7 +193,7 @@ impl Descriptor {
         check("cudnnBackendGetAttribute", unsafe {
             let (room, into) = (raw.len() as i64, raw.as_mut_ptr().cast());
             let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-            sys::cudnnBackendGetAttribute(self.0, name, kind, room, &mut count, into)
+            functions::cudnnBackendGetAttribute(self.0, name, kind, room, &mut count, into)
         })?;
         Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
     }
@@ -205,7 +206,7 @@ impl Descriptor {
         check("cudnnBackendGetAttribute", unsafe {
             let (name, kind) = (Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE);
             let into = notes.as_mut_ptr().cast();
-            sys::cudnnBackendGetAttribute(self.0, name, kind, NOTES as i64, &mut count, into)
+            functions::cudnnBackendGetAttribute(self.0, name, kind, NOTES as i64, &mut count, into)
         })?;
         let count = usize::try_from(count).unwrap_or(0).min(NOTES);
         Ok(notes[..count].to_vec())
@@ -218,7 +219,7 @@ const NOTES: usize = sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TYPE
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: the descriptor is this value's, which goes away.
-        unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
+        unsafe { functions::cudnnBackendDestroyDescriptor(self.0) };
     }
 }
 
@@ -226,7 +227,7 @@ impl Drop for Descriptor {
 pub(super) trait Old {
     type Raw: Copy;
     const NAME: &'static str;
-    fn create(into: &mut Self::Raw) -> cudnnStatus_t;
+    fn create(into: &mut Self::Raw) -> Status;
     fn destroy(raw: Self::Raw);
     const NULL: Self::Raw;
 }
@@ -241,14 +242,14 @@ macro_rules! old {
             const NAME: &'static str = stringify!($create);
             const NULL: Self::Raw = std::ptr::null_mut();
 
-            fn create(into: &mut Self::Raw) -> cudnnStatus_t {
+            fn create(into: &mut Self::Raw) -> Status {
                 // SAFETY: the pointer is to a variable.
-                unsafe { sys::$create(into) }
+                unsafe { functions::$create(into) }
             }
 
             fn destroy(raw: Self::Raw) {
                 // SAFETY: it was created, and is destroyed once.
-                unsafe { sys::$destroy(raw) };
+                unsafe { functions::$destroy(raw) };
             }
         }
     };
@@ -312,7 +313,13 @@ pub(super) fn tensor(
     let descriptor = OldDescriptor::<TensorKind>::new()?;
     // SAFETY: the descriptor is alive, and both arrays have `rank` values.
     check("cudnnSetTensorNdDescriptor", unsafe {
-        sys::cudnnSetTensorNdDescriptor(descriptor.get(), data, rank as i32, dims.as_ptr(), strides.as_ptr())
+        functions::cudnnSetTensorNdDescriptor(
+            descriptor.get(),
+            data,
+            rank as i32,
+            dims.as_ptr(),
+            strides.as_ptr(),
+        )
     })?;
     Ok(descriptor)
 }

@@ -1,11 +1,12 @@
 //! [`convolution_fused`]: a convolution with bias and activation in one pass.
 
-use cudarc::cudnn::sys::{self, cudnnActivationMode_t, cudnnNanPropagation_t};
+use cudarc::cudnn::sys::{cudnnActivationMode_t, cudnnNanPropagation_t};
 
 use super::call::{self, Place, check_device, check_type, pointer, pointer_mut};
 use super::convolution::{Convolution, convolution};
 use super::descriptor::{ActivationKind, OldDescriptor, TensorKind, check, tensor};
 use super::element::{Float, Scale};
+use super::functions;
 use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::host;
 use super::options;
@@ -136,7 +137,7 @@ impl Passes {
                 let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
                 // SAFETY: the descriptor is alive.
                 check("cudnnSetActivationDescriptor", unsafe {
-                    sys::cudnnSetActivationDescriptor(relu.get(), mode, nans, 0.0)
+                    functions::cudnnSetActivationDescriptor(relu.get(), mode, nans, 0.0)
                 })?;
                 Some(relu)
             }
@@ -164,13 +165,21 @@ impl Passes {
                 // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
                 // are the parts that are noted.
                 check("cudnnAddTensor", unsafe {
-                    sys::cudnnAddTensor(raw, one.as_ptr(), self.bias.get(), from, one.as_ptr(), of_y, to)
+                    functions::cudnnAddTensor(
+                        raw,
+                        one.as_ptr(),
+                        self.bias.get(),
+                        from,
+                        one.as_ptr(),
+                        of_y,
+                        to,
+                    )
                 })?;
                 let Some(relu) = &self.relu else { return Ok(()) };
                 let (one, zero) = (one.as_ptr(), zero.as_ptr());
                 // SAFETY: as above.
                 check("cudnnActivationForward", unsafe {
-                    sys::cudnnActivationForward(raw, relu.get(), one, of_y, to, zero, of_y, to)
+                    functions::cudnnActivationForward(raw, relu.get(), one, of_y, to, zero, of_y, to)
                 })
             },
             || Err(LibraryError::NeedsGpu { operation: name }.into()),

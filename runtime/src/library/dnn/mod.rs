@@ -42,6 +42,7 @@ mod call;
 mod convolution;
 mod descriptor;
 mod element;
+mod functions;
 mod fused;
 mod geometry;
 mod graph;

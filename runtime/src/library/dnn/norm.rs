@@ -1,10 +1,11 @@
 //! Batch normalisation: training, inference and the gradient.
 
-use cudarc::cudnn::sys::{self, cudnnBatchNormMode_t, cudnnDataType_t};
+use cudarc::cudnn::sys::{cudnnBatchNormMode_t, cudnnDataType_t};
 
 use super::call::{self, Place, check_device, check_same, pointer, pointer_mut};
 use super::descriptor::{OldDescriptor, TensorKind, check, tensor};
 use super::element::{Float, Scale};
+use super::functions;
 use super::host;
 use super::tensor::{Shape, Tensor, TensorMut, problem};
 use crate::error::Result;
@@ -109,7 +110,7 @@ fn descriptors(
     let channels = OldDescriptor::<TensorKind>::new()?;
     // SAFETY: both descriptors are alive.
     check("cudnnDeriveBNTensorDescriptor", unsafe {
-        sys::cudnnDeriveBNTensorDescriptor(channels.get(), whole.get(), MODE)
+        functions::cudnnDeriveBNTensorDescriptor(channels.get(), whole.get(), MODE)
     })?;
     Ok((whole, channels))
 }
@@ -183,7 +184,7 @@ pub fn batch_norm_training<T: Float>(
             // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
             // channel, or null where the library lets them be.
             check("cudnnBatchNormalizationForwardTraining", unsafe {
-                sys::cudnnBatchNormalizationForwardTraining(
+                functions::cudnnBatchNormalizationForwardTraining(
                     handle,
                     MODE,
                     one.as_ptr(),
@@ -256,7 +257,7 @@ pub fn batch_norm_inference<T: Float>(
             // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
             // channel.
             check("cudnnBatchNormalizationForwardInference", unsafe {
-                sys::cudnnBatchNormalizationForwardInference(
+                functions::cudnnBatchNormalizationForwardInference(
                     handle,
                     MODE,
                     one.as_ptr(),
@@ -348,7 +349,7 @@ pub fn batch_norm_backward<T: Float>(
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of this shape and to values for each
             // channel.
             check("cudnnBatchNormalizationBackward", unsafe {
-                sys::cudnnBatchNormalizationBackward(
+                functions::cudnnBatchNormalizationBackward(
                     handle,
                     MODE,
                     one.as_ptr(),

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::cudnn::sys::{
-    self, cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t,
+    cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t,
 };
 
 use super::call;
 use super::descriptor::{Descriptor, RawHandle, check};
+use super::functions;
 use super::geometry::{Geometry, Key, Operation};
 use super::graph::{Candidates, Graph, IDS};
 use super::options::{Handle, State};
@@ -80,7 +81,7 @@ impl Plan {
         let ready = self.ready();
         // SAFETY: handle, plan and pack are alive and finished, and the addresses are as the caller promises.
         check("cudnnBackendExecute", unsafe {
-            sys::cudnnBackendExecute(handle.get(), ready.plan.get(), pack.get())
+            functions::cudnnBackendExecute(handle.get(), ready.plan.get(), pack.get())
         })
     }
 }

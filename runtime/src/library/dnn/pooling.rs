@@ -1,10 +1,11 @@
 //! [`pooling`]: the greatest or the mean element of each window, and its gradient.
 
-use cudarc::cudnn::sys::{self, cudnnNanPropagation_t, cudnnPoolingMode_t};
+use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 
 use super::call::{self, Place, check_same, pointer, pointer_mut};
 use super::descriptor::{OldDescriptor, PoolingKind, check, tensor};
 use super::element::{Float, Scale};
+use super::functions;
 use super::host;
 use super::options;
 use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent, problem};
@@ -121,7 +122,7 @@ impl Windows {
         let descriptor = OldDescriptor::<PoolingKind>::new()?;
         // SAFETY: the descriptor is alive, and the arrays have `rank` values.
         check("cudnnSetPoolingNdDescriptor", unsafe {
-            sys::cudnnSetPoolingNdDescriptor(
+            functions::cudnnSetPoolingNdDescriptor(
                 descriptor.get(),
                 mode,
                 cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN,
@@ -165,7 +166,7 @@ pub fn pooling<T: Float>(
             let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
             check("cudnnPoolingForward", unsafe {
-                sys::cudnnPoolingForward(
+                functions::cudnnPoolingForward(
                     handle,
                     descriptor.get(),
                     one.as_ptr(),
@@ -222,7 +223,7 @@ pub fn pooling_backward<T: Float>(
             let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
             check("cudnnPoolingBackward", unsafe {
-                sys::cudnnPoolingBackward(
+                functions::cudnnPoolingBackward(
                     handle,
                     descriptor.get(),
                     one.as_ptr(),

@@ -1,10 +1,11 @@
 //! [`softmax`] over the channels, and its gradient.
 
-use cudarc::cudnn::sys::{self, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t};
+use cudarc::cudnn::sys::{cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t};
 
 use super::call::{self, Place, check_same, pointer, pointer_mut};
 use super::descriptor::{check, tensor};
 use super::element::{Float, Scale};
+use super::functions;
 use super::host;
 use super::tensor::{Tensor, TensorMut};
 use crate::error::Result;
@@ -72,7 +73,7 @@ pub fn softmax<T: Float>(
             let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
             // SAFETY: handle and descriptor are alive; the pointers are to tensors of the descriptor's shape.
             check("cudnnSoftmaxForward", unsafe {
-                sys::cudnnSoftmaxForward(
+                functions::cudnnSoftmaxForward(
                     handle,
                     function.algorithm(),
                     cudnnSoftmaxMode_t::CUDNN_SOFTMAX_MODE_CHANNEL,
@@ -119,7 +120,7 @@ pub fn softmax_backward<T: Float>(
             let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
             // SAFETY: handle and descriptor are alive; the pointers are to tensors of the descriptor's shape.
             check("cudnnSoftmaxBackward", unsafe {
-                sys::cudnnSoftmaxBackward(
+                functions::cudnnSoftmaxBackward(
                     handle,
                     function.algorithm(),
                     cudnnSoftmaxMode_t::CUDNN_SOFTMAX_MODE_CHANNEL,

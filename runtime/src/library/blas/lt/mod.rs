@@ -197,8 +197,16 @@ where
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
         // Zero, whatever it is scaled by.
-        return matmul(stream, &Matmul { alpha: <Scale<A> as Sum>::ONE, ..*options }, a, b, c);
+        let unscaled = Matmul { alpha: <Scale<A> as Sum>::ONE, scale_a: None, scale_b: None, ..*options };
+        return matmul(stream, &unscaled, a, b, c);
     }
+    if options.epilogue.bias().is_some() && problem.c.layout.is_transposed {
+        return Err(unsupported(
+            "a bias for a transposed output".to_owned(),
+            "an output that is not transposed",
+        ));
+    }
+    check_support(device, options, &problem.upright())?;
     let is_aligned = |scale: &DeviceSlice<'_, f32>| scale.as_device_ptr().0.is_multiple_of(SCALE_ALIGNMENT);
     if !device.is_emulated() && !scales.iter().flatten().all(is_aligned) {
         return with_aligned_scales(stream, options, a, b, c);
@@ -212,14 +220,7 @@ where
         return work::enqueue(stream, &parts, |_| Ok(()), || Ok(on_host::<A, B, C>(options, problem)));
     }
     Vendor::CublasLt.version()?;
-    if bias.is_some() && problem.c.layout.is_transposed {
-        return Err(unsupported(
-            "a bias for a transposed output".to_owned(),
-            "an output that is not transposed",
-        ));
-    }
     let problem = problem.upright();
-    check_support(device, options, &problem)?;
     let math = options.math.unwrap_or_else(|| super::math(device));
     let pointer = |slice: Option<DeviceSlice<'_, f32>>| slice.map_or(0, |slice| slice.as_device_ptr().0);
     let pointers = Pointers {
@@ -338,7 +339,7 @@ fn unsupported(what: String, needs: &str) -> Error {
     LibraryError::Unsupported { operation: OPERATION, what, needs: Some(needs.to_owned()) }.into()
 }
 
-/// Checks what is known to be refused, to say better why.
+/// Checks what is known to be refused, to say better why; on any device, so that what runs on the emulated one runs on a GPU.
 fn check_support<S, C: DeviceCopy>(
     device: &Device,
     options: &Matmul<'_, S, C>,
@@ -349,7 +350,7 @@ fn check_support<S, C: DeviceCopy>(
     if !a.data.is_float8() {
         return Ok(());
     }
-    if device.capability() < (8, 9) {
+    if !device.is_emulated() && device.capability() < (8, 9) {
         let (major, minor) = device.capability();
         return Err(unsupported(
             format!("8-bit floating point on compute capability {major}.{minor}"),
