@@ -14,7 +14,7 @@ use warpsmith_tuner::document::Outcome;
 use warpsmith_tuner::error::Error;
 use warpsmith_tuner::log::{FILE, Log};
 use warpsmith_tuner::search::{Budget, Strategy};
-use warpsmith_tuner::tune::Tuning;
+use warpsmith_tuner::tune::{Totals, Tuning};
 
 const ALL: usize = usize::MAX;
 
@@ -97,6 +97,70 @@ fn the_winner_is_what_launches_find() {
     let tuned = device.launch_store().tuned(&subject).unwrap();
     assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
     assert_eq!(tuned.median_us, 200.0);
+}
+
+/// What launches on a device find: its `block` and `does`.
+fn found(device: &Device) -> Option<String> {
+    let properties = device.properties();
+    let tuned = device.launch_store().tuned(&TunedFor {
+        device: properties,
+        package: "fakes",
+        kernel: "fake",
+        types: "f32",
+        image: 0,
+        n: 64,
+        alignment: 16,
+    })?;
+    Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
+}
+
+#[test]
+fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
+    let directory = Directory::new("kept");
+    let (_, device) = simulated();
+    let few = Tuning { budget: Budget::timings(1), ..with(Strategy::Exhaustive) };
+    let tune = |tuning: &Tuning, log: &mut Log| {
+        let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, log, ALL);
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+        let Totals { made, known, .. } = outcomes.totals.as_ref().copied().unwrap();
+        (outcomes.winner(), made, known)
+    };
+    let best = || "block=256 does=well".to_owned();
+    let whole = tune(&with(Strategy::Exhaustive), &mut Log::open(&directory.0));
+    assert_eq!((whole, found(&device).as_deref()), ((best(), 5, 0), Some("256 well")));
+    // The default alone is in the budget; what is kept is timed all the same, or taken from the log.
+    assert_eq!(tune(&few, &mut Log::in_memory()), (best(), 2, 0));
+    assert_eq!(tune(&few, &mut Log::open(&directory.0)), (best(), 0, 2));
+    assert_eq!(found(&device).as_deref(), Some("256 well"));
+
+    let keep = |values: [(&str, &str); 2], toolchain: &str| {
+        let subject = TunedFor {
+            device: device.properties(),
+            package: "fakes",
+            kernel: "fake",
+            types: "f32",
+            image: 0,
+            n: 64,
+            alignment: 16,
+        };
+        let mut kept = (*device.launch_store().tuned(&subject).unwrap()).clone();
+        kept.values = values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into();
+        if !toolchain.is_empty() {
+            kept.toolchain = toolchain.to_owned();
+        }
+        device.launch_store().keep_tuned(&subject, kept).unwrap();
+    };
+    // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
+    for (values, toolchain, made) in [
+        ([("block", "64"), ("does", "well")], "", 2),
+        ([("block", "256"), ("does", "errs")], "", 2),
+        ([("block", "256"), ("does", "well")], "another", 1),
+    ] {
+        keep(values, toolchain);
+        let expected = ("block=128 does=well".to_owned(), made, 0);
+        assert_eq!(tune(&few, &mut Log::in_memory()), expected, "{values:?}");
+        assert_eq!(found(&device).as_deref(), Some("128 well"), "{values:?}");
+    }
 }
 
 fn again(directory: &Directory, strategy: Strategy) -> Outcomes {

@@ -1,7 +1,8 @@
 //! A tuning run: for every kernel, type and size of a plan, the search for its fastest configuration.
 //!
 //! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
-//! such and never wins; the winner is checked once more after all timings. The default is always measured, first. Every measurement is logged before the next begins (a turn of
+//! such and never wins; the winner is checked once more after all timings. The default is always measured, first, and
+//! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next begins (a turn of
 //! a race, in which samples of a few configurations are taken in turns, is one), and one that was logged by an earlier run is
 //! not made again. The winner is kept in the device's launch store, where launches
 //! find it. A run that is ended keeps what it measured, and shows a timing that was cut short of what has no other; the
@@ -209,6 +210,7 @@ fn all<'p>(
         let code = Code::of(plan.device(), planned.benchmark.image())?;
         let points = Points::of(&planned.configurations);
         let hint = nearest(&winners, planned);
+        let kept = keep::kept(plan, planned, &code);
         let mut measuring = Measuring::new(plan, planned, &code, log, rig, stop, each);
         let found = search(
             &points,
@@ -218,7 +220,7 @@ fn all<'p>(
             of_case(tuning.seed, planned),
             &mut measuring,
         );
-        let winner = measuring.confirm(found.winner);
+        let winner = measuring.confirm(found.winner, kept);
         let (mut tuned, error) = measuring.finish(winner);
         let probe_us = if error.is_none() { rig.probe(planned) } else { None };
         tuned.records.iter_mut().for_each(|record| record.probe_us = probe_us);
@@ -230,7 +232,7 @@ fn all<'p>(
         totals.interrupted |= !tuned.is_complete;
         if let Some(winner) = tuned.winner().filter(|_| tuned.is_complete) {
             winners.push((planned, winner.configuration.clone()));
-            if let Some(problem) = keep::winner(plan, planned, &code, &tuned) {
+            if let Some(problem) = keep::winner(plan, planned, &code, &tuned, kept) {
                 each(Event::Note(&problem));
             }
         }

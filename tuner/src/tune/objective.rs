@@ -90,51 +90,53 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, medians_us, winner, made, known, is_complete }, error)
     }
 
-    /// The winner once it is known to be one: timed once more with the default if the device was slowed before, and checked
-    /// once more after everything that was timed. What is not right then is recorded so, and the next is the winner.
-    pub fn confirm(&mut self, winner: Option<usize>) -> Option<usize> {
-        let mut winner = self.timed_again(winner)?;
+    /// The winner once it is known to be one: held against what launches find now (`kept`), which is timed if the search did
+    /// not do so; timed once more with the default if the device was slowed before; and checked once more after everything
+    /// that was timed. What is not right then is recorded so, and the next is the winner.
+    pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
+        let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_right_again(winner) {
             winner = self.fastest()?;
         }
         Some(winner)
     }
 
-    /// Times the winner and the default once more if the device was slowed when they were timed. The winner by what is known
-    /// then: the default, if the other is not faster.
-    fn timed_again(&mut self, winner: Option<usize>) -> Option<usize> {
-        let chosen = winner?;
+    /// Times what is kept if it was not, and it, the winner and the default once more if the device was slowed when they
+    /// were timed. The winner by what is known then: the default, if no other is faster.
+    fn timed_again(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut is_new = false;
-        for candidate in [0, chosen] {
-            if !self.is_ended() && self.is_throttled(candidate) {
+        for candidate in [Some(0), winner, kept].into_iter().flatten() {
+            let is_timed = self.places.contains_key(&candidate) || kept != Some(candidate);
+            if !self.is_ended() && (!is_timed || self.is_throttled(candidate)) {
                 is_new = true;
                 if let Err(error) = self.time(candidate, None) {
                     self.error = Some(error);
                 }
             }
         }
-        let us = |candidate: usize| {
-            let place = *self.places.get(&candidate)?;
-            self.records[place].is_usable().then(|| median(&self.medians[place]))
-        };
-        match (us(0), us(chosen)) {
-            (Some(default), Some(us)) if is_new && us > default * (1.0 - LEAST_GAIN) => Some(0),
-            (_, Some(_)) => winner,
-            (default, None) => default.map(|_| 0),
+        if !is_new {
+            return winner;
         }
+        let timed = [kept, winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
+        match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
+            (Some(default), Some((_, us))) if us > default * (1.0 - LEAST_GAIN) => Some(0),
+            (default, fastest) => fastest.map(|(candidate, _)| candidate).or(default.map(|_| 0)),
+        }
+    }
+
+    /// The median of a candidate's timings, if it can be used.
+    fn us(&self, candidate: usize) -> Option<f64> {
+        let place = *self.places.get(&candidate)?;
+        let us = median(&self.medians[place]);
+        (self.records[place].is_usable() && us.is_finite()).then_some(us)
     }
 
     /// The fastest by the medians of all its timings; the default unless that is [`LEAST_GAIN`] faster.
     fn fastest(&self) -> Option<usize> {
-        let us = |candidate: usize, place: usize| {
-            let us = median(&self.medians[place]);
-            (self.records[place].is_usable() && us.is_finite()).then_some((us, candidate))
-        };
-        let usable = self.places.iter().filter_map(|(&candidate, &place)| us(candidate, place));
+        let usable = self.places.keys().filter_map(|&candidate| Some((self.us(candidate)?, candidate)));
         let (fastest, candidate) = usable.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
-        let default = self.places.get(&0).and_then(|&place| us(0, place));
-        Some(match default {
-            Some((default, _)) if fastest > default * (1.0 - LEAST_GAIN) => 0,
+        Some(match self.us(0) {
+            Some(default) if fastest > default * (1.0 - LEAST_GAIN) => 0,
             _ => candidate,
         })
     }
