@@ -177,7 +177,7 @@ fn a_run_that_starts_again_makes_no_timings_and_finds_the_same() {
         let totals = first.totals.as_ref().unwrap();
         assert!(totals.made > 0 && totals.known == 0);
         let second = again(&directory, strategy);
-        let expected = warpsmith_tuner::tune::Totals { made: 0, known: totals.made, interrupted: false };
+        let expected = Totals { made: 0, known: totals.made, ..*totals };
         assert_eq!(second.totals.as_ref().unwrap(), &expected, "{strategy}");
         for (first, second) in first.cases.iter().zip(&second.cases) {
             assert_eq!(first.winner().unwrap().configuration, second.winner().unwrap().configuration);
@@ -209,10 +209,11 @@ fn an_ended_run_keeps_what_it_measured_and_goes_on_later() {
     let totals = ended.totals.unwrap();
     assert!(totals.interrupted);
     assert_eq!((totals.made, ended.cases.len(), ended.cases[0].records.len()), (3, 1, 3));
+    assert_eq!(totals.kept, 0);
     assert!(!ended.cases[0].is_complete && ended.cases[0].winner.is_some());
     assert_eq!(device.launch_store().tuned_len(), 0, "not all was measured");
     let rest = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), ALL);
-    assert_eq!(rest.totals.unwrap(), warpsmith_tuner::tune::Totals { made: 5, known: 3, interrupted: false });
+    assert_eq!(rest.totals.unwrap(), Totals { made: 5, known: 3, kept: 2, interrupted: false });
     assert_eq!(device.launch_store().tuned_len(), 2);
 }
 
@@ -271,18 +272,17 @@ fn a_log_that_cannot_be_written_is_told_once_and_changes_nothing() {
     assert_eq!(run(&suite, &device, &[64], &Tuning::default(), log, ALL).notes.len(), 1);
 }
 
-/// The notes of a run, and the winner's block in the store.
-fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, Option<String>) {
+/// The notes of a run with how many winners it says are kept, and the winner's block in the store.
+fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, usize, Option<String>) {
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
     let mut notes = Vec::new();
     let (tuning, stop) = (with(Strategy::Exhaustive), std::sync::Arc::default());
-    warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
+    let totals = warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
         if let warpsmith_tuner::tune::Event::Note(note) = event {
             notes.push(note.to_owned());
         }
-    })
-    .unwrap();
+    });
     let subject = TunedFor {
         device: device.properties(),
         package: "fakes",
@@ -293,7 +293,7 @@ fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String
         alignment: 16,
     };
     let tuned = device.launch_store().tuned(&subject);
-    (notes, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
+    (notes, totals.unwrap().kept, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
 }
 
 #[test]
@@ -304,12 +304,15 @@ fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() 
     let (_, device) = simulated();
     let whole = fakes::request(&[64]);
     let narrowed = Request { axes: vec![("block".into(), vec![64u32.into()])], ..whole.clone() };
-    let (notes, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
-    assert!(block.is_none() && notes.len() == 1 && notes[0].contains("--mode cold"), "{notes:?}");
-    assert_eq!(kept(&device, &narrowed), (Vec::new(), Some("128".to_owned())), "there is no other");
-    assert_eq!(kept(&device, &whole), (Vec::new(), Some("256".to_owned())));
-    let (notes, block) = kept(&device, &narrowed);
-    assert_eq!(block.as_deref(), Some("256"));
+    let (notes, count, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
+    assert!(
+        block.is_none() && count == 0 && notes.len() == 1 && notes[0].contains("--mode cold"),
+        "{notes:?}"
+    );
+    assert_eq!(kept(&device, &narrowed), (Vec::new(), 1, Some("128".to_owned())), "there is no other");
+    assert_eq!(kept(&device, &whole), (Vec::new(), 1, Some("256".to_owned())));
+    let (notes, count, block) = kept(&device, &narrowed);
+    assert_eq!((count, block.as_deref()), (0, Some("256")));
     assert!(notes.len() == 1 && notes[0].contains("--axis"), "{notes:?}");
 }
 

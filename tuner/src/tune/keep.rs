@@ -106,25 +106,30 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Keeps a winner where launches on the device find it; what someone should know, if it is not kept. A configuration that
-/// names no instance is for nothing but its benchmark, and is not kept. What was [`kept`] was timed with the others.
+/// Keeps a winner where launches on the device find it; whether they do from now on. A configuration that names no instance
+/// is for nothing but its benchmark, and is not kept. What was [`kept`] was timed with the others.
+///
+/// # Errors
+/// What someone should know, if it is not kept for another reason.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,
     code: &Code,
     tuned: &Tuned,
     kept: Option<usize>,
-) -> Option<String> {
-    let (device, winner, median_us) = (plan.device(), tuned.winner()?, tuned.winner_us()?);
-    let not_kept = |why: &str| Some(format!("{}: the winner is not kept: {why}", planned.describe()));
-    let spec = planned.benchmark.instance(planned.dtype, &winner.configuration)?;
+) -> std::result::Result<bool, String> {
+    let not_kept = |why: &str| Err(format!("{}: the winner is not kept: {why}", planned.describe()));
+    let (Some(winner), Some(median_us)) = (tuned.winner(), tuned.winner_us()) else { return Ok(false) };
+    let Some(spec) = planned.benchmark.instance(planned.dtype, &winner.configuration) else {
+        return Ok(false);
+    };
     let types = types(spec);
     let subject = subject(plan, planned, code, spec, &types);
-    let store = device.launch_store();
+    let store = plan.device().launch_store();
     let known = store.tuned(&subject);
     // A run that measured nothing new writes nothing.
     if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
-        return None;
+        return Ok(true);
     }
     if plan.mode() != Mode::Cold {
         return not_kept(
@@ -150,7 +155,8 @@ pub fn winner(
         median_us,
         toolchain: code.toolchain.clone(),
     };
-    store.keep_tuned(&subject, configuration).err().map(|error| error.to_string())
+    store.keep_tuned(&subject, configuration).map_err(|error| error.to_string())?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -133,6 +133,8 @@ pub struct Totals {
     pub made: usize,
     /// The timings that were taken from earlier runs.
     pub known: usize,
+    /// The winners that launches find now, by this run or by one before.
+    pub kept: usize,
     /// Whether it was ended before it was complete.
     pub interrupted: bool,
 }
@@ -232,8 +234,9 @@ fn all<'p>(
         totals.interrupted |= !tuned.is_complete;
         if let Some(winner) = tuned.winner().filter(|_| tuned.is_complete) {
             winners.push((planned, winner.configuration.clone()));
-            if let Some(problem) = keep::winner(plan, planned, &code, &tuned, kept) {
-                each(Event::Note(&problem));
+            match keep::winner(plan, planned, &code, &tuned, kept) {
+                Ok(is_kept) => totals.kept += usize::from(is_kept),
+                Err(problem) => each(Event::Note(&problem)),
             }
         }
         each(Event::Done { case: planned, tuned: &tuned });
