@@ -2,11 +2,10 @@
 //!
 //! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
 //! such and never wins; the winner is checked once more after all timings. The default is always measured, first, and
-//! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next begins (a turn of
-//! a race, in which samples of a few configurations are taken in turns, is one), and one that was logged by an earlier run is
-//! not made again. The winner is kept in the device's launch store, where launches
-//! find it. A run that is ended keeps what it measured, and shows a timing that was cut short of what has no other; the
-//! winners of cases that it did not finish are not kept.
+//! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next
+//! begins, in a race, too, and one that was logged by an earlier run is not made again. The winner is kept in the device's
+//! launch store, where launches find it. A run that is ended keeps what it measured, and shows a timing that was cut short
+//! of what has no other; the winners of cases that it did not finish are not kept.
 
 mod keep;
 mod objective;

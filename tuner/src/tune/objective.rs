@@ -109,7 +109,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
             let is_timed = self.places.contains_key(&candidate) || kept != Some(candidate);
             if !self.is_ended() && (!is_timed || self.is_throttled(candidate)) {
                 is_new = true;
-                if let Err(error) = self.time(candidate, None) {
+                if let Err(error) = self.time(candidate) {
                     self.error = Some(error);
                 }
             }
@@ -185,26 +185,6 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
-    /// Times candidates that are known to be right by samples taken in turns, so that what changes over time is the same for
-    /// all of them: a measurement of each. `None` for each where that cannot be done, or was done by an earlier run.
-    fn in_turns(&mut self, candidates: &[usize]) -> Vec<Option<Measured>> {
-        let alone = || candidates.iter().map(|_| None).collect();
-        let configurations: Vec<_> = candidates.iter().map(|&c| &self.planned.configurations[c]).collect();
-        let is_possible = candidates.len() > 1 && self.rig.takes_turns();
-        if !is_possible || configurations.iter().any(|c| self.log.has(&self.subject, c)) {
-            return alone();
-        }
-        let median = |candidate| self.records[*self.places.get(candidate)?].median_us();
-        let Some(medians) = candidates.iter().map(median).collect::<Option<Vec<f64>>>() else {
-            return alone();
-        };
-        let slowest = medians.into_iter().fold(0.0, f64::max);
-        match self.rig.in_turns(&configurations, slowest) {
-            Some(measured) => measured.into_iter().map(Some).collect(),
-            None => alone(),
-        }
-    }
-
     /// The place of a candidate's record, which is made if there is none.
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
@@ -226,9 +206,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (record.max_error, record.timing) = (measured.max_error, measured.timing);
     }
 
-    /// Times a candidate once, or takes what an earlier run measured, or what was measured of it `in_turn` with others. `None`
-    /// if it can be used no more.
-    fn time(&mut self, candidate: usize, in_turn: Option<Measured>) -> Result<Option<f64>> {
+    /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
+    fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let (entry, timing, is_known) = match self.log.take(&self.subject, configuration) {
             Some(entry) => {
@@ -236,13 +215,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 (entry, timing, true)
             }
             None => {
-                let measured = match in_turn {
-                    Some(measured) => measured,
-                    None => match self.rig.measure(self.planned, configuration) {
-                        // What cannot be made ready any more says nothing about it.
-                        Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
-                        measured => measured?,
-                    },
+                let measured = match self.rig.measure(self.planned, configuration) {
+                    // What cannot be made ready any more says nothing about it.
+                    Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+                    measured => measured?,
                 };
                 if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
                     // What ends this process may have ended the other.
@@ -300,23 +276,25 @@ impl<'a, 'p> Measuring<'a, 'p> {
 impl Objective for Measuring<'_, '_> {
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
         let mut seen = vec![Seen::Times(Vec::with_capacity(rounds)); candidates.len()];
-        for _ in 0..rounds {
-            let in_turns = if self.is_ended() { Vec::new() } else { self.in_turns(candidates) };
-            let mut in_turns = in_turns.into_iter();
-            for (&candidate, seen) in candidates.iter().zip(&mut seen) {
-                let in_turn = in_turns.next().flatten();
-                let Seen::Times(times) = seen else { continue };
+        for round in 0..rounds {
+            // Back and forth, so that what becomes steadily slower or faster does so for all of them.
+            let mut order: Vec<usize> = (0..candidates.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for place in order {
+                let Seen::Times(times) = &mut seen[place] else { continue };
                 if self.is_ended() {
                     continue;
                 }
-                match self.time(candidate, in_turn) {
+                match self.time(candidates[place]) {
                     Ok(Some(us)) => times.push(us),
                     // Ended while it was timed, which makes none of its times before wrong.
                     Ok(None) if self.is_ended() => {}
-                    Ok(None) => *seen = Seen::Unusable,
+                    Ok(None) => seen[place] = Seen::Unusable,
                     Err(error) => {
                         if matches!(error, Error::Lost { .. }) {
-                            *seen = Seen::Unusable;
+                            seen[place] = Seen::Unusable;
                         }
                         self.error = Some(error);
                     }

@@ -70,7 +70,7 @@ impl<'a> Rig<'a> {
             (State::Local(local), _) => Ok(local.measure(configuration, effort)),
             (State::Remote(probing), Some(remote)) => {
                 if let Some(probing) = probing {
-                    probing.count(&planned.work, effort, 1);
+                    probing.count(&planned.work, effort);
                 }
                 remote.measure(configuration, None)
             }
@@ -90,19 +90,6 @@ impl<'a> Rig<'a> {
             (State::Remote(_), Some(remote)) => remote.check_again(configuration),
             _ => Err(Error::NothingSelected),
         }
-    }
-
-    /// Has configurations timed in turns that were found to be right; `None` where that cannot be done.
-    pub fn in_turns(&mut self, configurations: &[&Configuration], slowest_us: f64) -> Option<Vec<Measured>> {
-        match &mut self.state {
-            State::Local(local) => local.in_turns(configurations, slowest_us),
-            State::Idle(_) | State::Remote(_) => None,
-        }
-    }
-
-    /// Whether samples can be taken in turns: a case is ready in this process.
-    pub fn takes_turns(&self) -> bool {
-        matches!(self.state, State::Local(_))
     }
 
     /// Times the probes that a case is held against once more, at its end; what they need for its work.
