@@ -49,6 +49,7 @@ fn entry(us: f64) -> Entry {
         rejected: 1,
         throttled: false,
         seconds: 0.25,
+        probe_us: Some(us / 2.0),
     }
 }
 

@@ -7,14 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fakes::{Directory, Fake, Outcomes, run, simulated, suite};
-use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::launch::TunedFor;
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_tuner::benchmark::{Probe, Suite, Work};
+use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
-use warpsmith_tuner::error::Error;
+use warpsmith_tuner::error::{Error, Result};
 use warpsmith_tuner::log::{FILE, Log};
 use warpsmith_tuner::search::{Budget, Strategy};
 use warpsmith_tuner::tune::{Totals, Tuning};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
 
 const ALL: usize = usize::MAX;
 
@@ -408,4 +412,63 @@ fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
         assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
         assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
     }
+}
+
+/// A probe: a copy of as many bytes as a fake of 64 elements says that it moves.
+struct Copies(DeviceBuffer<u8>, DeviceBuffer<u8>);
+
+impl Case for Copies {
+    fn copies(&self) -> usize {
+        1
+    }
+    fn select(&mut self, _: &Configuration) -> Result<()> {
+        Ok(())
+    }
+    fn launch(&mut self, _: usize) -> Result<()> {
+        Ok(self.1.copy_from(&self.0)?)
+    }
+    fn check(&mut self) -> Result<Check> {
+        unreachable!("probes are not checked")
+    }
+}
+
+fn probes(stream: &Stream) -> Result<Vec<Probe>> {
+    let buffer = || DeviceBuffer::zeros(stream, 256);
+    let (case, configuration) = (Box::new(Copies(buffer()?, buffer()?)), Configuration::default());
+    let work = Work { bytes: 256, ..Work::default() };
+    Ok(vec![Probe { name: "read", work, configuration, case }])
+}
+
+/// As [`simulated`], where a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
+fn probed(first_us: f64) -> Device {
+    let is_late = AtomicBool::new(false);
+    let model = move |work: &SimulatedWork<'_>| match work {
+        SimulatedWork::Copy { .. } if is_late.load(Ordering::Relaxed) => 900.0,
+        SimulatedWork::Copy { .. } => first_us,
+        SimulatedWork::Set { bytes } => {
+            is_late.fetch_or(*bytes == 250, Ordering::Relaxed);
+            *bytes as f64
+        }
+        _ => 1.0,
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn a_record_is_held_against_the_probe_that_was_timed_beside_it() {
+    let directory = Directory::new("probed");
+    let tuned = |first_us: f64, most: usize| {
+        let suite = Suite { probes, ..suite(Fake::new(&[])) };
+        let tuning = Tuning { probes: true, ..with(Strategy::Exhaustive) };
+        let log = &mut Log::open(&directory.0);
+        let outcomes = run(&suite, &probed(first_us), &[64], &tuning, log, most);
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+        outcomes.cases[0].records.iter().map(|record| record.probe_us).collect::<Vec<_>>()
+    };
+    assert_eq!(tuned(150.0, 2), [Some(150.0); 2]);
+    // Those that are known keep theirs; the others have the one before them, not the one of the end.
+    let expected = [150.0, 150.0, 120.0, 120.0].map(Some);
+    assert_eq!(tuned(120.0, ALL), expected);
+    assert_eq!(tuned(500.0, ALL), expected);
 }

@@ -95,6 +95,10 @@ pub struct Entry {
     pub throttled: bool,
     /// Seconds that checking and timing took.
     pub seconds: f64,
+    /// What the device needed for the bytes (or operations) in microseconds by the probes that were timed beside it; absent
+    /// without probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_us: Option<f64>,
 }
 
 impl Entry {
@@ -115,6 +119,7 @@ impl Entry {
             rejected: timing.map_or(0, |timing| timing.rejected),
             throttled: timing.is_some_and(|timing| timing.throttled),
             seconds,
+            probe_us: None,
         }
     }
 }

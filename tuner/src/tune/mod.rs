@@ -222,9 +222,10 @@ fn all<'p>(
             &mut measuring,
         );
         let winner = measuring.confirm(found.winner, kept);
-        let (mut tuned, error) = measuring.finish(winner);
-        let probe_us = if error.is_none() { rig.probe(planned) } else { None };
-        tuned.records.iter_mut().for_each(|record| record.probe_us = probe_us);
+        let (tuned, error) = measuring.finish(winner);
+        if error.is_none() && tuned.made > 0 {
+            rig.probe(planned);
+        }
         if let Some(problem) = rig.problem() {
             each(Event::Note(&format!("probes could not be measured: {problem}")));
         }

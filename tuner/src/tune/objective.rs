@@ -204,6 +204,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         let record = &mut self.records[place];
         (record.outcome, record.problem) = (measured.outcome, measured.problem);
         (record.max_error, record.timing) = (measured.max_error, measured.timing);
+        record.probe_us = self.rig.limit_us(self.planned);
     }
 
     /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
@@ -230,6 +231,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
                     return Ok(None);
                 }
                 let (mut entry, timing) = entry(measured);
+                entry.probe_us = self.rig.limit_us(self.planned).filter(|_| timing.is_some());
                 if entry.outcome == Outcome::Correct && entry.median_us.is_none() {
                     entry.outcome = Outcome::Failed;
                     entry.problem = "it was not timed: every sample was rejected".to_owned();
@@ -255,12 +257,14 @@ impl<'a, 'p> Measuring<'a, 'p> {
             // Of a slowed device only if there is nothing else.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(entry.median_us);
+                record.probe_us = entry.probe_us.or(record.probe_us);
                 add(known, more);
             }
             (Some(known), Some(_)) if !known.throttled => {}
             (known, more @ Some(_)) => {
                 *medians = entry.median_us.into_iter().collect();
                 *known = more;
+                record.probe_us = entry.probe_us;
             }
             (_, None) => {}
         }

@@ -92,19 +92,17 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Times the probes that a case is held against once more, at its end; what they need for its work.
-    pub fn probe(&mut self, planned: &PlannedCase<'_>) -> Option<f64> {
-        if !self.probes {
-            return None;
-        }
-        if let State::Idle(kept @ None) = &mut self.state {
-            // All was known: there is nothing that they could fail.
-            *kept = instruments(self.plan, true, self.stop).ok().map(Box::new);
-        }
+    /// Times the probes that a case is held against once more, at its end.
+    pub fn probe(&mut self, planned: &PlannedCase<'_>) {
         let effort = self.plan.effort();
-        let instruments = self.instruments()?;
-        instruments.probe(&planned.work, effort);
-        instruments.limit_us(&planned.work)
+        if let Some(instruments) = self.instruments() {
+            instruments.probe(&planned.work, effort);
+        }
+    }
+
+    /// What the probes that were timed last need for a case's work.
+    pub fn limit_us(&mut self, planned: &PlannedCase<'_>) -> Option<f64> {
+        self.instruments()?.limit_us(&planned.work)
     }
 
     /// What the probes reached.
