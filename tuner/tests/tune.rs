@@ -472,3 +472,28 @@ fn a_record_is_held_against_the_probe_that_was_timed_beside_it() {
     assert_eq!(tuned(120.0, ALL), expected);
     assert_eq!(tuned(500.0, ALL), expected);
 }
+
+#[test]
+fn a_record_of_the_log_says_how_it_was_taken_until_there_are_samples() {
+    let directory = Directory::new("logged");
+    let record = |strategy, most: usize, configuration: &str| {
+        let (_, device) = simulated();
+        let log = &mut Log::open(&directory.0);
+        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(strategy), log, most);
+        outcomes.record(configuration).timing.clone().unwrap()
+    };
+    let best = "block=256 does=well";
+    // Every configuration once.
+    let fresh = record(Strategy::Exhaustive, ALL, best);
+    assert_eq!((fresh.samples_us.len(), fresh.logged), (6, None));
+    let logged = record(Strategy::Exhaustive, ALL, best);
+    assert_eq!((logged.stop, logged.launches_per_sample), (fresh.stop, fresh.launches_per_sample));
+    assert_eq!((&logged.samples_us[..], logged.count()), (&[200.0][..], 6));
+    assert_eq!(logged.interval(), fresh.interval());
+    assert!(logged.interval().is_some() && logged.percentiles().is_none());
+    // Each once as it is known, and a race of the better half, which is not known.
+    let raced = record(Strategy::Halving, ALL, best);
+    assert_eq!((raced.samples_us, raced.logged), (vec![200.0; 12], None), "two timings of six samples");
+    let known = record(Strategy::Halving, ALL, best);
+    assert_eq!((known.samples_us.len(), known.count()), (3, 18), "all three are known now");
+}

@@ -10,7 +10,7 @@ use super::{Event, Tuned, lost};
 use crate::document::{Outcome, Record};
 use crate::error::{Error, Result};
 use crate::log::{Entry, Log, Subject};
-use crate::measure::{Mode, StopReason, Timing};
+use crate::measure::{Logged, Mode, StopReason, Timing};
 use crate::run::{Plan, PlannedCase};
 use crate::search::{LEAST_GAIN, Objective, Seen, median};
 use crate::worker::Measured;
@@ -257,8 +257,13 @@ impl<'a, 'p> Measuring<'a, 'p> {
             // Of a slowed device only if there is nothing else.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(entry.median_us);
-                record.probe_us = entry.probe_us.or(record.probe_us);
-                add(known, more);
+                // As [`Timing::add`] takes what is logged for nothing where there are samples.
+                record.probe_us = match (known.logged, more.logged) {
+                    (None, Some(_)) => record.probe_us,
+                    (Some(_), None) => entry.probe_us,
+                    _ => entry.probe_us.or(record.probe_us),
+                };
+                known.add(more);
             }
             (Some(known), Some(_)) if !known.throttled => {}
             (known, more @ Some(_)) => {
@@ -322,7 +327,7 @@ fn entry(measured: Measured) -> (Entry, Option<Timing>) {
     (Entry::of((outcome, problem), max_error, timing.as_ref(), seconds), timing)
 }
 
-/// The times of an earlier run, of which the log has no more than the median.
+/// The times of an earlier run, of which the log has no more than the median and its interval.
 fn from_log(entry: &Entry, us: f64, mode: Mode) -> Timing {
     Timing {
         mode,
@@ -330,20 +335,8 @@ fn from_log(entry: &Entry, us: f64, mode: Mode) -> Timing {
         clocks_mhz: Vec::new(),
         rejected: entry.rejected,
         throttled: entry.throttled,
-        launches_per_sample: 1,
-        stop: StopReason::Samples,
+        launches_per_sample: entry.launches_per_sample.unwrap_or(1),
+        stop: entry.stop.unwrap_or(StopReason::Samples),
+        logged: Some(Logged { samples: entry.samples, interval_us: entry.interval_us }),
     }
-}
-
-fn add(known: &mut Timing, more: Timing) {
-    // Without a clock for each sample there is none for any.
-    if known.clocks_mhz.len() == known.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
-        known.clocks_mhz.extend(more.clocks_mhz);
-    } else {
-        known.clocks_mhz.clear();
-    }
-    known.samples_us.extend(more.samples_us);
-    known.rejected += more.rejected;
-    known.throttled |= more.throttled;
-    known.stop = more.stop;
 }
