@@ -150,3 +150,18 @@ fn what_tune_finds_without_a_grid_is_what_open_launches_become() {
     let found = launch();
     assert_eq!((found.source, found.config.map(|config| config.block[0])), (Source::Tuned, block), "{found}");
 }
+
+#[test]
+fn two_benchmarks_of_one_name_are_an_error_that_names_them() {
+    let other = ArrayKernel::<f32, f32>::new("other", &IMAGE, |[x, ..]| x);
+    let mut suite =
+        Suite { benchmarks: vec![Box::new(own_saxpy()), Box::new(other)], probes: |_| Ok(Vec::new()) };
+    assert!(suite.check().is_ok() && suite.find("saxpy").is_ok());
+    suite.benchmarks.push(Box::new(own_saxpy()));
+    for error in [suite.check().err(), suite.find("saxpy").err(), suite.find("other").err()] {
+        let error = error.unwrap();
+        assert!(error.is_wrong_use());
+        let message = error.to_string();
+        assert!(message.contains("\"saxpy\"") && message.contains("name of its own"), "{message}");
+    }
+}
