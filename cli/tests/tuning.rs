@@ -54,6 +54,7 @@ fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
 
     let second = text(&within(&folder, &args).stdout);
     assert!(second.contains("0 timings in") && second.contains("known from earlier runs"), "{second}");
+    assert!(second.contains("; 1 winner is kept in ") && second.contains("launches.jsonl"), "{second}");
     assert_eq!(kept("measurements.jsonl").lines().count(), timings);
     fs::write(folder.join("cache/warpsmith/measurements.jsonl"), kept("measurements.jsonl") + "{torn")
         .unwrap();
@@ -63,6 +64,9 @@ fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
     assert!(text(&torn.stdout).contains("0 timings in"), "the others are still known");
     let fresh = text(&within(&folder, &[&args[..], &["--fresh"]].concat()).stdout);
     assert!(!fresh.contains("0 timings in"), "{fresh}");
+    let hot = [&["tune", "axpy", "--timings", "2", "--mode", "hot"][..], &QUICK].concat();
+    let hot = text(&within(&folder, &hot).stdout);
+    assert!(hot.contains("; no winner is kept\n"), "{hot}");
     let nothing = text(&within(&folder, &[&args[..], &["--no-store"]].concat()).stdout);
     assert!(nothing.contains("nothing is kept") && !nothing.contains("earlier runs"), "{nothing}");
     fs::remove_dir_all(folder).unwrap();

@@ -20,7 +20,7 @@ pub use warpsmith_tuner::*;
 
 use benchmark::{Benchmark, Suite};
 
-/// The operations of [`ops`](crate::ops), after `own` benchmarks.
+/// The operations of [`ops`](crate::ops), after `own` benchmarks, which need names of their own.
 ///
 /// ```
 /// let suite = warpsmith::bench::suite(Vec::new());

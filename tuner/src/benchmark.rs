@@ -1,5 +1,7 @@
 //! [`Benchmark`]: what is to be known of a kernel so that it can be measured and tuned; [`Suite`]: the benchmarks of a program.
 
+use std::collections::HashSet;
+
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage, Stream};
 
@@ -95,18 +97,31 @@ pub struct Probe {
 
 /// The benchmarks of a program.
 pub struct Suite {
-    /// In the order in which they are listed.
+    /// In the order in which they are listed, each with a name of its own.
     pub benchmarks: Vec<Box<dyn Benchmark>>,
     /// Makes the probes that results are held against.
     pub probes: fn(&Stream) -> Result<Vec<Probe>>,
 }
 
 impl Suite {
+    /// Whether each benchmark has a name of its own.
+    ///
+    /// # Errors
+    /// [`Error::SameName`] with one that two have.
+    pub fn check(&self) -> Result<()> {
+        let mut names = HashSet::new();
+        match self.benchmarks.iter().find(|benchmark| !names.insert(benchmark.name())) {
+            Some(second) => Err(Error::SameName { name: second.name().to_owned() }),
+            None => Ok(()),
+        }
+    }
+
     /// Finds a benchmark by name; a leading `reduce_` may be left out.
     ///
     /// # Errors
-    /// [`Error::UnknownKernel`] with the nearest names, or all of them when none is near.
+    /// [`Error::UnknownKernel`] with the nearest names, or all of them when none is near. As [`Self::check`].
     pub fn find(&self, name: &str) -> Result<&dyn Benchmark> {
+        self.check()?;
         let all = || self.benchmarks.iter().map(|benchmark| &**benchmark);
         let exact = all().find(|benchmark| benchmark.name() == name);
         exact.or_else(|| all().find(|benchmark| short(benchmark.name()) == name)).ok_or_else(|| {

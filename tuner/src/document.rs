@@ -395,6 +395,7 @@ pub(crate) mod tests {
                 throttled: false,
                 launches_per_sample: 8,
                 stop: StopReason::Precision,
+                logged: None,
             }),
             probe_us: Some(median_us * 0.9),
             mode: Mode::Cold,

@@ -35,6 +35,14 @@ pub enum Error {
         /// Near names, or all of them.
         hint: String,
     },
+    /// Two benchmarks of a program have the same name.
+    #[error(
+        "two benchmarks are called {name:?}, and only one could be asked for; give each a name of its own"
+    )]
+    SameName {
+        /// The name.
+        name: String,
+    },
     /// The kernel has no instance for the type.
     #[error("unknown type {dtype:?} for {kernel}: use one of {}", known.join(", "))]
     UnknownDtype {

@@ -15,7 +15,7 @@ use crate::benchmark::{Suite, Work};
 use crate::case::Case;
 use crate::document::{Outcome, ProbeResult};
 use crate::error::{Error, Result};
-use crate::measure::{Effort, Entrant, Mode, Stopwatch, Timing};
+use crate::measure::{Effort, Mode, Stopwatch};
 use crate::probe::{EVERY, Probes};
 use crate::run::{PlannedCase, seed};
 use crate::value::Configuration;
@@ -67,13 +67,13 @@ impl Instruments {
         self.since = None;
     }
 
-    /// So many timings of `work` follow: times its probes before them, if it is time to.
-    pub fn count(&mut self, work: &Work, effort: Effort, timings: usize) {
+    /// A timing of `work` follows: times its probes before it, if it is time to.
+    pub fn count(&mut self, work: &Work, effort: Effort) {
         if self.since.is_none_or(|since| since >= EVERY) {
             self.probe(work, effort);
             self.since = Some(0);
         }
-        self.since = self.since.map(|since| since + timings);
+        self.since = self.since.map(|since| since + 1);
     }
 
     /// Times the probes that `work` is held against. When that fails there are no more of them.
@@ -172,7 +172,7 @@ impl Local {
     /// Checks a configuration unless that was done, times it if it is correct, and checks it once more. What goes wrong is
     /// the configuration's outcome: [`Outcome::Crashed`] if the device is lost.
     pub fn measure(&mut self, configuration: &Configuration, effort: Effort) -> Measured {
-        self.instruments.count(&self.work, self.effort, 1);
+        self.instruments.count(&self.work, self.effort);
         self.outcome_of(|local| local.check_and_time(configuration, effort))
     }
 
@@ -196,32 +196,6 @@ impl Local {
                 Measured { outcome, problem: error.to_string(), max_error: None, timing: None, seconds }
             }
         }
-    }
-
-    /// Times configurations that were found to be right by samples taken in turns; the slowest of them takes about so many
-    /// microseconds. `None` if one of them fails, or none was taken.
-    pub fn in_turns(&mut self, configurations: &[&Configuration], slowest_us: f64) -> Option<Vec<Measured>> {
-        if configurations.iter().any(|c| !self.checked.get(*c).is_some_and(Check::correct)) {
-            return None;
-        }
-        self.instruments.count(&self.work, self.effort, configurations.len());
-        let started = Instant::now();
-        let Effort { least, most, budget_us, .. } = self.effort;
-        let rounds = ((budget_us / slowest_us.max(1.0)) as usize).clamp(least.max(1), most.max(least).max(1));
-        let mode = self.mode;
-        let entrants: Vec<Entrant<'_>> =
-            configurations.iter().map(|configuration| Entrant { case: 0, configuration, mode }).collect();
-        let timings = self.instruments.watch.interleave(&mut [&mut *self.case], &entrants, rounds).ok()?;
-        self.synchronize().ok()?;
-        let seconds = started.elapsed().as_secs_f64() / configurations.len() as f64;
-        let measured = |(configuration, timing): (&&Configuration, Timing)| {
-            let check = self.checked.get(*configuration)?;
-            let max_error = Some(check.max_error).filter(|error| error.is_finite());
-            let is_timed = !timing.samples_us.is_empty();
-            let (outcome, problem, timing) = (Outcome::Correct, String::new(), Some(timing));
-            is_timed.then_some(Measured { outcome, problem, max_error, timing, seconds })
-        };
-        configurations.iter().zip(timings).map(measured).collect()
     }
 
     /// Checks what is selected.

@@ -1,10 +1,15 @@
 //! [`ArrayKernel`]: kernels of one's own as benchmarks, on the emulated device.
 
 use gpu_std::prelude::*;
-use warpsmith_runtime::{Device, GpuImage, Stream};
-use warpsmith_tuner::benchmark::{Benchmark, Setup};
+use warpsmith_runtime::launch::Source;
+use warpsmith_runtime::{Device, GpuImage, Launch, Stream};
+use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite};
 use warpsmith_tuner::data::Values;
 use warpsmith_tuner::kernel::ArrayKernel;
+use warpsmith_tuner::log::Log;
+use warpsmith_tuner::measure::{Effort, Mode};
+use warpsmith_tuner::run::{Plan, Request};
+use warpsmith_tuner::tune::{Event, Tuning, tune};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
 
@@ -112,4 +117,51 @@ fn work_is_what_the_arrays_are() {
     assert_eq!((work.bytes, work.footprint, work.spare), (404, 404, 4));
     assert_eq!(own_scale().work("i32", u64::MAX).bytes, u64::MAX);
     assert_eq!((own_saxpy().dtypes(), own_scale().dtypes()), (vec!["f32"], vec!["i32"]));
+}
+
+#[test]
+fn what_tune_finds_without_a_grid_is_what_open_launches_become() {
+    const N: usize = 5000;
+    let benchmark = ArrayKernel::new("saxpy", &IMAGE, |[x, y, _]| 2.0 * x + y)
+        .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
+        .updates()
+        .axis("block", [32, 96, 160]);
+    let suite = Suite { benchmarks: vec![Box::new(benchmark)], probes: |_| Ok(Vec::new()) };
+    let device = device();
+    let kernel = device.load(&IMAGE).unwrap().kernel::<saxpy>().unwrap();
+    let launch = || Launch::auto(N).explain(kernel.function()).unwrap();
+    assert_eq!(launch().source, Source::Heuristic);
+    let request = Request {
+        kernels: vec!["saxpy".to_owned()],
+        dtypes: Vec::new(),
+        sizes: vec![N as u64],
+        axes: Vec::new(),
+        mode: Mode::Cold,
+        effort: Effort::QUICK,
+    };
+    let plan = Plan::new(&suite, &device, &request).unwrap();
+    let mut block = None;
+    tune(&plan, &Tuning::default(), &mut Log::in_memory(), &Default::default(), &mut |event| {
+        if let Event::Done { tuned, .. } = event {
+            block = tuned.winner().map(|winner| winner.configuration.number("block").unwrap());
+        }
+    })
+    .unwrap();
+    let found = launch();
+    assert_eq!((found.source, found.config.map(|config| config.block[0])), (Source::Tuned, block), "{found}");
+}
+
+#[test]
+fn two_benchmarks_of_one_name_are_an_error_that_names_them() {
+    let other = ArrayKernel::<f32, f32>::new("other", &IMAGE, |[x, ..]| x);
+    let mut suite =
+        Suite { benchmarks: vec![Box::new(own_saxpy()), Box::new(other)], probes: |_| Ok(Vec::new()) };
+    assert!(suite.check().is_ok() && suite.find("saxpy").is_ok());
+    suite.benchmarks.push(Box::new(own_saxpy()));
+    for error in [suite.check().err(), suite.find("saxpy").err(), suite.find("other").err()] {
+        let error = error.unwrap();
+        assert!(error.is_wrong_use());
+        let message = error.to_string();
+        assert!(message.contains("\"saxpy\"") && message.contains("name of its own"), "{message}");
+    }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use warpsmith_runtime::Device;
 use warpsmith_tuner::document::Outcome;
 use warpsmith_tuner::log::{Entry, FILE, Log, Subject};
-use warpsmith_tuner::measure::Mode;
+use warpsmith_tuner::measure::{Mode, StopReason};
 use warpsmith_tuner::value::Configuration;
 
 /// A new directory, removed in the end.
@@ -46,9 +46,12 @@ fn entry(us: f64) -> Entry {
         median_us: Some(us),
         interval_us: Some((us * 0.99, us * 1.01)),
         samples: 30,
+        launches_per_sample: Some(8),
+        stop: Some(StopReason::Precision),
         rejected: 1,
         throttled: false,
         seconds: 0.25,
+        probe_us: Some(us / 2.0),
     }
 }
 

@@ -7,16 +7,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fakes::{Directory, Fake, Outcomes, run, simulated, suite};
-use warpsmith_runtime::Device;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::launch::TunedFor;
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_tuner::benchmark::{Probe, Suite, Work};
+use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
-use warpsmith_tuner::error::Error;
+use warpsmith_tuner::error::{Error, Result};
 use warpsmith_tuner::log::{FILE, Log};
 use warpsmith_tuner::search::{Budget, Strategy};
-use warpsmith_tuner::tune::Tuning;
+use warpsmith_tuner::tune::{Totals, Tuning};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
 
 const ALL: usize = usize::MAX;
+
+/// What a winner of the fake is kept for.
+fn subject(device: &Device, n: u64) -> TunedFor<'_> {
+    let (package, kernel, types) = ("fakes", "fake", "f32");
+    TunedFor { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
+}
 
 fn with(strategy: Strategy) -> Tuning {
     Tuning { strategy, ..Tuning::default() }
@@ -85,18 +95,57 @@ fn the_winner_is_what_launches_find() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&[]));
     run(&suite, &device, &[4096], &Tuning::default(), &mut Log::in_memory(), ALL);
-    let subject = TunedFor {
-        device: device.properties(),
-        package: "fakes",
-        kernel: "fake",
-        types: "f32",
-        image: 0,
-        n: 4096,
-        alignment: 16,
-    };
+    let subject = subject(&device, 4096);
     let tuned = device.launch_store().tuned(&subject).unwrap();
     assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
     assert_eq!(tuned.median_us, 200.0);
+}
+
+/// What launches on a device find: its `block` and `does`.
+fn found(device: &Device) -> Option<String> {
+    let tuned = device.launch_store().tuned(&subject(device, 64))?;
+    Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
+}
+
+#[test]
+fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
+    let directory = Directory::new("kept");
+    let (_, device) = simulated();
+    let few = Tuning { budget: Budget::timings(1), ..with(Strategy::Exhaustive) };
+    let tune = |tuning: &Tuning, log: &mut Log| {
+        let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, log, ALL);
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+        let Totals { made, known, .. } = outcomes.totals.as_ref().copied().unwrap();
+        (outcomes.winner(), made, known)
+    };
+    let best = || "block=256 does=well".to_owned();
+    let whole = tune(&with(Strategy::Exhaustive), &mut Log::open(&directory.0));
+    assert_eq!((whole, found(&device).as_deref()), ((best(), 5, 0), Some("256 well")));
+    // The default alone is in the budget; what is kept is timed all the same, or taken from the log.
+    assert_eq!(tune(&few, &mut Log::in_memory()), (best(), 2, 0));
+    assert_eq!(tune(&few, &mut Log::open(&directory.0)), (best(), 0, 2));
+    assert_eq!(found(&device).as_deref(), Some("256 well"));
+
+    let keep = |values: [(&str, &str); 2], toolchain: &str| {
+        let subject = subject(&device, 64);
+        let mut kept = (*device.launch_store().tuned(&subject).unwrap()).clone();
+        kept.values = values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into();
+        if !toolchain.is_empty() {
+            kept.toolchain = toolchain.to_owned();
+        }
+        device.launch_store().keep_tuned(&subject, kept).unwrap();
+    };
+    // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
+    for (values, toolchain, made) in [
+        ([("block", "64"), ("does", "well")], "", 2),
+        ([("block", "256"), ("does", "errs")], "", 2),
+        ([("block", "256"), ("does", "well")], "another", 1),
+    ] {
+        keep(values, toolchain);
+        let expected = ("block=128 does=well".to_owned(), made, 0);
+        assert_eq!(tune(&few, &mut Log::in_memory()), expected, "{values:?}");
+        assert_eq!(found(&device).as_deref(), Some("128 well"), "{values:?}");
+    }
 }
 
 fn again(directory: &Directory, strategy: Strategy) -> Outcomes {
@@ -113,7 +162,7 @@ fn a_run_that_starts_again_makes_no_timings_and_finds_the_same() {
         let totals = first.totals.as_ref().unwrap();
         assert!(totals.made > 0 && totals.known == 0);
         let second = again(&directory, strategy);
-        let expected = warpsmith_tuner::tune::Totals { made: 0, known: totals.made, interrupted: false };
+        let expected = Totals { made: 0, known: totals.made, ..*totals };
         assert_eq!(second.totals.as_ref().unwrap(), &expected, "{strategy}");
         for (first, second) in first.cases.iter().zip(&second.cases) {
             assert_eq!(first.winner().unwrap().configuration, second.winner().unwrap().configuration);
@@ -145,10 +194,11 @@ fn an_ended_run_keeps_what_it_measured_and_goes_on_later() {
     let totals = ended.totals.unwrap();
     assert!(totals.interrupted);
     assert_eq!((totals.made, ended.cases.len(), ended.cases[0].records.len()), (3, 1, 3));
+    assert_eq!(totals.kept, 0);
     assert!(!ended.cases[0].is_complete && ended.cases[0].winner.is_some());
     assert_eq!(device.launch_store().tuned_len(), 0, "not all was measured");
     let rest = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), ALL);
-    assert_eq!(rest.totals.unwrap(), warpsmith_tuner::tune::Totals { made: 5, known: 3, interrupted: false });
+    assert_eq!(rest.totals.unwrap(), Totals { made: 5, known: 3, kept: 2, interrupted: false });
     assert_eq!(device.launch_store().tuned_len(), 2);
 }
 
@@ -207,29 +257,20 @@ fn a_log_that_cannot_be_written_is_told_once_and_changes_nothing() {
     assert_eq!(run(&suite, &device, &[64], &Tuning::default(), log, ALL).notes.len(), 1);
 }
 
-/// The notes of a run, and the winner's block in the store.
-fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, Option<String>) {
+/// The notes of a run with how many winners it says are kept, and the winner's block in the store.
+fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, usize, Option<String>) {
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
     let mut notes = Vec::new();
     let (tuning, stop) = (with(Strategy::Exhaustive), std::sync::Arc::default());
-    warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
+    let totals = warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
         if let warpsmith_tuner::tune::Event::Note(note) = event {
             notes.push(note.to_owned());
         }
-    })
-    .unwrap();
-    let subject = TunedFor {
-        device: device.properties(),
-        package: "fakes",
-        kernel: "fake",
-        types: "f32",
-        image: 0,
-        n: 64,
-        alignment: 16,
-    };
+    });
+    let subject = subject(device, 64);
     let tuned = device.launch_store().tuned(&subject);
-    (notes, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
+    (notes, totals.unwrap().kept, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
 }
 
 #[test]
@@ -240,12 +281,15 @@ fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() 
     let (_, device) = simulated();
     let whole = fakes::request(&[64]);
     let narrowed = Request { axes: vec![("block".into(), vec![64u32.into()])], ..whole.clone() };
-    let (notes, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
-    assert!(block.is_none() && notes.len() == 1 && notes[0].contains("--mode cold"), "{notes:?}");
-    assert_eq!(kept(&device, &narrowed), (Vec::new(), Some("128".to_owned())), "there is no other");
-    assert_eq!(kept(&device, &whole), (Vec::new(), Some("256".to_owned())));
-    let (notes, block) = kept(&device, &narrowed);
-    assert_eq!(block.as_deref(), Some("256"));
+    let (notes, count, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
+    assert!(
+        block.is_none() && count == 0 && notes.len() == 1 && notes[0].contains("--mode cold"),
+        "{notes:?}"
+    );
+    assert_eq!(kept(&device, &narrowed), (Vec::new(), 1, Some("128".to_owned())), "there is no other");
+    assert_eq!(kept(&device, &whole), (Vec::new(), 1, Some("256".to_owned())));
+    let (notes, count, block) = kept(&device, &narrowed);
+    assert_eq!((count, block.as_deref()), (0, Some("256")));
     assert!(notes.len() == 1 && notes[0].contains("--axis"), "{notes:?}");
 }
 
@@ -341,4 +385,88 @@ fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
         assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
         assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
     }
+}
+
+/// A probe: a copy of as many bytes as a fake of 64 elements says that it moves.
+struct Copies(DeviceBuffer<u8>, DeviceBuffer<u8>);
+
+impl Case for Copies {
+    fn copies(&self) -> usize {
+        1
+    }
+    fn select(&mut self, _: &Configuration) -> Result<()> {
+        Ok(())
+    }
+    fn launch(&mut self, _: usize) -> Result<()> {
+        Ok(self.1.copy_from(&self.0)?)
+    }
+    fn check(&mut self) -> Result<Check> {
+        unreachable!("probes are not checked")
+    }
+}
+
+fn probes(stream: &Stream) -> Result<Vec<Probe>> {
+    let buffer = || DeviceBuffer::zeros(stream, 256);
+    let (case, configuration) = (Box::new(Copies(buffer()?, buffer()?)), Configuration::default());
+    let work = Work { bytes: 256, ..Work::default() };
+    Ok(vec![Probe { name: "read", work, configuration, case }])
+}
+
+/// As [`simulated`], where a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
+fn probed(first_us: f64) -> Device {
+    let is_late = AtomicBool::new(false);
+    let model = move |work: &SimulatedWork<'_>| match work {
+        SimulatedWork::Copy { .. } if is_late.load(Ordering::Relaxed) => 900.0,
+        SimulatedWork::Copy { .. } => first_us,
+        SimulatedWork::Set { bytes } => {
+            is_late.fetch_or(*bytes == 250, Ordering::Relaxed);
+            *bytes as f64
+        }
+        _ => 1.0,
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn a_record_is_held_against_the_probe_that_was_timed_beside_it() {
+    let directory = Directory::new("probed");
+    let tuned = |first_us: f64, most: usize| {
+        let suite = Suite { probes, ..suite(Fake::new(&[])) };
+        let tuning = Tuning { probes: true, ..with(Strategy::Exhaustive) };
+        let log = &mut Log::open(&directory.0);
+        let outcomes = run(&suite, &probed(first_us), &[64], &tuning, log, most);
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+        outcomes.cases[0].records.iter().map(|record| record.probe_us).collect::<Vec<_>>()
+    };
+    assert_eq!(tuned(150.0, 2), [Some(150.0); 2]);
+    // Those that are known keep theirs; the others have the one before them, not the one of the end.
+    let expected = [150.0, 150.0, 120.0, 120.0].map(Some);
+    assert_eq!(tuned(120.0, ALL), expected);
+    assert_eq!(tuned(500.0, ALL), expected);
+}
+
+#[test]
+fn a_record_of_the_log_says_how_it_was_taken_until_there_are_samples() {
+    let directory = Directory::new("logged");
+    let record = |strategy, most: usize, configuration: &str| {
+        let (_, device) = simulated();
+        let log = &mut Log::open(&directory.0);
+        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(strategy), log, most);
+        outcomes.record(configuration).timing.clone().unwrap()
+    };
+    let best = "block=256 does=well";
+    // Every configuration once.
+    let fresh = record(Strategy::Exhaustive, ALL, best);
+    assert_eq!((fresh.samples_us.len(), fresh.logged), (6, None));
+    let logged = record(Strategy::Exhaustive, ALL, best);
+    assert_eq!((logged.stop, logged.launches_per_sample), (fresh.stop, fresh.launches_per_sample));
+    assert_eq!((&logged.samples_us[..], logged.count()), (&[200.0][..], 6));
+    assert_eq!(logged.interval(), fresh.interval());
+    assert!(logged.interval().is_some() && logged.percentiles().is_none());
+    // Each once as it is known, and a race of the better half, which is not known.
+    let raced = record(Strategy::Halving, ALL, best);
+    assert_eq!((raced.samples_us, raced.logged), (vec![200.0; 12], None), "two timings of six samples");
+    let known = record(Strategy::Halving, ALL, best);
+    assert_eq!((known.samples_us.len(), known.count()), (3, 18), "all three are known now");
 }

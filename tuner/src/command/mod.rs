@@ -94,6 +94,7 @@ impl Command {
     /// # Errors
     /// Wrong use, a device that fails, a wrong result, an interruption.
     pub fn run(&self, program: &Program<'_>) -> Result<(), Failure> {
+        program.suite.check()?;
         match self {
             Command::Bench(args) => bench::run(program, args),
             Command::Tune(args) => tune::run(program, args),
@@ -156,10 +157,29 @@ pub fn said(name: &str, error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use warpsmith_runtime::GpuImage;
+
     use super::*;
+    use crate::benchmark::Benchmark;
+    use crate::kernel::ArrayKernel;
 
     fn words(text: &str) -> impl Iterator<Item = OsString> {
         text.split(' ').map(OsString::from).collect::<Vec<_>>().into_iter()
+    }
+
+    #[test]
+    fn no_command_runs_with_two_benchmarks_of_one_name() {
+        let own = || -> Box<dyn Benchmark> {
+            static NONE: GpuImage = GpuImage::new(("none", &[], &[], "there is no code"));
+            Box::new(ArrayKernel::<f32, f32>::new("mine", &NONE, |[x, ..]| x))
+        };
+        let suite = Suite { benchmarks: vec![own(), own()], probes: |_| Ok(Vec::new()) };
+        let program = Program { name: "mine", suite: &suite };
+        for line in ["mine bench --list --device cpu", "mine tune mine --device cpu", "mine worker"] {
+            let command = parse("mine", words(line)).unwrap().unwrap();
+            let Err(Failure::Use(message)) = command.run(&program) else { panic!("{line} runs") };
+            assert!(message.contains("two benchmarks are called \"mine\""), "{message}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::search::Budget;
 use crate::size::format_size;
-use crate::tune::{Event, Tuning, tune};
+use crate::tune::{Event, Totals, Tuning, tune};
 use crate::worker;
 
 /// So many unusable configurations are described one by one.
@@ -56,7 +56,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     show(program, &document, &args.output, path)?;
     let totals = outcome?;
     if args.output.is_text() {
-        print(&summary(device, totals.made, totals.known, begun.elapsed()))?;
+        print(&summary(&device.launch_store(), &totals, begun.elapsed()))?;
     }
     verdict(program, &document.results, totals.interrupted)
 }
@@ -116,16 +116,18 @@ fn damaged(program: &Program<'_>, path: &Path, count: usize, first: &str) {
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
-fn summary(device: &Device, made: usize, known: usize, took: Duration) -> String {
-    let mut text = format!("{made} timings in {:.1} s", took.as_secs_f64());
-    if known > 0 {
-        text.push_str(&format!(", {known} known from earlier runs"));
+/// What was timed, and how many winners are kept where.
+fn summary(store: &LaunchStore, totals: &Totals, took: Duration) -> String {
+    let mut text = format!("{} timings in {:.1} s", totals.made, took.as_secs_f64());
+    if totals.known > 0 {
+        text.push_str(&format!(", {} known from earlier runs", totals.known));
     }
-    let store = device.launch_store();
-    match store.path().filter(|_| store.problem().is_none()) {
-        Some(path) => text.push_str(&format!("; winners are kept in {}\n", path.display())),
-        None => text.push_str("; nothing is kept\n"),
-    }
+    text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
+        (None, _) => "; nothing is kept\n".to_owned(),
+        (Some(_), 0) => "; no winner is kept\n".to_owned(),
+        (Some(path), 1) => format!("; 1 winner is kept in {}\n", path.display()),
+        (Some(path), kept) => format!("; {kept} winners are kept in {}\n", path.display()),
+    });
     text
 }
 
@@ -152,5 +154,25 @@ fn verdict(program: &Program<'_>, records: &[Record], interrupted: bool) -> std:
             Err(Failure::Failed(format!("no configuration of {kernel} {dtype} {} is right", format_size(*n))))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_winners_that_are_kept_are_said_to_be() {
+        let of = |store: &LaunchStore, kept| {
+            let totals = Totals { made: 3, kept, ..Totals::default() };
+            summary(store, &totals, Duration::from_secs(2))
+        };
+        let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
+        let store = LaunchStore::open(&directory);
+        let path = directory.join("launches.jsonl");
+        assert_eq!(of(&store, 0), "3 timings in 2.0 s; no winner is kept\n");
+        assert_eq!(of(&store, 1), format!("3 timings in 2.0 s; 1 winner is kept in {}\n", path.display()));
+        assert!(of(&store, 2).contains("; 2 winners are kept in "));
+        assert!(of(&LaunchStore::in_memory(), 2).ends_with("; nothing is kept\n"));
     }
 }

@@ -25,7 +25,7 @@ pub use self::interleaved::{
 pub use self::replicated::{Sides, Subject, replicated};
 use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, fastest};
 use crate::error::{Error, Result};
-use crate::measure::Mode;
+use crate::measure::{Mode, Timing};
 use crate::stats::{self, FEWEST, Verdict};
 use crate::value::Configuration;
 
@@ -416,7 +416,8 @@ fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Ro
     let mode = known_mode(old).or(known_mode(new)).unwrap_or_default();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };
     let samples = |record: &Record| match &record.timing {
-        Some(timing) if record.is_usable() => timing.samples_us.clone(),
+        // The medians of an earlier run are no samples.
+        Some(timing) if record.is_usable() && timing.logged.is_none() => timing.samples_us.clone(),
         _ => Vec::new(),
     };
     let samples = [samples(old), samples(new)];
@@ -438,7 +439,7 @@ fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Ro
         Measured {
             configuration: record.configuration.clone(),
             median_us: record.median_us().filter(|_| usable),
-            samples: record.timing.as_ref().map_or(0, |timing| timing.samples_us.len()),
+            samples: record.timing.as_ref().map_or(0, Timing::count),
             throttled: record.timing.as_ref().is_some_and(|timing| timing.throttled),
             problem: match (&record.problem[..], record.outcome) {
                 ("", Outcome::Wrong) => "its result was wrong".to_owned(),

@@ -2,7 +2,8 @@
 
 use super::name;
 use crate::document::{Document, Record};
-use crate::stats::{median_interval, summarise};
+use crate::measure::Timing;
+use crate::stats::summarise;
 
 /// The columns and what is in them. After them comes one column for each axis, named `axis:` and the axis.
 ///
@@ -67,8 +68,8 @@ pub fn csv(document: &Document) -> String {
 
 fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
     let timing = record.timing.as_ref();
-    let summary = timing.and_then(|timing| summarise(&timing.samples_us));
-    let interval = timing.and_then(|timing| median_interval(&timing.samples_us));
+    let summary = timing.and_then(Timing::percentiles);
+    let interval = timing.and_then(Timing::interval);
     let clocks: Vec<f64> =
         timing.map_or(Vec::new(), |timing| timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect());
     let moves = record.bytes > 0;
@@ -84,8 +85,8 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         name(&record.outcome),
         record.problem.clone(),
         optional(record.max_error),
-        optional(summary.map(|summary| summary.count)),
-        optional(summary.map(|summary| summary.median)),
+        optional(timing.map(Timing::count)),
+        optional(record.median_us()),
         optional(interval.map(|interval| interval.low)),
         optional(interval.map(|interval| interval.high)),
         optional(summary.map(|summary| summary.min)),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::name;
 use crate::document::{Document, Outcome, Record};
-use crate::stats::summarise;
+use crate::measure::Timing;
 
 /// The document as T4 results (JSON text, ending in a line feed).
 pub fn t4(document: &Document) -> String {
@@ -53,8 +53,8 @@ fn measurements(record: &Record) -> Vec<Value> {
             all.push(json!({ "name": name, "value": value, "unit": unit }));
         }
     };
-    let summary = record.timing.as_ref().and_then(|timing| summarise(&timing.samples_us));
-    add("time", summary.map(|summary| summary.median / 1e3), "ms");
+    let summary = record.timing.as_ref().and_then(Timing::percentiles);
+    add("time", record.median_us().map(|us| us / 1e3), "ms");
     add("time_p10", summary.map(|summary| summary.p10 / 1e3), "ms");
     add("time_p90", summary.map(|summary| summary.p90 / 1e3), "ms");
     add("bandwidth", record.gbps(), "GB/s");

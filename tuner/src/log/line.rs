@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use warpsmith_runtime::Device;
 
 use crate::document::Outcome;
-use crate::measure::{Effort, Mode, Timing};
+use crate::measure::{Effort, Mode, StopReason, Timing};
 use crate::value::Configuration;
 
 /// The version of a line's form. Lines of others are skipped.
@@ -89,12 +89,22 @@ pub struct Entry {
     pub interval_us: Option<(f64, f64)>,
     /// Accepted samples.
     pub samples: usize,
+    /// Launches in each; absent for what was not timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launches_per_sample: Option<u32>,
+    /// What ended the sampling; absent for what was not timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopReason>,
     /// Samples that were thrown away because the clock was low.
     pub rejected: u32,
     /// Whether the clock stayed low.
     pub throttled: bool,
     /// Seconds that checking and timing took.
     pub seconds: f64,
+    /// What the device needed for the bytes (or operations) in microseconds by the probes that were timed beside it; absent
+    /// without probes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_us: Option<f64>,
 }
 
 impl Entry {
@@ -111,10 +121,13 @@ impl Entry {
             max_error,
             median_us: timing.and_then(Timing::summary).map(|summary| summary.median),
             interval_us: timing.and_then(Timing::interval).map(|interval| (interval.low, interval.high)),
-            samples: timing.map_or(0, |timing| timing.samples_us.len()),
+            samples: timing.map_or(0, Timing::count),
+            launches_per_sample: timing.map(|timing| timing.launches_per_sample),
+            stop: timing.map(|timing| timing.stop),
             rejected: timing.map_or(0, |timing| timing.rejected),
             throttled: timing.is_some_and(|timing| timing.throttled),
             seconds,
+            probe_us: None,
         }
     }
 }

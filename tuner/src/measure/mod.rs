@@ -67,17 +67,73 @@ pub struct Timing {
     pub launches_per_sample: u32,
     /// What ended the sampling.
     pub stop: StopReason,
+    /// What the log of an earlier run says of its samples, which are not in it: `samples_us` then holds no more than the
+    /// median of each timing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logged: Option<Logged>,
+}
+
+/// What is left of samples that an earlier run took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Logged {
+    /// How many there were.
+    pub samples: usize,
+    /// The 95 % interval of their median in microseconds, of several timings from the lowest to the highest; absent for too
+    /// few samples.
+    pub interval_us: Option<(f64, f64)>,
 }
 
 impl Timing {
-    /// Percentiles; `None` without samples.
+    /// Accepted samples, those of an earlier run, too.
+    pub fn count(&self) -> usize {
+        self.logged.map_or(self.samples_us.len(), |logged| logged.samples)
+    }
+
+    /// Percentiles of [`Self::samples_us`]; `None` without samples.
     pub fn summary(&self) -> Option<Summary> {
         summarise(&self.samples_us)
+    }
+
+    /// Percentiles of all samples; `None` without samples, and for those of an earlier run.
+    pub fn percentiles(&self) -> Option<Summary> {
+        self.summary().filter(|_| self.logged.is_none())
     }
 
     /// The 95 % confidence interval of the median; `None` for too few samples. It is computed anew at each call, which
     /// takes about a millisecond for 100 samples.
     pub fn interval(&self) -> Option<Interval> {
-        median_interval(&self.samples_us)
+        match self.logged {
+            Some(logged) => logged.interval_us.map(|(low, high)| Interval { low, high }),
+            None => median_interval(&self.samples_us),
+        }
+    }
+
+    /// Takes one more timing in. Samples take the place of what the log says of others.
+    pub(crate) fn add(&mut self, more: Timing) {
+        match (&mut self.logged, more.logged) {
+            (None, Some(_)) => return,
+            (Some(_), None) => {
+                *self = more;
+                return;
+            }
+            (Some(known), Some(more)) => {
+                known.samples += more.samples;
+                known.interval_us = match (known.interval_us, more.interval_us) {
+                    (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+                    (a, b) => a.or(b),
+                };
+            }
+            (None, None) => {}
+        }
+        // Without a clock for each sample there is none for any.
+        if self.clocks_mhz.len() == self.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
+            self.clocks_mhz.extend(more.clocks_mhz);
+        } else {
+            self.clocks_mhz.clear();
+        }
+        self.samples_us.extend(more.samples_us);
+        self.rejected += more.rejected;
+        self.throttled |= more.throttled;
+        self.stop = more.stop;
     }
 }

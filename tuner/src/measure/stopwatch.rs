@@ -318,6 +318,7 @@ impl Taken {
             throttled: self.throttled,
             launches_per_sample: self.launches,
             stop,
+            logged: None,
         }
     }
 }

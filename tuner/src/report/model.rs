@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::document::{DeviceInfo, Document, Outcome, ProbeResult, Record, RunInfo};
 use crate::measure::{Mode, StopReason};
-use crate::stats::{median_interval, summarise};
+use crate::stats::summarise;
 use crate::value::Value;
 
 /// Significant digits of times: more than any clock has.
@@ -150,7 +150,7 @@ fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -
 fn times(record: &Record) -> Option<Times> {
     let timing = record.timing.as_ref()?;
     let summary = summarise(&timing.samples_us)?;
-    let interval = median_interval(&timing.samples_us);
+    let interval = timing.interval();
     let clocks: Vec<f64> = timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect();
     Some(Times {
         median: round(summary.median),
@@ -159,7 +159,7 @@ fn times(record: &Record) -> Option<Times> {
         p10: round(summary.p10),
         p90: round(summary.p90),
         p99: round(summary.p99),
-        count: summary.count,
+        count: timing.count(),
         clock: summarise(&clocks).map(|summary| summary.median),
         rejected: timing.rejected,
         throttled: timing.throttled,

@@ -148,8 +148,8 @@ pub enum Seen {
 
 /// Measures candidates.
 pub trait Objective {
-    /// Times each candidate `rounds` times, in turn if there are several: A B C A B C. The answers are in the order of the
-    /// candidates.
+    /// Times each candidate `rounds` times, each once before any of them once more: A B C C B A. The answers are in the
+    /// order of the candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen>;
 
     /// Seconds that measuring took so far, for [`Budget::seconds`].

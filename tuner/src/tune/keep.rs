@@ -2,6 +2,7 @@
 
 use std::time::UNIX_EPOCH;
 
+use gpu_spec::KernelSpec;
 use warpsmith_runtime::launch::{TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, GpuImage};
 
@@ -10,6 +11,7 @@ use crate::error::Result;
 use crate::measure::Mode;
 use crate::run::{Plan, PlannedCase};
 use crate::tune::Tuned;
+use crate::value::Configuration;
 
 /// The alignment in bytes of the arrays of a benchmark: each is a device allocation of its own, so it is at least the
 /// largest access.
@@ -50,38 +52,84 @@ fn program() -> Option<String> {
     Some(format!("program {:x} {:x}", file.len(), changed.as_nanos()))
 }
 
-/// Keeps a winner where launches on the device find it; what someone should know, if it is not kept. A configuration that
-/// names no instance is for nothing but its benchmark, and is not kept.
-pub fn winner(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code, tuned: &Tuned) -> Option<String> {
-    let (device, winner, median_us) = (plan.device(), tuned.winner()?, tuned.winner_us()?);
-    let not_kept = |why: &str| Some(format!("{}: the winner is not kept: {why}", planned.describe()));
-    let spec = planned.benchmark.instance(planned.dtype, &winner.configuration)?;
+/// The place of the configuration that launches of a case find now, if it is one of the case's and the same toolchain
+/// compiled it. `None` for a run whose winners never take its place.
+pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
+    if plan.mode() != Mode::Cold || plan.is_narrowed() || !plan.device().launch_store().has_tuned() {
+        return None;
+    }
+    planned.configurations.iter().position(|configuration| {
+        let spec = planned.benchmark.instance(planned.dtype, configuration);
+        spec.is_some_and(|spec| {
+            let types = types(spec);
+            let known = plan.device().launch_store().tuned(&subject(plan, planned, code, spec, &types));
+            known.is_some_and(|known| is_same(&known, configuration, spec, code))
+        })
+    })
+}
+
+fn types(spec: &KernelSpec) -> String {
     let types: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
-    let subject = TunedFor {
-        device: device.properties(),
+    types.join(",")
+}
+
+/// What configurations of a case are kept for that launch instances of this kernel.
+fn subject<'a>(
+    plan: &'a Plan<'_>,
+    planned: &PlannedCase<'_>,
+    code: &Code,
+    spec: &KernelSpec,
+    types: &'a str,
+) -> TunedFor<'a> {
+    TunedFor {
+        device: plan.device().properties(),
         package: spec.package,
         kernel: spec.name,
-        types: &types.join(","),
+        types,
         image: code.hash,
         n: planned.n,
         alignment: ALIGNMENT,
+    }
+}
+
+fn values(configuration: &Configuration) -> Vec<(String, String)> {
+    configuration.iter().map(|(axis, value)| (axis.to_owned(), value.to_string())).collect()
+}
+
+fn is_same(
+    known: &TunedConfiguration,
+    configuration: &Configuration,
+    spec: &KernelSpec,
+    code: &Code,
+) -> bool {
+    let is_code = known.symbol.as_deref() == Some(spec.symbol) && known.toolchain == code.toolchain;
+    is_code && known.values == values(configuration)
+}
+
+/// Keeps a winner where launches on the device find it; whether they do from now on. A configuration that names no instance
+/// is for nothing but its benchmark, and is not kept. What was [`kept`] was timed with the others.
+///
+/// # Errors
+/// What someone should know, if it is not kept for another reason.
+pub fn winner(
+    plan: &Plan<'_>,
+    planned: &PlannedCase<'_>,
+    code: &Code,
+    tuned: &Tuned,
+    kept: Option<usize>,
+) -> std::result::Result<bool, String> {
+    let not_kept = |why: &str| Err(format!("{}: the winner is not kept: {why}", planned.describe()));
+    let (Some(winner), Some(median_us)) = (tuned.winner(), tuned.winner_us()) else { return Ok(false) };
+    let Some(spec) = planned.benchmark.instance(planned.dtype, &winner.configuration) else {
+        return Ok(false);
     };
-    let text = |(axis, value): (&str, &crate::value::Value)| (axis.to_owned(), value.to_string());
-    let configuration = TunedConfiguration {
-        values: winner.configuration.iter().map(text).collect(),
-        symbol: Some(spec.symbol.to_owned()),
-        median_us,
-        toolchain: code.toolchain.clone(),
-    };
-    let store = device.launch_store();
-    // A run that measured nothing new writes nothing.
-    let same = |known: &TunedConfiguration| {
-        (&known.values, &known.symbol, &known.toolchain)
-            == (&configuration.values, &configuration.symbol, &configuration.toolchain)
-    };
+    let types = types(spec);
+    let subject = subject(plan, planned, code, spec, &types);
+    let store = plan.device().launch_store();
     let known = store.tuned(&subject);
-    if known.as_ref().is_some_and(|known| same(known)) {
-        return None;
+    // A run that measured nothing new writes nothing.
+    if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
+        return Ok(true);
     }
     if plan.mode() != Mode::Cold {
         return not_kept(
@@ -93,11 +141,22 @@ pub fn winner(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code, tuned: &T
             "a search of more than the given values of --axis may have found the one that is stored",
         );
     }
-    let throttled = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
-    if throttled(winner) || tuned.default_record().is_some_and(throttled) {
+    let kept = kept.map(|kept| &planned.configurations[kept]);
+    let is_slowed = |record: &Record| {
+        let counts = record.is_winner || record.is_default || kept == Some(&record.configuration);
+        counts && record.timing.as_ref().is_some_and(|timing| timing.throttled)
+    };
+    if tuned.records.iter().any(is_slowed) {
         return not_kept("the device was slowed while it was timed; tune again when it is cooler");
     }
-    store.keep_tuned(&subject, configuration).err().map(|error| error.to_string())
+    let configuration = TunedConfiguration {
+        values: values(&winner.configuration),
+        symbol: Some(spec.symbol.to_owned()),
+        median_us,
+        toolchain: code.toolchain.clone(),
+    };
+    store.keep_tuned(&subject, configuration).map_err(|error| error.to_string())?;
+    Ok(true)
 }
 
 #[cfg(test)]

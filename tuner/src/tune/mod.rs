@@ -1,11 +1,11 @@
 //! A tuning run: for every kernel, type and size of a plan, the search for its fastest configuration.
 //!
 //! Guarantees: every configuration is checked before it is timed, and one that is wrong, fails or crashes is recorded as
-//! such and never wins; the winner is checked once more after all timings. The default is always measured, first. Every measurement is logged before the next begins (a turn of
-//! a race, in which samples of a few configurations are taken in turns, is one), and one that was logged by an earlier run is
-//! not made again. The winner is kept in the device's launch store, where launches
-//! find it. A run that is ended keeps what it measured, and shows a timing that was cut short of what has no other; the
-//! winners of cases that it did not finish are not kept.
+//! such and never wins; the winner is checked once more after all timings. The default is always measured, first, and
+//! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next
+//! begins, in a race, too, and one that was logged by an earlier run is not made again. The winner is kept in the device's
+//! launch store, where launches find it. A run that is ended keeps what it measured, and shows a timing that was cut short
+//! of what has no other; the winners of cases that it did not finish are not kept.
 
 mod keep;
 mod objective;
@@ -132,6 +132,8 @@ pub struct Totals {
     pub made: usize,
     /// The timings that were taken from earlier runs.
     pub known: usize,
+    /// The winners that launches find now, by this run or by one before.
+    pub kept: usize,
     /// Whether it was ended before it was complete.
     pub interrupted: bool,
 }
@@ -209,6 +211,7 @@ fn all<'p>(
         let code = Code::of(plan.device(), planned.benchmark.image())?;
         let points = Points::of(&planned.configurations);
         let hint = nearest(&winners, planned);
+        let kept = keep::kept(plan, planned, &code);
         let mut measuring = Measuring::new(plan, planned, &code, log, rig, stop, each);
         let found = search(
             &points,
@@ -218,10 +221,11 @@ fn all<'p>(
             of_case(tuning.seed, planned),
             &mut measuring,
         );
-        let winner = measuring.confirm(found.winner);
-        let (mut tuned, error) = measuring.finish(winner);
-        let probe_us = if error.is_none() { rig.probe(planned) } else { None };
-        tuned.records.iter_mut().for_each(|record| record.probe_us = probe_us);
+        let winner = measuring.confirm(found.winner, kept);
+        let (tuned, error) = measuring.finish(winner);
+        if error.is_none() && tuned.made > 0 {
+            rig.probe(planned);
+        }
         if let Some(problem) = rig.problem() {
             each(Event::Note(&format!("probes could not be measured: {problem}")));
         }
@@ -230,8 +234,9 @@ fn all<'p>(
         totals.interrupted |= !tuned.is_complete;
         if let Some(winner) = tuned.winner().filter(|_| tuned.is_complete) {
             winners.push((planned, winner.configuration.clone()));
-            if let Some(problem) = keep::winner(plan, planned, &code, &tuned) {
-                each(Event::Note(&problem));
+            match keep::winner(plan, planned, &code, &tuned, kept) {
+                Ok(is_kept) => totals.kept += usize::from(is_kept),
+                Err(problem) => each(Event::Note(&problem)),
             }
         }
         each(Event::Done { case: planned, tuned: &tuned });

@@ -10,7 +10,7 @@ use super::{Event, Tuned, lost};
 use crate::document::{Outcome, Record};
 use crate::error::{Error, Result};
 use crate::log::{Entry, Log, Subject};
-use crate::measure::{Mode, StopReason, Timing};
+use crate::measure::{Logged, Mode, StopReason, Timing};
 use crate::run::{Plan, PlannedCase};
 use crate::search::{LEAST_GAIN, Objective, Seen, median};
 use crate::worker::Measured;
@@ -90,51 +90,53 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (Tuned { records, medians_us, winner, made, known, is_complete }, error)
     }
 
-    /// The winner once it is known to be one: timed once more with the default if the device was slowed before, and checked
-    /// once more after everything that was timed. What is not right then is recorded so, and the next is the winner.
-    pub fn confirm(&mut self, winner: Option<usize>) -> Option<usize> {
-        let mut winner = self.timed_again(winner)?;
+    /// The winner once it is known to be one: held against what launches find now (`kept`), which is timed if the search did
+    /// not do so; timed once more with the default if the device was slowed before; and checked once more after everything
+    /// that was timed. What is not right then is recorded so, and the next is the winner.
+    pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
+        let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_right_again(winner) {
             winner = self.fastest()?;
         }
         Some(winner)
     }
 
-    /// Times the winner and the default once more if the device was slowed when they were timed. The winner by what is known
-    /// then: the default, if the other is not faster.
-    fn timed_again(&mut self, winner: Option<usize>) -> Option<usize> {
-        let chosen = winner?;
+    /// Times what is kept if it was not, and it, the winner and the default once more if the device was slowed when they
+    /// were timed. The winner by what is known then: the default, if no other is faster.
+    fn timed_again(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut is_new = false;
-        for candidate in [0, chosen] {
-            if !self.is_ended() && self.is_throttled(candidate) {
+        for candidate in [Some(0), winner, kept].into_iter().flatten() {
+            let is_timed = self.places.contains_key(&candidate) || kept != Some(candidate);
+            if !self.is_ended() && (!is_timed || self.is_throttled(candidate)) {
                 is_new = true;
-                if let Err(error) = self.time(candidate, None) {
+                if let Err(error) = self.time(candidate) {
                     self.error = Some(error);
                 }
             }
         }
-        let us = |candidate: usize| {
-            let place = *self.places.get(&candidate)?;
-            self.records[place].is_usable().then(|| median(&self.medians[place]))
-        };
-        match (us(0), us(chosen)) {
-            (Some(default), Some(us)) if is_new && us > default * (1.0 - LEAST_GAIN) => Some(0),
-            (_, Some(_)) => winner,
-            (default, None) => default.map(|_| 0),
+        if !is_new {
+            return winner;
         }
+        let timed = [kept, winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
+        match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
+            (Some(default), Some((_, us))) if us > default * (1.0 - LEAST_GAIN) => Some(0),
+            (default, fastest) => fastest.map(|(candidate, _)| candidate).or(default.map(|_| 0)),
+        }
+    }
+
+    /// The median of a candidate's timings, if it can be used.
+    fn us(&self, candidate: usize) -> Option<f64> {
+        let place = *self.places.get(&candidate)?;
+        let us = median(&self.medians[place]);
+        (self.records[place].is_usable() && us.is_finite()).then_some(us)
     }
 
     /// The fastest by the medians of all its timings; the default unless that is [`LEAST_GAIN`] faster.
     fn fastest(&self) -> Option<usize> {
-        let us = |candidate: usize, place: usize| {
-            let us = median(&self.medians[place]);
-            (self.records[place].is_usable() && us.is_finite()).then_some((us, candidate))
-        };
-        let usable = self.places.iter().filter_map(|(&candidate, &place)| us(candidate, place));
+        let usable = self.places.keys().filter_map(|&candidate| Some((self.us(candidate)?, candidate)));
         let (fastest, candidate) = usable.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
-        let default = self.places.get(&0).and_then(|&place| us(0, place));
-        Some(match default {
-            Some((default, _)) if fastest > default * (1.0 - LEAST_GAIN) => 0,
+        Some(match self.us(0) {
+            Some(default) if fastest > default * (1.0 - LEAST_GAIN) => 0,
             _ => candidate,
         })
     }
@@ -183,26 +185,6 @@ impl<'a, 'p> Measuring<'a, 'p> {
         record.and_then(|record| record.timing.as_ref()).is_some_and(|timing| timing.throttled)
     }
 
-    /// Times candidates that are known to be right by samples taken in turns, so that what changes over time is the same for
-    /// all of them: a measurement of each. `None` for each where that cannot be done, or was done by an earlier run.
-    fn in_turns(&mut self, candidates: &[usize]) -> Vec<Option<Measured>> {
-        let alone = || candidates.iter().map(|_| None).collect();
-        let configurations: Vec<_> = candidates.iter().map(|&c| &self.planned.configurations[c]).collect();
-        let is_possible = candidates.len() > 1 && self.rig.takes_turns();
-        if !is_possible || configurations.iter().any(|c| self.log.has(&self.subject, c)) {
-            return alone();
-        }
-        let median = |candidate| self.records[*self.places.get(candidate)?].median_us();
-        let Some(medians) = candidates.iter().map(median).collect::<Option<Vec<f64>>>() else {
-            return alone();
-        };
-        let slowest = medians.into_iter().fold(0.0, f64::max);
-        match self.rig.in_turns(&configurations, slowest) {
-            Some(measured) => measured.into_iter().map(Some).collect(),
-            None => alone(),
-        }
-    }
-
     /// The place of a candidate's record, which is made if there is none.
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
@@ -222,11 +204,11 @@ impl<'a, 'p> Measuring<'a, 'p> {
         let record = &mut self.records[place];
         (record.outcome, record.problem) = (measured.outcome, measured.problem);
         (record.max_error, record.timing) = (measured.max_error, measured.timing);
+        record.probe_us = self.rig.limit_us(self.planned);
     }
 
-    /// Times a candidate once, or takes what an earlier run measured, or what was measured of it `in_turn` with others. `None`
-    /// if it can be used no more.
-    fn time(&mut self, candidate: usize, in_turn: Option<Measured>) -> Result<Option<f64>> {
+    /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
+    fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
         let (entry, timing, is_known) = match self.log.take(&self.subject, configuration) {
             Some(entry) => {
@@ -234,13 +216,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 (entry, timing, true)
             }
             None => {
-                let measured = match in_turn {
-                    Some(measured) => measured,
-                    None => match self.rig.measure(self.planned, configuration) {
-                        // What cannot be made ready any more says nothing about it.
-                        Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
-                        measured => measured?,
-                    },
+                let measured = match self.rig.measure(self.planned, configuration) {
+                    // What cannot be made ready any more says nothing about it.
+                    Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
+                    measured => measured?,
                 };
                 if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
                     // What ends this process may have ended the other.
@@ -252,6 +231,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
                     return Ok(None);
                 }
                 let (mut entry, timing) = entry(measured);
+                entry.probe_us = self.rig.limit_us(self.planned).filter(|_| timing.is_some());
                 if entry.outcome == Outcome::Correct && entry.median_us.is_none() {
                     entry.outcome = Outcome::Failed;
                     entry.problem = "it was not timed: every sample was rejected".to_owned();
@@ -277,12 +257,19 @@ impl<'a, 'p> Measuring<'a, 'p> {
             // Of a slowed device only if there is nothing else.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(entry.median_us);
-                add(known, more);
+                // As [`Timing::add`] takes what is logged for nothing where there are samples.
+                record.probe_us = match (known.logged, more.logged) {
+                    (None, Some(_)) => record.probe_us,
+                    (Some(_), None) => entry.probe_us,
+                    _ => entry.probe_us.or(record.probe_us),
+                };
+                known.add(more);
             }
             (Some(known), Some(_)) if !known.throttled => {}
             (known, more @ Some(_)) => {
                 *medians = entry.median_us.into_iter().collect();
                 *known = more;
+                record.probe_us = entry.probe_us;
             }
             (_, None) => {}
         }
@@ -298,23 +285,25 @@ impl<'a, 'p> Measuring<'a, 'p> {
 impl Objective for Measuring<'_, '_> {
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
         let mut seen = vec![Seen::Times(Vec::with_capacity(rounds)); candidates.len()];
-        for _ in 0..rounds {
-            let in_turns = if self.is_ended() { Vec::new() } else { self.in_turns(candidates) };
-            let mut in_turns = in_turns.into_iter();
-            for (&candidate, seen) in candidates.iter().zip(&mut seen) {
-                let in_turn = in_turns.next().flatten();
-                let Seen::Times(times) = seen else { continue };
+        for round in 0..rounds {
+            // Back and forth, so that what becomes steadily slower or faster does so for all of them.
+            let mut order: Vec<usize> = (0..candidates.len()).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for place in order {
+                let Seen::Times(times) = &mut seen[place] else { continue };
                 if self.is_ended() {
                     continue;
                 }
-                match self.time(candidate, in_turn) {
+                match self.time(candidates[place]) {
                     Ok(Some(us)) => times.push(us),
                     // Ended while it was timed, which makes none of its times before wrong.
                     Ok(None) if self.is_ended() => {}
-                    Ok(None) => *seen = Seen::Unusable,
+                    Ok(None) => seen[place] = Seen::Unusable,
                     Err(error) => {
                         if matches!(error, Error::Lost { .. }) {
-                            *seen = Seen::Unusable;
+                            seen[place] = Seen::Unusable;
                         }
                         self.error = Some(error);
                     }
@@ -338,7 +327,7 @@ fn entry(measured: Measured) -> (Entry, Option<Timing>) {
     (Entry::of((outcome, problem), max_error, timing.as_ref(), seconds), timing)
 }
 
-/// The times of an earlier run, of which the log has no more than the median.
+/// The times of an earlier run, of which the log has no more than the median and its interval.
 fn from_log(entry: &Entry, us: f64, mode: Mode) -> Timing {
     Timing {
         mode,
@@ -346,20 +335,8 @@ fn from_log(entry: &Entry, us: f64, mode: Mode) -> Timing {
         clocks_mhz: Vec::new(),
         rejected: entry.rejected,
         throttled: entry.throttled,
-        launches_per_sample: 1,
-        stop: StopReason::Samples,
+        launches_per_sample: entry.launches_per_sample.unwrap_or(1),
+        stop: entry.stop.unwrap_or(StopReason::Samples),
+        logged: Some(Logged { samples: entry.samples, interval_us: entry.interval_us }),
     }
-}
-
-fn add(known: &mut Timing, more: Timing) {
-    // Without a clock for each sample there is none for any.
-    if known.clocks_mhz.len() == known.samples_us.len() && more.clocks_mhz.len() == more.samples_us.len() {
-        known.clocks_mhz.extend(more.clocks_mhz);
-    } else {
-        known.clocks_mhz.clear();
-    }
-    known.samples_us.extend(more.samples_us);
-    known.rejected += more.rejected;
-    known.throttled |= more.throttled;
-    known.stop = more.stop;
 }

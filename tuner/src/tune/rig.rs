@@ -70,7 +70,7 @@ impl<'a> Rig<'a> {
             (State::Local(local), _) => Ok(local.measure(configuration, effort)),
             (State::Remote(probing), Some(remote)) => {
                 if let Some(probing) = probing {
-                    probing.count(&planned.work, effort, 1);
+                    probing.count(&planned.work, effort);
                 }
                 remote.measure(configuration, None)
             }
@@ -92,32 +92,17 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Has configurations timed in turns that were found to be right; `None` where that cannot be done.
-    pub fn in_turns(&mut self, configurations: &[&Configuration], slowest_us: f64) -> Option<Vec<Measured>> {
-        match &mut self.state {
-            State::Local(local) => local.in_turns(configurations, slowest_us),
-            State::Idle(_) | State::Remote(_) => None,
-        }
-    }
-
-    /// Whether samples can be taken in turns: a case is ready in this process.
-    pub fn takes_turns(&self) -> bool {
-        matches!(self.state, State::Local(_))
-    }
-
-    /// Times the probes that a case is held against once more, at its end; what they need for its work.
-    pub fn probe(&mut self, planned: &PlannedCase<'_>) -> Option<f64> {
-        if !self.probes {
-            return None;
-        }
-        if let State::Idle(kept @ None) = &mut self.state {
-            // All was known: there is nothing that they could fail.
-            *kept = instruments(self.plan, true, self.stop).ok().map(Box::new);
-        }
+    /// Times the probes that a case is held against once more, at its end.
+    pub fn probe(&mut self, planned: &PlannedCase<'_>) {
         let effort = self.plan.effort();
-        let instruments = self.instruments()?;
-        instruments.probe(&planned.work, effort);
-        instruments.limit_us(&planned.work)
+        if let Some(instruments) = self.instruments() {
+            instruments.probe(&planned.work, effort);
+        }
+    }
+
+    /// What the probes that were timed last need for a case's work.
+    pub fn limit_us(&mut self, planned: &PlannedCase<'_>) -> Option<f64> {
+        self.instruments()?.limit_us(&planned.work)
     }
 
     /// What the probes reached.

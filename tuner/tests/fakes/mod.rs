@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gpu_spec::{KernelSpec, TypeArgument};
@@ -50,6 +50,10 @@ pub struct Fake {
     pub driver: Option<Arc<EmulatedDriver>>,
     /// Configurations that were checked or launched in this process, in order, without repeats in a row.
     pub seen: Arc<Mutex<Vec<String>>>,
+    /// All launches.
+    pub launches: Arc<AtomicUsize>,
+    /// The launch that never ends, and the file that is written when it begins.
+    pub hangs_at: Option<(usize, PathBuf)>,
 }
 
 /// Names a file that a process writes its number to at the 50th launch of a configuration.
@@ -61,7 +65,7 @@ pub const TIMES: [(u32, usize); 4] = [(64, 400), (128, 300), (256, 200), (512, 2
 impl Fake {
     pub fn new(does: &[&'static str]) -> Self {
         let does = std::iter::once("well").chain(does.iter().copied()).collect();
-        Self { does, driver: None, seen: Arc::default() }
+        Self { does, driver: None, seen: Arc::default(), launches: Arc::default(), hangs_at: None }
     }
 }
 
@@ -105,6 +109,8 @@ impl Benchmark for Fake {
             checks: HashMap::new(),
             driver: self.driver.clone(),
             seen: self.seen.clone(),
+            all_launches: self.launches.clone(),
+            hangs_at: self.hangs_at.clone(),
         }))
     }
 }
@@ -119,6 +125,8 @@ struct FakeCase {
     checks: HashMap<String, usize>,
     driver: Option<Arc<EmulatedDriver>>,
     seen: Arc<Mutex<Vec<String>>>,
+    all_launches: Arc<AtomicUsize>,
+    hangs_at: Option<(usize, PathBuf)>,
 }
 
 impl Case for FakeCase {
@@ -145,6 +153,13 @@ impl Case for FakeCase {
     fn launch(&mut self, _: usize) -> Result<()> {
         let (bytes, does) = self.chosen.clone().ok_or(Error::NothingSelected)?;
         self.launches += 1;
+        let launch = self.all_launches.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some((_, path)) = self.hangs_at.as_ref().filter(|(at, _)| *at == launch) {
+            std::fs::write(path, "").unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
         if let Some(path) = std::env::var_os(MARK).filter(|_| self.launches == 50) {
             std::fs::write(path, std::process::id().to_string()).unwrap();
         }
@@ -259,7 +274,7 @@ pub fn run(
     let totals = tune(&plan, tuning, log, &stop, &mut |event| match event {
         Event::Measured { timings, .. } => {
             if timings >= most {
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                stop.store(true, Ordering::Relaxed);
             }
         }
         Event::Done { tuned, .. } => cases.push(tuned.clone()),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::super::heuristic::GridChoice;
 use super::super::resolve::Source;
 use super::key::ByKey;
 use super::line::{Entry, Unusable};
@@ -85,7 +86,7 @@ impl Known {
                 if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
                     self.add_launch(subject.launches(symbol, true).key(), winner, Source::Tuned);
                     // One thread an element: as many blocks as there is work for, or some of it is left undone.
-                    if configuration.value("grid") == Some("auto") {
+                    if winner.grid == GridChoice::All {
                         self.add_launch(subject.launches(symbol, false).key(), winner, Source::Tuned);
                     }
                 }

@@ -217,11 +217,11 @@ impl LaunchStore {
 
     /// Keeps the fastest configuration for something, instead of the one before, and appends it to the file.
     ///
-    /// If it names an instance and has values for `block` and `grid`, and neither dynamic shared memory nor clusters,
-    /// open launches of that instance for such sizes get its block and grid too: loops over items
+    /// If it names an instance and has a value for `block`, and neither dynamic shared memory nor clusters, open launches
+    /// of that instance for such sizes get its block and grid too: loops over items
     /// ([`Launch::for_bandwidth`](super::Launch::for_bandwidth)) always, launches of so many threads
     /// ([`Launch::auto`](super::Launch::auto), [`Launch::for_occupancy`](super::Launch::for_occupancy)) where the grid is
-    /// `auto`. That holds at once, for launches that were made before as well. An alignment makes no difference to them:
+    /// `auto`, as it is where none is said. That holds at once, for launches that were made before as well. An alignment makes no difference to them:
     /// the last that was kept holds.
     ///
     /// # Errors
@@ -372,6 +372,7 @@ mod tests {
         let both =
             |store: &LaunchStore, n| [false, true].map(|is_loop| store.get(&subject(&device, is_loop, n)));
         store.keep_tuned(&tuned_for(&device, 1000), tuned(&[("block", "96"), ("grid", "auto")])).unwrap();
+        store.keep_tuned(&tuned_for(&device, 90), tuned(&[("block", "96")])).unwrap();
         let waves = tuned(&[("block", "64"), ("grid", "waves:4"), ("items", "8")]);
         store.keep_tuned(&tuned_for(&device, 5000), waves).unwrap();
         for store in [store, LaunchStore::open(&directory)] {
@@ -380,7 +381,8 @@ mod tests {
             let waves = winner(64, GridChoice::Waves(4));
             assert_eq!(both(&store, 5001), [None, waves], "too few threads, but for a loop");
             assert_eq!(both(&store, 100), [None, None]);
-            assert_eq!((store.len(), store.tuned_len()), (3, 2));
+            assert_eq!(both(&store, 90), [all, all], "without a grid it is the same");
+            assert_eq!((store.len(), store.tuned_len()), (5, 3));
         }
         fs::remove_dir_all(&directory).unwrap();
     }

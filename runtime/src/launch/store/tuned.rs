@@ -12,8 +12,8 @@ const MOST_TEXT: usize = 256;
 /// The fastest configuration of a kernel for something: a value for each axis, and the instance that it names.
 ///
 /// `block` and `grid` mean the same for every kernel: threads of a block, and `auto` (as many blocks as there is work
-/// for), `waves:N` (no more than fit on the device at once, so many times over) or `blocks:N`. The other axes are the
-/// kernel's own.
+/// for), `waves:N` (no more than fit on the device at once, so many times over) or `blocks:N`. Without a `grid` it is
+/// `auto`. The other axes are the kernel's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis comes twice.
@@ -67,17 +67,18 @@ impl TunedConfiguration {
         Ok(())
     }
 
-    /// The block and grid for open launches of the instance, if they alone make it.
+    /// The block and grid for open launches of the instance, if they alone make it. Without a grid it is `auto`.
     pub(super) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
         if self.symbol.is_none() || is_other("shared") || is_other("cluster") {
             return None;
         }
         let count = |digits: &str| digits.parse::<u32>().ok().filter(|count| *count > 0);
-        let grid = match self.value("grid")?.split_once(':') {
-            None if self.value("grid") == Some("auto") => GridChoice::All,
-            Some(("waves", waves)) => GridChoice::Waves(count(waves)?),
-            Some(("blocks", blocks)) => GridChoice::Blocks(count(blocks)?),
+        let grid = self.value("grid").unwrap_or("auto");
+        let grid = match (grid, grid.split_once(':')) {
+            ("auto", _) => GridChoice::All,
+            (_, Some(("waves", waves))) => GridChoice::Waves(count(waves)?),
+            (_, Some(("blocks", blocks))) => GridChoice::Blocks(count(blocks)?),
             _ => return None,
         };
         Some(Winner { block: count(self.value("block")?)?, grid })
@@ -107,6 +108,8 @@ pub(super) mod tests {
         for (block, grid) in [("0", "auto"), ("x", "auto"), ("96", "waves:0"), ("96", "all"), ("96", "")] {
             assert_eq!(of(block, grid), None, "{block} {grid}");
         }
+        assert_eq!(tuned(&[("block", "96")]).winner(), winner(96, GridChoice::All), "auto if it is not said");
+        assert_eq!(tuned(&[("grid", "auto")]).winner(), None);
         let with = |axis| tuned(&[("block", "64"), ("grid", "auto"), axis]).winner();
         assert_eq!(with(("shared", "0")), winner(64, GridChoice::All));
         assert_eq!((with(("shared", "1024")), with(("cluster", "2"))), (None, None));
