@@ -1,7 +1,8 @@
 //! Whether a change made kernels faster or slower.
 //!
 //! Guarantees: a change is called faster or slower only when the whole 95 % confidence interval of the ratio of the medians is
-//! beyond the threshold; what the samples do not tell is ambiguous, and so is what has too few of them. Records are
+//! beyond the threshold (more than that where samples are looked at again and again, [`EARLY`]); what the samples do not tell
+//! is ambiguous, and so is what has too few of them. Records are
 //! compared with records of the same kernel, type, size and mode only, and documents of one kind of device only, unless
 //! that is forced. A configuration that was right and is no longer counts as a regression.
 //!
@@ -20,7 +21,7 @@ use serde::Serialize;
 
 pub use self::forms::Table;
 pub use self::interleaved::{
-    Contender, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
+    Contender, EARLY, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
 };
 pub use self::replicated::{Sides, Subject, replicated};
 use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, fastest};
