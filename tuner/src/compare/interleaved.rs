@@ -254,13 +254,13 @@ pub fn interleaved_until(pairs: &mut [Pair<'_>], plan: &Plan, stop: &AtomicBool)
             change: race.change(),
         }
     });
-    let rows: Vec<Row> = rows.collect();
+    let mut rows: Vec<Row> = rows.collect();
     if unclear > 0 {
         notes.push(format!(
             "{unclear} pairs were ended before they were clear (a change by {EARLY} times the interval): give more time"
         ));
     }
-    notes.extend(slowed(&rows));
+    notes.extend(slowed(&mut rows));
     Ok(Comparison::new(plan.threshold, notes, rows))
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Guarantees: a change is called faster or slower only when the whole 95 % confidence interval of the ratio of the medians is
 //! beyond the threshold (more than that where samples are looked at again and again, [`EARLY`]); what the samples do not tell
-//! is ambiguous, and so is what has too few of them. Records are
-//! compared with records of the same kernel, type, size and mode only, and documents of one kind of device only, unless
-//! that is forced. A configuration that was right and is no longer counts as a regression.
+//! is ambiguous, and so is what has too few of them, and what a slowed device took. Records are compared with records of the
+//! same kernel, type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration
+//! that was right and is no longer counts as a regression.
 //!
 //! Two documents say how two processes did at two times: clocks and temperature differ between them, and where their
 //! memory lies, which no statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the
@@ -266,12 +266,12 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let on_gpu = !old.device.emulated && !new.device.emulated;
     let between_us = if on_gpu { BETWEEN_PROCESSES_US } else { 0.0 };
     let rows = pairs.par_iter().filter_map(|(old, new)| row(old, new, options.threshold, between_us));
-    let rows: Vec<Row> = rows.collect();
+    let mut rows: Vec<Row> = rows.collect();
     let never_right = pairs.len() - rows.len();
     if never_right > 0 {
         notes.push(format!("{never_right} configurations had no right result in either document"));
     }
-    notes.extend(slowed(&rows));
+    notes.extend(slowed(&mut rows));
     let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
     if few > 0 {
         notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few to tell"));
@@ -285,10 +285,20 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     Ok(Comparison::new(options.threshold, notes, rows))
 }
 
-/// What is to be said of rows that were measured at a low clock, if there are any.
-fn slowed(rows: &[Row]) -> Option<String> {
-    let count = rows.iter().filter(|row| row.old.throttled || row.new.throttled).count();
-    (count > 0).then(|| format!("{count} rows were measured while the device's clocks were low"))
+/// Takes their verdict from rows with times of a slowed device; what is to be said of them, if there are any.
+fn slowed(rows: &mut [Row]) -> Option<String> {
+    let mut count = 0;
+    for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
+        count += 1;
+        if matches!(row.change, Change::Faster | Change::Slower | Change::Same) {
+            row.change = Change::Ambiguous;
+        }
+    }
+    (count > 0).then(|| {
+        format!(
+            "{count} rows were measured while the device's clocks were low: their times tell nothing, measure again"
+        )
+    })
 }
 
 fn check_threshold(threshold: f64) -> Result<()> {

@@ -134,7 +134,7 @@ fn too_few_samples_tell_nothing_and_that_is_said() {
 
 #[test]
 fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
-    let mut slowed = right("copy", 128, 10.0);
+    let mut slowed = right("copy", 128, 20.0);
     slowed.timing.as_mut().unwrap().throttled = true;
     let (old, mut new) = (document(vec![right("copy", 128, 10.0)]), document(vec![slowed]));
     new.device.driver = "590.1".into();
@@ -149,6 +149,10 @@ fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
         assert!(notes.contains(words), "{words}: {notes}");
     }
     assert!(found.rows[0].new.throttled && !found.rows[0].old.throttled);
+    assert_eq!(found.rows[0].change, Change::Ambiguous, "twice the time, of a slowed device");
+    assert!(!found.has_regression());
+    let backwards = documents(&new, &old, &Options::default()).unwrap();
+    assert_eq!(backwards.rows[0].change, Change::Ambiguous);
 }
 
 #[test]
