@@ -267,9 +267,10 @@ impl Document {
         cases
     }
 
-    /// The fastest correct configuration of each kernel, type, size and mode, in the order they were measured.
+    /// What a tuning run chose of each kernel, type, size and mode, else the fastest correct configuration, in the order
+    /// they were measured.
     pub fn best(&self) -> Vec<&Record> {
-        self.cases().iter().filter_map(|case| fastest(case)).collect()
+        self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
     /// Reads a document.
@@ -356,6 +357,11 @@ pub fn default_path(command: &str) -> PathBuf {
     };
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     folder.join(format!("{command}-{seconds}-{}.json", std::process::id()))
+}
+
+/// The usable record of a case that a tuning run chose, else the fastest.
+pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
+    case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }
 
 /// The fastest usable record of a case.
@@ -453,6 +459,17 @@ pub(crate) mod tests {
         assert_eq!(best, [("copy", 512), ("axpy", 128)]);
         assert!(!document.all_correct());
         assert_eq!(document.cases().len(), 2);
+    }
+
+    #[test]
+    fn the_best_is_what_was_chosen_though_another_was_timed_a_little_faster() {
+        let mut records =
+            vec![record("copy", 128, 10.0, Outcome::Correct), record("copy", 256, 9.99, Outcome::Correct)];
+        records[0].is_winner = true;
+        let block = |document: &Document| document.best()[0].configuration.number("block").unwrap();
+        assert_eq!(block(&document(records.clone())), 128);
+        records[0].outcome = Outcome::Wrong;
+        assert_eq!(block(&document(records)), 256, "what is wrong never wins");
     }
 
     #[test]

@@ -187,7 +187,7 @@ pub struct CompareArgs {
     /// Compare files of different devices, too
     #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
     pub force: bool,
-    /// Compare the fastest configuration of each file, whichever it is
+    /// Compare the best of each file (what a tuning run chose, else the fastest), whichever configuration it is
     #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
     pub best: bool,
     /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default. Once with --binary

@@ -4,7 +4,7 @@ use comfy_table::Cell;
 
 use super::columns::{Column, fit_with};
 use super::output::{bad, good, note, plain};
-use crate::document::{DeviceInfo, Document, Outcome, Record, fastest};
+use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::measure::Mode;
 use crate::size::format_size;
 use crate::stats::Summary;
@@ -69,11 +69,6 @@ fn best(document: &Document, width: Option<usize>) -> String {
     columns.push(Column::text("check", 96, cases.iter().map(|case| tally(case))));
     let names = axis_names(&shown);
     fit_with(columns, &names, all_axes(&names, &of_best), width)
-}
-
-/// What a tuning run chose, else the fastest.
-fn chosen<'a>(case: &[&'a Record]) -> Option<&'a Record> {
-    case.iter().copied().find(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }
 
 fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {

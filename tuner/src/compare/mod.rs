@@ -24,7 +24,7 @@ pub use self::interleaved::{
     Contender, EARLY, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
 };
 pub use self::replicated::{Sides, Subject, replicated};
-use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, fastest};
+use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, best};
 use crate::error::{Error, Result};
 use crate::measure::Mode;
 use crate::stats::{self, FEWEST, Verdict};
@@ -44,7 +44,7 @@ pub enum Pairing {
     /// Every configuration against the same one.
     #[default]
     Configuration,
-    /// The fastest of one document against the fastest of the other.
+    /// The best of one document (what a tuning run chose, else the fastest) against the best of the other.
     Best,
     /// What is launched when nothing is known, likewise.
     Default,
@@ -246,7 +246,7 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let mut notes = check_documents(old, new, options.force)?;
     let pairs = match options.pairing {
         Pairing::Configuration => same_configurations(old, new),
-        Pairing::Best => chosen(old, new, |case| fastest(case)),
+        Pairing::Best => chosen(old, new, |case| best(case)),
         Pairing::Default => chosen(old, new, |case| case.iter().copied().rfind(|record| record.is_default)),
     };
     if pairs.is_empty() {

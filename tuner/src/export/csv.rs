@@ -7,7 +7,7 @@ use crate::stats::{median_interval, summarise};
 /// The columns and what is in them. After them comes one column for each axis, named `axis:` and the axis.
 ///
 /// Cells of what is not known are empty. Times are in microseconds a launch, of accepted samples.
-pub const COLUMNS: [(&str, &str); 30] = [
+pub const COLUMNS: [(&str, &str); 31] = [
     ("device", "the device's name"),
     ("kernel", "the kernel's name"),
     ("dtype", "the element type"),
@@ -15,6 +15,7 @@ pub const COLUMNS: [(&str, &str); 30] = [
     ("mode", "what the times are of: cold, hot, graph or enqueue; empty without times"),
     ("configuration", "axes and values, as --config takes them"),
     ("is_default", "true for what is launched when nothing is known"),
+    ("is_winner", "true for what a tuning run chose"),
     ("outcome", "correct, wrong, failed or crashed"),
     ("problem", "what was wrong"),
     ("max_error", "the largest difference from the float64 reference"),
@@ -81,6 +82,7 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         optional(timing.map(|timing| name(&timing.mode))),
         record.configuration.to_string(),
         record.is_default.to_string(),
+        record.is_winner.to_string(),
         name(&record.outcome),
         record.problem.clone(),
         optional(record.max_error),
@@ -160,13 +162,16 @@ mod tests {
         (failed.timing, failed.probe_us) = (None, None);
         failed.problem = "too many \"threads\",\r\nand so on".into();
         failed.configuration = failed.configuration.with("tile", "a,b");
-        let document = document(vec![record("copy", 128, 10.0, Outcome::Correct), failed.clone()]);
+        let mut winner = record("copy", 128, 10.0, Outcome::Correct);
+        winner.is_winner = true;
+        let document = document(vec![winner, failed.clone()]);
         let rows = parse(&csv(&document));
         assert_eq!(rows.len(), 3);
         assert!(rows.iter().all(|row| row.len() == COLUMNS.len() + 4), "{rows:?}");
         let cell =
             |row: usize, name: &str| &rows[row][rows[0].iter().position(|known| known == name).unwrap()];
         assert_eq!(cell(1, "kernel"), "copy");
+        assert_eq!((&cell(1, "is_winner")[..], &cell(2, "is_winner")[..]), ("true", "false"));
         assert_eq!((&cell(1, "median_us")[..], &cell(1, "samples")[..]), ("10", "5"));
         assert_eq!((&cell(1, "mode")[..], &cell(1, "stop")[..]), ("cold", "precision"));
         assert_eq!((&cell(1, "gbps")[..], &cell(1, "clock_mhz")[..]), ("52.4288", "1980"));

@@ -61,6 +61,7 @@ fn measurements(record: &Record) -> Vec<Value> {
     add("share_of_probe", record.of_probe(), "");
     add("max_error", record.max_error, "");
     add("rejected_samples", record.timing.as_ref().map(|timing| f64::from(timing.rejected)), "");
+    add("is_winner", record.is_winner.then_some(1.0), "");
     if !record.problem.is_empty() {
         all.push(json!({ "name": "problem", "value": record.problem, "unit": "" }));
     }
@@ -117,7 +118,7 @@ mod tests {
         let mut failed = record("axpy", 256, 1.0, Outcome::Failed);
         (failed.timing, failed.probe_us, failed.problem) = (None, None, "no resources".into());
         let records = vec![
-            record("copy", 128, 10.0, Outcome::Correct),
+            Record { is_winner: true, ..record("copy", 128, 10.0, Outcome::Correct) },
             record("copy", 256, 9.0, Outcome::Wrong),
             failed,
             record("axpy", 512, 9.0, Outcome::Crashed),
@@ -153,6 +154,10 @@ mod tests {
         assert_eq!(results[0]["times"]["runtimes"].as_array().unwrap().len(), 5);
         assert!(results[2]["times"]["runtimes"].as_array().unwrap().is_empty());
         assert_eq!(results[2]["measurements"][0]["value"], "no resources");
+        let winner = json!({"name": "is_winner", "value": 1.0, "unit": ""});
+        let wins =
+            |result: &&Value| result["measurements"].as_array().is_some_and(|all| all.contains(&winner));
+        assert_eq!(results.iter().filter(wins).count(), 1);
     }
 
     #[test]
