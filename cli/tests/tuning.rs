@@ -119,6 +119,16 @@ fn documents_are_compared_and_a_regression_is_exit_code_1() {
         assert!(text(&output.stdout).contains(words), "{form}: {}", text(&output.stdout));
     }
 
+    let mut part: Value = serde_json::from_slice(&fs::read(folder.join("a.json")).unwrap()).unwrap();
+    part["run"]["interrupted"] = true.into();
+    fs::write(folder.join("part.json"), part.to_string()).unwrap();
+    let missing = within(&folder, &["compare", "a.json", "part.json"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", text(&missing.stdout));
+    assert!(text(&missing.stderr).contains("--allow-missing"), "{}", text(&missing.stderr));
+    let allowed = within(&folder, &["compare", "a.json", "part.json", "--allow-missing"]);
+    assert_eq!(allowed.status.code(), Some(0), "{}", text(&allowed.stderr));
+    assert!(text(&allowed.stdout).contains("before it was complete"), "{}", text(&allowed.stdout));
+
     document["device"]["name"] = "another".into();
     fs::write(folder.join("c.json"), document.to_string()).unwrap();
     let other = within(&folder, &["compare", "a.json", "c.json"]);

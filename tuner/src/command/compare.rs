@@ -27,6 +27,9 @@ use crate::value::Configuration;
 use crate::verify::Check;
 use crate::worker::{CaseRequest, Remote};
 
+/// So much of what is missing is told in the last line; the output has all of it.
+const MISSING_SHOWN: usize = 3;
+
 type Outcome<T> = std::result::Result<T, Failure>;
 
 /// Compares and prints; a regression is a failure that the output shows.
@@ -57,11 +60,19 @@ pub fn run(program: &Program<'_>, args: &CompareArgs) -> Outcome<()> {
         _ => return Err(Failure::Use("with --binary, give --config once or not at all".to_owned())),
     };
     print(&form(args, &comparison.found))?;
-    match (comparison.is_interrupted, comparison.found.has_regression()) {
-        (true, _) => Err(Failure::Interrupted),
-        (false, true) => Err(Failure::Shown),
-        (false, false) => Ok(()),
+    if comparison.is_interrupted {
+        return Err(Failure::Interrupted);
     }
+    let missing = &comparison.found.missing;
+    if !missing.is_empty() && !args.allow_missing {
+        let more = missing.len().saturating_sub(MISSING_SHOWN);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        return Err(Failure::Failed(format!(
+            "results are missing: {}{more}; measure again, or let it pass with --allow-missing",
+            missing[..missing.len().min(MISSING_SHOWN)].join("; ")
+        )));
+    }
+    if comparison.found.has_regression() { Err(Failure::Shown) } else { Ok(()) }
 }
 
 /// What was found, and whether there was to be more.
@@ -476,6 +487,9 @@ fn form(args: &CompareArgs, comparison: &Comparison) -> String {
     for mean in &comparison.means {
         let (kernel, percent) = (&mean.kernel, (mean.ratio - 1.0) * 100.0);
         text.push_str(&format!("{kernel}: {percent:+.2} % in time over {} rows\n", mean.rows));
+    }
+    for line in &comparison.missing {
+        text.push_str(&format!("missing: {line}\n"));
     }
     for line in &comparison.notes {
         text.push_str(&format!("note: {line}\n"));

@@ -4,7 +4,8 @@
 //! beyond the threshold (more than that where samples are looked at again and again, [`EARLY`]); what the samples do not tell
 //! is ambiguous, and so is what has too few of them, and what a slowed device took. Records are compared with records of the
 //! same kernel, type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration
-//! that was right and is no longer counts as a regression.
+//! that was right and is no longer counts as a regression. What the newer document should have and has not is told
+//! ([`Comparison::missing`]).
 //!
 //! Two documents say how two processes did at two times: clocks and temperature differ between them, and where their
 //! memory lies, which no statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the
@@ -27,6 +28,7 @@ pub use self::replicated::{Sides, Subject, replicated};
 use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, best};
 use crate::error::{Error, Result};
 use crate::measure::Mode;
+use crate::size::format_size;
 use crate::stats::{self, FEWEST, Verdict};
 use crate::value::Configuration;
 
@@ -186,6 +188,8 @@ pub struct Comparison {
     pub threshold: f64,
     /// What a reader has to know beside the rows: other drivers, slowed devices, records without a partner.
     pub notes: Vec<String>,
+    /// What should have been compared and is not in the new document: one line each.
+    pub missing: Vec<String>,
     /// In the order of the old document.
     pub rows: Vec<Row>,
     /// For each kernel of which there are ratios, by name.
@@ -203,15 +207,17 @@ impl Comparison {
             ratio: (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp(),
             rows: logarithms.len(),
         });
-        Self { threshold, notes, means: means.collect(), rows }
+        Self { threshold, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
     /// Takes the rows and notes of another comparison in, at the same threshold.
     pub fn join(&mut self, other: Self) {
         let (mut notes, mut rows) = (std::mem::take(&mut self.notes), std::mem::take(&mut self.rows));
+        let mut missing = std::mem::take(&mut self.missing);
         notes.extend(other.notes);
         rows.extend(other.rows);
-        *self = Self::new(self.threshold, notes, rows);
+        missing.extend(other.missing);
+        *self = Self { missing, ..Self::new(self.threshold, notes, rows) };
     }
 
     /// Whether anything became slower or broke.
@@ -282,7 +288,29 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
              --config and --binary take samples in turns, which tells smaller changes"
         ));
     }
-    Ok(Comparison::new(options.threshold, notes, rows))
+    let missing = missing(old, new, &pairs);
+    Ok(Comparison { missing, ..Comparison::new(options.threshold, notes, rows) })
+}
+
+/// What the new document lacks: the rest of its run, and cases of which the old one has a right result.
+fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
+    let mut missing = Vec::new();
+    if new.run.interrupted {
+        missing.push("the run of the second document was ended before it was complete".to_owned());
+    }
+    let is_compared = |case: &[&Record]| pairs.iter().any(|(old, _)| old.same_case(case[0]));
+    let cases = old.cases();
+    let alone =
+        cases.iter().filter(|case| case.iter().any(|record| record.is_usable()) && !is_compared(case));
+    missing.extend(alone.map(|case| {
+        let Record { kernel, dtype, n, .. } = case[0];
+        let mode = format!("{:?}", case[0].mode()).to_lowercase();
+        format!(
+            "nothing in the second document is to be compared with {kernel} {dtype} {} {mode}",
+            format_size(*n)
+        )
+    }));
+    missing
 }
 
 /// Takes their verdict from rows with times of a slowed device; what is to be said of them, if there are any.
@@ -342,10 +370,8 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     differ("the driver", &old.device.driver, &new.device.driver);
     differ("the toolchain", &old.run.toolchain, &new.run.toolchain);
     differ("the version of Warpsmith", &old.run.version, &new.run.version);
-    for (name, document) in [("first", old), ("second", new)] {
-        if document.run.interrupted {
-            notes.push(format!("the run of the {name} document was ended before it was complete"));
-        }
+    if old.run.interrupted {
+        notes.push("the run of the first document was ended before it was complete".to_owned());
     }
     Ok(notes)
 }
