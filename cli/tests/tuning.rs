@@ -150,6 +150,13 @@ fn configurations_and_programs_are_compared_in_turns() {
     let configurations = run(&[&args[..], &["--config", "block=64", "--config", "block=64"]].concat());
     assert_eq!(configurations.code(), Some(0), "{}", configurations.stderr());
     assert!(configurations.stdout().contains("SAME"), "{}", configurations.stdout());
+    let json = run(&[&args[..], &["--config", "block=64", "--config", "block=64", "--json"]].concat()).json();
+    for side in ["old", "new"] {
+        assert_eq!(
+            (&json[side]["device"]["id"], &json[side]["run"]["command"]),
+            (&"cpu:0".into(), &"compare".into())
+        );
+    }
     let program = binary().display().to_string();
     let programs = run(&[&args[..], &["--binary", &program, "--binary", &program]].concat());
     assert_eq!(programs.code(), Some(0), "{}", programs.stderr());
@@ -166,6 +173,7 @@ fn configurations_and_programs_are_compared_in_turns() {
         "{tests}"
     );
     assert_eq!(tests["interrupted"], false);
+    assert_eq!((&tests["run"]["command"], &tests["device"]["emulated"]), (&"compare".into(), &true.into()));
 }
 
 #[test]

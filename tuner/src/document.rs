@@ -72,6 +72,9 @@ pub struct DeviceInfo {
     pub memory_gbps: Option<f64>,
     /// Version of the driver.
     pub driver: String,
+    /// Version of CUDA that the driver is for; empty in documents of older versions and on an emulated device.
+    #[serde(default)]
+    pub cuda: String,
     /// Its state when the run began.
     pub before: Condition,
     /// Its state when the run ended.
@@ -227,6 +230,7 @@ impl DeviceInfo {
                 .ok()
                 .and_then(|now| now.driver_version)
                 .unwrap_or_else(|| properties.driver_version.clone()),
+            cuda: if device.is_emulated() { String::new() } else { properties.driver_version.clone() },
             before: Condition::default(),
             after: Condition::default(),
         }
@@ -418,6 +422,7 @@ pub(crate) mod tests {
             l2_cache: 50 << 20,
             memory_gbps: Some(4800.0),
             driver: "580.95".to_string(),
+            cuda: "13.0".to_string(),
             before: Condition::default(),
             after: Condition::default(),
         };

@@ -25,7 +25,7 @@ pub use self::interleaved::{
     Contender, EARLY, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
 };
 pub use self::replicated::{Sides, Subject, replicated};
-use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, best};
+use crate::document::{DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA, best};
 use crate::error::{Error, Result};
 use crate::measure::Mode;
 use crate::size::format_size;
@@ -181,11 +181,30 @@ pub struct Mean {
     pub rows: usize,
 }
 
+/// Where the times of a side are from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Source {
+    /// How they came about.
+    pub run: RunInfo,
+    /// What they were measured on.
+    pub device: DeviceInfo,
+}
+
+impl From<&Document> for Source {
+    fn from(document: &Document) -> Self {
+        Self { run: document.run.clone(), device: document.device.clone() }
+    }
+}
+
 /// What a comparison found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The change from which on one counts.
     pub threshold: f64,
+    /// Where the times before are from, if that is known.
+    pub old: Option<Source>,
+    /// Where the times after are from.
+    pub new: Option<Source>,
     /// What a reader has to know beside the rows: other drivers, slowed devices, records without a partner.
     pub notes: Vec<String>,
     /// What should have been compared and is not in the new document: one line each.
@@ -207,17 +226,19 @@ impl Comparison {
             ratio: (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp(),
             rows: logarithms.len(),
         });
-        Self { threshold, notes, missing: Vec::new(), means: means.collect(), rows }
+        let (old, new, missing) = (None, None, Vec::new());
+        Self { threshold, old, new, notes, missing, means: means.collect(), rows }
     }
 
-    /// Takes the rows and notes of another comparison in, at the same threshold.
+    /// Takes the rows and notes of another comparison in, at the same threshold and from the same sources.
     pub fn join(&mut self, other: Self) {
         let (mut notes, mut rows) = (std::mem::take(&mut self.notes), std::mem::take(&mut self.rows));
         let mut missing = std::mem::take(&mut self.missing);
+        let (old, new) = (self.old.take(), self.new.take());
         notes.extend(other.notes);
         rows.extend(other.rows);
         missing.extend(other.missing);
-        *self = Self { missing, ..Self::new(self.threshold, notes, rows) };
+        *self = Self { old, new, missing, ..Self::new(self.threshold, notes, rows) };
     }
 
     /// Whether anything became slower or broke.
@@ -289,7 +310,8 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
         ));
     }
     let missing = missing(old, new, &pairs);
-    Ok(Comparison { missing, ..Comparison::new(options.threshold, notes, rows) })
+    let (old, new) = (Some(Source::from(old)), Some(Source::from(new)));
+    Ok(Comparison { old, new, missing, ..Comparison::new(options.threshold, notes, rows) })
 }
 
 /// What the new document lacks: the rest of its run, and cases of which the old one has a right result.

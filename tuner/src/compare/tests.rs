@@ -146,6 +146,12 @@ fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
     for words in ["driver differs", "590.1", "toolchain", "version", "clocks were low"] {
         assert!(notes.contains(words), "{words}: {notes}");
     }
+    let json: serde_json::Value = serde_json::from_str(&found.to_json()).unwrap();
+    assert_eq!(json["old"]["device"]["driver"], "580.95");
+    assert_eq!(
+        (&json["new"]["device"]["driver"], &json["new"]["run"]["version"]),
+        (&"590.1".into(), &"9.9".into())
+    );
     assert!(found.rows[0].new.throttled && !found.rows[0].old.throttled);
     assert_eq!(found.rows[0].change, Change::Ambiguous, "twice the time, of a slowed device");
     assert!(!found.has_regression());

@@ -1,7 +1,8 @@
 //! Results in the form of the T4 results schema, version 1.0.0, which Kernel Tuner and its analysis tools read.
 //!
 //! Guarantees: each result has a configuration of its own: beside the axes stand the case's kernel, type, size and mode, as
-//! `case.kernel`, `case.dtype`, `case.n` and `case.mode`. Times are in milliseconds, as Kernel Tuner has them.
+//! `case.kernel`, `case.dtype`, `case.n` and `case.mode`. Times are in milliseconds, as Kernel Tuner has them. Beside the results stands
+//! `metadata`, which the schema leaves open: the run and the device with its driver, clocks, temperature and power.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,8 @@ use crate::stats::summarise;
 pub fn t4(document: &Document) -> String {
     let timestamp = timestamp(document.run.started);
     let results: Vec<Value> = document.results.iter().map(|record| result(record, &timestamp)).collect();
-    let whole = json!({ "schema_version": "1.0.0", "results": results });
+    let metadata = json!({ "run": document.run, "device": document.device });
+    let whole = json!({ "schema_version": "1.0.0", "metadata": metadata, "results": results });
     let mut text = serde_json::to_string_pretty(&whole).expect("plain data always becomes JSON");
     text.push('\n');
     text
@@ -92,7 +94,7 @@ mod tests {
     fn fits(field: &str, value: &Value) -> bool {
         match field {
             "timestamp" | "name" | "unit" | "schema_version" => value.is_string(),
-            "configuration" | "times" => value.is_object(),
+            "configuration" | "times" | "metadata" => value.is_object(),
             "objectives" | "runtimes" | "measurements" | "results" => value.is_array(),
             "correctness" | "compilation_time" | "framework" | "search_algorithm" | "validation" => {
                 value.is_number()
@@ -126,6 +128,8 @@ mod tests {
         let whole: Value = serde_json::from_str(&t4(&document(records))).unwrap();
         check(&whole, &["schema_version", "results"]);
         assert_eq!(whole["schema_version"], "1.0.0");
+        assert_eq!(whole["metadata"]["device"]["driver"], "580.95");
+        assert_eq!(whole["metadata"]["run"]["command"], "bench");
         whole["results"].as_array().unwrap().clone()
     }
 

@@ -60,7 +60,7 @@ const runFacts = (run, index) => {
           `${[probe.gbps > 0 ? `${short(probe.gbps)} GB/s` : null, probe.gflops > 0 ? `${short(probe.gflops)} GFLOP/s` : null].filter((part) => part).join(", ")}, ${plural(probe.samples, "sample")}`,
         ),
       ),
-      fact("Driver", device.driver),
+      fact("Driver", device.cuda ? `${device.driver} (CUDA ${device.cuda})` : device.driver),
       fact("SM clock", sm ? `${sm}${known(most) ? ` (highest ${most} MHz)` : ""}` : null),
       fact(
         "SM clock while measuring",
