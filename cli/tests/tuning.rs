@@ -235,6 +235,7 @@ fn wrong_use_of_the_commands_is_one_line_and_exit_code_2() {
         (&["tune", "copy", "--timings", "0"], &["--timings", "at least 1"]),
         (&["tune", "copy", "--seconds", "-1"], &["--seconds", "above 0"]),
         (&["tune", "copy", "--axis", "vector=4"], &["no configuration of copy", "accesses of 16 bytes"]),
+        (&["bench", "copy", "--axis", "block=64", "--axis", "block=128"], &["twice", "block=64,128"]),
         (&["tune"], &["KERNEL", "--help"]),
         (&["bench", "copy", "--stop", "samples:0"], &["--stop", "samples:N"]),
         (&["bench", "copy", "--stop", "entropy", "--precision", "1%"], &["--precision", "--stop precision"]),
