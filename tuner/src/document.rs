@@ -19,6 +19,9 @@ use crate::value::Configuration;
 /// Version of the document's form.
 pub const SCHEMA: u32 = 2;
 
+/// The share of the highest clock below which the clocks of a run are low.
+const LOW_CLOCK: f64 = 0.95;
+
 /// All results of one run on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
@@ -277,6 +280,17 @@ impl Document {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }
 
+    /// The median of the clocks at all samples and the highest that the device can have, in MHz, if the first is below 95 %
+    /// of the second: then the device works at less than its best, whatever keeps it there.
+    pub fn low_clock(&self) -> Option<(u32, u32)> {
+        let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
+        let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
+        let mut clocks: Vec<u32> = timings.flat_map(|timing| timing.clocks_mhz.iter().copied()).collect();
+        clocks.sort_unstable();
+        let usual = *clocks.get(clocks.len() / 2)?;
+        (f64::from(usual) < LOW_CLOCK * f64::from(highest)).then_some((usual, highest))
+    }
+
     /// Reads a document.
     ///
     /// # Errors
@@ -475,6 +489,18 @@ pub(crate) mod tests {
         assert_eq!(block(&document(records.clone())), 128);
         records[0].outcome = Outcome::Wrong;
         assert_eq!(block(&document(records)), 256, "what is wrong never wins");
+    }
+
+    #[test]
+    fn a_run_at_a_low_clock_is_told_from_the_first_sample_on() {
+        let mut document = document(vec![record("copy", 128, 10.0, Outcome::Correct)]);
+        assert_eq!(document.low_clock(), None, "the highest is not known");
+        for (highest, low) in [(1980, None), (2084, None), (2085, Some((1980, 2085)))] {
+            document.device.before.max_sm_clock_mhz = Some(highest);
+            assert_eq!(document.low_clock(), low, "{highest}");
+        }
+        document.results.clear();
+        assert_eq!(document.low_clock(), None);
     }
 
     #[test]

@@ -23,6 +23,12 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
         };
         text.push_str(&format!("probe {}: {reached}\n", probe.name));
     }
+    if let Some((usual, highest)) = document.low_clock() {
+        text.push_str(&format!(
+            "note: the clock was {usual} MHz, below 95 % of the device's highest ({highest} MHz): at that, times \
+             are shorter\n"
+        ));
+    }
     if document.run.interrupted {
         text.push_str("ended early: not everything was measured\n");
     }

@@ -392,6 +392,13 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     differ("the driver", &old.device.driver, &new.device.driver);
     differ("the toolchain", &old.run.toolchain, &new.run.toolchain);
     differ("the version of Warpsmith", &old.run.version, &new.run.version);
+    for (name, document) in [("first", old), ("second", new)] {
+        if let Some((usual, highest)) = document.low_clock() {
+            notes.push(format!(
+                "the clock of the {name} document was {usual} MHz, below 95 % of the device's highest ({highest} MHz)"
+            ));
+        }
+    }
     if old.run.interrupted {
         notes.push("the run of the first document was ended before it was complete".to_owned());
     }

@@ -27,6 +27,9 @@ struct Run<'a> {
     #[serde(flatten)]
     info: &'a RunInfo,
     device: &'a DeviceInfo,
+    /// The clock of the run and the highest, where the first is low.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low_clock: Option<(u32, u32)>,
     probes: &'a [ProbeResult],
 }
 
@@ -91,6 +94,7 @@ impl<'a> Page<'a> {
         let runs = documents.iter().map(|document| Run {
             info: &document.run,
             device: &document.device,
+            low_clock: document.low_clock(),
             probes: &document.probes,
         });
         let records = documents.iter().enumerate().flat_map(|(run, document)| {

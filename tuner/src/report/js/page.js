@@ -47,6 +47,13 @@ const runFacts = (run, index) => {
           `The clock stayed low for ${plural(throttled, "record")}: their times are of a slowed device.`,
         )
       : null,
+    run.low_clock
+      ? el(
+          "p",
+          { class: "notice" },
+          `The clock was ${run.low_clock[0]} MHz, below 95 % of the device's highest (${run.low_clock[1]} MHz).`,
+        )
+      : null,
     el(
       "dl",
       {},
