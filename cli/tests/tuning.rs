@@ -123,6 +123,16 @@ fn documents_are_compared_and_a_regression_is_exit_code_1() {
         assert!(text(&output.stdout).contains(words), "{form}: {}", text(&output.stdout));
     }
 
+    let mut part: Value = serde_json::from_slice(&fs::read(folder.join("a.json")).unwrap()).unwrap();
+    part["run"]["interrupted"] = true.into();
+    fs::write(folder.join("part.json"), part.to_string()).unwrap();
+    let missing = within(&folder, &["compare", "a.json", "part.json"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", text(&missing.stdout));
+    assert!(text(&missing.stderr).contains("--allow-missing"), "{}", text(&missing.stderr));
+    let allowed = within(&folder, &["compare", "a.json", "part.json", "--allow-missing"]);
+    assert_eq!(allowed.status.code(), Some(0), "{}", text(&allowed.stderr));
+    assert!(text(&allowed.stdout).contains("before it was complete"), "{}", text(&allowed.stdout));
+
     document["device"]["name"] = "another".into();
     fs::write(folder.join("c.json"), document.to_string()).unwrap();
     let other = within(&folder, &["compare", "a.json", "c.json"]);
@@ -144,6 +154,13 @@ fn configurations_and_programs_are_compared_in_turns() {
     let configurations = run(&[&args[..], &["--config", "block=64", "--config", "block=64"]].concat());
     assert_eq!(configurations.code(), Some(0), "{}", configurations.stderr());
     assert!(configurations.stdout().contains("SAME"), "{}", configurations.stdout());
+    let json = run(&[&args[..], &["--config", "block=64", "--config", "block=64", "--json"]].concat()).json();
+    for side in ["old", "new"] {
+        assert_eq!(
+            (&json[side]["device"]["id"], &json[side]["run"]["command"]),
+            (&"cpu:0".into(), &"compare".into())
+        );
+    }
     let program = binary().display().to_string();
     let programs = run(&[&args[..], &["--binary", &program, "--binary", &program]].concat());
     assert_eq!(programs.code(), Some(0), "{}", programs.stderr());
@@ -160,6 +177,7 @@ fn configurations_and_programs_are_compared_in_turns() {
         "{tests}"
     );
     assert_eq!(tests["interrupted"], false);
+    assert_eq!((&tests["run"]["command"], &tests["device"]["emulated"]), (&"compare".into(), &true.into()));
 }
 
 #[test]
@@ -221,6 +239,7 @@ fn wrong_use_of_the_commands_is_one_line_and_exit_code_2() {
         (&["tune", "copy", "--timings", "0"], &["--timings", "at least 1"]),
         (&["tune", "copy", "--seconds", "-1"], &["--seconds", "above 0"]),
         (&["tune", "copy", "--axis", "vector=4"], &["no configuration of copy", "accesses of 16 bytes"]),
+        (&["bench", "copy", "--axis", "block=64", "--axis", "block=128"], &["twice", "block=64,128"]),
         (&["tune"], &["KERNEL", "--help"]),
         (&["bench", "copy", "--stop", "samples:0"], &["--stop", "samples:N"]),
         (&["bench", "copy", "--stop", "entropy", "--precision", "1%"], &["--precision", "--stop precision"]),

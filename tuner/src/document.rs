@@ -19,6 +19,9 @@ use crate::value::Configuration;
 /// Version of the document's form.
 pub const SCHEMA: u32 = 2;
 
+/// The share of the highest clock below which the clocks of a run are low.
+const LOW_CLOCK: f64 = 0.95;
+
 /// All results of one run on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
@@ -72,6 +75,9 @@ pub struct DeviceInfo {
     pub memory_gbps: Option<f64>,
     /// Version of the driver.
     pub driver: String,
+    /// Version of CUDA that the driver is for; empty in documents of older versions and on an emulated device.
+    #[serde(default)]
+    pub cuda: String,
     /// Its state when the run began.
     pub before: Condition,
     /// Its state when the run ended.
@@ -227,6 +233,7 @@ impl DeviceInfo {
                 .ok()
                 .and_then(|now| now.driver_version)
                 .unwrap_or_else(|| properties.driver_version.clone()),
+            cuda: if device.is_emulated() { String::new() } else { properties.driver_version.clone() },
             before: Condition::default(),
             after: Condition::default(),
         }
@@ -267,9 +274,21 @@ impl Document {
         cases
     }
 
-    /// The fastest correct configuration of each kernel, type, size and mode, in the order they were measured.
+    /// What a tuning run chose of each kernel, type, size and mode, else the fastest correct configuration, in the order
+    /// they were measured.
     pub fn best(&self) -> Vec<&Record> {
-        self.cases().iter().filter_map(|case| fastest(case)).collect()
+        self.cases().iter().filter_map(|case| best(case)).collect()
+    }
+
+    /// The median of the clocks at all samples and the highest that the device can have, in MHz, if the first is below 95 %
+    /// of the second: then the device works at less than its best, whatever keeps it there.
+    pub fn low_clock(&self) -> Option<(u32, u32)> {
+        let highest = self.device.after.max_sm_clock_mhz.or(self.device.before.max_sm_clock_mhz)?;
+        let timings = self.results.iter().filter_map(|record| record.timing.as_ref());
+        let mut clocks: Vec<u32> = timings.flat_map(|timing| timing.clocks_mhz.iter().copied()).collect();
+        clocks.sort_unstable();
+        let usual = *clocks.get(clocks.len() / 2)?;
+        (f64::from(usual) < LOW_CLOCK * f64::from(highest)).then_some((usual, highest))
     }
 
     /// Reads a document.
@@ -358,6 +377,11 @@ pub fn default_path(command: &str) -> PathBuf {
     folder.join(format!("{command}-{seconds}-{}.json", std::process::id()))
 }
 
+/// The usable record of a case that a tuning run chose, else the fastest.
+pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
+    case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
+}
+
 /// The fastest usable record of a case.
 pub fn fastest<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     let usable = case.iter().copied().filter(|record| record.is_usable());
@@ -413,6 +437,7 @@ pub(crate) mod tests {
             l2_cache: 50 << 20,
             memory_gbps: Some(4800.0),
             driver: "580.95".to_string(),
+            cuda: "13.0".to_string(),
             before: Condition::default(),
             after: Condition::default(),
         };
@@ -454,6 +479,29 @@ pub(crate) mod tests {
         assert_eq!(best, [("copy", 512), ("axpy", 128)]);
         assert!(!document.all_correct());
         assert_eq!(document.cases().len(), 2);
+    }
+
+    #[test]
+    fn the_best_is_what_was_chosen_though_another_was_timed_a_little_faster() {
+        let mut records =
+            vec![record("copy", 128, 10.0, Outcome::Correct), record("copy", 256, 9.99, Outcome::Correct)];
+        records[0].is_winner = true;
+        let block = |document: &Document| document.best()[0].configuration.number("block").unwrap();
+        assert_eq!(block(&document(records.clone())), 128);
+        records[0].outcome = Outcome::Wrong;
+        assert_eq!(block(&document(records)), 256, "what is wrong never wins");
+    }
+
+    #[test]
+    fn a_run_at_a_low_clock_is_told_from_the_first_sample_on() {
+        let mut document = document(vec![record("copy", 128, 10.0, Outcome::Correct)]);
+        assert_eq!(document.low_clock(), None, "the highest is not known");
+        for (highest, low) in [(1980, None), (2084, None), (2085, Some((1980, 2085)))] {
+            document.device.before.max_sm_clock_mhz = Some(highest);
+            assert_eq!(document.low_clock(), low, "{highest}");
+        }
+        document.results.clear();
+        assert_eq!(document.low_clock(), None);
     }
 
     #[test]

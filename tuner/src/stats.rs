@@ -9,6 +9,7 @@ pub mod entropy;
 pub mod random;
 mod verdict;
 
+pub(crate) use self::bootstrap::paired_ratio_of;
 pub use self::bootstrap::{FEWEST, Interval, RESAMPLES, Ratio, median_interval, paired_ratio, ratio};
 pub use self::verdict::Verdict;
 

@@ -2,19 +2,24 @@
 //! that the tests know of.
 //!
 //! Every launch takes 120 µs, or 122.4 µs in the configuration `slow=1`, times 1 % of lognormal noise, times 1.3 for one
-//! in fifty, times a wave of 1 % from its lowest to its highest.
+//! in fifty, times a wave of 1 % from its lowest to its highest. Comparisons are those that `compare --config`
+//! makes: samples in turns, judged again and again until the verdict is clear.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rayon::prelude::*;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_tuner::case::Case;
+use warpsmith_tuner::compare::{self, Change, Contender, Pair, Plan};
 use warpsmith_tuner::error::Result;
 use warpsmith_tuner::measure::{Effort, Entrant, Guard, Mode, Rule, StopReason, Stopwatch, Timing};
 use warpsmith_tuner::stats::random::Random;
-use warpsmith_tuner::stats::{Interval, Verdict, paired_ratio, ratio};
+use warpsmith_tuner::stats::{paired_ratio, ratio};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
 
@@ -104,22 +109,71 @@ fn compare(case: &mut Fill, watch: &mut Stopwatch, slow: [u32; 2], rounds: usize
     watch.interleave(&mut [case], &entrants, rounds).unwrap().try_into().unwrap()
 }
 
-/// The ratio of their medians, and whether it is one by more than 1 %.
-fn verdict([new, old]: &[Timing; 2]) -> (Interval, Verdict) {
-    let ratio = paired_ratio(&new.samples_us, &old.samples_us).unwrap();
-    (ratio.interval, Verdict::of(ratio.interval, 0.01))
+/// What a comparison of a new and an old configuration finds, as the command makes it.
+fn verdict(case: &mut Fill, watch: &mut Stopwatch, slow: [u32; 2]) -> Change {
+    let configurations = slow.map(configuration);
+    let duel = RefCell::new((case, watch, [VecDeque::new(), VecDeque::new()]));
+    let side = |of: usize| {
+        let duel = &duel;
+        move |samples: usize| -> Result<Vec<f64>> {
+            let (case, watch, taken) = &mut *duel.borrow_mut();
+            while taken[of].len() < samples {
+                let timings = compare(case, watch, slow, 20);
+                taken.iter_mut().zip(timings).for_each(|(taken, timing)| taken.extend(timing.samples_us));
+            }
+            Ok(taken[of].drain(..samples).collect())
+        }
+    };
+    let (mut new, mut old) = (side(0), side(1));
+    let [new_configuration, old_configuration] = configurations;
+    let pair = Pair {
+        kernel: "fill".to_owned(),
+        dtype: "u8".to_owned(),
+        n: BYTES as u64,
+        mode: Mode::Cold,
+        old: Contender { configuration: old_configuration, side: &mut old },
+        new: Contender { configuration: new_configuration, side: &mut new },
+    };
+    compare::interleaved(&mut [pair], &Plan::default()).unwrap().rows[0].change
 }
 
 #[test]
 fn a_kernel_is_not_faster_or_slower_than_itself() {
     let (mut case, mut watch) = bench(Nature::steady(1));
-    let (mut alarms, mut covered) = (0, 0);
+    let (mut alarms, mut same) = (0, 0);
     for _ in 0..500 {
-        let (interval, verdict) = verdict(&compare(&mut case, &mut watch, [0, 0], 60));
-        alarms += usize::from(!matches!(verdict, Verdict::Same | Verdict::Ambiguous));
-        covered += usize::from(interval.contains(1.0));
+        match verdict(&mut case, &mut watch, [0, 0]) {
+            Change::Same => same += 1,
+            Change::Ambiguous => {}
+            _ => alarms += 1,
+        }
     }
+    assert!(alarms <= 5 && same >= 490, "{alarms} false alarms in 500 pairs, {same} the same");
+}
+
+#[test]
+fn looking_again_and_again_at_noisy_times_raises_no_more_alarms() {
+    // Nothing but noise of 5 %: each comparison goes on for most of its 400 rounds.
+    let alarms = (0..500).into_par_iter().filter(|seed| {
+        let mut random = Random::new(*seed);
+        let mut side = |samples: usize| -> Result<Vec<f64>> {
+            Ok((0..samples).map(|_| 120.0 * (0.05 * random.normal()).exp()).collect())
+        };
+        let test = compare::self_test(&mut side, 1, &Plan::default()).unwrap();
+        test.false_alarms > 0
+    });
+    let alarms = alarms.count();
     assert!(alarms <= 5, "{alarms} false alarms in 500 pairs");
+}
+
+#[test]
+fn intervals_have_the_truth_as_often_as_they_say() {
+    let (mut case, mut watch) = bench(Nature::steady(8));
+    let covered = (0..500).filter(|_| {
+        let [new, old] = compare(&mut case, &mut watch, [0, 0], 60);
+        paired_ratio(&new.samples_us, &old.samples_us).unwrap().interval.contains(1.0)
+    });
+    let covered = covered.count();
     // Intervals that are too narrow have it less often, those that are too wide always.
     assert!((465..500).contains(&covered), "the interval of the ratio has 1 in {covered} of 500 pairs");
 }
@@ -129,8 +183,8 @@ fn a_kernel_that_is_two_percent_slower_is_found() {
     let (mut case, mut watch) = bench(Nature::steady(2));
     let (mut slower, mut faster) = (0, 0);
     for _ in 0..200 {
-        slower += usize::from(verdict(&compare(&mut case, &mut watch, [1, 0], 60)).1 == Verdict::Slower);
-        faster += usize::from(verdict(&compare(&mut case, &mut watch, [0, 1], 60)).1 == Verdict::Faster);
+        slower += usize::from(verdict(&mut case, &mut watch, [1, 0]) == Change::Slower);
+        faster += usize::from(verdict(&mut case, &mut watch, [0, 1]) == Change::Faster);
     }
     assert!(slower >= 190 && faster >= 190, "of 200 found {slower} slower, {faster} faster");
 }

@@ -187,9 +187,12 @@ pub struct CompareArgs {
     /// Compare files of different devices, too
     #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
     pub force: bool,
-    /// Compare the fastest configuration of each file, whichever it is
+    /// Compare the best of each file (what a tuning run chose, else the fastest), whichever configuration it is
     #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
     pub best: bool,
+    /// Pass although the second file is of a run that was ended early, or has no result for a case of the first
+    #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
+    pub allow_missing: bool,
     /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default. Once with --binary
     /// or --self-test: the configuration of both sides
     #[arg(long = "config", value_name = "CONFIGURATION")]
@@ -257,7 +260,8 @@ Examples:
   compare --self-test copy --sizes 2^20 --pairs 100
   compare --self-test --binary new/warpsmith copy --sizes 2^20 --pairs 20
 
-Exit code 1 on a regression: something slower, or no longer right. Ctrl-C prints what was compared until then.";
+Exit code 1 on a regression: something slower, or no longer right; and when the second file lacks results of a case that \
+the first has, or its run was ended early, unless --allow-missing. Ctrl-C prints what was compared until then.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \

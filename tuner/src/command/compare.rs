@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use warpsmith_runtime::Stream;
@@ -17,15 +17,18 @@ use super::sides::{Duel, DuelSide, RemoteSide};
 use super::{Program, interrupt, opening, request};
 use crate::compare::{
     self, Change, Comparison, Contender, Options, Pair, Pairing, Plan as Rounds, SelfTest, Side, Sides,
-    Subject,
+    Source, Subject,
 };
-use crate::document::Document;
+use crate::document::{Condition, Document, RunInfo};
 use crate::error::{Error, Result};
 use crate::measure::{Mode, Stopwatch};
 use crate::run::{Plan, PlannedCase, seed};
 use crate::value::Configuration;
 use crate::verify::Check;
 use crate::worker::{CaseRequest, Remote};
+
+/// So much of what is missing is told in the last line; the output has all of it.
+const MISSING_SHOWN: usize = 3;
 
 type Outcome<T> = std::result::Result<T, Failure>;
 
@@ -57,11 +60,19 @@ pub fn run(program: &Program<'_>, args: &CompareArgs) -> Outcome<()> {
         _ => return Err(Failure::Use("with --binary, give --config once or not at all".to_owned())),
     };
     print(&form(args, &comparison.found))?;
-    match (comparison.is_interrupted, comparison.found.has_regression()) {
-        (true, _) => Err(Failure::Interrupted),
-        (false, true) => Err(Failure::Shown),
-        (false, false) => Ok(()),
+    if comparison.is_interrupted {
+        return Err(Failure::Interrupted);
     }
+    let missing = &comparison.found.missing;
+    if !missing.is_empty() && !args.allow_missing {
+        let more = missing.len().saturating_sub(MISSING_SHOWN);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        return Err(Failure::Failed(format!(
+            "results are missing: {}{more}; measure again, or let it pass with --allow-missing",
+            missing[..missing.len().min(MISSING_SHOWN)].join("; ")
+        )));
+    }
+    if comparison.found.has_regression() { Err(Failure::Shown) } else { Ok(()) }
 }
 
 /// What was found, and whether there was to be more.
@@ -131,6 +142,9 @@ fn right(what: &str, planned: &PlannedCase<'_>, check: &Check) -> Outcome<()> {
 struct Bench<'a> {
     plan: Plan<'a>,
     rounds: Rounds,
+    /// Where the times of this program are from.
+    source: Source,
+    begun: Instant,
     processes: usize,
     /// Ctrl-C sets it.
     stop: std::sync::Arc<AtomicBool>,
@@ -143,7 +157,9 @@ impl<'a> Bench<'a> {
         // A time that does not fit is longer than anyone waits.
         let budget = args.what.budget.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let rounds = Rounds { threshold, budget, ..Rounds::default() };
-        Ok(Self { plan, rounds, processes: args.processes as usize, stop: interrupt::flag()? })
+        let source = Source::from(&opening::new_document("compare", &plan)?);
+        let (begun, processes, stop) = (Instant::now(), args.processes as usize, interrupt::flag()?);
+        Ok(Self { plan, rounds, source, begun, processes, stop })
     }
 
     fn is_stopped(&self) -> bool {
@@ -171,6 +187,12 @@ impl<'a> Bench<'a> {
         match all {
             Some(mut found) => {
                 let is_interrupted = self.is_stopped();
+                for side in [&mut found.old, &mut found.new] {
+                    let side = side.get_or_insert_with(|| self.source.clone());
+                    side.device.after = Condition::of(self.plan.device());
+                    side.run.seconds = self.begun.elapsed().as_secs_f64();
+                    side.run.interrupted = is_interrupted;
+                }
                 if is_interrupted {
                     found.notes.push("ended early: not everything was compared".to_owned());
                 }
@@ -245,17 +267,21 @@ impl<'a> Bench<'a> {
             configuration: configuration.clone(),
         };
         let mut is_unusable = false;
+        let mut versions = [String::new(), String::new()];
         // Of both programs in every process: fixed costs are divided by as many.
         let launches = Rc::new(Cell::new(None));
         let mut start = |pair: usize| -> Result<Sides> {
-            let mut side = |path: &Path| -> Result<Box<dyn Side>> {
+            let mut side = |of: usize| -> Result<Box<dyn Side>> {
+                let path = paths[of];
                 let opened = Remote::spawn(path).and_then(|mut remote| {
                     remote.open(&request)?;
                     Ok(remote)
                 });
                 is_unusable = opened.is_err();
+                let remote = opened?;
+                versions[of] = remote.version().to_owned();
                 Ok(Box::new(RemoteSide {
-                    remote: opened?,
+                    remote,
                     case: planned.describe(),
                     configuration: configuration.clone(),
                     launches: Rc::clone(&launches),
@@ -264,19 +290,26 @@ impl<'a> Bench<'a> {
             };
             // Neither is always the first to find its place.
             if pair.is_multiple_of(2) {
-                let old = side(paths[0])?;
-                Ok([old, side(paths[1])?])
+                let old = side(0)?;
+                Ok([old, side(1)?])
             } else {
-                let new = side(paths[1])?;
-                Ok([side(paths[0])?, new])
+                let new = side(1)?;
+                Ok([side(0)?, new])
             }
         };
         let found = compare::replicated(&subject, self.processes, &self.rounds, &self.stop, &mut start);
-        found.map_err(|error| match error {
+        let mut found = found.map_err(|error| match error {
             // No program, none that measures, or none that has the kernel: not what was asked for.
             Error::Worker { .. } if is_unusable => Failure::Use(error.to_string()),
             error => error.into(),
-        })
+        })?;
+        // A worker tells its version, and not what compiled its kernels.
+        let [old, new] = versions.map(|version| {
+            let run = RunInfo { version, toolchain: String::new(), ..self.source.run.clone() };
+            Some(Source { run, device: self.source.device.clone() })
+        });
+        (found.old, found.new) = (old, new);
+        Ok(found)
     }
 }
 
@@ -319,6 +352,8 @@ struct Tested {
 struct SelfTests {
     threshold: f64,
     interrupted: bool,
+    #[serde(flatten)]
+    source: Source,
     tests: Vec<Tested>,
 }
 
@@ -364,7 +399,10 @@ fn self_test(
     });
     let interrupted = bench.is_stopped();
     if args.json {
-        let document = SelfTests { threshold, interrupted, tests };
+        let mut source = bench.source.clone();
+        source.device.after = Condition::of(bench.plan.device());
+        source.run.seconds = bench.begun.elapsed().as_secs_f64();
+        let document = SelfTests { threshold, interrupted, source, tests };
         text = serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n";
     }
     print(&text)?;
@@ -476,6 +514,9 @@ fn form(args: &CompareArgs, comparison: &Comparison) -> String {
     for mean in &comparison.means {
         let (kernel, percent) = (&mean.kernel, (mean.ratio - 1.0) * 100.0);
         text.push_str(&format!("{kernel}: {percent:+.2} % in time over {} rows\n", mean.rows));
+    }
+    for line in &comparison.missing {
+        text.push_str(&format!("missing: {line}\n"));
     }
     for line in &comparison.notes {
         text.push_str(&format!("note: {line}\n"));

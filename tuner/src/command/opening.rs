@@ -78,7 +78,7 @@ pub fn has_code(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 /// A document without results yet.
-fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
+pub(super) fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, Failure> {
     let device: &Device = plan.device();
     let images = plan.cases.iter().map(|case| case.benchmark.image());
     let toolchains = images.map(|image| Ok(device.load(image)?.toolchain()));

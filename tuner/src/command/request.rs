@@ -34,7 +34,7 @@ pub fn request(kernels: &[String], what: &What) -> Result<Request> {
         kernels: kernels.to_vec(),
         dtypes: what.dtypes.clone(),
         sizes: sizes(&what.sizes)?,
-        axes: what.axes.iter().map(|text| axis(text)).collect::<Result<_>>()?,
+        axes: axes(&what.axes)?,
         mode: what.mode.into(),
         effort: effort(what)?,
     })
@@ -55,6 +55,22 @@ pub fn sizes(texts: &[String]) -> Result<Vec<u64>> {
             Some(sizes) => all.extend(sizes),
             None => all.push(parse_size(text)?),
         }
+    }
+    Ok(all)
+}
+
+/// Axes with their values, each given once.
+fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
+    let mut all: Vec<(String, Vec<Value>)> = Vec::new();
+    for text in texts {
+        let (name, values) = axis(text)?;
+        if let Some((_, before)) = all.iter().find(|(known, _)| *known == name) {
+            let both = before.iter().chain(&values).map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let reason =
+                format!("the axis is given twice; give all of its values at once: --axis {name}={both}");
+            return Err(Error::Axis { axis: name, text: text.clone(), reason });
+        }
+        all.push((name, values));
     }
     Ok(all)
 }
@@ -212,6 +228,13 @@ mod tests {
             let message = axis(bad).unwrap_err().to_string();
             assert!(message.contains("write"), "{message}");
         }
+    }
+
+    #[test]
+    fn an_axis_that_is_given_twice_says_how_to_write_it() {
+        assert_eq!(axes(&texts(&["block=64", "grid=auto"])).unwrap().len(), 2);
+        let message = axes(&texts(&["block=64", "grid=auto", "block=128"])).unwrap_err().to_string();
+        assert!(message.contains("twice") && message.contains("--axis block=64,128"), "{message}");
     }
 
     #[test]

@@ -113,7 +113,7 @@ mod tests {
     use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
     use super::*;
-    use crate::compare::{Contender, Pair, Plan, interleaved};
+    use crate::compare::{Change, Contender, Pair, Plan, interleaved};
     use crate::measure::Guard;
     use crate::verify::Check;
 
@@ -165,11 +165,13 @@ mod tests {
                 new: Contender { configuration: configurations[1].clone(), side: &mut new },
             };
             let found = interleaved(&mut [pair], &Plan::default()).unwrap();
-            (found.rows[0].old.throttled, found.rows[0].new.throttled, found.notes)
+            let row = &found.rows[0];
+            (row.old.throttled, row.new.throttled, row.change, found.notes)
         };
-        assert_eq!(compared(), (false, false, Vec::new()));
+        assert_eq!(compared(), (false, false, Change::Same, Vec::new()));
         mhz.store(1400, Ordering::Relaxed);
-        let (old, new, notes) = compared();
+        let (old, new, change, notes) = compared();
+        assert_eq!(change, Change::Ambiguous);
         assert!(old && new && notes.len() == 1 && notes[0].contains("clocks were low"), "{notes:?}");
     }
 }

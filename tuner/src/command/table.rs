@@ -4,7 +4,7 @@ use comfy_table::Cell;
 
 use super::columns::{Column, fit_with};
 use super::output::{bad, good, note, plain};
-use crate::document::{DeviceInfo, Document, Outcome, Record, fastest};
+use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::measure::Mode;
 use crate::size::format_size;
 use crate::stats::Summary;
@@ -22,6 +22,12 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
             gflops => format!("{} GFLOP/s", number(gflops)),
         };
         text.push_str(&format!("probe {}: {reached}\n", probe.name));
+    }
+    if let Some((usual, highest)) = document.low_clock() {
+        text.push_str(&format!(
+            "note: the clock was {usual} MHz, below 95 % of the device's highest ({highest} MHz): at that, times \
+             are shorter\n"
+        ));
     }
     if document.run.interrupted {
         text.push_str("ended early: not everything was measured\n");
@@ -69,11 +75,6 @@ fn best(document: &Document, width: Option<usize>) -> String {
     columns.push(Column::text("check", 96, cases.iter().map(|case| tally(case))));
     let names = axis_names(&shown);
     fit_with(columns, &names, all_axes(&names, &of_best), width)
-}
-
-/// What a tuning run chose, else the fastest.
-fn chosen<'a>(case: &[&'a Record]) -> Option<&'a Record> {
-    case.iter().copied().find(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
 }
 
 fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {

@@ -87,8 +87,9 @@ impl Comparison {
                 text += &line(&mut cells.into_iter());
             }
         }
-        if !self.notes.is_empty() {
+        if self.missing.len() + self.notes.len() > 0 {
             text.push('\n');
+            self.missing.iter().for_each(|line| text += &format!("- **missing**: {}\n", markdown(line)));
             self.notes.iter().for_each(|note| text += &format!("- {}\n", markdown(note)));
         }
         text
@@ -101,15 +102,16 @@ impl Comparison {
         text
     }
 
-    /// As JUnit's XML, which build servers show: a test case for each row; slower and broken rows failed, ambiguous ones
-    /// were skipped.
+    /// As JUnit's XML, which build servers show: a test case for each row, and for what is missing; slower and broken rows
+    /// failed, ambiguous ones were skipped, what is missing is an error.
     pub fn to_junit(&self) -> String {
         let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
         let failures = self.rows.iter().filter(|row| row.change.is_regression()).count();
-        let (tests, skipped) = (self.rows.len(), self.count(Change::Ambiguous));
+        let (errors, skipped) = (self.missing.len(), self.count(Change::Ambiguous));
+        let tests = self.rows.len() + errors;
         let _ = writeln!(
             text,
-            "<testsuites><testsuite name=\"warpsmith compare\" tests=\"{tests}\" failures=\"{failures}\" errors=\"0\" \
+            "<testsuites><testsuite name=\"warpsmith compare\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" \
              skipped=\"{skipped}\" time=\"0\">"
         );
         for row in &self.rows {
@@ -133,6 +135,14 @@ impl Comparison {
                 _ => write!(text, "<system-out>{}</system-out>", xml(&what)),
             };
             text += "</testcase>\n";
+        }
+        for line in &self.missing {
+            let line = xml(line);
+            let _ = writeln!(
+                text,
+                "<testcase classname=\"missing\" name=\"{line}\" time=\"0\"><error type=\"missing\" \
+                 message=\"{line}\"/></testcase>"
+            );
         }
         let notes = self.notes.join("\n");
         if !notes.is_empty() {
@@ -294,6 +304,11 @@ mod tests {
         assert_eq!(text.matches(r#"classname="a&quot;&lt;b&gt;""#).count(), 3);
         assert!(text.contains("&quot;wrong&quot; &lt;&amp;&gt;\u{FFFD}&#10;next"), "{text}");
         assert!(!text.contains('\u{1}'));
+        let missing = Comparison { missing: vec!["copy <f64>".into()], ..comparison("a") };
+        let text = missing.to_junit();
+        assert!(text.contains(r#"tests="4" failures="2" errors="1" skipped="1""#), "{text}");
+        assert!(text.contains(r#"<error type="missing" message="copy &lt;f64&gt;"/>"#), "{text}");
+        assert!(missing.to_markdown().contains("**missing**: copy &lt;f64>"));
         assert_eq!(text.matches("<failure ").count(), 2);
     }
 

@@ -1,9 +1,11 @@
 //! Whether a change made kernels faster or slower.
 //!
 //! Guarantees: a change is called faster or slower only when the whole 95 % confidence interval of the ratio of the medians is
-//! beyond the threshold; what the samples do not tell is ambiguous, and so is what has too few of them. Records are
-//! compared with records of the same kernel, type, size and mode only, and documents of one kind of device only, unless
-//! that is forced. A configuration that was right and is no longer counts as a regression.
+//! beyond the threshold (more than that where samples are looked at again and again, [`EARLY`]); what the samples do not tell
+//! is ambiguous, and so is what has too few of them, and what a slowed device took. Records are compared with records of the
+//! same kernel, type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration
+//! that was right and is no longer counts as a regression. What the newer document should have and has not is told
+//! ([`Comparison::missing`]).
 //!
 //! Two documents say how two processes did at two times: clocks and temperature differ between them, and where their
 //! memory lies, which no statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the
@@ -20,12 +22,13 @@ use serde::Serialize;
 
 pub use self::forms::Table;
 pub use self::interleaved::{
-    Contender, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
+    Contender, EARLY, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
 };
 pub use self::replicated::{Sides, Subject, replicated};
-use crate::document::{DeviceInfo, Document, Outcome, Record, SCHEMA, fastest};
+use crate::document::{DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA, best};
 use crate::error::{Error, Result};
 use crate::measure::{Mode, Timing};
+use crate::size::format_size;
 use crate::stats::{self, FEWEST, Verdict};
 use crate::value::Configuration;
 
@@ -43,7 +46,7 @@ pub enum Pairing {
     /// Every configuration against the same one.
     #[default]
     Configuration,
-    /// The fastest of one document against the fastest of the other.
+    /// The best of one document (what a tuning run chose, else the fastest) against the best of the other.
     Best,
     /// What is launched when nothing is known, likewise.
     Default,
@@ -178,13 +181,34 @@ pub struct Mean {
     pub rows: usize,
 }
 
+/// Where the times of a side are from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Source {
+    /// How they came about.
+    pub run: RunInfo,
+    /// What they were measured on.
+    pub device: DeviceInfo,
+}
+
+impl From<&Document> for Source {
+    fn from(document: &Document) -> Self {
+        Self { run: document.run.clone(), device: document.device.clone() }
+    }
+}
+
 /// What a comparison found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The change from which on one counts.
     pub threshold: f64,
+    /// Where the times before are from, if that is known.
+    pub old: Option<Source>,
+    /// Where the times after are from.
+    pub new: Option<Source>,
     /// What a reader has to know beside the rows: other drivers, slowed devices, records without a partner.
     pub notes: Vec<String>,
+    /// What should have been compared and is not in the new document: one line each.
+    pub missing: Vec<String>,
     /// In the order of the old document.
     pub rows: Vec<Row>,
     /// For each kernel of which there are ratios, by name.
@@ -202,15 +226,19 @@ impl Comparison {
             ratio: (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp(),
             rows: logarithms.len(),
         });
-        Self { threshold, notes, means: means.collect(), rows }
+        let (old, new, missing) = (None, None, Vec::new());
+        Self { threshold, old, new, notes, missing, means: means.collect(), rows }
     }
 
-    /// Takes the rows and notes of another comparison in, at the same threshold.
+    /// Takes the rows and notes of another comparison in, at the same threshold and from the same sources.
     pub fn join(&mut self, other: Self) {
         let (mut notes, mut rows) = (std::mem::take(&mut self.notes), std::mem::take(&mut self.rows));
+        let mut missing = std::mem::take(&mut self.missing);
+        let (old, new) = (self.old.take(), self.new.take());
         notes.extend(other.notes);
         rows.extend(other.rows);
-        *self = Self::new(self.threshold, notes, rows);
+        missing.extend(other.missing);
+        *self = Self { old, new, missing, ..Self::new(self.threshold, notes, rows) };
     }
 
     /// Whether anything became slower or broke.
@@ -245,7 +273,7 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let mut notes = check_documents(old, new, options.force)?;
     let pairs = match options.pairing {
         Pairing::Configuration => same_configurations(old, new),
-        Pairing::Best => chosen(old, new, |case| fastest(case)),
+        Pairing::Best => chosen(old, new, |case| best(case)),
         Pairing::Default => chosen(old, new, |case| case.iter().copied().rfind(|record| record.is_default)),
     };
     if pairs.is_empty() {
@@ -265,12 +293,12 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let on_gpu = !old.device.emulated && !new.device.emulated;
     let between_us = if on_gpu { BETWEEN_PROCESSES_US } else { 0.0 };
     let rows = pairs.par_iter().filter_map(|(old, new)| row(old, new, options.threshold, between_us));
-    let rows: Vec<Row> = rows.collect();
+    let mut rows: Vec<Row> = rows.collect();
     let never_right = pairs.len() - rows.len();
     if never_right > 0 {
         notes.push(format!("{never_right} configurations had no right result in either document"));
     }
-    notes.extend(slowed(&rows));
+    notes.extend(slowed(&mut rows));
     let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
     if few > 0 {
         notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few to tell"));
@@ -281,13 +309,46 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
              --config and --binary take samples in turns, which tells smaller changes"
         ));
     }
-    Ok(Comparison::new(options.threshold, notes, rows))
+    let missing = missing(old, new, &pairs);
+    let (old, new) = (Some(Source::from(old)), Some(Source::from(new)));
+    Ok(Comparison { old, new, missing, ..Comparison::new(options.threshold, notes, rows) })
 }
 
-/// What is to be said of rows that were measured at a low clock, if there are any.
-fn slowed(rows: &[Row]) -> Option<String> {
-    let count = rows.iter().filter(|row| row.old.throttled || row.new.throttled).count();
-    (count > 0).then(|| format!("{count} rows were measured while the device's clocks were low"))
+/// What the new document lacks: the rest of its run, and cases of which the old one has a right result.
+fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
+    let mut missing = Vec::new();
+    if new.run.interrupted {
+        missing.push("the run of the second document was ended before it was complete".to_owned());
+    }
+    let is_compared = |case: &[&Record]| pairs.iter().any(|(old, _)| old.same_case(case[0]));
+    let cases = old.cases();
+    let alone =
+        cases.iter().filter(|case| case.iter().any(|record| record.is_usable()) && !is_compared(case));
+    missing.extend(alone.map(|case| {
+        let Record { kernel, dtype, n, .. } = case[0];
+        let mode = format!("{:?}", case[0].mode()).to_lowercase();
+        format!(
+            "nothing in the second document is to be compared with {kernel} {dtype} {} {mode}",
+            format_size(*n)
+        )
+    }));
+    missing
+}
+
+/// Takes their verdict from rows with times of a slowed device; what is to be said of them, if there are any.
+fn slowed(rows: &mut [Row]) -> Option<String> {
+    let mut count = 0;
+    for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
+        count += 1;
+        if matches!(row.change, Change::Faster | Change::Slower | Change::Same) {
+            row.change = Change::Ambiguous;
+        }
+    }
+    (count > 0).then(|| {
+        format!(
+            "{count} rows were measured while the device's clocks were low: their times tell nothing, measure again"
+        )
+    })
 }
 
 fn check_threshold(threshold: f64) -> Result<()> {
@@ -332,9 +393,14 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     differ("the toolchain", &old.run.toolchain, &new.run.toolchain);
     differ("the version of Warpsmith", &old.run.version, &new.run.version);
     for (name, document) in [("first", old), ("second", new)] {
-        if document.run.interrupted {
-            notes.push(format!("the run of the {name} document was ended before it was complete"));
+        if let Some((usual, highest)) = document.low_clock() {
+            notes.push(format!(
+                "the clock of the {name} document was {usual} MHz, below 95 % of the device's highest ({highest} MHz)"
+            ));
         }
+    }
+    if old.run.interrupted {
+        notes.push("the run of the first document was ended before it was complete".to_owned());
     }
     Ok(notes)
 }

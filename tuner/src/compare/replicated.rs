@@ -127,8 +127,8 @@ pub fn replicated(
     if !is_begun {
         notes.clear();
     }
-    let rows: Vec<Row> = is_begun.then_some(row).into_iter().collect();
-    notes.extend(slowed(&rows));
+    let mut rows: Vec<Row> = is_begun.then_some(row).into_iter().collect();
+    notes.extend(slowed(&mut rows));
     Ok(Comparison::new(plan.threshold, notes, rows))
 }
 
@@ -273,6 +273,7 @@ mod tests {
         };
         let found = replicated(&subject(), 5, &Plan::default(), &AtomicBool::new(false), &mut start).unwrap();
         assert_eq!((found.rows[0].old.throttled, found.rows[0].new.throttled), (false, true));
+        assert_eq!(found.rows[0].change, Change::Ambiguous, "its times are the same, and tell nothing");
         assert!(found.notes.iter().any(|note| note.contains("clocks were low")), "{:?}", found.notes);
     }
 }

@@ -134,7 +134,7 @@ fn too_few_samples_tell_nothing_and_that_is_said() {
 
 #[test]
 fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
-    let mut slowed = right("copy", 128, 10.0);
+    let mut slowed = right("copy", 128, 20.0);
     slowed.timing.as_mut().unwrap().throttled = true;
     let (old, mut new) = (document(vec![right("copy", 128, 10.0)]), document(vec![slowed]));
     new.device.driver = "590.1".into();
@@ -143,12 +143,20 @@ fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
     new.run.interrupted = true;
     let found = documents(&old, &new, &Options::default()).unwrap();
     let notes = found.notes.join("\n");
-    for words in
-        ["driver differs", "590.1", "toolchain", "version", "before it was complete", "clocks were low"]
-    {
+    for words in ["driver differs", "590.1", "toolchain", "version", "clocks were low"] {
         assert!(notes.contains(words), "{words}: {notes}");
     }
+    let json: serde_json::Value = serde_json::from_str(&found.to_json()).unwrap();
+    assert_eq!(json["old"]["device"]["driver"], "580.95");
+    assert_eq!(
+        (&json["new"]["device"]["driver"], &json["new"]["run"]["version"]),
+        (&"590.1".into(), &"9.9".into())
+    );
     assert!(found.rows[0].new.throttled && !found.rows[0].old.throttled);
+    assert_eq!(found.rows[0].change, Change::Ambiguous, "twice the time, of a slowed device");
+    assert!(!found.has_regression());
+    let backwards = documents(&new, &old, &Options::default()).unwrap();
+    assert_eq!(backwards.rows[0].change, Change::Ambiguous);
 }
 
 #[test]
@@ -184,4 +192,28 @@ fn other_schemas_and_documents_without_a_common_record_are_refused() {
         let error = documents(&old, &document(other), &Options::default()).unwrap_err();
         assert!(error.to_string().contains("--best"), "{error}");
     }
+}
+
+#[test]
+fn what_the_newer_document_lacks_is_told() {
+    let old = document(vec![
+        right("copy", 128, 10.0),
+        right("copy", 256, 10.0),
+        right("axpy", 128, 10.0),
+        record("mul", 128, 10.0, Outcome::Wrong),
+    ]);
+    let whole = document(vec![right("copy", 128, 10.0), right("axpy", 128, 10.0)]);
+    let none = documents(&old, &whole, &Options::default()).unwrap();
+    assert_eq!(none.missing, Vec::<String>::new(), "a case needs one partner, what was wrong needs none");
+    let mut part = document(vec![right("copy", 128, 10.0)]);
+    part.run.interrupted = true;
+    for pairing in [Pairing::Configuration, Pairing::Best, Pairing::Default] {
+        let found = documents(&old, &part, &Options { pairing, ..Options::default() }).unwrap();
+        assert_eq!(found.missing.len(), 2, "{:?}", found.missing);
+        assert!(found.missing[0].contains("before it was complete"), "{:?}", found.missing);
+        assert!(found.missing[1].contains("axpy f32 2^16 cold"), "{:?}", found.missing);
+        assert!(!found.has_regression());
+    }
+    let back = documents(&part, &old, &Options::default()).unwrap();
+    assert!(back.missing.is_empty() && back.notes.iter().any(|note| note.contains("first document")));
 }

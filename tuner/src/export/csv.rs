@@ -8,7 +8,7 @@ use crate::stats::summarise;
 /// The columns and what is in them. After them comes one column for each axis, named `axis:` and the axis.
 ///
 /// Cells of what is not known are empty. Times are in microseconds a launch, of accepted samples.
-pub const COLUMNS: [(&str, &str); 30] = [
+pub const COLUMNS: [(&str, &str); 41] = [
     ("device", "the device's name"),
     ("kernel", "the kernel's name"),
     ("dtype", "the element type"),
@@ -16,6 +16,7 @@ pub const COLUMNS: [(&str, &str); 30] = [
     ("mode", "what the times are of: cold, hot, graph or enqueue; empty without times"),
     ("configuration", "axes and values, as --config takes them"),
     ("is_default", "true for what is launched when nothing is known"),
+    ("is_winner", "true for what a tuning run chose"),
     ("outcome", "correct, wrong, failed or crashed"),
     ("problem", "what was wrong"),
     ("max_error", "the largest difference from the float64 reference"),
@@ -39,6 +40,16 @@ pub const COLUMNS: [(&str, &str); 30] = [
     ("gflops", "GFLOP/s at the median"),
     ("of_datasheet", "the share of the data sheet's memory bandwidth; 1 is all of it"),
     ("of_probe", "the share of what the probe reached in turn with it"),
+    ("driver", "the version of the driver, of every row of a run as all that follows"),
+    ("cuda", "the version of CUDA that the driver is for"),
+    ("version", "the version of Warpsmith"),
+    ("toolchain", "what compiled the kernels"),
+    ("started", "seconds since 1970 when the run began"),
+    ("memory_clock_mhz", "the clock of the memory in MHz when the run ended"),
+    ("temperature_before_c", "degrees Celsius when the run began"),
+    ("temperature_after_c", "and when it ended"),
+    ("power_before_w", "watts when the run began"),
+    ("power_after_w", "and when it ended"),
 ];
 
 /// One row a record, after a row with the names of the columns ([`COLUMNS`]): RFC 4180, UTF-8, lines ending in CR LF.
@@ -74,14 +85,16 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         timing.map_or(Vec::new(), |timing| timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect());
     let moves = record.bytes > 0;
     let gflops = record.median_us().filter(|_| record.flops > 0).map(|us| record.flops as f64 / us / 1e3);
+    let Document { device, run, .. } = document;
     [
-        document.device.name.clone(),
+        device.name.clone(),
         record.kernel.clone(),
         record.dtype.clone(),
         record.n.to_string(),
         optional(timing.map(|timing| name(&timing.mode))),
         record.configuration.to_string(),
         record.is_default.to_string(),
+        record.is_winner.to_string(),
         name(&record.outcome),
         record.problem.clone(),
         optional(record.max_error),
@@ -103,8 +116,18 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         record.flops.to_string(),
         optional(record.gbps().filter(|_| moves)),
         optional(gflops),
-        optional(record.of_datasheet(&document.device).filter(|_| moves)),
+        optional(record.of_datasheet(device).filter(|_| moves)),
         optional(record.of_probe()),
+        device.driver.clone(),
+        device.cuda.clone(),
+        run.version.clone(),
+        run.toolchain.clone(),
+        run.started.to_string(),
+        optional(device.after.memory_clock_mhz),
+        optional(device.before.temperature_c),
+        optional(device.after.temperature_c),
+        optional(device.before.power_w),
+        optional(device.after.power_w),
     ]
 }
 
@@ -161,16 +184,27 @@ mod tests {
         (failed.timing, failed.probe_us) = (None, None);
         failed.problem = "too many \"threads\",\r\nand so on".into();
         failed.configuration = failed.configuration.with("tile", "a,b");
-        let document = document(vec![record("copy", 128, 10.0, Outcome::Correct), failed.clone()]);
+        let mut winner = record("copy", 128, 10.0, Outcome::Correct);
+        winner.is_winner = true;
+        let mut document = document(vec![winner, failed.clone()]);
+        (document.run.version, document.run.toolchain) = ("0.1.0".into(), "rustc 1.96, ptxas 13.0".into());
+        (document.device.before.temperature_c, document.device.after.power_w) = (Some(34), Some(402.5));
         let rows = parse(&csv(&document));
         assert_eq!(rows.len(), 3);
         assert!(rows.iter().all(|row| row.len() == COLUMNS.len() + 4), "{rows:?}");
         let cell =
             |row: usize, name: &str| &rows[row][rows[0].iter().position(|known| known == name).unwrap()];
         assert_eq!(cell(1, "kernel"), "copy");
+        assert_eq!((&cell(1, "is_winner")[..], &cell(2, "is_winner")[..]), ("true", "false"));
         assert_eq!((&cell(1, "median_us")[..], &cell(1, "samples")[..]), ("10", "5"));
         assert_eq!((&cell(1, "mode")[..], &cell(1, "stop")[..]), ("cold", "precision"));
         assert_eq!((&cell(1, "gbps")[..], &cell(1, "clock_mhz")[..]), ("52.4288", "1980"));
+        for row in [1, 2] {
+            let all = ["driver", "cuda", "version", "toolchain", "temperature_before_c", "power_after_w"]
+                .map(|name| cell(row, name).as_str());
+            assert_eq!(all, ["580.95", "13.0", "0.1.0", "rustc 1.96, ptxas 13.0", "34", "402.5"]);
+            assert_eq!(cell(row, "temperature_after_c"), "");
+        }
         assert_eq!(cell(1, "low_us"), "", "five samples have no interval");
         assert_eq!((&cell(1, "axis:block")[..], &cell(1, "axis:tile")[..]), ("128", ""));
         assert_eq!(cell(2, "problem"), &failed.problem);

@@ -1,7 +1,8 @@
 //! Results in the form of the T4 results schema, version 1.0.0, which Kernel Tuner and its analysis tools read.
 //!
 //! Guarantees: each result has a configuration of its own: beside the axes stand the case's kernel, type, size and mode, as
-//! `case.kernel`, `case.dtype`, `case.n` and `case.mode`. Times are in milliseconds, as Kernel Tuner has them.
+//! `case.kernel`, `case.dtype`, `case.n` and `case.mode`. Times are in milliseconds, as Kernel Tuner has them. Beside the results stands
+//! `metadata`, which the schema leaves open: the run and the device with its driver, clocks, temperature and power.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,8 @@ use crate::measure::Timing;
 pub fn t4(document: &Document) -> String {
     let timestamp = timestamp(document.run.started);
     let results: Vec<Value> = document.results.iter().map(|record| result(record, &timestamp)).collect();
-    let whole = json!({ "schema_version": "1.0.0", "results": results });
+    let metadata = json!({ "run": document.run, "device": document.device });
+    let whole = json!({ "schema_version": "1.0.0", "metadata": metadata, "results": results });
     let mut text = serde_json::to_string_pretty(&whole).expect("plain data always becomes JSON");
     text.push('\n');
     text
@@ -61,6 +63,7 @@ fn measurements(record: &Record) -> Vec<Value> {
     add("share_of_probe", record.of_probe(), "");
     add("max_error", record.max_error, "");
     add("rejected_samples", record.timing.as_ref().map(|timing| f64::from(timing.rejected)), "");
+    add("is_winner", record.is_winner.then_some(1.0), "");
     if !record.problem.is_empty() {
         all.push(json!({ "name": "problem", "value": record.problem, "unit": "" }));
     }
@@ -91,7 +94,7 @@ mod tests {
     fn fits(field: &str, value: &Value) -> bool {
         match field {
             "timestamp" | "name" | "unit" | "schema_version" => value.is_string(),
-            "configuration" | "times" => value.is_object(),
+            "configuration" | "times" | "metadata" => value.is_object(),
             "objectives" | "runtimes" | "measurements" | "results" => value.is_array(),
             "correctness" | "compilation_time" | "framework" | "search_algorithm" | "validation" => {
                 value.is_number()
@@ -117,7 +120,7 @@ mod tests {
         let mut failed = record("axpy", 256, 1.0, Outcome::Failed);
         (failed.timing, failed.probe_us, failed.problem) = (None, None, "no resources".into());
         let records = vec![
-            record("copy", 128, 10.0, Outcome::Correct),
+            Record { is_winner: true, ..record("copy", 128, 10.0, Outcome::Correct) },
             record("copy", 256, 9.0, Outcome::Wrong),
             failed,
             record("axpy", 512, 9.0, Outcome::Crashed),
@@ -125,6 +128,8 @@ mod tests {
         let whole: Value = serde_json::from_str(&t4(&document(records))).unwrap();
         check(&whole, &["schema_version", "results"]);
         assert_eq!(whole["schema_version"], "1.0.0");
+        assert_eq!(whole["metadata"]["device"]["driver"], "580.95");
+        assert_eq!(whole["metadata"]["run"]["command"], "bench");
         whole["results"].as_array().unwrap().clone()
     }
 
@@ -153,6 +158,10 @@ mod tests {
         assert_eq!(results[0]["times"]["runtimes"].as_array().unwrap().len(), 5);
         assert!(results[2]["times"]["runtimes"].as_array().unwrap().is_empty());
         assert_eq!(results[2]["measurements"][0]["value"], "no resources");
+        let winner = json!({"name": "is_winner", "value": 1.0, "unit": ""});
+        let wins =
+            |result: &&Value| result["measurements"].as_array().is_some_and(|all| all.contains(&winner));
+        assert_eq!(results.iter().filter(wins).count(), 1);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Which samples a slowed device took.
 //!
 //! The clock at each sample is held against the best that the run has seen to last: the highest median of any
-//! [`WINDOW`] readings in a row.
+//! [`WINDOW`] readings in a row. A clock that was low from the start is not seen so; what the driver says of why its clocks
+//! are low is asked for once a timing ([`is_slowdown`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,6 +13,15 @@ const WINDOW: usize = 15;
 const FEWEST: usize = 5;
 /// Samples that are taken again while the clock has been low since the timing before.
 const STILL_LOW: u32 = 10;
+
+/// Whether a reason for low clocks, in NVML's words, is heat or a fault of the power supply. Idling, a limit of the clocks
+/// that somebody set, and keeping within the power limit are usual, and their clocks are those that the device has.
+pub(super) fn is_slowdown(reason: &str) -> bool {
+    matches!(
+        reason,
+        "hw_slowdown" | "hw_thermal_slowdown" | "sw_thermal_slowdown" | "hw_power_brake_slowdown"
+    )
+}
 
 /// When a sample counts as taken by a slowed device, and what is done then.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,6 +98,17 @@ mod tests {
         assert!(!clocks.accepts(Some(1899)) && clocks.accepts(Some(1900)));
         (0..100).for_each(|_| clocks.read(1000));
         assert!(!clocks.accepts(Some(1000)), "the best stays");
+    }
+
+    #[test]
+    fn heat_and_power_faults_are_slowdowns_and_what_is_usual_is_none() {
+        for reason in ["hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"]
+        {
+            assert!(is_slowdown(reason), "{reason}");
+        }
+        for reason in ["gpu_idle", "sw_power_cap", "applications_clocks_setting", "sync_boost"] {
+            assert!(!is_slowdown(reason), "{reason}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! the case's copies, or stay on one ([`Mode`]). A launch shorter than [`SHORT_US`] is repeated within a sample, after one that
 //! is not timed: what ran before, which is another configuration where samples are taken in turns, is in no time. Every
 //! sample's clock is read where the device tells it, and a sample that a slowed device took is thrown away and taken
-//! again ([`Guard`]); how many were, and what ended the sampling, is part of every [`Timing`].
+//! again ([`Guard`]); a timing at whose end the driver tells of a slowdown is said to be throttled; how many were, and what ended the sampling, is part of every [`Timing`].
 //!
 //! What the interval of a timing does not know of is what changes more slowly than its samples last, as the warmth of a
 //! device. Two configurations are therefore to be compared by samples taken in turns ([`Stopwatch::interleave`]) and
@@ -61,7 +61,8 @@ pub struct Timing {
     pub clocks_mhz: Vec<u32>,
     /// Samples that were thrown away because the clock was low.
     pub rejected: u32,
-    /// Whether the clock stayed low, so that these times may be of a slowed device.
+    /// Whether the clock stayed low, or the driver said that heat or a fault of the power supply keeps it low, so that
+    /// these times may be of a slowed device.
     pub throttled: bool,
     /// Launches between the events of a sample.
     pub launches_per_sample: u32,

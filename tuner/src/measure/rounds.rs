@@ -131,6 +131,7 @@ impl Stopwatch {
                 std::thread::sleep(self.clocks.guard.rest);
             }
         }
+        throttled |= entrants.iter().any(|entrant| entrant.mode != Mode::Enqueue) && self.is_slowed();
         self.clocks.ended(throttled);
         let timing = |(mut taken, entrant): (Taken, &Entrant<'_>)| {
             taken.throttled = throttled;

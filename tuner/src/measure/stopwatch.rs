@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
-use super::clock::{Clocks, Guard};
+use super::clock::{Clocks, Guard, is_slowdown};
 use super::sample::{Begun, Sample, Sampler};
 use super::stop::Progress;
 use super::{Effort, Mode, StopReason, Timing, WARM_UP_US};
@@ -228,6 +228,7 @@ impl Stopwatch {
                 std::thread::sleep(self.clocks.guard.rest);
             }
         };
+        taken.throttled |= mode != Mode::Enqueue && self.is_slowed();
         self.clocks.ended(taken.throttled);
         Ok(taken.timing(mode, stop))
     }
@@ -246,6 +247,13 @@ impl Stopwatch {
         let Some((from, to)) = &mut self.cover else { return Ok(false) };
         to.copy_from(&*from)?;
         Ok(true)
+    }
+
+    /// Whether the driver says that heat or a fault of the power supply keeps the clocks low. It takes too long to be
+    /// asked with every sample; a reason that has gone by the end of a timing has shown in the clocks meanwhile.
+    pub(super) fn is_slowed(&self) -> bool {
+        let now = self.stream.device().telemetry().unwrap_or_default();
+        now.throttle_reasons.iter().any(|reason| is_slowdown(reason))
     }
 
     /// Waits for a sample, and reads the clock at once.

@@ -334,6 +334,28 @@ fn a_clock_that_stays_low_is_told() {
 }
 
 #[test]
+fn a_slowdown_that_the_driver_tells_of_is_told_though_the_clock_was_never_higher() {
+    use warpsmith_runtime::driver::Telemetry;
+
+    let configuration = configuration(100);
+    let entrants = [Entrant { case: 0, configuration: &configuration, mode: Mode::Cold }];
+    for (reasons, throttled) in [
+        (&["hw_thermal_slowdown"][..], true),
+        (&["sw_power_cap", "hw_power_brake_slowdown"], true),
+        (&["sw_power_cap", "gpu_idle"], false),
+        (&[], false),
+    ] {
+        let mut bench = clocked(|_| 800);
+        let throttle_reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        bench.driver.set_telemetry(0, Telemetry { throttle_reasons, ..Telemetry::default() });
+        let timing = bench.time(100, Mode::Cold, Effort::samples(10)).unwrap();
+        assert_eq!((timing.throttled, timing.samples_us.len()), (throttled, 10), "{reasons:?}");
+        let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 10).unwrap();
+        assert_eq!(timings[0].throttled, throttled, "{reasons:?}");
+    }
+}
+
+#[test]
 fn a_round_with_a_low_clock_is_taken_again_as_a_whole() {
     let mut bench = clocked(|at| if (25..36).contains(&at) { 900 } else { 1000 });
     let configurations = [30, 40].map(configuration);

@@ -27,6 +27,9 @@ struct Run<'a> {
     #[serde(flatten)]
     info: &'a RunInfo,
     device: &'a DeviceInfo,
+    /// The clock of the run and the highest, where the first is low.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low_clock: Option<(u32, u32)>,
     probes: &'a [ProbeResult],
 }
 
@@ -43,6 +46,8 @@ struct Row<'a> {
     configuration: Vec<(&'a str, &'a Value)>,
     is_default: bool,
     is_best: bool,
+    /// Whether a tuning run chose it.
+    is_winner: bool,
     outcome: Outcome,
     problem: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,6 +94,7 @@ impl<'a> Page<'a> {
         let runs = documents.iter().map(|document| Run {
             info: &document.run,
             device: &document.device,
+            low_clock: document.low_clock(),
             probes: &document.probes,
         });
         let records = documents.iter().enumerate().flat_map(|(run, document)| {
@@ -105,18 +111,18 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The places of the fastest usable record of each case.
+/// The places of the best of each case: what a tuning run chose, else the fastest usable record.
 fn best(records: &[Record]) -> HashSet<usize> {
-    let mut best: HashMap<_, (usize, f64)> = HashMap::new();
+    let mut best: HashMap<_, (usize, bool, f64)> = HashMap::new();
     for (index, record) in records.iter().enumerate() {
         let Some(median) = record.median_us().filter(|_| record.is_usable()) else { continue };
         let case = (&record.kernel, &record.dtype, record.n, record.mode());
-        let known = best.entry(case).or_insert((index, median));
-        if median < known.1 {
-            *known = (index, median);
+        let known = best.entry(case).or_insert((index, record.is_winner, median));
+        if record.is_winner || (!known.1 && median < known.2) {
+            *known = (index, record.is_winner, median);
         }
     }
-    best.into_values().map(|(index, _)| index).collect()
+    best.into_values().map(|(index, ..)| index).collect()
 }
 
 fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -> Row<'a> {
@@ -133,6 +139,7 @@ fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -
         configuration: record.configuration.iter().collect(),
         is_default: record.is_default,
         is_best,
+        is_winner: record.is_winner,
         outcome: record.outcome,
         problem: &record.problem,
         max_error: record.max_error,
@@ -196,6 +203,24 @@ mod tests {
         let best: Vec<bool> = rows.iter().map(|row| row["is_best"].as_bool().unwrap()).collect();
         assert_eq!(best, [false, true, false, false]);
         assert_eq!(rows[3]["outcome"], "wrong");
+    }
+
+    #[test]
+    fn what_a_tuning_run_chose_is_the_best_though_another_is_faster() {
+        let mut records: Vec<Record> = [(128, 10.0), (256, 9.99), (512, 9.98)]
+            .map(|(block, us)| record("copy", block, us, Outcome::Correct))
+            .to_vec();
+        let marks = |records: &[Record], name: &str| -> Vec<bool> {
+            let page = model(&[document(records.to_vec())]);
+            let rows = page["records"].as_array().unwrap();
+            rows.iter().map(|row| row[name].as_bool().unwrap()).collect()
+        };
+        assert_eq!(marks(&records, "is_best"), [false, false, true]);
+        records[1].is_winner = true;
+        assert_eq!(marks(&records, "is_best"), [false, true, false]);
+        assert_eq!(marks(&records, "is_winner"), [false, true, false]);
+        records[1].outcome = Outcome::Wrong;
+        assert_eq!(marks(&records, "is_best"), [false, false, true]);
     }
 
     #[test]

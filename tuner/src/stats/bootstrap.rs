@@ -100,6 +100,11 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
 /// what changed for both at once does not widen the interval. Samples without a partner at the end are left out.
 /// `None` below [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
+    paired_ratio_of(first, second, RESAMPLES)
+}
+
+/// As [`paired_ratio`], of so many resamples: fewer are quicker, and their interval is less exact.
+pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
     // What is left of the changes over time when both have them.
@@ -108,11 +113,13 @@ pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
     let mut random = Random::new(SEED);
-    let ratios = (0..RESAMPLES).map(|_| {
-        let start = random.clone();
-        first.draw(&mut random, block);
-        // The same pairs: the same numbers again.
-        second.draw(&mut start.clone(), block);
+    let ratios = (0..resamples).map(|_| {
+        first.counts.fill(0);
+        second.counts.fill(0);
+        draw(&mut random, pairs, block, |place| {
+            first.add(place);
+            second.add(place);
+        });
         first.median() / second.median()
     });
     Some(Ratio { value, interval: interval(ratios) })
@@ -161,26 +168,16 @@ impl Resampler {
         percentile(&self.sorted, 0.5).unwrap_or(f64::NAN)
     }
 
-    /// Draws as many samples as there are, in blocks of neighbours; after the last comes the first.
+    /// Draws as many samples as there are.
     fn draw(&mut self, random: &mut Random, block: usize) {
-        let n = self.ranks.len();
         self.counts.fill(0);
-        if block == 1 {
-            for _ in 0..n {
-                let drawn = self.ranks[random.below(n)];
-                self.counts[drawn as usize] += 1;
-            }
-            return;
-        }
-        let mut missing = n;
-        while missing > 0 {
-            let start = random.below(n);
-            for step in 0..block.min(missing) {
-                let drawn = self.ranks[(start + step) % n];
-                self.counts[drawn as usize] += 1;
-            }
-            missing = missing.saturating_sub(block);
-        }
+        draw(random, self.ranks.len(), block, |place| self.add(place));
+    }
+
+    /// Draws the sample that was taken at this place.
+    #[inline]
+    fn add(&mut self, place: usize) {
+        self.counts[self.ranks[place] as usize] += 1;
     }
 
     /// The median of what was drawn.
@@ -199,6 +196,21 @@ impl Resampler {
             }
         }
         f64::NAN
+    }
+}
+
+/// Draws as many places as there are, in blocks of neighbours; after the last comes the first.
+#[inline]
+fn draw(random: &mut Random, n: usize, block: usize, mut each: impl FnMut(usize)) {
+    if block == 1 {
+        (0..n).for_each(|_| each(random.below(n)));
+        return;
+    }
+    let mut missing = n;
+    while missing > 0 {
+        let start = random.below(n);
+        (0..block.min(missing)).for_each(|step| each((start + step) % n));
+        missing = missing.saturating_sub(block);
     }
 }
 

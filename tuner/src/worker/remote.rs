@@ -33,6 +33,8 @@ const MOST_WORDS: usize = 300;
 #[derive(Debug)]
 pub struct Remote {
     program: Program,
+    /// The version of Warpsmith that it was built with.
+    version: String,
     timeout: Duration,
     running: Option<Running>,
     case: Option<CaseRequest>,
@@ -75,7 +77,8 @@ impl Remote {
     /// As [`Remote::spawn`].
     pub fn start(program: Program) -> Result<Self> {
         let (timeout, stop) = (USUAL_TIMEOUT, Arc::default());
-        let mut remote = Self { program, timeout, running: None, case: None, launches: None, stop };
+        let version = String::new();
+        let mut remote = Self { program, version, timeout, running: None, case: None, launches: None, stop };
         remote.run()?;
         Ok(remote)
     }
@@ -96,6 +99,11 @@ impl Remote {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The version of Warpsmith that it was built with.
+    pub fn version(&self) -> &str {
+        &self.version
     }
 
     /// Has the worker make a case ready, instead of the one before.
@@ -189,7 +197,7 @@ impl Remote {
         let (replies, last_words) = (listen(output), keep_last_line(errors));
         self.running = Some(Running { child, requests, replies, last_words, is_told: false });
         match self.hear(HELLO) {
-            Ok(Reply::Hello { protocol: PROTOCOL, .. }) => {}
+            Ok(Reply::Hello { protocol: PROTOCOL, version }) => self.version = version,
             Ok(Reply::Hello { protocol, version }) => {
                 self.end();
                 return Err(self.error(format!(

@@ -44,6 +44,7 @@ pub fn document(results: Vec<Record>) -> Document {
             l2_cache: 50 << 20,
             memory_gbps: Some(4814.0),
             driver: "580.95.05".into(),
+            cuda: "13.0".into(),
             before,
             after,
         },

@@ -47,6 +47,13 @@ const runFacts = (run, index) => {
           `The clock stayed low for ${plural(throttled, "record")}: their times are of a slowed device.`,
         )
       : null,
+    run.low_clock
+      ? el(
+          "p",
+          { class: "notice" },
+          `The clock was ${run.low_clock[0]} MHz, below 95 % of the device's highest (${run.low_clock[1]} MHz).`,
+        )
+      : null,
     el(
       "dl",
       {},
@@ -60,7 +67,7 @@ const runFacts = (run, index) => {
           `${[probe.gbps > 0 ? `${short(probe.gbps)} GB/s` : null, probe.gflops > 0 ? `${short(probe.gflops)} GFLOP/s` : null].filter((part) => part).join(", ")}, ${plural(probe.samples, "sample")}`,
         ),
       ),
-      fact("Driver", device.driver),
+      fact("Driver", device.cuda ? `${device.driver} (CUDA ${device.cuda})` : device.driver),
       fact("SM clock", sm ? `${sm}${known(most) ? ` (highest ${most} MHz)` : ""}` : null),
       fact(
         "SM clock while measuring",

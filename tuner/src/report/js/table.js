@@ -115,7 +115,7 @@ const recordColumns = () => {
       value: configuration,
       cell: (r) => [
         configuration(r),
-        r.is_best ? chip("best", "best") : null,
+        r.is_best ? chip("best", r.is_winner ? "winner" : "best") : null,
         r.is_default ? chip("default", "default") : null,
       ],
     },
@@ -228,6 +228,7 @@ const recordsSection = () => {
           r.problem,
           r.stop,
           r.is_best ? "best" : "",
+          r.is_winner ? "winner" : "",
           r.is_default ? "default" : "",
         ]
           .join(" ")
@@ -268,7 +269,7 @@ const bestSection = () => {
       name: "Best configuration",
       wide: true,
       value: (c) => (c.best ? configuration(c.best) : null),
-      cell: (c) => (c.best ? configuration(c.best) : "none was right"),
+      cell: (c) => (c.best ? [configuration(c.best), c.best.is_winner ? chip("best", "winner") : null] : "none was right"),
     },
     { name: "Median µs", number: true, value: (c) => c.best?.median, cell: (c) => us(c.best?.median) },
     {
@@ -305,11 +306,11 @@ const bestSection = () => {
   if (DATA.runs.length > 1)
     columns.unshift({ name: "Run", number: true, value: (c) => c.first.run, cell: (c) => String(c.first.run + 1) });
   const table = sortable({
-    caption: "The fastest right configuration of each case",
+    caption: "What was chosen of each case, else its fastest right configuration",
     columns,
     rows: cases,
     page: 25,
     rowClass: (c) => (c.best ? "" : "wrong"),
   });
-  return el("section", { id: "best" }, el("h2", {}, "The fastest of each case"), table);
+  return el("section", { id: "best" }, el("h2", {}, "The best of each case"), table);
 };
