@@ -22,6 +22,12 @@ use warpsmith_tuner::verify::Check;
 
 const ALL: usize = usize::MAX;
 
+/// What a winner of the fake is kept for.
+fn subject(device: &Device, n: u64) -> TunedFor<'_> {
+    let (package, kernel, types) = ("fakes", "fake", "f32");
+    TunedFor { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
+}
+
 fn with(strategy: Strategy) -> Tuning {
     Tuning { strategy, ..Tuning::default() }
 }
@@ -89,15 +95,7 @@ fn the_winner_is_what_launches_find() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&[]));
     run(&suite, &device, &[4096], &Tuning::default(), &mut Log::in_memory(), ALL);
-    let subject = TunedFor {
-        device: device.properties(),
-        package: "fakes",
-        kernel: "fake",
-        types: "f32",
-        image: 0,
-        n: 4096,
-        alignment: 16,
-    };
+    let subject = subject(&device, 4096);
     let tuned = device.launch_store().tuned(&subject).unwrap();
     assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
     assert_eq!(tuned.median_us, 200.0);
@@ -105,16 +103,7 @@ fn the_winner_is_what_launches_find() {
 
 /// What launches on a device find: its `block` and `does`.
 fn found(device: &Device) -> Option<String> {
-    let properties = device.properties();
-    let tuned = device.launch_store().tuned(&TunedFor {
-        device: properties,
-        package: "fakes",
-        kernel: "fake",
-        types: "f32",
-        image: 0,
-        n: 64,
-        alignment: 16,
-    })?;
+    let tuned = device.launch_store().tuned(&subject(device, 64))?;
     Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
 }
 
@@ -138,15 +127,7 @@ fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
     assert_eq!(found(&device).as_deref(), Some("256 well"));
 
     let keep = |values: [(&str, &str); 2], toolchain: &str| {
-        let subject = TunedFor {
-            device: device.properties(),
-            package: "fakes",
-            kernel: "fake",
-            types: "f32",
-            image: 0,
-            n: 64,
-            alignment: 16,
-        };
+        let subject = subject(&device, 64);
         let mut kept = (*device.launch_store().tuned(&subject).unwrap()).clone();
         kept.values = values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into();
         if !toolchain.is_empty() {
@@ -287,15 +268,7 @@ fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String
             notes.push(note.to_owned());
         }
     });
-    let subject = TunedFor {
-        device: device.properties(),
-        package: "fakes",
-        kernel: "fake",
-        types: "f32",
-        image: 0,
-        n: 64,
-        alignment: 16,
-    };
+    let subject = subject(device, 64);
     let tuned = device.launch_store().tuned(&subject);
     (notes, totals.unwrap().kept, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
 }
