@@ -43,6 +43,19 @@ struct Row {
     timings: usize,
 }
 
+impl Row {
+    fn print(&self) {
+        let Self { name, size, tuned, best, loss, over_default, over_occupancy, timings } = self;
+        let values = |configuration: &Configuration| {
+            configuration.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let (tuned, best) = (values(tuned), values(best));
+        println!(
+            "| {name} | {size} | {tuned} | {best} | {loss:.3} | {over_default:.3} | {over_occupancy:.3} | {timings} |"
+        );
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
         Ok(name) => Device::open(&name)?,
@@ -71,10 +84,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let stream = Stream::new(&device)?;
     let mut watch = Stopwatch::new(&stream)?;
     let mut rows = Vec::new();
+    println!(
+        "| kernel | 2^n | tuned | best of all | tuned / best | default / tuned | occupancy / tuned | timings |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
     for (planned, tuned) in plan.cases.iter().zip(&tuned) {
-        rows.push(row(&stream, &mut watch, planned, tuned)?);
+        let row = row(&stream, &mut watch, planned, tuned)?;
+        row.print();
+        rows.push(row);
     }
-    print(&rows, tuning_seconds, started.elapsed().as_secs_f64());
+    print_summary(&rows, tuning_seconds, started.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -153,21 +172,7 @@ fn most_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configur
     Ok(least.with("block", function.potential_block(|_| 0)?.block))
 }
 
-fn print(rows: &[Row], tuning_seconds: f64, seconds: f64) {
-    println!(
-        "| kernel | 2^n | tuned | best of all | tuned / best | default / tuned | occupancy / tuned | timings |"
-    );
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
-    for row in rows {
-        let Row { name, size, tuned, best, loss, over_default, over_occupancy, timings } = row;
-        let values = |configuration: &Configuration| {
-            configuration.iter().map(|(_, value)| value.to_string()).collect::<Vec<_>>().join(" ")
-        };
-        let (tuned, best) = (values(tuned), values(best));
-        println!(
-            "| {name} | {size} | {tuned} | {best} | {loss:.3} | {over_default:.3} | {over_occupancy:.3} | {timings} |"
-        );
-    }
+fn print_summary(rows: &[Row], tuning_seconds: f64, seconds: f64) {
     let share = |count: usize| 100.0 * count as f64 / rows.len() as f64;
     let mean = |of: fn(&Row) -> f64| {
         (rows.iter().map(|row| of(row).ln()).sum::<f64>() / rows.len().max(1) as f64).exp()

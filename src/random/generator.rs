@@ -333,7 +333,7 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
 /// use warpsmith::random;
 /// use warpsmith::Device;
 ///
-/// let devices = [Device::open("cpu:0")?, Device::open("cpu:1")?];
+/// let devices = [Device::open("cpu")?];
 /// let states = random::states(&devices)?;
 /// random::seed_all()?;
 /// random::set_states(&devices, &states)?;

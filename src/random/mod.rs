@@ -2,7 +2,7 @@
 //!
 //! A [`Generator`] has a seed and an offset; each operation takes its numbers there and moves the offset on, so that one
 //! program gives the same numbers in every run ([`Generator::manual_seed`]), on a GPU and on the emulated device alike. The
-//! numbers are those of Philox 4x32-10 ([`gpu_std::random`](crate::gpu_std::random)).
+//! numbers are those of Philox 4x32-10 ([`gpu_std::random`]).
 //!
 //! ```
 //! use warpsmith::prelude::*;

@@ -20,7 +20,7 @@ use crate::value::Configuration;
 /// By how many times its 95 % interval a ratio must be beyond the threshold to be called a change before the last round,
 /// which alone is judged by the interval itself (as in the group-sequential rule of Haybittle and Peto; about 3.3 standard
 /// errors). Chosen by simulation of the default plan, whose verdicts come after 20, 25, 32 … 400 rounds: by the interval
-/// itself they would raise 2 % of false alarms at 5 % of noise, 4.5 % at 8 % and 6.5 % at 12 %; so 0.3 %, 0.3 % and 0.6 %.
+/// itself they would raise 2 % of false alarms at 5 % of noise, 4.5 % at 8 % and 6.5 % at 12 %; so 0.3 %, 0.3 % and 0.4 %.
 pub const EARLY: f64 = 1.6;
 
 /// Something that gives samples: a configuration in this process, or one in another program.
