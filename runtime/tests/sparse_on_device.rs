@@ -216,7 +216,7 @@ fn a_matrix_without_elements_rows_or_columns_gives_what_was_there_times_beta() -
             assert_eq!(y.to_host()?, expected);
         }
     }
-    // Numbers that are none touch no others, also where pairs are scaled at once.
+    // Numbers that are not finite touch no others, as they would in a complex number.
     let matrix = Csr::<f32, i32>::from_host(&stream, [4, 3], &[0; 5], &[], &[])?;
     let x = DeviceBuffer::<f32>::zeros(&stream, 3)?;
     let mut y = DeviceBuffer::from_host(&stream, &[f32::INFINITY, 1.0, 2.0, f32::NAN])?;
