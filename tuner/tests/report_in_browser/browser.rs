@@ -7,12 +7,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 /// How long the browser may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to close.
+const CLOSING: Duration = Duration::from_secs(5);
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// A page in a browser of its own.
@@ -239,7 +241,14 @@ impl Tab {
 
 impl Drop for Tab {
     fn drop(&mut self) {
-        // Nothing can be done about a browser that has gone already.
+        // A browser that is asked to close takes its temporary files along. Nothing can be done about one that
+        // has gone already, and one that does not answer is ended.
+        let _ = self.input.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        let _ = self.input.flush();
+        let asked = Instant::now();
+        while matches!(self.browser.try_wait(), Ok(None)) && asked.elapsed() < CLOSING {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.browser.kill();
         let _ = self.browser.wait();
         let _ = std::fs::remove_dir_all(&self.profile);
