@@ -46,7 +46,7 @@ pub mod transfer;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
 pub use self::driver::{DeviceProperties, DevicePtr, LinkKind, Telemetry};
-pub use self::error::{Error, LaunchError, LibraryError, Result};
+pub use self::error::{Error, GraphError, LaunchError, LibraryError, Result};
 pub use self::event::{Event, ExportedEvent};
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use allocator_support::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{DeviceBuffer, Error, MemoryPool, PoolOptions, Stream};
+use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, PoolOptions, Stream};
 
 #[test]
 fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
@@ -202,7 +202,7 @@ fn what_must_wait_is_refused_while_a_capture_is_underway() {
     let capture = pool.capture(&stream).unwrap();
     let refused = [device.memory().empty_cache(), pool.empty_cache(), pool.capture(&stream).map(|_| 0)];
     for refused in refused {
-        assert!(matches!(refused, Err(Error::CaptureUnderway)), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Graph(GraphError::CaptureUnderway))), "{refused:?}");
     }
     drop(capture);
     assert_eq!(device.memory().empty_cache().unwrap(), 0);

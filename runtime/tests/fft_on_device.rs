@@ -11,7 +11,7 @@ use half::f16;
 use libraries::{Numbers, device};
 use warpsmith_runtime::library::Vendor;
 use warpsmith_runtime::library::fft::{self, Complex, Kind, Norm, Real, Shape};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, LibraryError, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, LibraryError, Result, Stream};
 
 trait Number: Real + PartialEq + std::fmt::Debug {
     const EPSILON: f64;
@@ -406,7 +406,7 @@ fn a_captured_transform_runs_with_what_its_buffers_have_at_each_launch() -> Resu
         check::<f32>(&flat(&doubles(&z.to_host()?)), &flat(&doubles(&host)), 420 * 420, "captured, back");
     }
     drop(y);
-    assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { .. })));
+    assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { .. }))));
     Ok(())
 }
 

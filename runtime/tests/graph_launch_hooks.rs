@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::error::Error;
+use warpsmith_runtime::error::{Error, GraphError};
 use warpsmith_runtime::graph::{Capture, CaptureMode, Graph};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 
@@ -68,12 +68,12 @@ fn an_error_of_it_is_the_launchs_and_nothing_runs() {
     let failing = Arc::clone(&fails);
     let exec = graph(&stream, &mut y, move || match failing.load(Ordering::Relaxed) {
         0 => Ok(9),
-        _ => Err(Error::CaptureEnded),
+        _ => Err(Error::Graph(GraphError::CaptureEnded)),
     })
     .instantiate()
     .unwrap();
     for _ in 0..2 {
-        assert!(matches!(exec.launch(&stream), Err(Error::CaptureEnded)));
+        assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::CaptureEnded))));
         assert_eq!(y.to_host().unwrap(), [0]);
     }
     fails.store(0, Ordering::Relaxed);
@@ -93,7 +93,7 @@ fn a_launch_that_is_refused_calls_it_not() {
     execs[0].launch(&stream).unwrap();
     drop(y);
     for exec in &execs {
-        assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { .. })));
+        assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { .. }))));
     }
     assert_eq!(count.load(Ordering::Relaxed), 1);
 }
@@ -142,7 +142,7 @@ fn streams_of_one_capture_have_one_identity() {
     let main = stream();
     let side = Stream::new(main.device()).unwrap();
     assert!(main.capture_id().is_none());
-    assert!(matches!(main.on_graph_launch(|_| Ok(())), Err(Error::NotCapturing { .. })));
+    assert!(matches!(main.on_graph_launch(|_| Ok(())), Err(Error::Graph(GraphError::NotCapturing { .. }))));
     let capture = Capture::begin(&main, CaptureMode::ThreadLocal).unwrap();
     side.wait_stream(&main).unwrap();
     let id = main.capture_id().unwrap();

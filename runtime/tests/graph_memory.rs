@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::graph::HostBuffer;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
 #[test]
 fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
@@ -255,7 +255,10 @@ fn nothing_is_captured_with_the_drivers_own_pool() {
     device.memory().set_options("backend:cudaMallocAsync".parse().unwrap()).unwrap();
     let stream = Stream::new(&device).unwrap();
     let refused = Graph::capture(&stream, || Ok::<_, Error>(())).map(drop).unwrap_err();
-    assert!(matches!(refused, Error::NotCapturable { call: "Graph::capture", .. }), "{refused}");
+    assert!(
+        matches!(refused, Error::Graph(GraphError::NotCapturable { call: "Graph::capture", .. })),
+        "{refused}"
+    );
     stream.synchronize().unwrap();
 }
 

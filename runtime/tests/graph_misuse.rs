@@ -6,7 +6,7 @@ use common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::{
-    Capture, Device, DeviceBuffer, DeviceId, Error, Event, Graph, Launch, PinnedBuffer, Stream,
+    Capture, Device, DeviceBuffer, DeviceId, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
 };
 
 /// A stream, a buffer of four bytes with the value 1, and another buffer.
@@ -37,12 +37,12 @@ fn what_cannot_be_captured_names_itself_and_the_capture_goes_on() {
             stream.download(&x, vec![0u8; 4]).map(drop).unwrap_err().error,
         ];
         for error in refused {
-            assert!(matches!(error, Error::NotCapturable { .. }), "{error}");
+            assert!(matches!(error, Error::Graph(GraphError::NotCapturable { .. })), "{error}");
             assert!(error.to_string().contains("cannot be captured into a graph"), "{error}");
         }
-        assert!(matches!(device.synchronize(), Err(Error::CaptureUnderway)));
-        assert!(matches!(stream.wait_event(&event), Err(Error::OutsideCapture { .. })));
-        assert!(matches!(stream.wait_stream(&other), Err(Error::OutsideCapture { .. })));
+        assert!(matches!(device.synchronize(), Err(Error::Graph(GraphError::CaptureUnderway))));
+        assert!(matches!(stream.wait_event(&event), Err(Error::Graph(GraphError::OutsideCapture { .. }))));
+        assert!(matches!(stream.wait_stream(&other), Err(Error::Graph(GraphError::OutsideCapture { .. }))));
         stream.copy(&x, &mut y)
     })
     .unwrap();
@@ -55,11 +55,17 @@ fn what_cannot_be_captured_names_itself_and_the_capture_goes_on() {
 fn the_default_stream_is_not_captured_and_no_stream_twice() {
     let (_, device) = device();
     let default = device.default_stream();
-    assert!(matches!(Capture::begin(&default, CaptureMode::Relaxed), Err(Error::CaptureOnSharedStream)));
+    assert!(matches!(
+        Capture::begin(&default, CaptureMode::Relaxed),
+        Err(Error::Graph(GraphError::SharedStream))
+    ));
     let stream = Stream::new(&device).unwrap();
     let capture = Capture::begin(&stream, CaptureMode::Relaxed).unwrap();
-    assert!(matches!(Capture::begin(&stream, CaptureMode::Relaxed), Err(Error::CaptureUnderway)));
-    assert!(matches!(default.wait_stream(&stream), Err(Error::CaptureOnSharedStream)));
+    assert!(matches!(
+        Capture::begin(&stream, CaptureMode::Relaxed),
+        Err(Error::Graph(GraphError::CaptureUnderway))
+    ));
+    assert!(matches!(default.wait_stream(&stream), Err(Error::Graph(GraphError::SharedStream))));
     assert!(stream.is_capturing());
     drop(capture);
     assert!(!stream.is_capturing());
@@ -113,7 +119,7 @@ fn streams_that_took_part_must_be_waited_for() {
         side.wait_stream(&stream)?;
         side.copy(&x, &mut y)
     });
-    assert!(matches!(failed, Err(Error::CaptureNotJoined)), "{failed:?}");
+    assert!(matches!(failed, Err(Error::Graph(GraphError::NotJoined))), "{failed:?}");
     assert!(!side.is_capturing());
     side.copy(&x, &mut y).unwrap();
     assert_eq!(y.to_host().unwrap(), [1; 4]);
@@ -128,7 +134,7 @@ fn a_graph_whose_buffer_was_dropped_is_not_launched() {
     exec.launch(&stream).unwrap();
     drop(x); // while the launch runs
     let error = exec.launch(&stream).unwrap_err();
-    assert!(matches!(error, Error::GraphBufferDropped { bytes: 4, .. }), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::BufferDropped { bytes: 4, .. })), "{error}");
     assert_eq!(y.to_host().unwrap(), [1; 4]);
     assert!(graph.instantiate().unwrap().launch(&stream).is_err());
 }
@@ -153,10 +159,10 @@ fn graphs_and_streams_of_different_devices_do_not_mix() {
     let mut out = DeviceBuffer::<u32>::zeros(&other, 4).unwrap();
     assert!(on_other(built.add_kernel(&iota, Launch::auto(4), (&mut out,), &[]).unwrap_err()));
     let refused = Graph::capture(&stream, || {
-        assert!(matches!(other.wait_stream(&stream), Err(Error::NotCapturable { .. })));
+        assert!(matches!(other.wait_stream(&stream), Err(Error::Graph(GraphError::NotCapturable { .. }))));
         stream.copy(&z, &mut y)
     });
-    assert!(matches!(refused, Err(Error::NotCapturable { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Graph(GraphError::NotCapturable { .. }))), "{refused:?}");
     built.add_copy(&x, &mut y, &[]).unwrap();
 }
 
@@ -166,7 +172,10 @@ fn a_launch_into_a_capture_is_refused() {
     let (stream, x, mut y) = set_up(&device);
     let exec = Graph::capture(&stream, || stream.copy(&x, &mut y)).unwrap().instantiate().unwrap();
     let refused = Graph::capture(&stream, || exec.launch(&stream));
-    assert!(matches!(refused, Err(Error::NotCapturable { call: "GraphExec::launch", .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Graph(GraphError::NotCapturable { call: "GraphExec::launch", .. }))),
+        "{refused:?}"
+    );
     exec.launch(&stream).unwrap();
 }
 
@@ -188,7 +197,7 @@ fn work_of_another_thread_that_meets_a_capture_spoils_the_graph_or_is_outside() 
         drop(z);
         match graph.instantiate().and_then(|exec| exec.launch(&stream)) {
             Ok(()) => assert_eq!(nodes, 1, "the other thread's work is not in it"),
-            Err(Error::GraphTainted | Error::GraphBufferDropped { .. }) => {}
+            Err(Error::Graph(GraphError::Tainted) | Error::Graph(GraphError::BufferDropped { .. })) => {}
             Err(error) => panic!("{error}"),
         }
     }

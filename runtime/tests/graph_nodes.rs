@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::graph::HostBuffer;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, Launch, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphError, Launch, Stream};
 
 #[test]
 fn nodes_are_ordered_by_what_they_use_and_by_what_they_name() {
@@ -69,7 +69,7 @@ fn a_kernel_node_is_given_other_arguments() {
     exec.launch(&stream).unwrap();
     assert_eq!(driver.calls(Call::GraphInstantiate), 1);
     drop(z);
-    assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { .. })));
+    assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { .. }))));
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn arguments_that_need_another_order_are_refused() {
     graph.add_kernel(&kernel, Launch::auto(8), (&mut y,), &[]).unwrap();
     let mut exec = graph.instantiate().unwrap();
     let error = exec.set_kernel(&first, &kernel, Launch::auto(8), (&mut y,)).unwrap_err();
-    assert!(matches!(error, Error::GraphNodeConflict { node: 0, other: 1 }), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::NodeConflict { node: 0, other: 1 })), "{error}");
     exec.launch(&stream).unwrap();
     let mut other = Graph::new(&device).unwrap();
-    assert!(matches!(other.add_empty(&[first.node()]), Err(Error::NodeOfOtherGraph)));
+    assert!(matches!(other.add_empty(&[first.node()]), Err(Error::Graph(GraphError::NodeOfOtherGraph))));
     let mut exec = other.instantiate().unwrap();
     let error = exec.set_kernel(&first, &kernel, Launch::auto(8), (&mut x,)).unwrap_err();
-    assert!(matches!(error, Error::NodeOfOtherGraph), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::NodeOfOtherGraph)), "{error}");
     let error = graph.add_kernel(&kernel, Launch::auto(0), (&mut x,), &[]).unwrap_err();
     assert!(error.to_string().contains("iota__u32"), "{error}");
 }
@@ -205,7 +205,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
     assert!(graph.add_switch(&condition, &[]).is_err());
     let mut inner = Graph::new(&device).unwrap();
     let error = inner.add_if(&condition, &graph).unwrap_err();
-    assert!(matches!(error, Error::NodeOfOtherGraph), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::NodeOfOtherGraph)), "{error}");
     assert_eq!((graph.node_count().unwrap(), inner.node_count().unwrap()), (0, 0));
     let own = inner.add_condition(Some(1)).unwrap();
     inner.add_if(&own, &Graph::new(&device).unwrap()).unwrap();
@@ -233,7 +233,10 @@ fn conditional_parts_that_cannot_be_are_refused() {
         let expected = if call == Call::GraphAdd { 8 } else { 0 };
         assert_eq!(x.to_host().unwrap(), [expected; 4], "{call:?}");
         drop(std::mem::replace(&mut x, DeviceBuffer::zeros(&stream, 4).unwrap()));
-        assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { bytes: 4, .. })), "{call:?}");
+        assert!(
+            matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { bytes: 4, .. }))),
+            "{call:?}"
+        );
         body = Graph::new(&device).unwrap();
         body.add_set_bytes(&mut x, 8, &[]).unwrap();
     }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use common::*;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphExec, Launch, Stream, TypedKernel};
+use warpsmith_runtime::{
+    Device, DeviceBuffer, Error, Graph, GraphError, GraphExec, Launch, Stream, TypedKernel,
+};
 
 const STREAMS: usize = 4;
 const BUFFERS: usize = 4;
@@ -218,7 +220,7 @@ impl Program {
                         made.work.iter().for_each(|work| work.apply(&mut self.model));
                         self.launches += 1;
                     }
-                    Err(Error::GraphBufferDropped { .. }) => {
+                    Err(Error::Graph(GraphError::BufferDropped { .. })) => {
                         assert!(!there, "all buffers are there");
                         drop(self.graphs.swap_remove(index));
                         self.refused += 1;

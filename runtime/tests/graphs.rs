@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::graph::{CaptureMode, HostBuffer};
-use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, Launch, Stream};
+use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError, Launch, Stream};
 
 #[test]
 fn a_captured_graph_does_at_each_launch_what_was_enqueued() {
@@ -111,9 +111,12 @@ fn events_of_a_capture_let_streams_take_part() {
     })
     .unwrap();
     let inside = inside.unwrap();
-    assert!(matches!(inside.query(), Err(Error::NotCapturable { call: "Event::query", .. })));
-    assert!(matches!(inside.synchronize(), Err(Error::NotCapturable { .. })));
-    assert!(matches!(side.wait_event(&inside), Err(Error::CaptureEnded)));
+    assert!(matches!(
+        inside.query(),
+        Err(Error::Graph(GraphError::NotCapturable { call: "Event::query", .. }))
+    ));
+    assert!(matches!(inside.synchronize(), Err(Error::Graph(GraphError::NotCapturable { .. }))));
+    assert!(matches!(side.wait_event(&inside), Err(Error::Graph(GraphError::CaptureEnded))));
     graph.instantiate().unwrap().launch(&side).unwrap();
     assert_eq!(x.to_host().unwrap(), [7; 4]);
     inside.record(&side).unwrap();
@@ -180,7 +183,7 @@ fn host_functions_of_a_graph_are_called_at_each_launch() {
     stream.synchronize().unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 3);
     let error = stream.graph_function(|| ()).unwrap_err();
-    assert!(matches!(error, Error::NotCapturing { .. }), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::NotCapturing { .. })), "{error}");
 }
 
 #[test]
@@ -203,8 +206,8 @@ fn host_buffers_are_copied_at_each_launch_and_are_the_programs_between() {
         assert_eq!(*output.lock().unwrap(), [value; 4], "the guard waits for the launch");
     }
     let guard = input.lock().unwrap();
-    assert!(matches!(exec.launch(&stream), Err(Error::HostBufferInUse)));
-    assert!(matches!(input.lock(), Err(Error::HostBufferInUse)));
+    assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::HostBufferInUse))));
+    assert!(matches!(input.lock(), Err(Error::Graph(GraphError::HostBufferInUse))));
     drop(guard);
     exec.launch(&stream).unwrap();
     drop((input, output)); // the executable keeps them
@@ -238,7 +241,7 @@ fn an_update_changes_later_launches_only() {
     })
     .unwrap();
     let error = exec.update(&longer).unwrap_err();
-    assert!(matches!(error, Error::GraphNotUpdated { .. }), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::NotUpdated { .. })), "{error}");
     exec.launch(&stream).unwrap();
     assert_eq!(y.to_host().unwrap(), [2; 8]);
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError, Stream};
 
 #[test]
 fn what_goes_in_comes_out() {
@@ -165,7 +165,7 @@ fn scratch_memory_is_new_again_after_work_that_failed() {
         // SAFETY: no work is enqueued with the memory.
         unsafe {
             stream.with_scratch("test", bytes, |ptr, new| match fails {
-                true => Err(Error::CaptureUnderway),
+                true => Err(Error::Graph(GraphError::CaptureUnderway)),
                 false => Ok((ptr, new)),
             })
         }

@@ -7,7 +7,7 @@ mod libraries;
 use libraries::device;
 use warpsmith_runtime::library::Vendor;
 use warpsmith_runtime::library::rand::{Float, Generator, Pseudo, Quasi};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, LibraryError, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, LibraryError, Result, Stream};
 
 /// A GPU; on the emulated device, after it has said that there are no generators, nothing is left to test.
 fn gpu() -> Option<Device> {
@@ -202,7 +202,7 @@ fn bad_parameters_lengths_and_captures_are_told() -> Result<()> {
     generator.uniform(&stream, numbers.slice_mut(..0))?;
     let graph = Graph::capture(&stream, || {
         let found = generator.uniform(&stream, &mut numbers);
-        assert!(matches!(found, Err(Error::NotCapturable { .. })), "{found:?}");
+        assert!(matches!(found, Err(Error::Graph(GraphError::NotCapturable { .. }))), "{found:?}");
         stream.fill_zero(&mut numbers)
     })?;
     graph.instantiate()?.launch(&stream)?;

@@ -12,7 +12,7 @@ use libraries::{Numbers, device};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::library::Vendor;
 use warpsmith_runtime::library::sparse::{self, Csr, Index, Product, Value};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, LibraryError, Result, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, LibraryError, Result, Stream};
 
 trait Number: Value {
     /// Of the type, and of what it is summed up in.
@@ -321,7 +321,7 @@ fn a_captured_product_runs_with_what_its_buffers_have_at_each_launch() -> Result
         check(&c.to_host()?, &expected, "captured matrix");
     }
     drop(matrix);
-    assert!(matches!(exec.launch(&stream), Err(Error::GraphBufferDropped { .. })));
+    assert!(matches!(exec.launch(&stream), Err(Error::Graph(GraphError::BufferDropped { .. }))));
     Ok(())
 }
 

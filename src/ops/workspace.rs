@@ -63,10 +63,10 @@ impl Workspace {
         const { assert!(size_of::<T>() <= RESULT_BYTES) };
         let mut value = T::zeroed();
         if stream.is_capturing() {
-            return Err(warpsmith_runtime::Error::NotCapturable {
+            return Err(warpsmith_runtime::Error::Graph(warpsmith_runtime::GraphError::NotCapturable {
                 call: "an operation that gives its result to the host",
                 instead: "use the form that writes it to a buffer, `…_into`",
-            }
+            })
             .into());
         }
         // SAFETY: what goes into the driver's calls is the stream's own and the memory that it keeps.

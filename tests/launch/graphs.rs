@@ -7,7 +7,7 @@ use warpsmith::kernels::dynamic::{count_down, set_from};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;
 use warpsmith::runtime::graph::{CaptureMode, Graph, GraphCache, HostBuffer};
-use warpsmith::runtime::{Capture, Error};
+use warpsmith::runtime::{Capture, Error, GraphError};
 use warpsmith::{IMAGE, ops};
 
 use crate::common::{Random, device};
@@ -118,7 +118,7 @@ fn nodes_are_changed_in_place_and_graphs_updated_as_a_whole() {
     captured.launch(&stream).unwrap();
     assert!(y.to_host().unwrap().into_iter().all(|value| value == 1.0));
     let error = captured.update(&graph).unwrap_err();
-    assert!(matches!(error, Error::GraphNotUpdated { .. }), "{error}");
+    assert!(matches!(error, Error::Graph(GraphError::NotUpdated { .. })), "{error}");
     captured.launch(&stream).unwrap();
     stream.synchronize().unwrap();
 }
@@ -223,16 +223,16 @@ fn misuse_is_an_error_and_the_stream_goes_on() {
     let device = device();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
     let on_default = Capture::begin(&device.default_stream(), CaptureMode::Relaxed);
-    assert!(matches!(on_default, Err(Error::CaptureOnSharedStream)));
+    assert!(matches!(on_default, Err(Error::Graph(GraphError::SharedStream))));
     let unjoined = Graph::capture(&stream, || {
         side.wait_stream(&stream)?;
         ops::fill(&side, &mut x, 1u32)
     });
     assert!(unjoined.unwrap_err().to_string().contains("wait_stream"));
     let refused = Graph::capture(&stream, || {
-        assert!(matches!(stream.synchronize(), Err(Error::NotCapturable { .. })));
-        assert!(matches!(x.to_host(), Err(Error::NotCapturable { .. })));
-        assert!(matches!(device.synchronize(), Err(Error::CaptureUnderway)));
+        assert!(matches!(stream.synchronize(), Err(Error::Graph(GraphError::NotCapturable { .. }))));
+        assert!(matches!(x.to_host(), Err(Error::Graph(GraphError::NotCapturable { .. }))));
+        assert!(matches!(device.synchronize(), Err(Error::Graph(GraphError::CaptureUnderway))));
         let summed = ops::sum(&stream, &x).unwrap_err().to_string();
         assert!(summed.contains("_into"), "{summed}");
         ops::fill(&stream, &mut x, 2u32)
@@ -241,7 +241,7 @@ fn misuse_is_an_error_and_the_stream_goes_on() {
     exec.launch(&side).unwrap();
     assert!(x.to_host().unwrap().into_iter().all(|value| value == 2));
     drop(x);
-    assert!(matches!(exec.launch(&side), Err(Error::GraphBufferDropped { bytes: 4000, .. })));
+    assert!(matches!(exec.launch(&side), Err(Error::Graph(GraphError::BufferDropped { bytes: 4000, .. }))));
     for stream in [&stream, &side] {
         let mut y = DeviceBuffer::<u32>::zeros(stream, 10).unwrap();
         ops::fill(stream, &mut y, 4u32).unwrap();

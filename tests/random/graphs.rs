@@ -131,7 +131,13 @@ fn a_launch_that_is_refused_takes_no_numbers() {
     assert_ne!(offset, 0);
     drop(x);
     let found = exec.launch(&stream);
-    assert!(matches!(found, Err(warpsmith::runtime::Error::GraphBufferDropped { .. })), "{found:?}");
+    assert!(
+        matches!(
+            found,
+            Err(warpsmith::runtime::Error::Graph(warpsmith::runtime::GraphError::BufferDropped { .. }))
+        ),
+        "{found:?}"
+    );
     assert_eq!(generator.offset().unwrap(), offset);
 }
 

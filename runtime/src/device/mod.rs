@@ -41,7 +41,7 @@ pub use self::id::DeviceId;
 pub use self::peer::PeerInfo;
 pub use self::query::Uuid;
 use crate::driver::{Context, DeviceProperties, Driver, FunctionHandle};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::event::pool::EventPool;
 use crate::launch::Launches;
 use crate::library::Libraries;
@@ -249,7 +249,7 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.check()?;
         if self.0.memory.capturing() {
-            return Err(Error::CaptureUnderway);
+            return Err(GraphError::CaptureUnderway.into());
         }
         self.call(|driver, context| driver.context_synchronize(context))?;
         self.0.health.all_finished();

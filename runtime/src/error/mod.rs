@@ -3,6 +3,7 @@
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
 pub(crate) mod code;
+mod graph;
 mod launch;
 mod library;
 mod text;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::graph::GraphError;
 use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
 pub use self::library::LibraryError;
@@ -346,111 +348,9 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// Something that must wait for work, while work is being captured and does not run.
-    #[error("a capture is underway on the device; do this before it begins or after it ends")]
-    CaptureUnderway,
-
-    /// A call on a stream that is being captured into a graph, which cannot become part of one. The capture goes on.
-    #[error("{call} cannot be captured into a graph: {instead}")]
-    NotCapturable {
-        /// The call.
-        call: &'static str,
-        /// Why, and what to do instead.
-        instead: &'static str,
-    },
-
-    /// A call that only makes sense while a graph is captured.
-    #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
-    NotCapturing {
-        /// The call.
-        call: &'static str,
-    },
-
-    /// A capture on a stream that the device gives to everybody.
-    #[error(
-        "the default stream and streams of the pool cannot be captured into a graph, for work of others would become part \
-         of it; capture on a stream of `Stream::new`"
-    )]
-    CaptureOnSharedStream,
-
-    /// Something belongs to a capture that has ended.
-    #[error("the capture has ended; what was recorded in it can only be waited for within it")]
-    CaptureEnded,
-
-    /// A stream that is being captured was to wait for something outside.
-    #[error(
-        "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
-         wait before the capture begins, or let the other stream take part by waiting for this one first"
-    )]
-    OutsideCapture {
-        /// What it was to wait for.
-        what: &'static str,
-    },
-
-    /// A capture ended although other streams took part that its own did not wait for.
-    #[error(
-        "streams took part in the capture that the stream where it began has not waited for; \
-         call `wait_stream` for each before the capture ends"
-    )]
-    CaptureNotJoined,
-
-    /// The graph may hold work that it does not know of.
-    #[error(
-        "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
-         capture on streams that no other thread uses"
-    )]
-    GraphTainted,
-
-    /// A buffer that a graph uses was dropped.
-    #[error(
-        "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep its buffers as long as it is launched, \
-         or capture it again"
-    )]
-    GraphBufferDropped {
-        /// The device of the buffer.
-        device: DeviceId,
-        /// The bytes of the buffer.
-        bytes: usize,
-    },
-
-    /// The program has the memory of a [`HostBuffer`](crate::graph::HostBuffer).
-    #[error("the host buffer is locked by the program; drop the guard of `HostBuffer::lock` first")]
-    HostBufferInUse,
-
-    /// An executable was to be updated from a graph of another form.
-    #[error("the graph cannot be updated in place: {reason}; instantiate the new graph instead")]
-    GraphNotUpdated {
-        /// In what they differ, as the driver says it.
-        reason: String,
-    },
-
-    /// A node, or a condition, of one graph was used with another.
-    #[error(
-        "the node or condition is of another graph than this one, or than the one the executable was made of or last \
-         updated from"
-    )]
-    NodeOfOtherGraph,
-
-    /// New arguments of a node need an order that the graph does not have.
-    #[error(
-        "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
-         the new arguments and update from that"
-    )]
-    GraphNodeConflict {
-        /// The node that was to be changed, by the order in which nodes were added.
-        node: usize,
-        /// The node with which it conflicts.
-        other: usize,
-    },
-
-    /// A launch of no threads was to be added to a graph.
-    #[error(
-        "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
-    )]
-    EmptyGraphLaunch {
-        /// The instance's symbol.
-        kernel: String,
-    },
+    /// A capture, a graph or an executable was asked for what it cannot do.
+    #[error("{0}")]
+    Graph(GraphError),
 
     /// The driver refused memory because a thread is capturing a graph.
     #[error(

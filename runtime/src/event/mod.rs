@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
 use crate::driver::{Driver, EventHandle};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::capture::Capturing;
 use crate::stream::clock::Closed;
@@ -102,7 +102,7 @@ impl Event {
         stream.call(record)?;
         if stream.capture_count() != captures {
             // The record may have become part of the capture.
-            return Err(Error::CaptureUnderway);
+            return Err(GraphError::CaptureUnderway.into());
         }
         Ok(Record::Own(closed))
     }
@@ -268,10 +268,10 @@ impl Record {
     fn check(&self, call: &'static str) -> Result<()> {
         match self {
             Record::Own(_) | Record::Foreign => Ok(()),
-            Record::Captured(..) => Err(Error::NotCapturable {
+            Record::Captured(..) => Err(Error::Graph(GraphError::NotCapturable {
                 call,
                 instead: "the event was recorded in a capture, which does not run; record it on a stream that runs",
-            }),
+            })),
         }
     }
 

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use super::{Graph, GraphExec};
 use crate::device::Device;
-use crate::error::Error;
+use crate::error::{Error, GraphError};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
@@ -115,7 +115,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
 
     /// Launches on `stream` the graph of this key and these inputs. If there is none, or if a buffer that it uses was
     /// dropped, `capture` enqueues the work on the stream that it is given, and that becomes the graph. A graph that may
-    /// hold work of others ([`Error::GraphTainted`]) is captured again too.
+    /// hold work of others ([`GraphError::Tainted`]) is captured again too.
     ///
     /// `inputs` are all buffers and values that `capture` uses and that may differ from call to call with this key.
     ///
@@ -132,7 +132,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         let key = (key, inputs.to_vec());
         if let Some(entry) = self.entries.get_mut(&key) {
             match entry.exec.launch(stream) {
-                Err(Error::GraphBufferDropped { .. } | Error::GraphTainted) => {
+                Err(Error::Graph(GraphError::BufferDropped { .. }) | Error::Graph(GraphError::Tainted)) => {
                     self.entries.remove(&key);
                 }
                 launched => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Graph;
 use super::content::Content;
 use crate::driver::CaptureMode;
-use crate::error::{Error, Result, code};
+use crate::error::{Error, GraphError, Result, code};
 use crate::stream::Stream;
 use crate::stream::capture::{self, Captured, Capturing};
 
@@ -55,9 +55,11 @@ impl Capture {
     /// # Errors
     /// As [`Graph::capture`]. It has ended all the same.
     pub fn end(mut self) -> Result<Graph> {
-        let Some(capturing) = self.capturing.take() else { return Err(Error::CaptureEnded) };
+        let Some(capturing) = self.capturing.take() else {
+            return Err(GraphError::CaptureEnded.into());
+        };
         let captured = capturing.end().map_err(|error| match error.driver_code() {
-            Some(code::STREAM_CAPTURE_UNJOINED) => Error::CaptureNotJoined,
+            Some(code::STREAM_CAPTURE_UNJOINED) => Error::Graph(GraphError::NotJoined),
             _ => error,
         })?;
         let Captured { handle, .. } = captured;

@@ -2,7 +2,7 @@
 
 use super::{Graph, Node};
 use crate::driver::{ConditionHandle, ConditionalKind, NodeWork};
-use crate::error::{Error, Result};
+use crate::error::{GraphError, Result};
 
 /// A number that kernels of a graph set and that decides what its conditional nodes do.
 ///
@@ -58,8 +58,8 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NodeOfOtherGraph`] for a condition of another graph, [`Error::DifferentDevices`],
-    /// [`Error::GraphTainted`]; whatever the driver reports, also for a body with conditions. The part may be there then, and
+    /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph, [`Error::DifferentDevices`],
+    /// [`GraphError::Tainted`]; whatever the driver reports, also for a body with conditions. The part may be there then, and
     /// be empty.
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         self.add_conditional(condition, ConditionalKind::If, &[body])
@@ -104,7 +104,7 @@ impl Graph {
         bodies: &[&Graph],
     ) -> Result<Node> {
         if condition.graph != self.number {
-            return Err(Error::NodeOfOtherGraph);
+            return Err(GraphError::NodeOfOtherGraph.into());
         }
         for body in bodies {
             self.check_device(&body.device, "a conditional part")?;

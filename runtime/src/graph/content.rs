@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::launch_hook::LaunchHooks;
 use crate::driver::GraphFunction;
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::memory::MemoryPool;
 use crate::memory::statistics::PoolId;
 use crate::memory::tracked::{Resources, Tracked};
@@ -94,7 +94,7 @@ impl Content {
     /// Fails if it may hold work that it does not know of.
     pub fn check(&self) -> Result<()> {
         let tainted = self.kept.iter().any(|kept| kept.taint.load(Ordering::Acquire));
-        if tainted { Err(Error::GraphTainted) } else { Ok(()) }
+        if tainted { Err(Error::Graph(GraphError::Tainted)) } else { Ok(()) }
     }
 
     /// Makes it look as if other work had come into what was captured.

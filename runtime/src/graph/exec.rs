@@ -8,7 +8,7 @@ use super::content::Content;
 use super::nodes::{NodeUse, Order, uses_of};
 use crate::device::Device;
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::event::Event;
 use crate::launch::arguments::ArgumentList;
 use crate::memory::statistics::PoolId;
@@ -109,9 +109,9 @@ impl GraphExec {
     /// Enqueues everything that the graph does, after all earlier work on the stream and on the graph's buffers.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a stream of another device, [`Error::GraphBufferDropped`],
-    /// [`Error::HostBufferInUse`], [`Error::NotCapturable`] on a stream that is being captured (add the graph to another by
-    /// [`Graph::add_child`]), [`Error::GraphTainted`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
+    /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
+    /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to another by
+    /// [`Graph::add_child`]), [`GraphError::Tainted`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
     /// earlier work.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let Inner { device, handle: exec, .. } = self.inner();
@@ -172,7 +172,7 @@ impl GraphExec {
     /// buffers. Launches that are enqueued already do what they did.
     ///
     /// # Errors
-    /// [`Error::GraphNotUpdated`] when the graphs differ in more than that; the executable is as it was, and
+    /// [`GraphError::NotUpdated`] when the graphs differ in more than that; the executable is as it was, and
     /// [`Graph::instantiate`] makes another. [`Error::DifferentDevices`]; whatever the driver reports.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
@@ -199,7 +199,7 @@ impl GraphExec {
                 state.sweep();
                 Ok(())
             }
-            ExecUpdate::Refused { reason, .. } => Err(Error::GraphNotUpdated { reason }),
+            ExecUpdate::Refused { reason, .. } => Err(Error::Graph(GraphError::NotUpdated { reason })),
         }
     }
 
@@ -232,7 +232,7 @@ impl GraphExec {
         let uses = NodeUse::of(uses_of(list.memory()));
         let conflicts = |other: &usize| state.nodes[*other].conflicts(&uses);
         if let Some(other) = state.order.unordered(index).find(conflicts) {
-            return Err(Error::GraphNodeConflict { node: index, other });
+            return Err(GraphError::NodeConflict { node: index, other }.into());
         }
         set()?;
         state.nodes[index].replace(uses);
@@ -246,7 +246,7 @@ impl State {
     fn node(&self, graph: u64, index: usize) -> Result<NodeHandle> {
         match self.nodes.get(index) {
             Some(node) if self.order.is_of(graph) => Ok(node.handle()),
-            _ => Err(Error::NodeOfOtherGraph),
+            _ => Err(Error::Graph(GraphError::NodeOfOtherGraph)),
         }
     }
 

@@ -9,7 +9,7 @@ use super::nodes::copy_work;
 use super::{Graph, Node};
 use crate::device::Device;
 use crate::driver::{NodeWork, Place};
-use crate::error::{Error, Result};
+use crate::error::{GraphError, Result};
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::Part;
 use crate::memory::tracked::Tracked;
@@ -76,7 +76,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
     /// dropped.
     ///
     /// # Errors
-    /// [`Error::HostBufferInUse`] while there is another guard; a fault of a kernel that was running.
+    /// [`GraphError::HostBufferInUse`] while there is another guard; a fault of a kernel that was running.
     pub fn lock(&self) -> Result<HostGuard<'_, T>> {
         self.shared.tracked.lend()?;
         // From here on nothing new uses it; what does already is waited for.
@@ -123,7 +123,7 @@ impl Stream {
     /// Captures a copy from host memory that graphs share.
     ///
     /// # Errors
-    /// [`Error::NotCapturing`] when nothing is captured on the stream ([`Stream::upload`] copies at once);
+    /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::upload`] copies at once);
     /// [`Error::LengthMismatch`], [`Error::DifferentDevices`]; whatever the driver reports.
     pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
         &self,
@@ -179,7 +179,9 @@ impl<T: DeviceCopy> HostBuffer<T> {
         part: &Part<'_>,
         copy: impl FnOnce(*mut T) -> Result<()>,
     ) -> Result<()> {
-        let Some(capturing) = stream.capturing() else { return Err(Error::NotCapturing { call }) };
+        let Some(capturing) = stream.capturing() else {
+            return Err(GraphError::NotCapturing { call }.into());
+        };
         if part.range.is_empty() {
             return Ok(());
         }
@@ -198,7 +200,7 @@ impl Graph {
     /// Adds a copy from host memory that graphs share.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`Error::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
         &mut self,
         source: &HostBuffer<T>,

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::capture::Capturing;
 
@@ -131,14 +131,14 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotCapturing`] when nothing is captured on the stream.
+    /// [`GraphError::NotCapturing`] when nothing is captured on the stream.
     pub fn on_graph_launch(
         &self,
         function: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<()> {
         match self.capturing() {
             Some(capturing) => capturing.add_hook(LaunchHook::new(function)),
-            None => Err(Error::NotCapturing { call: "Stream::on_graph_launch" }),
+            None => Err(Error::Graph(GraphError::NotCapturing { call: "Stream::on_graph_launch" })),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Buffers. A graph does not borrow the buffers that it uses, so a program reads and writes them between launches as it
 //! likes: each launch counts as a use of all of them, and is ordered with other uses as any work is. A buffer can be
-//! dropped too; then launches fail with [`Error::GraphBufferDropped`], and those
+//! dropped too; then launches fail with [`GraphError::BufferDropped`], and those
 //! enqueued before run to their end. What is allocated on a captured stream while it is captured comes from a pool of
 //! the graph's own and stays as long as the graph, also when the buffer is dropped: so buffers for results between
 //! kernels are made and dropped within the capture, and share memory as ever.
@@ -80,6 +80,7 @@ pub use self::nodes::{KernelNode, Node};
 use crate::device::Device;
 pub use crate::driver::CaptureMode;
 use crate::driver::{GraphHandle, NodeHandle, host_function};
+pub use crate::error::GraphError;
 use crate::error::{Error, Result};
 use crate::memory::tracked::Resources;
 use crate::stream::Stream;
@@ -131,8 +132,9 @@ impl Graph {
     /// Other threads may use the device meanwhile, also allocate ([`CaptureMode::ThreadLocal`]), but not this stream.
     ///
     /// # Errors
-    /// [`Error::CaptureOnSharedStream`], [`Error::CaptureUnderway`] for a stream that is being captured already,
-    /// [`Error::CaptureNotJoined`] when other streams took part for which this one has not waited in the end; what `work`
+    /// [`SharedStream`](GraphError::SharedStream), [`CaptureUnderway`](GraphError::CaptureUnderway) for a stream that is
+    /// being captured already, [`NotJoined`](GraphError::NotJoined) when other streams took part for which this one has
+    /// not waited in the end; what `work`
     /// returns. The capture is over then, and the stream as before.
     pub fn capture<E: From<Error>>(
         stream: &Stream,

@@ -9,7 +9,7 @@ use gpu_spec::{Kernel, SafeKernel};
 use super::{Graph, GraphExec};
 use crate::device::Device;
 use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::ArgumentList;
 use crate::launch::{Arguments, Function, Launch, TypedKernel};
 use crate::memory::slice::check_lengths;
@@ -163,7 +163,7 @@ impl Graph {
     ) -> Result<Node> {
         let index = self.added.len();
         if after.iter().any(|node| node.graph != self.number) {
-            return Err(Error::NodeOfOtherGraph);
+            return Err(GraphError::NodeOfOtherGraph.into());
         }
         let mut handles = self.base.clone();
         let mut before = vec![0u64; index.div_ceil(64)];
@@ -237,7 +237,7 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// As [`TypedKernel::launch`]; [`Error::NodeOfOtherGraph`]; [`Error::EmptyGraphLaunch`] for a launch of no threads;
+    /// As [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a launch of no threads;
     /// whatever the driver reports.
     pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,
@@ -280,7 +280,7 @@ impl Graph {
     /// Adds a copy between two buffers of the graph's device.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`Error::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
     pub fn add_copy<'s, 't, T: DeviceCopy>(
         &mut self,
         source: impl Into<DeviceSlice<'s, T>>,
@@ -304,7 +304,7 @@ impl Graph {
     /// Adds setting every byte of a buffer to `value`.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`Error::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
     pub fn add_set_bytes<'t, T: DeviceCopy>(
         &mut self,
         target: impl Into<DeviceSliceMut<'t, T>>,
@@ -326,7 +326,7 @@ impl Graph {
     /// [`Stream::host_function`](crate::Stream::host_function) hold for it.
     ///
     /// # Errors
-    /// [`Error::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
     pub fn add_host_function(
         &mut self,
         function: impl Fn() + Send + Sync + 'static,
@@ -341,7 +341,7 @@ impl Graph {
     /// Adds a node that does nothing, for others to come after.
     ///
     /// # Errors
-    /// [`Error::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
     pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
         // SAFETY: it does nothing.
         unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
@@ -354,7 +354,7 @@ impl Graph {
     /// in each place where it was added.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`Error::NodeOfOtherGraph`], [`Error::GraphTainted`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Tainted`]; whatever the driver reports.
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         self.check_device(&child.device, "the other graph")?;
         child.content.check()?;
@@ -382,8 +382,8 @@ impl GraphExec {
     /// Gives an added kernel node other arguments and another shape. Launches that are enqueued already are not changed.
     ///
     /// # Errors
-    /// [`Error::NodeOfOtherGraph`] for a node of another graph than the one the executable was made of, or after
-    /// [`Self::update`]; [`Error::GraphNodeConflict`] when the new arguments would need an order that the graph does not
+    /// [`GraphError::NodeOfOtherGraph`] for a node of another graph than the one the executable was made of, or after
+    /// [`Self::update`]; [`GraphError::NodeConflict`] when the new arguments would need an order that the graph does not
     /// have; as [`Graph::add_kernel`].
     pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
         &mut self,

@@ -16,7 +16,7 @@ use super::resolve::Resolved;
 use super::shape::Launch;
 use crate::device::Device;
 use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 
 /// What of a kernel its module keeps.
@@ -230,7 +230,7 @@ impl Function {
         list.check_devices(device, symbol)?;
         let mut resolved = Resolved::BLANK;
         if !launch.resolve_into(self, &mut resolved)? {
-            return Err(Error::EmptyGraphLaunch { kernel: symbol.to_owned() });
+            return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
         }
         let config = resolved.config;
         self.allow(&config)?;

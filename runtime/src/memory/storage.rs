@@ -9,7 +9,7 @@ use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::driver::host_function;
 use crate::driver::{Context, DevicePtr, Driver};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::capture;
 use crate::stream::clock::Time;
@@ -185,7 +185,7 @@ impl Part<'_> {
             "copy before the capture begins or after it ends",
         )?;
         let enqueued = enqueue([self].into_iter(), stream, Kind::HostCopy, work);
-        if let Err(Error::NotCapturable { .. }) = enqueued {
+        if let Err(Error::Graph(GraphError::NotCapturable { .. })) = enqueued {
             return enqueued;
         }
         let waited = stream.synchronize();
@@ -229,10 +229,11 @@ pub(crate) fn enqueue<'p, 'a: 'p>(
     let captures = stream.capture_count();
     if captures % 2 == 1 {
         if kind == Kind::HostCopy {
-            return Err(Error::NotCapturable {
+            return Err(GraphError::NotCapturable {
                 call: "a copy through host memory or between devices",
                 instead: "copy before the capture begins or after it ends",
-            });
+            }
+            .into());
         }
         return capture::enqueue(stream, parts, work);
     }

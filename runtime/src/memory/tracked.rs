@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::statistics::PoolId;
 use super::usage::{Access, Usage, Waits};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::capture::CapturedUse;
 use crate::stream::clock::Time;
@@ -71,7 +71,7 @@ impl Tracked {
     pub fn lend(&self) -> Result<()> {
         let mut presence = self.lock();
         if *presence == Presence::Lent {
-            return Err(Error::HostBufferInUse);
+            return Err(GraphError::HostBufferInUse.into());
         }
         *presence = Presence::Lent;
         Ok(())
@@ -114,9 +114,11 @@ impl Resource {
         let Tracked { home, bytes, pool, .. } = &*self.tracked;
         match presence {
             Presence::There => Ok(()),
-            Presence::Lent => Err(Error::HostBufferInUse),
+            Presence::Lent => Err(Error::Graph(GraphError::HostBufferInUse)),
             Presence::Gone if pool.is_some_and(|pool| pools.contains(&pool)) => Ok(()),
-            Presence::Gone => Err(Error::GraphBufferDropped { device: home.device().id(), bytes: *bytes }),
+            Presence::Gone => {
+                Err(Error::Graph(GraphError::BufferDropped { device: home.device().id(), bytes: *bytes }))
+            }
         }
     }
 }
@@ -170,7 +172,7 @@ impl Resources {
     /// Fails if work that does all of this would be refused now; see [`Self::enqueue`].
     ///
     /// # Errors
-    /// [`Error::GraphBufferDropped`], [`Error::HostBufferInUse`].
+    /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`].
     pub fn check(&self, pools: &[PoolId]) -> Result<()> {
         self.0.iter().try_for_each(|resource| {
             let presence = *resource.tracked.lock();
@@ -182,7 +184,7 @@ impl Resources {
     /// memory stays when its buffers go.
     ///
     /// # Errors
-    /// [`Error::GraphBufferDropped`] and [`Error::HostBufferInUse`], and nothing is enqueued; what `work` returns.
+    /// [`GraphError::BufferDropped`] and [`GraphError::HostBufferInUse`], and nothing is enqueued; what `work` returns.
     pub fn enqueue(
         &self,
         stream: &Stream,

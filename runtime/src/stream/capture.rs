@@ -22,7 +22,7 @@ use super::Stream;
 use super::clock::{Closed, Time};
 use crate::device::Device;
 use crate::driver::{CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::graph::launch_hook::{LaunchHook, LaunchHooks};
 use crate::memory::allocator::pool::CaptureGuard;
 use crate::memory::statistics::PoolId;
@@ -199,13 +199,13 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
     let device = stream.device();
     device.check()?;
     if stream.is_shared() {
-        return Err(Error::CaptureOnSharedStream);
+        return Err(GraphError::SharedStream.into());
     }
     if device.0.memory.is_stream_ordered() {
-        return Err(Error::NotCapturable {
+        return Err(GraphError::NotCapturable {
             call: "Graph::capture",
             instead: "with the driver's stream-ordered pool, memory would become part of the graph; use the native backend",
-        });
+        }.into());
     }
     let pool = MemoryPool::for_graph(device)?;
     let capturing = Arc::new(Capturing { pool, taint: Taint::default(), state: Mutex::default() });
@@ -232,7 +232,7 @@ impl Capturing {
         let captures = stream.captures();
         let mut slot = captures.slot();
         if slot.current.is_some() {
-            return Err(Error::CaptureUnderway);
+            return Err(GraphError::CaptureUnderway.into());
         }
         let event = device.0.events.take(device, false)?;
         let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
@@ -266,11 +266,11 @@ impl Capturing {
         wait: impl FnOnce(&dyn Driver, Context) -> Result<()>,
     ) -> Result<()> {
         if stream.is_shared() {
-            return Err(Error::CaptureOnSharedStream);
+            return Err(GraphError::SharedStream.into());
         }
         let mut state = self.lock();
         if state.ended {
-            return Err(Error::CaptureEnded);
+            return Err(GraphError::CaptureEnded.into());
         }
         self.enter(stream, &mut state, wait)?;
         stream.captured_clock().learn(closed);
@@ -286,7 +286,7 @@ impl Capturing {
     ) -> Result<()> {
         let mut state = self.lock();
         if state.ended {
-            return Err(Error::CaptureEnded);
+            return Err(GraphError::CaptureEnded.into());
         }
         let mut waits = Waits::new(Time::Captured);
         for CapturedUse { tracked, range, access, ordered } in &uses {
@@ -312,7 +312,7 @@ impl Capturing {
     ) -> Result<R> {
         let state = self.lock();
         if state.ended {
-            return Err(Error::CaptureEnded);
+            return Err(GraphError::CaptureEnded.into());
         }
         let called = stream.call(work);
         drop(state);
@@ -333,7 +333,7 @@ impl Capturing {
     pub fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {
         let mut state = self.lock();
         if state.ended {
-            return Err(Error::CaptureEnded);
+            return Err(GraphError::CaptureEnded.into());
         }
         state.hooks.add(hook);
         Ok(())
@@ -353,7 +353,7 @@ impl Capturing {
     pub fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()> {
         let mut state = self.lock();
         if state.ended {
-            return Err(Error::CaptureEnded);
+            return Err(GraphError::CaptureEnded.into());
         }
         // Before the call, so that it is kept whatever comes.
         state.functions.push(Arc::clone(&function));
@@ -418,7 +418,7 @@ impl Capturing {
     pub fn end(self: &Arc<Self>) -> Result<Captured> {
         let mut state = self.lock();
         let Some(origin) = state.streams.first().filter(|_| !state.ended).cloned() else {
-            return Err(Error::CaptureEnded);
+            return Err(GraphError::CaptureEnded.into());
         };
         let handle = origin.handle();
         let ended = origin.device().call_lost(|driver, context| driver.capture_end(context, handle));
@@ -527,7 +527,11 @@ impl Stream {
 
     /// Fails if the stream is being captured, because this call cannot be.
     pub(crate) fn check_not_capturing(&self, call: &'static str, instead: &'static str) -> Result<()> {
-        if self.is_capturing() { Err(Error::NotCapturable { call, instead }) } else { Ok(()) }
+        if self.is_capturing() {
+            Err(Error::Graph(GraphError::NotCapturable { call, instead }))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -546,10 +550,10 @@ pub(crate) fn note_allocated<'a>(
         }
         slot.current.clone()
     };
-    let Some(capturing) = capturing else { return Err(Error::CaptureEnded) };
+    let Some(capturing) = capturing else { return Err(GraphError::CaptureEnded.into()) };
     let mut state = capturing.lock();
     if state.ended {
-        return Err(Error::CaptureEnded);
+        return Err(GraphError::CaptureEnded.into());
     }
     let tracked = track();
     let range = 0..tracked.bytes();
@@ -568,7 +572,7 @@ pub(crate) fn enqueue<'p, 'a: 'p>(
 ) -> Result<()> {
     let Some(capturing) = stream.capturing() else {
         // It has ended since, or is only beginning: another thread does that.
-        return Err(Error::CaptureUnderway);
+        return Err(GraphError::CaptureUnderway.into());
     };
     let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();
     capturing.enqueue(stream, uses, work)

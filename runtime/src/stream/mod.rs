@@ -43,7 +43,7 @@ use self::core::{Keeping, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
 use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
-use crate::error::{Error, Result, code};
+use crate::error::{Error, GraphError, Result, code};
 use crate::memory::allocator::Arena;
 
 /// A queue of work on a device. Cheap to clone; usable from any thread.
@@ -165,11 +165,11 @@ impl Stream {
     /// each launch. The rules of [`Self::host_function`] hold for it.
     ///
     /// # Errors
-    /// [`Error::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
+    /// [`GraphError::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
     pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
         match self.capturing() {
             Some(capturing) => capturing.host_function(self, GraphFunction::new(function)),
-            None => Err(Error::NotCapturing { call: "Stream::graph_function" }),
+            None => Err(Error::Graph(GraphError::NotCapturing { call: "Stream::graph_function" })),
         }
     }
 

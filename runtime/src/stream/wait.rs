@@ -7,7 +7,7 @@ use super::Stream;
 use super::capture::{Captures, Capturing};
 use super::clock::{Clock, Closed, Time};
 use crate::driver::EventHandle;
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::event::{Event, Record};
 
 /// Why nothing can wait for a stream that is being captured.
@@ -135,8 +135,8 @@ impl Stream {
     /// until the capture ends; the stream where it began must wait for this one before.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`Error::OutsideCapture`] on a stream that is being
-    /// captured, for an event that was not recorded in that capture; [`Error::CaptureEnded`]; whatever the driver
+    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that is being
+    /// captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; whatever the driver
     /// reports.
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         self.check_driver(event.device(), "waiting for an event", "the event")?;
@@ -146,7 +146,9 @@ impl Stream {
             (Some(Record::Captured(capture, closed)), own) => {
                 self.wait_captured(own, capture, event.raw(), closed)
             }
-            (Some(_), Some(_)) => Err(Error::OutsideCapture { what: "the event was recorded" }),
+            (Some(_), Some(_)) => {
+                Err(Error::Graph(GraphError::OutsideCapture { what: "the event was recorded" }))
+            }
             (Some(record), None) => {
                 self.wait_handle(event.raw())?;
                 if let Record::Own(closed) = record {
@@ -168,15 +170,19 @@ impl Stream {
         }
         self.check_driver(other.device(), "waiting for a stream", "the other stream")?;
         match (self.capturing(), other.capturing()) {
-            (_, Some(_)) if !self.device().ptr_eq(other.device()) => Err(Error::NotCapturable {
-                call: "Stream::wait_stream",
-                instead: "a graph is of one device; capture on streams of one",
-            }),
+            (_, Some(_)) if !self.device().ptr_eq(other.device()) => {
+                Err(Error::Graph(GraphError::NotCapturable {
+                    call: "Stream::wait_stream",
+                    instead: "a graph is of one device; capture on streams of one",
+                }))
+            }
             (own, Some(capture)) => {
                 let (event, closed) = other.record_captured(&capture)?;
                 self.wait_captured(own, &capture, event, &closed)
             }
-            (Some(_), None) => Err(Error::OutsideCapture { what: "the other stream's work was enqueued" }),
+            (Some(_), None) => {
+                Err(Error::Graph(GraphError::OutsideCapture { what: "the other stream's work was enqueued" }))
+            }
             (None, None) => self.wait_for_running(other, None),
         }
     }
@@ -199,7 +205,9 @@ impl Stream {
                 self.captured_clock().learn(closed);
                 Ok(())
             }
-            Some(_) => Err(Error::OutsideCapture { what: "that is part of another capture" }),
+            Some(_) => {
+                Err(Error::Graph(GraphError::OutsideCapture { what: "that is part of another capture" }))
+            }
         }
     }
 
@@ -227,7 +235,7 @@ impl Stream {
     /// what came before. Then `epoch` says up to which epoch of it is needed; `None` for everything.
     ///
     /// # Errors
-    /// [`Error::CaptureUnderway`] when what is needed may have been enqueued while the capture began; whatever the driver
+    /// [`GraphError::CaptureUnderway`] when what is needed may have been enqueued while the capture began; whatever the driver
     /// reports.
     pub(crate) fn wait_for_running(&self, other: &Stream, epoch: Option<u64>) -> Result<()> {
         loop {
@@ -239,7 +247,7 @@ impl Stream {
                     continue;
                 };
                 if epoch.is_none_or(|epoch| epoch > before.closed.id().1) {
-                    return Err(Error::CaptureUnderway);
+                    return Err(GraphError::CaptureUnderway.into());
                 }
                 self.wait_handle(before.event)?;
                 self.running_clock().learn(&before.closed);

@@ -17,7 +17,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::memory::options::{Backend, Strategy};
 use warpsmith_runtime::memory::{CaptureGuard, PoolGuard};
 use warpsmith_runtime::{
-    AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, PoolOptions, Stream,
+    AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, GraphError, MemoryPool, PoolOptions, Stream,
 };
 
 use self::checks::Model;
@@ -359,7 +359,7 @@ impl World {
         };
         match emptied {
             Ok(_) | Err(Error::PoolReleased { .. }) => {}
-            Err(Error::CaptureUnderway) => assert!(!self.captures.is_empty()),
+            Err(Error::Graph(GraphError::CaptureUnderway)) => assert!(!self.captures.is_empty()),
             Err(error) => assert!(self.driver.fired_count() > fired, "{error}"),
         }
     }
@@ -422,7 +422,13 @@ impl World {
             match choices_of(choices, &self.pools).capture(&stream) {
                 Ok(guard) => self.captures.push(guard),
                 Err(error) => {
-                    assert!(matches!(error, Error::CaptureUnderway | Error::PoolReleased { .. }), "{error}");
+                    assert!(
+                        matches!(
+                            error,
+                            Error::Graph(GraphError::CaptureUnderway) | Error::PoolReleased { .. }
+                        ),
+                        "{error}"
+                    );
                 }
             }
         } else {

@@ -106,7 +106,7 @@ impl Generator {
     /// # Errors
     /// [`LibraryError::Shape`] when the length is no multiple of the dimensions, [`LibraryError::Call`] with what cuRAND
     /// says (a generator of 64-bit numbers gives no `f32`),
-    /// [`Error::NotCapturable`](crate::Error::NotCapturable),
+    /// [`GraphError::NotCapturable`](crate::GraphError::NotCapturable),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
     #[track_caller]
     pub fn uniform<'o, T: Float>(

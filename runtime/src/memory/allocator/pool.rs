@@ -17,7 +17,7 @@ use super::policy::Policy;
 use super::streams::{self, Arena};
 use super::{CachingAllocator, wait_for_users};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::memory::options::Strategy;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
@@ -219,7 +219,7 @@ impl MemoryPool {
     /// capture ends. When the last handle of a stream is dropped, it does wait or record.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`Error::CaptureUnderway`] when the stream is being
+    /// [`Error::PoolReleased`], [`Error::DifferentDevices`], [`GraphError::CaptureUnderway`] when the stream is being
     /// captured already.
     pub fn capture(&self, stream: &Stream) -> Result<CaptureGuard> {
         self.0.check()?;
@@ -229,7 +229,7 @@ impl MemoryPool {
         let memory = &self.0.device.0.memory;
         let mut registry = memory.registry.lock();
         if registry.captures.iter().any(|(id, _)| *id == stream.id()) {
-            return Err(Error::CaptureUnderway);
+            return Err(GraphError::CaptureUnderway.into());
         }
         registry.captures.push((stream.id(), Arc::clone(&self.0)));
         drop(registry);
@@ -242,12 +242,12 @@ impl MemoryPool {
     /// Gives back to the driver what the pool has cached. Returns how many bytes went.
     ///
     /// # Errors
-    /// [`Error::PoolReleased`], [`Error::CaptureUnderway`]; whatever the driver reports.
+    /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; whatever the driver reports.
     pub fn empty_cache(&self) -> Result<u64> {
         self.0.check()?;
         let memory = &self.0.device.0.memory;
         if memory.capturing() {
-            return Err(Error::CaptureUnderway);
+            return Err(GraphError::CaptureUnderway.into());
         }
         memory.finish_pending(&self.0.device)?;
         memory.release_cached(&self.0.device, Some(self.0.id))

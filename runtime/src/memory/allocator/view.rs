@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::policy::Policy;
 use super::{CachingAllocator, Observer, collect, expandable};
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, GraphError, Result};
 use crate::memory::OutOfMemory;
 use crate::memory::options::AllocatorOptions;
 use crate::memory::snapshot::Snapshot;
@@ -132,12 +132,12 @@ impl<'a> Memory<'a> {
     /// released. Returns how many bytes went.
     ///
     /// # Errors
-    /// [`Error::CaptureUnderway`]; whatever the driver reports.
+    /// [`GraphError::CaptureUnderway`]; whatever the driver reports.
     pub fn empty_cache(&self) -> Result<u64> {
         self.device.check_process()?;
         let allocator = self.allocator();
         if allocator.capturing() {
-            return Err(Error::CaptureUnderway);
+            return Err(GraphError::CaptureUnderway.into());
         }
         allocator.finish_pending(self.device)?;
         allocator.release_cached(self.device, None)

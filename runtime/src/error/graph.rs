@@ -1,0 +1,121 @@
+//! [`GraphError`]: what goes wrong with captures, graphs and their executables.
+
+use super::Error;
+use crate::device::DeviceId;
+
+/// What a capture, a graph or an executable cannot do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// Something that must wait for work, while work is being captured and does not run.
+    #[error("a capture is underway on the device; do this before it begins or after it ends")]
+    CaptureUnderway,
+
+    /// A call on a stream that is being captured into a graph, which cannot become part of one. The capture goes on.
+    #[error("{call} cannot be captured into a graph: {instead}")]
+    NotCapturable {
+        /// The call.
+        call: &'static str,
+        /// Why, and what to do instead.
+        instead: &'static str,
+    },
+
+    /// A call that only makes sense while a graph is captured.
+    #[error("{call}: nothing is being captured on this stream; call it within `Graph::capture`")]
+    NotCapturing {
+        /// The call.
+        call: &'static str,
+    },
+
+    /// A capture on a stream that the device gives to everybody.
+    #[error(
+        "the default stream and streams of the pool cannot be captured into a graph, for work of others would become part \
+         of it; capture on a stream of `Stream::new`"
+    )]
+    SharedStream,
+
+    /// Something belongs to a capture that has ended.
+    #[error("the capture has ended; what was recorded in it can only be waited for within it")]
+    CaptureEnded,
+
+    /// A stream that is being captured was to wait for something outside.
+    #[error(
+        "a stream that is being captured cannot wait for what is outside its capture ({what} elsewhere); \
+         wait before the capture begins, or let the other stream take part by waiting for this one first"
+    )]
+    OutsideCapture {
+        /// What it was to wait for.
+        what: &'static str,
+    },
+
+    /// A capture ended although other streams took part that its own did not wait for.
+    #[error(
+        "streams took part in the capture that the stream where it began has not waited for; \
+         call `wait_stream` for each before the capture ends"
+    )]
+    NotJoined,
+
+    /// The graph may hold work that it does not know of.
+    #[error(
+        "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
+         capture on streams that no other thread uses"
+    )]
+    Tainted,
+
+    /// A buffer that a graph uses was dropped.
+    #[error(
+        "the graph uses a buffer of {bytes} bytes on {device} that was dropped; keep its buffers as long as it is launched, \
+         or capture it again"
+    )]
+    BufferDropped {
+        /// The device of the buffer.
+        device: DeviceId,
+        /// The bytes of the buffer.
+        bytes: usize,
+    },
+
+    /// The program has the memory of a [`HostBuffer`](crate::graph::HostBuffer).
+    #[error("the host buffer is locked by the program; drop the guard of `HostBuffer::lock` first")]
+    HostBufferInUse,
+
+    /// An executable was to be updated from a graph of another form.
+    #[error("the graph cannot be updated in place: {reason}; instantiate the new graph instead")]
+    NotUpdated {
+        /// In what they differ, as the driver says it.
+        reason: String,
+    },
+
+    /// A node, or a condition, of one graph was used with another.
+    #[error(
+        "the node or condition is of another graph than this one, or than the one the executable was made of or last \
+         updated from"
+    )]
+    NodeOfOtherGraph,
+
+    /// New arguments of a node need an order that the graph does not have.
+    #[error(
+        "node {node} would use memory that node {other} uses, and nothing orders the two in the graph; make a graph with \
+         the new arguments and update from that"
+    )]
+    NodeConflict {
+        /// The node that was to be changed, by the order in which nodes were added.
+        node: usize,
+        /// The node with which it conflicts.
+        other: usize,
+    },
+
+    /// A launch of no threads was to be added to a graph.
+    #[error(
+        "kernel `{kernel}`: a launch of no threads cannot be a node; leave it out, or use `Graph::add_empty`"
+    )]
+    EmptyLaunch {
+        /// The instance's symbol.
+        kernel: String,
+    },
+}
+
+impl From<GraphError> for Error {
+    fn from(error: GraphError) -> Self {
+        Self::Graph(error)
+    }
+}
