@@ -1,4 +1,5 @@
-//! What a launch costs the host: typed and prepared launches, and graphs, beside the driver's own calls in the same loop.
+//! What a launch costs the host: typed and prepared launches, tuned ones, and graphs, beside the driver's own calls in the
+//! same loop.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so
 //! that what this crate adds is seen. On a CUDA device the kernels are empty. `docs/launch.md` has the figures.
@@ -12,7 +13,10 @@ use gpu_spec::param::{Pointer, PointerMut};
 use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
-use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Result, Stream};
+use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_runtime::{
+    Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
+};
 
 /// The same kernels for a GPU.
 const PTX: &[u8] = b".version 7.0
@@ -140,8 +144,53 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         bencher.iter(|| prepared.launch(&stream, (&from, &from, &from, &from, &from, &from, &from, &mut to)));
     });
     group.finish();
+    tuned(criterion, &stream, &module)?;
     graphs(criterion, &stream, &raw)?;
     device.synchronize()
+}
+
+/// What is kept for a kernel: finding it, and launches that do.
+fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
+    let device = stream.device();
+    let store = LaunchStore::in_memory();
+    device.set_launch_store(store.clone());
+    let properties = device.properties();
+    let of = |n| TunedFor {
+        device: properties,
+        package: "bench-kernels",
+        kernel: "two",
+        types: "",
+        image: module.image_hash(),
+        n,
+        alignment: 16,
+    };
+    for n in (0..24).map(|power| 1 << power) {
+        let configuration = TunedConfiguration {
+            values: vec![("block".to_owned(), "128".to_owned())],
+            symbol: Some("two".to_owned()),
+            median_us: 1.0,
+            toolchain: module.toolchain(),
+        };
+        store.keep_tuned(&of(n), configuration)?;
+    }
+    let kernel = module.kernel::<TwoArguments>()?;
+    let from = DeviceBuffer::<u32>::uninit(stream, 1000)?;
+    let mut to = DeviceBuffer::<u32>::uninit(stream, 1000)?;
+    let mut group = criterion.benchmark_group("tuned");
+    group.bench_function("look-up", |bencher| bencher.iter(|| store.tuned(&of(1000)).expect("it is kept")));
+    group.bench_function("launch, automatic shape", |bencher| {
+        bencher.iter(|| kernel.launch(stream, Launch::auto(1000), (&from, &mut to)));
+    });
+    // No two in a row are of one size.
+    let mut n = 0;
+    group.bench_function("launch, automatic shape, another size each time", |bencher| {
+        bencher.iter(|| {
+            n = n % 1000 + 1;
+            kernel.launch(stream, Launch::auto(n), (&from, &mut to))
+        });
+    });
+    group.finish();
+    Ok(())
 }
 
 /// Kernels of the graphs.

@@ -3,6 +3,8 @@
 
 #[path = "dnn_support/captures.rs"]
 mod captures;
+#[path = "dnn_support/fused.rs"]
+mod fused;
 #[path = "dnn_support/layers.rs"]
 mod layers;
 #[path = "dnn_support/mod.rs"]
@@ -211,72 +213,32 @@ fn what_the_target_held_is_not_read_with_beta_zero() {
     assert_close(&y.to_host().unwrap(), &sums[0], Bound::Tf32, |sum, _| sum, "over NaN");
 }
 
-fn fused<T: Number>(case: &Case, layout: Layout, activation: Activation, bound: Bound) {
+#[test]
+fn of_no_images_the_gradient_of_the_weights_is_zero_whatever_their_extent() {
     let stream = Stream::new(&device()).unwrap();
-    let tensors = Tensors::<T>::new(*case, layout, 21);
-    let biases = random::<T>(case.w[0], 22);
-    let [x, w, bias] = [&tensors.x, &tensors.w, &biases].map(|values| buffer(&stream, values));
-    let shape = case.y();
-    let mut y = DeviceBuffer::<T>::uninit(&stream, tensors.y.len()).unwrap();
-    convolution_fused(
+    let none = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let mut dw = buffer(&stream, &[f32::NAN; 8 * 3 * 3 * 3]);
+    let (x, dy) = ([0, 3, 30_000, 30_000], [0, 8, 30_000, 30_000]);
+    dnn::convolution_backward_weights(
         &stream,
-        &operator(case),
-        &Tensor::new(&x, case.x, layout).unwrap(),
-        &Tensor::new(&w, case.w, layout).unwrap(),
-        &bias.as_slice(),
-        activation,
-        &mut TensorMut::new(&mut y, &shape, layout).unwrap(),
+        &Convolution { padding: 1.into(), ..Convolution::default() },
+        &Tensor::new(&none, &x, Layout::Nchw).unwrap(),
+        &Tensor::new(&none, &dy, Layout::Nchw).unwrap(),
+        &mut TensorMut::new(&mut dw, &[8, 3, 3, 3], Layout::Nchw).unwrap(),
     )
     .unwrap();
-    let mut of_channel = vec![0.0; tensors.y.len()];
-    for place in places(five(&shape)) {
-        of_channel[at(five(&shape), layout, place)] = biases[place[1]].to();
-    }
-    let last = |sum: f64, at: usize| match activation {
-        Activation::Identity => sum + of_channel[at],
-        Activation::Relu => (sum + of_channel[at]).max(0.0),
-    };
-    let what = format!("{} {layout:?} {activation:?} {case:?}", std::any::type_name::<T>());
-    assert_close(&y.to_host().unwrap(), &tensors.sums()[0], bound, last, &what);
+    assert_eq!(dw.to_host().unwrap(), [0.0; 8 * 3 * 3 * 3]);
 }
 
 #[test]
-fn bias_and_activation_are_applied_by_channel() {
-    for case in [&CASES[0], &CASES[3], &CASES[6], &CASES[7]] {
-        for activation in [Activation::Identity, Activation::Relu] {
-            for layout in LAYOUTS {
-                fused::<f32>(case, layout, activation, Bound::Tf32);
-                fused::<f16>(case, layout, activation, Bound::Exact);
-            }
-            fused::<f64>(case, Layout::Nchw, activation, Bound::Exact);
-        }
-    }
-}
-
-#[test]
-fn bias_and_activation_are_one_pass_on_a_gpu() {
-    let device = own_device();
-    if device.is_emulated() {
-        return;
-    }
-    let stream = Stream::new(&device).unwrap();
-    let (case, layout) = (CASES[0], Layout::Nhwc);
-    let tensors = Tensors::<f16>::new(case, layout, 31);
-    let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
-    let bias = buffer(&stream, &random::<f16>(case.w[0], 32));
-    let mut y = DeviceBuffer::<f16>::uninit(&stream, tensors.y.len()).unwrap();
-    convolution_fused(
-        &stream,
-        &operator(&case),
-        &Tensor::new(&x, case.x, layout).unwrap(),
-        &Tensor::new(&w, case.w, layout).unwrap(),
-        &bias.as_slice(),
-        Activation::Relu,
-        &mut TensorMut::new(&mut y, &case.y(), layout).unwrap(),
-    )
-    .unwrap();
-    // In three passes, a plan would have been looked for once more, for the convolution alone.
-    assert_eq!(plan_cache(&device).misses, 1);
+fn an_empty_tensor_of_another_device_is_refused_too() {
+    let (stream, other) = (Stream::new(&own_device()).unwrap(), Stream::new(&own_device()).unwrap());
+    let x = DeviceBuffer::<f32>::uninit(&other, 0).unwrap();
+    let mut y = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
+    let x = Tensor::new(&x, &[0, 4], Layout::Nchw).unwrap();
+    let mut y = TensorMut::new(&mut y, &[0, 4], Layout::Nchw).unwrap();
+    let refused = dnn::softmax(&stream, Softmax::Plain, &x, &mut y);
+    assert!(matches!(refused, Err(Error::DifferentDevices { .. })), "{refused:?}");
 }
 
 #[test]

@@ -515,3 +515,24 @@ fn cufft_is_there_where_it_is_needed_and_told_missing_elsewhere() {
         }
     }
 }
+
+#[test]
+fn what_no_memory_holds_is_not_prepared() -> Result<()> {
+    let error = fft::prepare::<f32>(&device(), 1usize << 50, fft::Kind::Complex).unwrap_err();
+    assert!(error.to_string().contains("and the device has"), "{error}");
+    Ok(())
+}
+
+/// cuFFT stores half precision before it is divided.
+#[test]
+fn sums_of_half_precision_overflow_before_they_are_divided() -> Result<()> {
+    let stream = device().default_stream();
+    let one = Complex::new(f16::ONE, f16::ZERO);
+    for (len, sum) in [(1 << 15, 1.0), (1 << 16, f32::INFINITY)] {
+        let x = DeviceBuffer::from_host(&stream, &vec![one; len])?;
+        let mut y = DeviceBuffer::uninit(&stream, len)?;
+        fft::forward(&stream, fft::Shape::from(len).norm(Norm::Forward), &x, &mut y)?;
+        assert_eq!(y.to_host()?[0].re.to_f32(), sum, "{len}");
+    }
+    Ok(())
+}

@@ -202,3 +202,26 @@ fn work_of_another_thread_that_meets_a_capture_spoils_the_graph_or_is_outside() 
         }
     }
 }
+
+#[test]
+fn what_is_decided_by_whether_a_stream_is_captured_spoils_a_capture_that_begins_meanwhile()
+-> Result<(), Error> {
+    let stream = Stream::new(&Device::emulated(0)?)?;
+    let steady: Result<u32, Error> = stream.with_steady_capture(|| Ok(7));
+    assert_eq!(steady?, 7);
+    let mut graph = None;
+    let moved: Result<(), Error> = stream.with_steady_capture(|| {
+        graph = Some(Graph::capture(&stream, || Ok::<_, Error>(()))?);
+        Ok(())
+    });
+    assert!(matches!(moved, Err(Error::Graph(GraphError::Tainted))), "{moved:?}");
+    let instantiated = graph.expect("it was captured").instantiate().map(drop);
+    assert!(matches!(instantiated, Err(Error::Graph(GraphError::Tainted))), "{instantiated:?}");
+    // Another error is told as it is.
+    let other: Result<(), Error> = stream.with_steady_capture(|| {
+        Graph::capture(&stream, || Ok::<_, Error>(()))?;
+        Err(Error::NoDepth)
+    });
+    assert!(matches!(other, Err(Error::NoDepth)), "{other:?}");
+    Graph::capture(&stream, || Ok::<_, Error>(()))?.instantiate()?.launch(&stream)
+}

@@ -107,7 +107,7 @@ impl Generator {
         self.change("Generator::offset", |state| state.offset)
     }
 
-    /// Sets the offset, a multiple of 4.
+    /// Sets the offset, a multiple of 4. Where an operation comes to 2⁶³ it fails; a launch of a graph begins anew there.
     ///
     /// # Errors
     /// [`Error::Random`] for an offset that is no multiple of 4 or not below 2⁶³; as [`Self::manual_seed`].
@@ -157,20 +157,45 @@ impl Generator {
         Ok(change(&mut state))
     }
 
-    /// Takes numbers for an operation on a stream. `increment` says for a layout how much of the offset it needs.
-    pub(super) fn take(
+    /// Calls `work` with numbers for an operation on a stream. `increment` says for a layout how much of the offset it needs.
+    /// When `work` fails, the generator is where it was, unless other numbers were taken meanwhile.
+    pub(super) fn with_numbers<R>(
         &self,
         stream: &Stream,
         call: &'static str,
         increment: impl FnOnce(&Layout) -> u64,
-    ) -> Result<Numbers> {
+        work: impl FnOnce(&Numbers) -> Result<R>,
+    ) -> Result<R> {
+        stream.with_steady_capture(|| {
+            let (numbers, end) = self.take(stream, call, increment)?;
+            work(&numbers).inspect_err(|_| self.give_back(&numbers, end))
+        })
+    }
+
+    /// Sets the offset back from `end` to where these numbers begin.
+    fn give_back(&self, numbers: &Numbers, end: u64) {
+        let mut state = self.shared.lock();
+        match &numbers.replay {
+            Some(replay) if replay.increment() == end => replay.set_increment(numbers.offset),
+            None if (state.seed, state.offset) == (numbers.seed, end) => state.offset = numbers.offset,
+            _ => {}
+        }
+    }
+
+    /// The numbers and the offset after them.
+    fn take(
+        &self,
+        stream: &Stream,
+        call: &'static str,
+        increment: impl FnOnce(&Layout) -> u64,
+    ) -> Result<(Numbers, u64)> {
         let mut state = self.shared.lock();
         let layout = state.layout;
         let increment = increment(&layout).next_multiple_of(4);
         let Some(capture) = stream.capture_id() else {
             let (seed, offset) = (state.seed, state.offset);
             state.offset = after(call, offset, increment)?;
-            return Ok(Numbers { seed, offset, layout, replay: None });
+            return Ok((Numbers { seed, offset, layout, replay: None }, state.offset));
         };
         state.captures.retain(|replay| replay.strong_count() > 0);
         let known = state.captures.iter().filter_map(Weak::upgrade).find(|replay| replay.is_of(&capture));
@@ -185,8 +210,9 @@ impl Generator {
             }
         };
         let offset = replay.increment();
-        replay.set_increment(after(call, offset, increment)?);
-        Ok(Numbers { seed: 0, offset, layout, replay: Some(replay) })
+        let end = after(call, offset, increment)?;
+        replay.set_increment(end);
+        Ok((Numbers { seed: 0, offset, layout, replay: Some(replay) }, end))
     }
 }
 

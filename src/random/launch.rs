@@ -48,7 +48,8 @@ impl Draw<'_> {
             let whole = if of_parts.len() > 1 { layout.increment(n, self.lanes) } else { 0 };
             whole + of_parts.into_iter().map(|part| layout.increment(part, self.lanes)).sum::<u64>()
         };
-        self.run_with(&generator.take(self.stream, self.call, increment)?, out, launch)
+        generator
+            .with_numbers(self.stream, self.call, increment, |numbers| self.run_with(numbers, out, launch))
     }
 
     /// The same with numbers that were taken.

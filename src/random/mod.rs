@@ -40,7 +40,7 @@
 //! | [`normal()`] | of a mean and a standard deviation | `normal_`, but for some last bits | f32, f64, f16, bf16 |
 //! | [`exponential()`] | of a rate | `exponential_`, but for some last bits | f32, f64, f16, bf16 |
 //! | [`integers()`] | in low..high | `randint`, the same | i32, u32, i64, u64 |
-//! | [`bernoulli()`] | 1 with a probability, else 0 | `bernoulli_`, but for f64 | u8, f32, f64, f16, bf16 |
+//! | [`bernoulli()`] | 1 with a probability, else 0 | `bernoulli_`, but for f64 and a probability of 1 | u8, f32, f64, f16, bf16 |
 //! | [`dropout()`] | what of an array stays | other choices than `dropout`'s | f32, f64, f16, bf16 |
 //! | [`permutation()`] | 0 to n − 1 in random order | another order than `randperm`'s | i32, u32, i64, u64 |
 //!
@@ -56,7 +56,7 @@
 //! places) has the same numbers each time, and one that does not run (of a condition) takes its own too. A launch that is
 //! refused takes none.
 //!
-//! Zero elements take nothing from a generator. Any thread may use a generator; an operation takes its place in one step, so
+//! Zero elements take nothing from a generator, nor does an operation that fails. Any thread may use a generator; an operation takes its place in one step, so
 //! two operations never have the same numbers.
 
 #[cfg(feature = "bench")]

@@ -150,8 +150,8 @@ pub(super) fn uniform_launch<T: Real>(
 /// [`normal2`](crate::gpu_std::random::normal2), so that values may differ from PyTorch's in some last bits.
 ///
 /// # Errors
-/// [`Error::Random`] for a standard deviation that is negative, and for one or a mean that is not finite; whatever the
-/// runtime reports.
+/// [`Error::Random`] for a standard deviation that is negative, and for one or a mean that is not finite in the type;
+/// whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*, random::{self, Generator}};
@@ -184,10 +184,14 @@ pub fn normal_with<'o, T: Real>(
     mean: f64,
     std: f64,
 ) -> Result<()> {
-    if !(mean.is_finite() && std.is_finite() && std >= 0.0) {
+    let is_finite = |value: f64| T::from_f64(value).cast::<f64>().is_finite();
+    if !(is_finite(mean) && is_finite(std) && std >= 0.0) {
         return problem(
             "normal",
-            format!("mean and std must be finite, and std not negative; found mean {mean}, std {std}"),
+            format!(
+                "mean and std must be finite in {}, and std not negative; found mean {mean}, std {std}",
+                T::NAME
+            ),
         );
     }
     let launch = normal_launch(mean, std);
@@ -266,7 +270,7 @@ pub fn integers<'o, T: Integer>(
     })
 }
 
-/// Fills `out` with 1 with probability `p`, and 0 else.
+/// Fills `out` with 1 with probability `p`, and 0 else; always 1 for 1, where PyTorch gives a 0 once in 2²⁵ times.
 ///
 /// # Errors
 /// [`Error::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
@@ -322,14 +326,20 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
         return Ok(());
     }
     let keep = [f64::from(threshold), if p < 1.0 { 1.0 / (1.0 - p) } else { 0.0 }];
-    let numbers = generator.take(stream, "dropout", |_| 4)?;
-    let Numbers { seed, offset, .. } = numbers;
-    with_base(&numbers, stream, |base| {
-        let arrays = [x.as_device_ptr(), y.as_device_ptr()];
-        let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays, None);
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, keep, x, y, mask)) }
-    })
+    generator.with_numbers(
+        stream,
+        "dropout",
+        |_| 4,
+        |numbers| {
+            let Numbers { seed, offset, .. } = *numbers;
+            with_base(numbers, stream, |base| {
+                let arrays = [x.as_device_ptr(), y.as_device_ptr()];
+                let operation = Operation::new::<T>(stream, "dropout", x.len(), &arrays, None);
+                // SAFETY: these are the parameters of the kernel.
+                unsafe { operation.launch::<Params<T>, _>((seed, offset, base, keep, x, y, mask)) }
+            })
+        },
+    )
 }
 
 /// Fills `out` with 0 to n − 1 in random order, where n is its length.
@@ -357,13 +367,19 @@ pub fn permutation<'o, T: Integer>(
             format!("{n} numbers from 0 on do not fit {}; use a wider type", T::NAME),
         );
     };
-    let numbers = generator.take(stream, "permutation", |_| 4)?;
-    let Numbers { seed, offset, .. } = numbers;
-    with_base(&numbers, stream, |base| {
-        let operation = Operation::new::<T>(stream, "permutation", n, &[out.as_device_ptr()], None);
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, a, b, out)) }
-    })
+    generator.with_numbers(
+        stream,
+        "permutation",
+        |_| 4,
+        |numbers| {
+            let Numbers { seed, offset, .. } = *numbers;
+            with_base(numbers, stream, |base| {
+                let operation = Operation::new::<T>(stream, "permutation", n, &[out.as_device_ptr()], None);
+                // SAFETY: these are the parameters of the kernel.
+                unsafe { operation.launch::<Params<T>, _>((seed, offset, base, a, b, out)) }
+            })
+        },
+    )
 }
 
 pub(super) fn draw<'a>(

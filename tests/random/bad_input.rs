@@ -1,8 +1,11 @@
 //! What cannot be is an error that says so, takes nothing from the generator, and writes nothing.
 
 use half::f16;
+use warpsmith::ops::{Config, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
+use warpsmith::runtime::driver::emulated::EmulatedDriver;
+use warpsmith::runtime::graph::Graph;
 
 use crate::common::{device, stream};
 
@@ -36,6 +39,10 @@ fn arguments_that_cannot_be_are_refused() {
     for (mean, std) in [(0.0, -1.0), (0.0, f64::NAN), (0.0, f64::INFINITY), (f64::NAN, 1.0)] {
         refused(&g, random::normal(&stream, &g, &mut x, mean, std), &["normal", "std", &std.to_string()]);
     }
+    for (mean, std) in [(1e39, 1.0), (0.0, 1e39)] {
+        refused(&g, random::normal(&stream, &g, &mut x, mean, std), &["normal", "finite in f32"]);
+    }
+    refused(&g, random::normal(&stream, &g, &mut half_zeros(&stream), 1e6, 1.0), &["finite in f16"]);
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         refused(&g, random::exponential(&stream, &g, &mut x, rate), &["exponential", &rate.to_string()]);
     }
@@ -54,6 +61,45 @@ fn arguments_that_cannot_be_are_refused() {
         );
     }
     assert_eq!((x.to_host().unwrap(), i.to_host().unwrap()), (vec![7.0; 4], vec![0; 4]));
+}
+
+fn half_zeros(stream: &Stream) -> DeviceBuffer<f16> {
+    DeviceBuffer::zeros(stream, 4).unwrap()
+}
+
+#[test]
+fn what_cannot_be_launched_takes_nothing() {
+    let stream = stream();
+    let g = begun();
+    let mut x = DeviceBuffer::from_host(&stream, &[7.0f32; 4]).unwrap();
+    let config = Config { block: 256, grid: GridRule::Auto, items: 3, vector: 16 };
+    refused(&g, random::uniform_with(&stream, config, &g, &mut x), &["items=3"]);
+    // On another device.
+    let elsewhere = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap().default_stream();
+    let words = ["on"];
+    refused(&g, random::uniform(&elsewhere, &g, &mut x), &words);
+    refused(&g, random::normal(&elsewhere, &g, &mut x, 0.0, 1.0), &words);
+    let mut order = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
+    refused(&g, random::permutation(&elsewhere, &g, &mut order), &words);
+    let (mut y, mut mask) = (half_zeros(&stream), DeviceBuffer::<u8>::zeros(&stream, 4).unwrap());
+    refused(&g, random::dropout(&elsewhere, &g, &half_zeros(&stream), 0.5, &mut y, &mut mask), &words);
+    assert_eq!(x.to_host().unwrap(), [7.0; 4]);
+
+    // In a capture: what comes after a refused operation has the numbers that it would have had.
+    let captured = |refuse: bool| {
+        let g = begun();
+        let (stream, mut x) =
+            (Stream::new(&device()).unwrap(), DeviceBuffer::<f32>::zeros(&stream, 4).unwrap());
+        let graph = Graph::capture(&stream, || {
+            if refuse {
+                random::uniform_with(&stream, config, &g, &mut x).unwrap_err();
+            }
+            random::uniform(&stream, &g, &mut x)
+        });
+        graph.unwrap().instantiate().unwrap().launch(&stream).unwrap();
+        (x.to_host().unwrap(), g.offset().unwrap())
+    };
+    assert_eq!(captured(true), captured(false));
 }
 
 #[test]

@@ -79,7 +79,9 @@ fn of_seed(n: u64, seed: u64) -> Vec<u64> {
 #[test]
 fn permutations_of_few_elements_are_all_as_frequent() {
     // χ² of so many degrees of freedom is above these with a probability of 10⁻⁴.
-    for (n, orders, most) in [(2, 2, 15.2), (3, 6, 25.8), (4, 24, 54.0), (5, 120, 184.0), (6, 720, 868.0)] {
+    for (n, orders, most) in
+        [(2, 2, 15.2), (3, 6, 25.8), (4, 24, 54.0), (5, 120, 184.0), (6, 720, 868.0), (7, 5040, 5420.0)]
+    {
         let mut counts = HashMap::new();
         let draws = 100 * orders;
         for seed in 0..draws {
@@ -88,6 +90,35 @@ fn permutations_of_few_elements_are_all_as_frequent() {
         assert_eq!(counts.len() as u64, orders, "every order of {n} elements comes up");
         let chi_squared: f64 = counts.values().map(|&count| f64::from(count - 100).powi(2) / 100.0).sum();
         assert!(chi_squared < most, "{n} elements: {chi_squared}");
+    }
+}
+
+/// Whether an even number of exchanges makes the permutation.
+fn is_even(order: &[u64]) -> bool {
+    let mut seen = vec![false; order.len()];
+    let mut cycles = 0;
+    for start in 0..order.len() {
+        let mut at = start;
+        if !seen[at] {
+            cycles += 1;
+        }
+        while !seen[at] {
+            seen[at] = true;
+            at = order[at] as usize;
+        }
+    }
+    (order.len() - cycles).is_multiple_of(2)
+}
+
+#[test]
+fn half_of_all_permutations_are_even_ones() {
+    // Around squares of odd and of even numbers, where the sides change.
+    for n in [7, 8, 9, 10, 16, 21, 24, 25, 26, 36, 48, 49, 81, 440, 441, 1079, 1089] {
+        let draws = 2000;
+        let even = (0..draws).filter(|seed| is_even(&of_seed(n, *seed))).count();
+        // Five times the standard deviation.
+        let most = 5.0 * (draws as f64 / 4.0).sqrt();
+        assert!((even as f64 - draws as f64 / 2.0).abs() < most, "{even} of {draws} of {n} elements");
     }
 }
 
@@ -126,6 +157,13 @@ fn sides_hold_all_elements_and_hardly_more() {
         let (a, b) = sides(n).unwrap();
         let all = u128::from(a) * u128::from(b);
         assert!(all >= u128::from(n) && all <= u128::from(n) + u128::from(a), "{n}: {a} by {b}");
+    }
+    for n in 2..100_000 {
+        let (a, b) = sides(n).unwrap();
+        assert!(
+            (a * b).is_multiple_of(2) && u64::from(a * b) >= n && u64::from(a * b) < n + u64::from(a),
+            "{n}"
+        );
     }
     assert_eq!(sides((1 << 63) + 1), None);
     // Elements of a permutation that is too large for memory.

@@ -1,7 +1,8 @@
 //! `target/bundle/`: the tests, the benches, the examples and the `warpsmith` command as stripped programs, with
 //! scripts that unpack and run them. Needs an x86-64 Linux with the glibc of the machine that built it or a later one, and no
-//! Rust. The scripts need `xz`. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
+//! Rust. The scripts need `tar` and `xz`. Each program carries its GPU image; the NVIDIA driver is loaded when it starts.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +16,8 @@ use crate::setup::setup;
 
 /// The most that the whole bundle may take, in bytes.
 const LIMIT: u64 = 60 << 20;
+/// How far apart repetitions are found in the archive, in bytes. Unpacking takes as much memory.
+const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
 const LEFT_OUT: [&str; 4] = ["xtask", "warpsmith-builder", "warpsmith-emulator", "gpu-macros"];
@@ -32,10 +35,16 @@ fn needs_sources(test: &str) -> bool {
 pub fn bundle(root: &Path) -> Result<()> {
     setup(root)?;
     let programs = step("build", || {
-        let mut what = vec!["--workspace", "--all-targets"];
-        what.extend(LEFT_OUT.iter().flat_map(|package| ["--exclude", package]));
-        let mut programs = build(root, &what)?;
-        programs.extend(build(root, &["--manifest-path", OWN_KERNELS, "--bins"])?);
+        let mut packages = vec!["--workspace"];
+        packages.extend(LEFT_OUT.iter().flat_map(|package| ["--exclude", package]));
+        let tests = tests(root)?;
+        let named = tests.iter().flat_map(|test| ["--test", test]);
+        let tests: Vec<&str> = ["--no-run", "--lib", "--bins"].into_iter().chain(named).collect();
+        let mut programs = build(root, "test", &[&packages[..], &tests].concat())?;
+        programs.extend(build(root, "build", &[&packages[..], &["--benches", "--examples"]].concat())?);
+        programs.extend(build(root, "build", &["--manifest-path", OWN_KERNELS, "--bins"])?);
+        programs.sort_by(|a, b| a.place.cmp(&b.place));
+        programs.dedup();
         Ok(programs)
     })?;
     step("pack", || pack(&target_dir(root).join("bundle"), &programs))
@@ -49,8 +58,35 @@ struct Program {
     place: String,
 }
 
-fn build(root: &Path, what: &[&str]) -> Result<Vec<Program>> {
-    let mut command = cargo(root, ["build", "--release"]);
+/// The names of the tests that belong in the bundle. Most of the runtime's do not, and take long to build.
+fn tests(root: &Path) -> Result<BTreeSet<String>> {
+    let mut tests = BTreeSet::new();
+    run_lines(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]), |line| {
+        if let Ok(metadata) = serde_json::from_str(line) {
+            tests.extend(tests_of(&metadata));
+        }
+    })?;
+    Ok(tests)
+}
+
+fn tests_of(metadata: &Value) -> Vec<String> {
+    let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut tests = Vec::new();
+    for package in all(&metadata["packages"]) {
+        let owner = text(&package["name"]);
+        let targets = all(&package["targets"]).into_iter().filter(|target| target["kind"][0] == "test");
+        let names = targets.map(|target| text(&target["name"]));
+        let belongs = |name: &String| {
+            !LEFT_OUT.contains(&owner.as_str()) && !needs_sources(name) && asks_for_the_device(&owner, name)
+        };
+        tests.extend(names.filter(belongs));
+    }
+    tests
+}
+
+fn build(root: &Path, verb: &str, what: &[&str]) -> Result<Vec<Program>> {
+    let mut command = cargo(root, [verb, "--release"]);
     command.args(what).arg("--message-format=json-render-diagnostics");
     command.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", target_dir(root));
     let mut programs = Vec::new();
@@ -101,17 +137,19 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
         let part = folder.join(part);
         fs::create_dir_all(&part).map_err(Error::file(part))?;
     }
-    let mut total = 0;
+    let mut packed = Vec::new();
     for Program { built, place } in programs {
         if place.starts_with("tests/") && !has_tests(built) {
             continue;
         }
-        let packed = folder.join(place);
-        run(Command::new("strip").arg("-o").args([&packed, built]))?;
-        let size = compress(&packed)?;
-        println!("    {:>9}  {place}", mebibytes(size));
-        total += size;
+        let stripped = folder.join(place);
+        let done = Command::new("strip").arg("-o").args([&stripped, built]).status();
+        if !done.is_ok_and(|status| status.success()) {
+            return Err(Error::Unexpected(format!("`strip` did not copy {}", built.display())));
+        }
+        packed.push((size(&stripped)?, place.as_str()));
     }
+    let total = compress(folder, packed)?;
     for (name, text) in [
         ("run-tests", include_str!("../bundle/run-tests")),
         ("run-benches", include_str!("../bundle/run-benches")),
@@ -130,11 +168,25 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
     Ok(())
 }
 
-/// Compresses a program in place, which takes the image that each carries to a fraction; the scripts unpack it
-/// before they run it.
-fn compress(program: &Path) -> Result<u64> {
-    run(Command::new("xz").args(["-5", "--force"]).arg(program))?;
-    size(&program.with_added_extension("xz"))
+/// Moves programs of these sizes into one archive, and returns its size. Those that carry the same GPU image are of about
+/// one size: next to each other, and with a dictionary of more than one of them, they take the room of one image.
+fn compress(folder: &Path, mut programs: Vec<(u64, &str)>) -> Result<u64> {
+    programs.sort_unstable_by(|a, b| b.cmp(a));
+    let largest = programs.first().map_or(0, |program| program.0);
+    println!(
+        "    {} programs, {}",
+        programs.len(),
+        mebibytes(programs.iter().map(|program| program.0).sum())
+    );
+    if largest > DICTIONARY {
+        let problem = format!("the largest program has {}, more than the dictionary", mebibytes(largest));
+        return Err(Error::Unexpected(problem));
+    }
+    let mut tar = Command::new("tar");
+    tar.current_dir(folder).arg("-I").arg(format!("xz --lzma2=preset=3,dict={DICTIONARY}"));
+    tar.args(["--remove-files", "-cf", "programs.tar.xz"]).args(programs.iter().map(|program| program.1));
+    run(&mut tar)?;
+    size(&folder.join("programs.tar.xz"))
 }
 
 fn size(file: &Path) -> Result<u64> {
@@ -186,6 +238,18 @@ mod tests {
         let command = "path+file:///src/cli#warpsmith-cli@0.1.0";
         assert_eq!(place(command, "bin", "warpsmith", false).unwrap(), "warpsmith");
         assert_eq!(place(command, "bin", "warpsmith", true).unwrap(), "tests/warpsmith-cli.unit");
+    }
+
+    #[test]
+    fn only_tests_that_belong_in_the_bundle_are_built() {
+        let target = |kind: &str, name: &str| serde_json::json!({ "kind": [kind], "name": name });
+        let metadata = serde_json::json!({ "packages": [
+            { "name": "warpsmith", "targets": [target("lib", "warpsmith"), target("test", "ops"), target("test", "ui")] },
+            { "name": "warpsmith-runtime", "targets": [target("test", "faults"), target("test", "fft_on_device")] },
+            { "name": "xtask", "targets": [target("test", "pages")] },
+        ] });
+        assert_eq!(tests_of(&metadata), ["ops", "fft_on_device"]);
+        assert!(tests_of(&Value::Null).is_empty());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub const WIDE_RANGE: u64 = 1 << 28;
 
 /// Fills `out` with uniform numbers in [`from`, `to`): `from` + u (`to` − `from`) for u in (0, 1], rounded once, and
 /// `from` where that is `to`. f16 and bf16 are computed in f32 and rounded once more.
-#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512))]
+#[kernel(types(T = f32, f64, f16, bf16), consts(ITEMS = 4; VECTOR = 16), launch_bounds(512, 2))]
 pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usize>(
     seed: u64,
     offset: u64,

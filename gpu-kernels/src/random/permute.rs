@@ -6,6 +6,9 @@
 //! (cycle walking), which makes it one of n. At most a pairs are beyond, so hardly any goes twice. The rounds' functions
 //! are multiplications as those of Philox, with keys from one block of the generator, after "Bandwidth-optimal random
 //! shuffling for GPUs" (Mitchell, Stokes, Frank, Holmes 2021), which has powers of two for a and b.
+//!
+//! One side is even: with two odd ones each round would be a product of cycles of odd length, so that all permutations of
+//! the pairs would be even ones.
 
 use gpu_std::prelude::*;
 use gpu_std::random::Philox;
@@ -63,13 +66,15 @@ pub fn permutation<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     });
 }
 
-/// The sides (a, b) for n elements, which [`permutation()`] is to be given; `None` for more than 2⁶³.
+/// The sides (a, b) for n elements, one of them even, which [`permutation()`] is to be given; `None` for more than 2⁶³.
 pub fn sides(n: u64) -> Option<(u32, u32)> {
     if n > 1 << 63 {
         return None;
     }
     let root = n.isqrt();
     let a = if root * root < n || n == 0 { root + 1 } else { root };
+    let is_odd = |side: u64| !side.is_multiple_of(2);
+    let a = if n > 1 && is_odd(a) && is_odd(n.div_ceil(a)) { a + 1 } else { a };
     Some((u32::try_from(a).ok()?, u32::try_from(n.div_ceil(a)).ok()?))
 }
 

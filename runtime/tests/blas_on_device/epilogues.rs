@@ -119,6 +119,64 @@ fn check_eight_bits<A: Number + blas::Multiply<B, bf16, Sum = f32>, B: Number + 
 }
 
 #[test]
+fn a_bias_may_be_at_any_address() {
+    fn check<T: Plain>() {
+        let stream = stream();
+        let (m, n, k) = (64, 256, 128);
+        let [a, b] = [(1, m, k), (2, k, n)].map(|(seed, r, c)| HostMatrix::new::<T>(seed, r, c));
+        let bias = HostMatrix::new::<T>(4, 1, n);
+        let upload = |matrix: &HostMatrix| {
+            DeviceBuffer::from_host(&stream, &matrix.at_place::<T>(Place::of(matrix, 0, false))).unwrap()
+        };
+        let (a_memory, b_memory, bias_memory) = (upload(&a), upload(&b), upload(&bias));
+        let mut with_gap = DeviceBuffer::<T>::uninit(&stream, n + 8).unwrap();
+        let zero = HostMatrix { rows: m, cols: n, values: vec![0.0; m * n] };
+        let (mut expected, mut sizes) = reference((1.0, 0.0), &a, &b, &zero);
+        for (at, (value, size)) in expected.iter_mut().zip(&mut sizes).enumerate() {
+            *value = (*value + bias.values[at % n]).max(0.0);
+            *size += bias.values[at % n].abs();
+        }
+        for start in [1, 2, 3, 4, 7, 8] {
+            stream.copy(&bias_memory, with_gap.slice_mut(start..start + n)).unwrap();
+            let epilogue = Epilogue::ReluBias(with_gap.slice(start..start + n));
+            let mut c = DeviceBuffer::<T>::uninit(&stream, m * n).unwrap();
+            blas::matmul(
+                &stream,
+                &Matmul { epilogue, ..Matmul::default() },
+                Matrix::new(&a_memory, m, k).unwrap(),
+                Matrix::new(&b_memory, k, n).unwrap(),
+                MatrixMut::new(&mut c, m, n).unwrap(),
+            )
+            .unwrap();
+            let found: Vec<f64> = c.to_host().unwrap().into_iter().map(T::value).collect();
+            let what = format!("{} from {start}", std::any::type_name::<T>());
+            assert_near::<T>(&what, k, &found, &(expected.clone(), sizes.clone()));
+        }
+    }
+    check::<f16>();
+    check::<bf16>();
+    check::<f32>();
+}
+
+#[test]
+fn activations_keep_nan() {
+    let stream = stream();
+    let one = DeviceBuffer::from_host(&stream, &[1f32; 32 * 32]).unwrap();
+    let mut bias = [1f32; 32];
+    bias[5] = f32::NAN;
+    let bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
+    for epilogue in [Epilogue::ReluBias(bias.as_slice()), Epilogue::GeluBias(bias.as_slice())] {
+        let mut c = DeviceBuffer::zeros(&stream, 32 * 32).unwrap();
+        let matrix = Matrix::new(&one, 32, 32).unwrap();
+        let options = Matmul { epilogue, ..Matmul::default() };
+        blas::matmul(&stream, &options, matrix, matrix, MatrixMut::new(&mut c, 32, 32).unwrap()).unwrap();
+        for (at, value) in c.to_host().unwrap().into_iter().enumerate() {
+            assert_eq!(value.is_nan(), at % 32 == 5, "{value} in column {} with {epilogue:?}", at % 32);
+        }
+    }
+}
+
+#[test]
 fn a_transposed_output_has_no_bias() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1f32; 16]).unwrap();
@@ -129,6 +187,48 @@ fn a_transposed_output_has_no_bias() {
     let done = blas::matmul(&stream, &options, matrix, matrix, output);
     assert!(is_unsupported(&done), "{done:?}");
     assert_eq!(y.to_host().unwrap(), [0.0; 16]);
+}
+
+#[test]
+fn eight_bit_floats_are_refused_alike_on_all_devices() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[F8E4M3::from_f32(1.0); 64 * 64]).unwrap();
+    let mut y = DeviceBuffer::<bf16>::zeros(&stream, 64 * 64).unwrap();
+    let matrix = |layout: Layout| Matrix::with_layout(&x, layout).unwrap();
+    let fit = |rows, cols| matrix(Layout::new(rows, cols));
+    let refused = |a: Matrix<'_, F8E4M3>, b: Matrix<'_, F8E4M3>, c: MatrixMut<'_, bf16>| {
+        let done = blas::gemm(&stream, Gemm::default(), a, b, c);
+        assert!(is_unsupported(&done), "{done:?}");
+    };
+    refused(fit(3, 16), fit(5, 16).transposed(), MatrixMut::new(&mut y, 3, 5).unwrap());
+    refused(fit(16, 16), fit(16, 16), MatrixMut::new(&mut y, 16, 16).unwrap());
+    let wide = Layout::new(32, 48).with_stride(50);
+    refused(fit(32, 16), fit(48, 16).transposed(), MatrixMut::with_layout(&mut y, wide).unwrap());
+    let batch = Layout::new(16, 16).with_batch(2, 260);
+    let inputs = matrix(Layout::new(16, 16).with_batch(2, 256));
+    refused(inputs, fit(16, 16).transposed(), MatrixMut::with_layout(&mut y, batch).unwrap());
+    let apart = matrix(Layout::new(16, 16).with_batch(2, 264));
+    let outputs = Layout::new(16, 16).with_batch(2, 256);
+    refused(apart, fit(16, 16).transposed(), MatrixMut::with_layout(&mut y, outputs).unwrap());
+    assert!(y.to_host().unwrap().iter().all(|value| value.to_f32() == 0.0), "nothing was written");
+}
+
+#[test]
+fn eight_bit_integers_are_multiplied_without_an_epilogue() {
+    let stream = stream();
+    let x = DeviceBuffer::from_host(&stream, &[3i8; 16 * 16]).unwrap();
+    let bias = DeviceBuffer::from_host(&stream, &[1i32; 16]).unwrap();
+    let mut y = DeviceBuffer::from_host(&stream, &[7i32; 16 * 16]).unwrap();
+    let matrix = Matrix::new(&x, 16, 16).unwrap();
+    for epilogue in [Epilogue::Bias(bias.as_slice()), Epilogue::Relu] {
+        let options = Matmul { epilogue, ..Matmul::default() };
+        let c = MatrixMut::new(&mut y, 16, 16).unwrap();
+        let done = blas::matmul(&stream, &options, matrix, matrix, c);
+        assert!(is_unsupported(&done), "{done:?}");
+    }
+    let c = MatrixMut::new(&mut y, 16, 16).unwrap();
+    blas::matmul(&stream, &Matmul { beta: 1, ..Matmul::default() }, matrix, matrix, c).unwrap();
+    assert_eq!(y.to_host().unwrap(), [7 + 9 * 16; 16 * 16]);
 }
 
 #[test]

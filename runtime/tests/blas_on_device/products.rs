@@ -235,6 +235,76 @@ fn without_an_inner_dimension_the_product_is_zero_and_without_elements_nothing_i
     assert_eq!(result.to_host().unwrap(), [0.0; 2]);
 }
 
+#[test]
+fn without_an_inner_dimension_narrow_types_are_no_different() {
+    let stream = stream();
+    let empty = DeviceBuffer::<i8>::uninit(&stream, 0).unwrap();
+    let (a, b) = (Matrix::new(&empty, 4, 0).unwrap(), Matrix::new(&empty, 0, 4).unwrap());
+    let mut c = DeviceBuffer::from_host(&stream, &[3i32; 16]).unwrap();
+    let output = MatrixMut::new(&mut c, 4, 4).unwrap();
+    blas::gemm(&stream, Gemm { beta: 2, ..Gemm::default() }, a, b, output).unwrap();
+    assert_eq!(c.to_host().unwrap(), [6; 16]);
+    let options = Gemm { beta: 2, ..Gemm::default() };
+    blas::gemm_grouped(&stream, options, vec![(a, b, MatrixMut::new(&mut c, 4, 4).unwrap())]).unwrap();
+    assert_eq!(c.to_host().unwrap(), [12; 16]);
+
+    let empty = DeviceBuffer::<F8E4M3>::uninit(&stream, 0).unwrap();
+    let (a, b) = (Matrix::new(&empty, 16, 0).unwrap(), Matrix::new(&empty, 16, 0).unwrap().transposed());
+    let mut c = DeviceBuffer::from_host(&stream, &[bf16::from_f32(3.0); 256]).unwrap();
+    let options = Matmul { beta: 2.0, ..Matmul::default() };
+    let done = blas::matmul(&stream, &options, a, b, MatrixMut::new(&mut c, 16, 16).unwrap());
+    let device = stream.device();
+    if !device.is_emulated() && device.capability() < (8, 9) {
+        assert!(is_unsupported(&done), "{done:?}");
+    } else {
+        done.unwrap();
+        assert!(c.to_host().unwrap().iter().all(|value| value.to_f32() == 6.0));
+    }
+}
+
+/// Batches whose first matrices are aligned for wide accesses, and whose others are not.
+#[test]
+fn matrices_of_a_batch_may_be_at_any_distance() {
+    fn check<T: Plain>() {
+        let stream = stream();
+        let (size, count, apart) = (16, 3, 257);
+        let one = |seed| HostMatrix::new::<T>(seed, size, size);
+        let batch = |seed: u64| {
+            let matrices: Vec<HostMatrix> = (0..count).map(|index| one(seed + index)).collect();
+            let mut memory = vec![T::of(0.0); apart * matrices.len()];
+            for (index, matrix) in matrices.iter().enumerate() {
+                let values = matrix.values.iter().map(|value| T::of(*value));
+                memory[index * apart..].iter_mut().zip(values).for_each(|(to, from)| *to = from);
+            }
+            (matrices, DeviceBuffer::from_host(&stream, &memory).unwrap())
+        };
+        let ((a, a_memory), (b, b_memory)) = (batch(1), batch(11));
+        let layout = Layout::new(size, size).with_batch(count as usize, apart);
+        let [a_matrix, b_matrix] =
+            [&a_memory, &b_memory].map(|memory| Matrix::with_layout(memory, layout).unwrap());
+        for by_matmul in [false, true] {
+            let mut c = DeviceBuffer::<T>::zeros(&stream, apart * count as usize).unwrap();
+            let output = MatrixMut::with_layout(&mut c, layout).unwrap();
+            if by_matmul {
+                blas::matmul(&stream, &Matmul::default(), a_matrix, b_matrix, output).unwrap();
+            } else {
+                blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, output).unwrap();
+            }
+            let c = c.to_host().unwrap();
+            for (index, (a, b)) in a.iter().zip(&b).enumerate() {
+                let zero = HostMatrix { rows: size, cols: size, values: vec![0.0; size * size] };
+                let found: Vec<f64> = c[index * apart..][..size * size].iter().map(|x| x.value()).collect();
+                let what = format!("{} {index} of a batch, matmul: {by_matmul}", std::any::type_name::<T>());
+                assert_near::<T>(&what, size, &found, &reference((1.0, 0.0), a, b, &zero));
+            }
+        }
+    }
+    check::<f16>();
+    check::<bf16>();
+    check::<f32>();
+    check::<f64>();
+}
+
 /// As `torch.backends.cuda.matmul.allow_tf32` describes it: some 1e-3 of the result's size.
 #[test]
 fn tf32_is_off_by_default_and_less_exact() {

@@ -144,3 +144,31 @@ fn triangular_systems_of_every_kind() {
         }
     }
 }
+
+#[test]
+fn triangular_systems_of_a_batch_have_a_matrix_each_or_one() {
+    fn check<T: blas::Solve + Plain>() {
+        let stream = stream();
+        // Lower triangles of 2 x 2, five elements apart, and right-hand sides of 2 x 1, three apart.
+        let values = |values: &[f64]| values.iter().map(|value| T::of(*value)).collect::<Vec<T>>();
+        let a = values(&[2., 99., 1., 4., 0., 1., 99., 3., 2.]);
+        let b = values(&[2., 9., 0., 4., 22.]);
+        let a = DeviceBuffer::from_host(&stream, &a).unwrap();
+        let layout = Layout::new(2, 1).with_batch(2, 3);
+        let solve = |count: usize, alpha: f64, b: &[T]| {
+            let mut x = DeviceBuffer::from_host(&stream, b).unwrap();
+            let a = Matrix::with_layout(&a, Layout::new(2, 2).with_batch(count, 5)).unwrap();
+            let options = Trsm { alpha: T::scalar(alpha), ..Trsm::default() };
+            blas::trsm(&stream, options, a, MatrixMut::with_layout(&mut x, layout).unwrap()).unwrap();
+            x.to_host().unwrap().into_iter().map(T::value).collect::<Vec<f64>>()
+        };
+        assert_eq!(solve(2, 1.0, &b), [1.0, 2.0, 0.0, 4.0, 5.0]);
+        assert_eq!(solve(1, 2.0, &b), [2.0, 4.0, 0.0, 4.0, 10.0]);
+        // Nothing is read.
+        let mut b = b;
+        b[0] = T::of(f64::NAN);
+        assert_eq!(solve(2, 0.0, &b), [0.0; 5]);
+    }
+    check::<f32>();
+    check::<f64>();
+}

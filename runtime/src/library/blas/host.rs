@@ -83,7 +83,7 @@ pub(super) unsafe fn gemm<A, B, C>(
 }
 
 /// Solves `a * x = alpha * b` for `x`, which takes the place of `b`, where `a` is triangular: its other elements are not
-/// read, nor those of its diagonal if they are taken for ones.
+/// read, nor those of its diagonal if they are taken for ones. With an `alpha` of 0 neither is read.
 ///
 /// # Safety
 /// The matrices are in memory that may be read, that of `b` written, and nobody else uses `b`.
@@ -102,6 +102,10 @@ pub(super) unsafe fn solve<T: Element>(
             let known = if is_lower { 0..row } else { row + 1..m };
             // SAFETY: `a` is m x m and `b` m x n, and the caller promises the memory.
             unsafe {
+                if alpha == T::Sum::ZERO {
+                    b.set::<T>(batch, row, col, T::Sum::ZERO);
+                    continue;
+                }
                 let start = alpha.mul(b.get::<T>(batch, row, col));
                 let rest = known.fold(start, |rest, other| {
                     rest.sub(a.get::<T>(a_batch, row, other).mul(b.get::<T>(batch, other, col)))

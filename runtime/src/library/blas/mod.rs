@@ -48,7 +48,7 @@ pub use self::lt::cache::PlanCache;
 pub use self::lt::{Activation, Epilogue, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};
 pub use self::settings::{Math, Workspaces, math, set_math, workspaces};
-pub use self::trsm::{Side, Triangle, Trsm, trsm};
+pub use self::trsm::{Side, Solve, Triangle, Trsm, trsm};
 pub use self::types::{Element, Float, Multiply, Scale};
 pub use self::vector::{axpy, dot, gemv, nrm2, scal};
 pub use self::vector_view::{Vector, VectorMut};

@@ -59,7 +59,8 @@ impl Solve for f32 {}
 impl Solve for f64 {}
 
 /// Enqueues solving `a * x = alpha * b`, or `x * a = alpha * b`, for `x`, which takes the place of `b`; for each matrix of a
-/// batch. A zero on the diagonal gives infinities and NaN. It may be captured.
+/// batch. A zero on the diagonal gives infinities and NaN; with an `alpha` of 0 neither matrix is read, and `x` is 0. On a GPU
+/// it is a call of cuBLAS for each matrix of the batch: if one fails, those before it were enqueued. It may be captured.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::{self, Matrix, MatrixMut, Trsm};

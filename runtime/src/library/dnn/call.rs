@@ -137,7 +137,7 @@ impl Place {
 }
 
 /// Enqueues an operation of the older interface: on a GPU `library`, which is given the handle, on the emulated device
-/// `host`.
+/// `host`. Of empty tensors nothing is done.
 ///
 /// What both do stays inside of the parts, which have names for errors.
 pub(super) fn enqueue<T: Float>(
@@ -149,6 +149,9 @@ pub(super) fn enqueue<T: Float>(
 ) -> Result<()> {
     for (part, name) in parts.iter().zip(names) {
         check_device(stream, operation, name, part.storage.device())?;
+    }
+    if parts.iter().any(|part| part.range.is_empty()) {
+        return Ok(());
     }
     let device = stream.device();
     if device.is_emulated() {

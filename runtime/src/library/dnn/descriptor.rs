@@ -130,6 +130,11 @@ impl Descriptor {
         unsafe { self.set(name, Type::CUDNN_TYPE_POINTWISE_MODE, &[value]) }
     }
 
+    pub fn set_nan_propagation(&mut self, name: Name, value: sys::cudnnNanPropagation_t) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_NAN_PROPOGATION, &[value]) }
+    }
+
     pub fn set_convolution_mode(&mut self, name: Name, value: sys::cudnnConvolutionMode_t) -> Result<()> {
         // SAFETY: the type is that of the value.
         unsafe { self.set(name, Type::CUDNN_TYPE_CONVOLUTION_MODE, &[value]) }
@@ -303,8 +308,9 @@ pub(super) fn tensor(
         }
         Some(narrow)
     };
-    let (Some(dims), Some(strides)) =
-        (narrow(shape.of_library(shape.dims)), narrow(shape.of_library(shape.strides())))
+    let arrays = (narrow(shape.of_library(shape.dims)), narrow(shape.of_library(shape.strides())));
+    let (Some(dims), Some(strides), true) =
+        (arrays.0, arrays.1, shape.elements().is_some_and(|n| n < 1 << 31))
     else {
         let what = format!("a tensor of shape {:?}", shape.shown());
         let needs = Some("fewer than 2^31 elements; split the batch".to_owned());

@@ -31,8 +31,9 @@ pub enum Activation {
 
 /// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias for each output channel.
 ///
-/// On GPUs it is one pass where cuDNN has an engine for it and there is the workspace that it takes, else three: the
-/// result is the same but for rounding, since sums are then rounded to the element type before the bias is added.
+/// On GPUs it is one pass for an `alpha` of 1 and a `beta` of 0, where cuDNN has an engine for it and there is the workspace
+/// that it takes, else three: the result is the same but for rounding, since sums are then rounded to the element type before
+/// the bias is added. Should one of the three fail, those before it were enqueued.
 ///
 /// # Errors
 /// As [`convolution`]; [`LibraryError::Shape`] unless there is a bias for each output channel.
@@ -77,7 +78,9 @@ pub fn convolution_fused<T: Float>(
         );
     }
     check_type::<T>(NAME, device)?;
-    if places.iter().all(|place| place.len != 0) && geometry.beta == 0.0 {
+    // In one pass engines know no factors.
+    let is_plain = geometry.alpha == 1.0 && geometry.beta == 0.0;
+    if is_plain && places.iter().all(|place| place.len != 0) {
         let addresses = places.map(|place| DevicePtr(place.address));
         let epilogue = match activation {
             Activation::Identity => Epilogue::Bias,

@@ -3,7 +3,8 @@
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Heuristics,
-    cudnnBackendNumericalNote_t as Note, cudnnConvolutionMode_t, cudnnDataType_t, cudnnPointwiseMode_t,
+    cudnnBackendNumericalNote_t as Note, cudnnConvolutionMode_t, cudnnDataType_t, cudnnNanPropagation_t,
+    cudnnPointwiseMode_t,
 };
 
 use super::descriptor::{Descriptor, RawHandle};
@@ -211,6 +212,10 @@ impl Builder<'_> {
         let mut kind = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
         kind.set_pointwise_mode(Name::CUDNN_ATTR_POINTWISE_MODE, mode)?;
         kind.set_data_type(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, self.compute)?;
+        if mode == cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD {
+            let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+            kind.set_nan_propagation(Name::CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, nans)?;
+        }
         let kind = kind.finalize()?;
         let mut operation = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
         operation.set_descriptors(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&kind])?;

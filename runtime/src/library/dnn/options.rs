@@ -75,7 +75,7 @@ pub fn plan_cache(device: &Device) -> PlanCache {
     }
 }
 
-/// Forgets all plans of the device, and begins to count anew.
+/// Forgets all plans of the device, and begins to count anew. A handle drops its plans when it is used next.
 pub fn clear_plan_cache(device: &Device) {
     let state = &device.0.libraries.dnn;
     state.choices().clear();
@@ -89,7 +89,7 @@ pub fn clear_plan_cache(device: &Device) {
 ///
 /// The plans themselves are kept ready by cuDNN's handles, of which there is one for each call that is underway at once:
 /// each keeps those that it used last, at most 1024 and no more than the limit. One that it no longer has is made again
-/// as it was chosen.
+/// as it was chosen. A handle drops what is over a smaller limit when it is used next.
 pub fn set_plan_cache_limit(device: &Device, limit: usize) {
     let state = &device.0.libraries.dnn;
     state.limit.store(limit, Ordering::Relaxed);

@@ -253,18 +253,20 @@ impl Request<'_, '_> {
             address = workspace.as_device_ptr();
             parts.push(workspace.as_mut_slice().part());
         }
-        if let Some(capturing) = self.stream.capturing() {
-            let device = self.stream.device().clone();
-            capturing.keep(Arc::new(Kept { plan: Some(Arc::clone(plan)), device }));
-        }
-        work::enqueue(
-            self.stream,
-            &parts,
-            // SAFETY: the addresses are of the parts, which are of the shapes that the plan was made for, by the promise of
-            // `run`'s caller; the workspace is as large as the plan needs.
-            |_| unsafe { plan.execute(handle, addresses, address) },
-            || Err(LibraryError::NeedsGpu { operation: self.name }.into()),
-        )
+        self.stream.with_steady_capture(|| {
+            if let Some(capturing) = self.stream.capturing() {
+                let device = self.stream.device().clone();
+                capturing.keep(Arc::new(Kept { plan: Some(Arc::clone(plan)), device }));
+            }
+            work::enqueue(
+                self.stream,
+                &parts,
+                // SAFETY: the addresses are of the parts, which are of the shapes that the plan was made for, by the promise
+                // of `run`'s caller; the workspace is as large as the plan needs.
+                |_| unsafe { plan.execute(handle, addresses, address) },
+                || Err(LibraryError::NeedsGpu { operation: self.name }.into()),
+            )
+        })
     }
 
     /// Which of the addresses is written.
@@ -375,26 +377,28 @@ impl Search<'_, '_, '_> {
             let address = spare.as_device_ptr().0;
             addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
         }
-        let (mut best, mut timed): (Option<(f64, usize, Arc<Plan>)>, usize) = (None, 0);
+        let mut timed: Vec<(f64, usize, Arc<Plan>)> = Vec::new();
         for (index, config) in candidates {
-            if timed == most {
+            if timed.len() == most {
                 break;
             }
             let Some(plan) = self.ready(config) else { continue };
             match self.time(&plan, &addresses) {
-                Ok(time) => {
-                    timed += 1;
-                    if best.as_ref().is_none_or(|(least, ..)| time < *least) {
-                        best = Some((time, index, plan));
-                    }
-                }
+                Ok(time) => timed.push((time, index, plan)),
                 Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.failed.note(error),
                 Err(error) => return Err(error),
             }
         }
-        let Some((_, index, plan)) = best else { return Ok(None) };
-        request.execute(self.handle, &plan, request.addresses)?;
-        Ok(Some((index, plan)))
+        timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
+        // The fastest, unless its memory is gone by now.
+        for (_, index, plan) in timed {
+            match request.execute(self.handle, &plan, request.addresses) {
+                Ok(()) => return Ok(Some((index, plan))),
+                Err(error @ (Error::OutOfMemory(_) | Error::Library(_))) => self.failed.note(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// How long a plan takes on the device, in microseconds.

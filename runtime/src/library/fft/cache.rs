@@ -122,8 +122,11 @@ impl State {
         if cache.max_size == 0 {
             return Ok(plan);
         }
+        cache.now += 1;
+        let now = cache.now;
         let entry = cache.plans.entry(key).or_insert_with(|| Entry { plan: Arc::clone(&plan), used: now });
         // Another thread may have been faster.
+        entry.used = now;
         let kept = Arc::clone(&entry.plan);
         let gone = cache.shrink();
         drop(cache);

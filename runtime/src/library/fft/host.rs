@@ -1,5 +1,5 @@
 //! [`HostPlan`]: transforms on the emulated device, with `rustfft`. What is stored in half precision is computed in
-//! single and rounded once.
+//! single and rounded; a factor comes after that and is rounded too, as on a GPU.
 
 use std::sync::Arc;
 
@@ -68,7 +68,10 @@ impl HostPlan {
         let rows = self.key.batch * sizes.iter().rev().skip(1).product::<usize>();
         let (real, half) = (rows * last, rows * (last / 2 + 1));
         let factor = factor.map(T::Computed::of);
-        let scaled = |value: T::Computed| T::down(factor.map_or(value, |factor| value * factor));
+        let scaled = |value: T::Computed| match factor {
+            Some(factor) => T::down(T::down(value).up() * factor),
+            None => T::down(value),
+        };
         let transform = Transform { lines, sizes, direction: call.direction };
         match self.key.kind {
             Kind::Complex => {

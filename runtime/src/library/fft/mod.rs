@@ -69,7 +69,7 @@ pub use self::shape::{Norm, Shape};
 use super::work;
 use crate::device::Device;
 use crate::driver::DevicePtr;
-use crate::error::{LibraryError, Result};
+use crate::error::{Bytes, LibraryError, Result};
 use crate::library::scale;
 use crate::memory::storage::Part;
 use crate::memory::usage::Access;
@@ -111,13 +111,20 @@ pub enum Kind {
 /// ```
 ///
 /// # Errors
-/// As [`forward`].
+/// As [`forward`]; [`LibraryError::Shape`] for one that the device's memory does not hold.
 pub fn prepare<T: Real>(device: &Device, shape: impl Into<Shape>, kind: Kind) -> Result<()> {
     let operation = "fft::prepare";
-    let (key, _) = shape.into().key::<T>(operation, kind)?;
+    let (key, lengths) = shape.into().key::<T>(operation, kind)?;
     let Some(key) = key else { return Ok(()) };
     check_precision(device, operation, key)?;
     device.check()?;
+    let elements = lengths.into_iter().fold(0, usize::max);
+    let (bytes, memory) = (elements.saturating_mul(size_of::<T>()) as u64, device.properties().total_memory);
+    if bytes > memory {
+        let problem =
+            format!("{} are {}, and the device has {}", key.describe(), Bytes(bytes), Bytes(memory));
+        return Err(LibraryError::Shape { operation, problem }.into());
+    }
     device.0.libraries.fft.plan(device, operation, key).map(|_| ())
 }
 
@@ -319,34 +326,38 @@ impl Call {
         };
         let area_part = area.as_ref().map(|area| area.as_slice().part(Access::Write));
         let parts: Vec<Part<'_>> = parts.iter().cloned().chain(area_part).collect();
-        if let Some(capturing) = stream.capturing() {
-            capturing.keep(Arc::new(Kept::new(Arc::clone(&plan), device)));
-        }
         let area = area.as_ref().map_or(DevicePtr::NULL, DeviceBuffer::as_device_ptr);
-        work::enqueue(
-            stream,
-            &parts,
-            |handle| {
-                if let Plan::Gpu(plan) = &*plan {
-                    // SAFETY: the parts have the lengths of the key, from which the plan was made, and are ordered; the
-                    // work area has what the plan asks for.
-                    unsafe { plan.execute(self, handle, area, ends.input, ends.output) }?;
-                }
-                match factor {
-                    // SAFETY: the output has as many real numbers, and is ordered.
-                    Some(factor) => unsafe { scale::enqueue::<T>(stream, ends.output, ends.reals, factor) },
-                    None => Ok(()),
-                }
-            },
-            || {
-                let plan = Arc::clone(&plan);
-                Ok(Box::new(move || {
-                    if let Plan::Host(plan) = &*plan {
-                        // SAFETY: the parts have the lengths of the key, are ordered, and are memory of the process.
-                        unsafe { plan.run::<T>(self, ends.input, ends.output, factor) };
+        stream.with_steady_capture(|| {
+            if let Some(capturing) = stream.capturing() {
+                capturing.keep(Arc::new(Kept::new(Arc::clone(&plan), device)));
+            }
+            work::enqueue(
+                stream,
+                &parts,
+                |handle| {
+                    if let Plan::Gpu(plan) = &*plan {
+                        // SAFETY: the parts have the lengths of the key, from which the plan was made, and are ordered; the
+                        // work area has what the plan asks for.
+                        unsafe { plan.execute(self, handle, area, ends.input, ends.output) }?;
                     }
-                }))
-            },
-        )
+                    match factor {
+                        // SAFETY: the output has as many real numbers, and is ordered.
+                        Some(factor) => unsafe {
+                            scale::enqueue::<T>(stream, ends.output, ends.reals, factor)
+                        },
+                        None => Ok(()),
+                    }
+                },
+                || {
+                    let plan = Arc::clone(&plan);
+                    Ok(Box::new(move || {
+                        if let Plan::Host(plan) = &*plan {
+                            // SAFETY: the parts have the lengths of the key, are ordered, and are memory of the process.
+                            unsafe { plan.run::<T>(self, ends.input, ends.output, factor) };
+                        }
+                    }))
+                },
+            )
+        })
     }
 }

@@ -133,7 +133,7 @@ impl Generator {
         deviation: f64,
     ) -> Result<()> {
         let operation = "rand::Generator::normal";
-        check_normal(operation, mean, deviation)?;
+        check_normal::<T>(operation, mean, deviation)?;
         self.fill(stream, operation, output.into(), 2, |raw, at, len| {
             // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
             unsafe { T::normal(raw, at, len, mean, deviation) }
@@ -153,7 +153,7 @@ impl Generator {
         deviation: f64,
     ) -> Result<()> {
         let operation = "rand::Generator::log_normal";
-        check_normal(operation, mean, deviation)?;
+        check_normal::<T>(operation, mean, deviation)?;
         self.fill(stream, operation, output.into(), 2, |raw, at, len| {
             // SAFETY: as above.
             unsafe { T::log_normal(raw, at, len, mean, deviation) }
@@ -242,12 +242,16 @@ impl Generator {
     }
 }
 
-fn check_normal(operation: &'static str, mean: f64, deviation: f64) -> Result<()> {
-    if mean.is_finite() && deviation.is_finite() && deviation >= 0.0 {
+fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result<()> {
+    // In the type that they are computed in.
+    let is_finite =
+        |value: f64| if size_of::<T>() == 4 { (value as f32).is_finite() } else { value.is_finite() };
+    if is_finite(mean) && is_finite(deviation) && deviation >= 0.0 {
         return Ok(());
     }
     let problem = format!(
-        "the mean is {mean} and the deviation {deviation}; both are finite, and the second is not negative"
+        "the mean is {mean} and the deviation {deviation}; both are finite in the type of the numbers, and the second is not \
+         negative"
     );
     Err(LibraryError::Shape { operation, problem }.into())
 }

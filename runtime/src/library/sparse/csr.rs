@@ -1,9 +1,11 @@
 //! [`Csr`]: a sparse matrix by rows, whose indices are known to be within it.
 
+use std::fmt;
+
 use super::plan::Plans;
 use super::{Index, Product, Value};
 use crate::device::Device;
-use crate::error::{LibraryError, Result};
+use crate::error::{Error, LibraryError, Result};
 use crate::memory::storage::Part;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
@@ -22,6 +24,37 @@ pub struct Csr<T: Value, I: Index> {
     indices: DeviceBuffer<I>,
     values: DeviceBuffer<T>,
 }
+
+/// A matrix that was not made. What was moved into it comes back.
+pub struct CsrFailed<M> {
+    /// What went wrong.
+    pub error: Error,
+    /// What was moved.
+    pub memory: M,
+}
+
+impl<M> fmt::Debug for CsrFailed<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<M> fmt::Display for CsrFailed<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<M> std::error::Error for CsrFailed<M> {}
+
+impl<M> From<Box<CsrFailed<M>>> for Error {
+    fn from(failed: Box<CsrFailed<M>>) -> Self {
+        failed.error
+    }
+}
+
+/// Offsets, columns and values.
+type Parts<T, I> = (DeviceBuffer<I>, DeviceBuffer<I>, DeviceBuffer<T>);
 
 impl<T: Value, I: Index> Csr<T, I> {
     /// A matrix of `[rows, columns]` from host memory.
@@ -48,33 +81,46 @@ impl<T: Value, I: Index> Csr<T, I> {
     /// downloaded to be checked, for which this waits.
     ///
     /// # Errors
-    /// As [`Self::from_host`]; a fault of a kernel that was running.
+    /// As [`Self::from_host`]; a fault of a kernel that was running. The values come back.
     pub fn new<'o, 'c>(
         stream: &Stream,
         shape: [usize; 2],
         offsets: impl Into<DeviceSlice<'o, I>>,
         columns: impl Into<DeviceSlice<'c, I>>,
         values: DeviceBuffer<T>,
-    ) -> Result<Self> {
+    ) -> std::result::Result<Self, Box<CsrFailed<DeviceBuffer<T>>>> {
         let (offsets, columns) = (offsets.into(), columns.into());
-        check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
-        stream.check_device(values.device(), || (OPERATION.to_owned(), "the values".to_owned()))?;
         // Copies, for a graph that the program captured before may write to its own.
-        let copied = |from: DeviceSlice<'_, I>| {
+        let copied = |from: DeviceSlice<'_, I>| -> Result<DeviceBuffer<I>> {
             let mut copy = DeviceBuffer::uninit(stream, from.len())?;
             stream.copy(from, &mut copy)?;
-            Ok::<_, crate::error::Error>(copy)
+            Ok(copy)
         };
-        let (offsets, indices) = (copied(offsets)?, copied(columns)?);
-        check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
-        Ok(Self { plans: Plans::default(), rows: shape[0], columns: shape[1], offsets, indices, values })
+        let checked = || -> Result<_> {
+            check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
+            stream.check_device(values.device(), || (OPERATION.to_owned(), "the values".to_owned()))?;
+            let (offsets, indices) = (copied(offsets)?, copied(columns)?);
+            check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
+            Ok((offsets, indices))
+        };
+        match checked() {
+            Ok((offsets, indices)) => Ok(Self {
+                plans: Plans::default(),
+                rows: shape[0],
+                columns: shape[1],
+                offsets,
+                indices,
+                values,
+            }),
+            Err(error) => Err(Box::new(CsrFailed { error, memory: values })),
+        }
     }
 
     /// A matrix of `[rows, columns]` from what is on the device already, without a look at it.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when lengths do not fit each other,
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices).
+    /// [`LibraryError::Shape`] when lengths do not fit each other, [`Error::DifferentDevices`]. Offsets, columns and values
+    /// come back.
     ///
     /// # Safety
     /// Whenever a product runs, the offsets do not decrease and go from 0 to the number of elements, and each column is
@@ -84,11 +130,16 @@ impl<T: Value, I: Index> Csr<T, I> {
         offsets: DeviceBuffer<I>,
         columns: DeviceBuffer<I>,
         values: DeviceBuffer<T>,
-    ) -> Result<Self> {
-        check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
-        let stream = values.stream();
-        stream.check_device(offsets.device(), || (OPERATION.to_owned(), "the offsets".to_owned()))?;
-        stream.check_device(columns.device(), || (OPERATION.to_owned(), "the columns".to_owned()))?;
+    ) -> std::result::Result<Self, Box<CsrFailed<Parts<T, I>>>> {
+        let checked = || -> Result<()> {
+            check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
+            let stream = values.stream();
+            stream.check_device(offsets.device(), || (OPERATION.to_owned(), "the offsets".to_owned()))?;
+            stream.check_device(columns.device(), || (OPERATION.to_owned(), "the columns".to_owned()))
+        };
+        if let Err(error) = checked() {
+            return Err(Box::new(CsrFailed { error, memory: (offsets, columns, values) }));
+        }
         let [rows, width] = shape;
         Ok(Self { plans: Plans::default(), rows, columns: width, offsets, indices: columns, values })
     }

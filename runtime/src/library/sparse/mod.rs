@@ -45,7 +45,7 @@ mod host;
 mod plan;
 mod vendor;
 
-pub use self::csr::Csr;
+pub use self::csr::{Csr, CsrFailed};
 pub use self::element::{Index, Value};
 use self::plan::{Dense, Operands};
 use super::work;

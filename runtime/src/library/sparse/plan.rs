@@ -168,6 +168,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
     let Operands { dense, product, .. } = operands;
     let Product { transpose, deterministic, .. } = product;
     let key = Key { stream: stream.id(), dense, transpose, deterministic };
+    let captures = stream.capture_count();
     let capturing = stream.is_capturing();
     // What is captured has memory of the graph's.
     let found = if capturing { None } else { matrix.plans().find(key) };
@@ -200,7 +201,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
         || Err(LibraryError::NeedsGpu { operation }.into()),
     );
     plan.prepared |= prepare && done.is_ok();
-    done
+    stream.steady_since(captures, done)
 }
 
 impl Plan {

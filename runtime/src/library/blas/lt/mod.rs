@@ -14,7 +14,7 @@ use cudarc::cublaslt::sys::{self, cublasLtEpilogue_t};
 
 use self::cache::PlanCache;
 use self::plan::{Key, Pointers};
-use super::gemm::{Problem, Zeros, uses_tf32};
+use super::gemm::{Gemm, Operand, Problem, Zeros, gemm, uses_tf32};
 use super::handle;
 use super::host;
 use super::matrix::{Matrix, MatrixMut};
@@ -75,6 +75,18 @@ impl<'a, C: DeviceCopy> Epilogue<'a, C> {
             Self::None | Self::Bias(_) => Activation::None,
             Self::Relu | Self::ReluBias(_) => Activation::Relu,
             Self::Gelu | Self::GeluBias(_) => Activation::Gelu,
+        }
+    }
+
+    /// The same with another bias, if it has one.
+    fn with_bias<'b>(self, bias: DeviceSlice<'b, C>) -> Epilogue<'b, C> {
+        match self {
+            Self::None => Epilogue::None,
+            Self::Relu => Epilogue::Relu,
+            Self::Gelu => Epilogue::Gelu,
+            Self::Bias(_) => Epilogue::Bias(bias),
+            Self::ReluBias(_) => Epilogue::ReluBias(bias),
+            Self::GeluBias(_) => Epilogue::GeluBias(bias),
         }
     }
 
@@ -149,8 +161,8 @@ const OPERATION: &str = "matmul";
 /// Enqueues `c = epilogue(alpha * a * b + beta * c)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
 ///
 /// What cuBLASLt's heuristics choose for a shape is kept ([`plan_cache`]). 8-bit floating point needs compute capability
-/// 8.9, `b` as a transposed view, other matrices not transposed, and inner dimensions, columns, strides and addresses that
-/// are multiples of 16.
+/// 8.9, `b` as a transposed view, other matrices not transposed, inner dimensions and columns that are multiples of 16, and
+/// strides and addresses that are multiples of 16 bytes. 8-bit integers go to [`gemm`](super::gemm), without an epilogue.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::{self, Epilogue, Matmul, Matrix, MatrixMut};
@@ -193,7 +205,17 @@ where
     if problem.is_nothing() {
         return Ok(());
     }
-    if problem.k == 0 && !device.is_emulated() {
+    if A::TYPE == DataType::I8 {
+        if options.epilogue.code() != cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT {
+            return Err(unsupported(
+                "an epilogue for 8-bit integers".to_owned(),
+                "a product of floating point",
+            ));
+        }
+        let Matmul { alpha, beta, math, .. } = *options;
+        return gemm(stream, Gemm { alpha, beta, math }, a, b, c);
+    }
+    if problem.k == 0 {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
         // Zero, whatever it is scaled by.
@@ -207,11 +229,15 @@ where
         ));
     }
     check_support(device, options, &problem.upright())?;
-    let is_aligned = |scale: &DeviceSlice<'_, f32>| scale.as_device_ptr().0.is_multiple_of(SCALE_ALIGNMENT);
-    if !device.is_emulated() && !scales.iter().flatten().all(is_aligned) {
-        return with_aligned_scales(stream, options, a, b, c);
-    }
     let bias = options.epilogue.bias();
+    if !device.is_emulated() {
+        let bias = bias.map(|bias| bias.as_device_ptr());
+        let scales = scales.map(|scale| scale.map(|scale| scale.as_device_ptr()));
+        let mut extras = scales.into_iter().chain([bias]).flatten();
+        if extras.any(|extra| !extra.0.is_multiple_of(EXTRA_ALIGNMENT)) {
+            return with_aligned_extras(stream, options, a, b, c);
+        }
+    }
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(6);
     parts.extend([a.slice.part(Access::Read), b.slice.part(Access::Read), c.slice.part()]);
     parts.extend(bias.iter().map(|bias| bias.part(Access::Read)));
@@ -272,12 +298,13 @@ where
     })
 }
 
-/// What the addresses of scales must be multiples of, in bytes.
-const SCALE_ALIGNMENT: u64 = 16;
+/// What the addresses of scales and biases must be multiples of, in bytes. Nothing tells cuBLASLt where they lie when it
+/// chooses an algorithm, and there are some that read so many bytes of a bias at once.
+const EXTRA_ALIGNMENT: u64 = 16;
 
-/// The same with copies of the scales, which lie where cuBLASLt takes them.
+/// The same with copies of scales and bias, which lie where cuBLASLt takes them.
 #[cold]
-fn with_aligned_scales<A, B, C>(
+fn with_aligned_extras<A, B, C>(
     stream: &Stream,
     options: &Matmul<'_, Scale<A>, C>,
     a: Matrix<'_, A>,
@@ -289,7 +316,7 @@ where
     B: Element<Sum = A::Sum>,
     C: Element<Sum = A::Sum>,
 {
-    const APART: usize = SCALE_ALIGNMENT as usize / size_of::<f32>();
+    const APART: usize = EXTRA_ALIGNMENT as usize / size_of::<f32>();
     let scales = [options.scale_a, options.scale_b];
     let mut copies = DeviceBuffer::<f32>::uninit(stream, scales.len() * APART)?;
     for (index, scale) in scales.iter().enumerate() {
@@ -298,7 +325,19 @@ where
         }
     }
     let copy = |index: usize| scales[index].map(|_| copies.slice(index * APART..index * APART + 1));
-    let options = Matmul { scale_a: copy(0), scale_b: copy(1), ..*options };
+    let bias = match options.epilogue.bias() {
+        Some(bias) => {
+            let mut copy = DeviceBuffer::uninit(stream, bias.len())?;
+            stream.copy(bias, &mut copy)?;
+            Some(copy)
+        }
+        None => None,
+    };
+    let epilogue = match &bias {
+        Some(copy) => options.epilogue.with_bias(copy.as_slice()),
+        None => options.epilogue,
+    };
+    let options = Matmul { scale_a: copy(0), scale_b: copy(1), epilogue, ..*options };
     matmul(stream, &options, a, b, c)
 }
 
@@ -363,18 +402,30 @@ fn check_support<S, C: DeviceCopy>(
             "a that is not transposed and b as a transposed view of its n x k elements",
         ));
     }
-    let of_sixteen =
-        [a, b].iter().all(|operand| operand.ptr.is_multiple_of(16) && operand.layout.leading() % 16 == 0)
-            && problem.k.is_multiple_of(16)
-            && problem.n.is_multiple_of(16)
-            && c.ptr.is_multiple_of(16);
-    if !of_sixteen {
+    let is_aligned = |operand: &Operand, size: usize| {
+        let of_sixteen = |elements: usize| elements.saturating_mul(size).is_multiple_of(16);
+        let Operand { ptr, layout, .. } = operand;
+        let is_apart = layout.count() == 1 || of_sixteen(layout.batch_stride);
+        ptr.is_multiple_of(16) && of_sixteen(layout.leading() as usize) && is_apart
+    };
+    let is_aligned = is_aligned(a, 1) && is_aligned(b, 1) && is_aligned(c, size_of::<C>());
+    if !is_aligned || !problem.k.is_multiple_of(16) || !problem.n.is_multiple_of(16) {
+        let batch = [a, b, c].map(|operand| operand.layout.batch_stride);
         return Err(unsupported(
             format!(
-                "8-bit floating point of {} x {} x {} with strides of {} and {}",
-                problem.m, problem.n, problem.k, a.layout.stride, b.layout.stride
+                "8-bit floating point of {} x {} x {} with strides of {}, {} and {}, batch strides of {batch:?}, at {:#x}, \
+                 {:#x} and {:#x}",
+                problem.m,
+                problem.n,
+                problem.k,
+                a.layout.stride,
+                b.layout.stride,
+                c.layout.stride,
+                a.ptr,
+                b.ptr,
+                c.ptr
             ),
-            "columns, inner dimension, strides and addresses that are multiples of 16",
+            "columns and an inner dimension that are multiples of 16, and strides and addresses that are multiples of 16 bytes",
         ));
     }
     if has_bias && c.data == DataType::F32 {

@@ -69,6 +69,15 @@ unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [
     let zeros = |len| vec![T::Real::narrow(0.0); len];
     // SAFETY: the caller's promise.
     let read = |place: Place| unsafe { elements::<T>(place.address, place.len) };
+    let (target, [one, other]) = match operation {
+        Operation::Forward => (y, [x, w]),
+        Operation::BackwardData => (x, [w, y]),
+        Operation::BackwardWeights => (w, [x, y]),
+    };
+    if one.len == 0 || other.len == 0 {
+        // There is nothing to be summed, and the extents may be any.
+        return zeros(target.len);
+    }
     let rows = Rows::new(geometry);
     match operation {
         Operation::Forward => {
