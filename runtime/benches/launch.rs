@@ -164,7 +164,8 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
         n,
         alignment: 16,
     };
-    for n in (0..24).map(|power| 1 << power) {
+    // Two for each power of two, as many as are told apart.
+    for n in (1..24).flat_map(|power| [1 << power, 3 << (power - 1)]) {
         let configuration = TunedConfiguration {
             values: vec![("block".to_owned(), "128".to_owned())],
             symbol: Some("two".to_owned()),
