@@ -247,6 +247,11 @@ fn plans_that_are_used_again_or_forgotten_change_no_result() -> Result<()> {
             matrix.forget_plans();
         }
     }
+    // A captured one is not prepared, and has the same bits.
+    let mut y = DeviceBuffer::uninit(&stream, 2000)?;
+    let graph = Graph::capture(&stream, || sparse::spmv(&stream, &matrix, &x, &mut y, product))?;
+    graph.instantiate()?.launch(&stream)?;
+    results.push(y.to_host()?);
     assert!(results.windows(2).all(|two| two[0] == two[1]));
     // New values, in the same places.
     let doubled: Vec<f32> = host.values.iter().map(|x| x * 2.0).collect();

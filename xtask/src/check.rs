@@ -18,7 +18,7 @@ pub const EXAMPLES: [&str; 8] =
 /// The package that stands for a user's own, outside the workspace.
 pub const OWN_KERNELS: &str = "examples/own-kernels/Cargo.toml";
 
-/// Set-up, then format, lint, tests, examples, a user's package, documentation.
+/// Set-up, then format, lint, documentation, tests, examples, a user's package.
 pub fn check(root: &Path) -> Result<()> {
     let workspace = |arguments: &[&str]| {
         let mut command = cargo(root, arguments);
@@ -60,11 +60,11 @@ pub fn check(root: &Path) -> Result<()> {
     let steps: [(&str, &dyn Fn() -> Result<()>); 7] = [
         ("format", &format),
         ("clippy", &clippy),
+        ("documentation", &documentation),
         ("tests", &tests),
         ("report in a browser", &page),
         ("examples", &examples),
         ("own kernels", &own_kernels),
-        ("documentation", &documentation),
     ];
 
     let start = Instant::now();

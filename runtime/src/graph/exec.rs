@@ -110,8 +110,8 @@ impl GraphExec {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
-    /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to another by
-    /// [`Graph::add_child`]), [`GraphError::Tainted`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
+    /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to
+    /// another by [`Graph::add_child`]), [`GraphError::Tainted`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
     /// earlier work.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let Inner { device, handle: exec, .. } = self.inner();

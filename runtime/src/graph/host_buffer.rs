@@ -54,7 +54,8 @@ impl<T: DeviceCopy> HostBuffer<T> {
     /// Memory for `len` elements of zero bytes.
     ///
     /// # Errors
-    /// [`Error::PinnedOutOfMemory`], [`Error::TooManyElements`].
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory),
+    /// [`Error::TooManyElements`](crate::Error::TooManyElements).
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let memory = PinnedBuffer::zeroed(device, len)?;
         let bytes = len * size_of::<T>();
@@ -124,7 +125,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::upload`] copies at once);
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`]; whatever the driver reports.
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
     pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
         &self,
         source: &HostBuffer<T>,
@@ -200,7 +202,9 @@ impl Graph {
     /// Adds a copy from host memory that graphs share.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; whatever the driver
+    /// reports.
     pub fn add_copy_from_host<'t, T: DeviceCopy>(
         &mut self,
         source: &HostBuffer<T>,

@@ -27,6 +27,47 @@ fn two_streams_and_many_threads_compute_at_once() {
     });
 }
 
+/// Products of a small output and a long inner dimension, of which libraries sum up parts in a workspace.
+#[test]
+fn streams_do_not_mix_the_parts_of_their_sums() {
+    fn check<T: Plain>() {
+        let device = device();
+        let (size, inner) = (64, if device.is_emulated() { 64 } else { 1 << 16 });
+        let one = vec![T::of(1.0); size * inner];
+        let mut of_streams: Vec<_> = (1..=4u8)
+            .map(|factor| {
+                let stream = Stream::new(&device).unwrap();
+                let a = vec![T::of(f64::from(factor) / 1024.0); size * inner];
+                let [a, b] = [&a, &one].map(|values| DeviceBuffer::from_host(&stream, values).unwrap());
+                let c = [(); 2].map(|()| DeviceBuffer::<T>::zeros(&stream, size * size).unwrap());
+                (stream, a, b, c)
+            })
+            .collect();
+        for _ in 0..20 {
+            for (stream, a, b, [c, d]) in &mut of_streams {
+                let a = Matrix::new(&*a, size, inner).unwrap();
+                let b = Matrix::new(&*b, inner, size).unwrap();
+                blas::gemm(stream, Gemm::default(), a, b, MatrixMut::new(c, size, size).unwrap()).unwrap();
+                let d = MatrixMut::new(d, size, size).unwrap();
+                blas::matmul(stream, &Matmul::default(), a, b, d).unwrap();
+            }
+        }
+        for (index, (.., outputs)) in of_streams.iter().enumerate() {
+            // Every partial sum is exact.
+            let expected = T::of((index + 1) as f64 / 1024.0 * inner as f64).value();
+            for output in outputs {
+                let found = output.to_host().unwrap();
+                assert!(
+                    found.into_iter().all(|value| value.value() == expected),
+                    "stream {index}: {expected}"
+                );
+            }
+        }
+    }
+    check::<f32>();
+    check::<f16>();
+}
+
 #[test]
 fn a_graph_computes_again_with_what_its_inputs_hold() {
     let stream = stream();
