@@ -1,4 +1,7 @@
-//! Error codes of CUDA that this crate acts on; the emulated driver reports with the same.
+//! Error codes of CUDA that this crate acts on, the emulated driver reporting with the same; and what the code of an error
+//! says.
+
+use super::Error;
 
 pub const INVALID_VALUE: u32 = 1;
 pub const OUT_OF_MEMORY: u32 = 2;
@@ -26,3 +29,32 @@ pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
 pub const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
 pub const INVALID_CLUSTER_SIZE: u32 = 912;
 pub const UNKNOWN: u32 = 999;
+
+impl Error {
+    /// The driver's code, when a driver call failed.
+    pub fn driver_code(&self) -> Option<u32> {
+        match self {
+            Error::Driver { code, .. } => Some(*code),
+            Error::ImageRejected { source_error, .. } | Error::DeviceRuntimeRejected { source_error, .. } => {
+                source_error.driver_code()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the device is lost: this error, or what it reports, stopped the context.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(
+            self,
+            Error::KernelPanic { .. }
+                | Error::Deadlock { .. }
+                | Error::KernelFault { .. }
+                | Error::DeviceLost { .. }
+        ) || self.stops_context()
+    }
+
+    /// Whether a driver call failed with a code after which the context does nothing more.
+    pub(crate) fn stops_context(&self) -> bool {
+        matches!(self.driver_code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
+    }
+}

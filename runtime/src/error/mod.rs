@@ -575,32 +575,3 @@ impl From<LibraryError> for Error {
         Self::Library(Box::new(error))
     }
 }
-
-impl Error {
-    /// The driver's code, when a driver call failed.
-    pub fn driver_code(&self) -> Option<u32> {
-        match self {
-            Error::Driver { code, .. } => Some(*code),
-            Error::ImageRejected { source_error, .. } | Error::DeviceRuntimeRejected { source_error, .. } => {
-                source_error.driver_code()
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether the device is lost: this error, or what it reports, stopped the context.
-    pub fn is_device_lost(&self) -> bool {
-        matches!(
-            self,
-            Error::KernelPanic { .. }
-                | Error::Deadlock { .. }
-                | Error::KernelFault { .. }
-                | Error::DeviceLost { .. }
-        ) || self.stops_context()
-    }
-
-    /// Whether a driver call failed with a code after which the context does nothing more.
-    pub(crate) fn stops_context(&self) -> bool {
-        matches!(self.driver_code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
-    }
-}

@@ -16,6 +16,7 @@
 //! | `core` | a stream's state, its handles, and who ends it |
 //! | `clock` | what is known about the order of streams without asking the driver |
 //! | `capture` | which streams take part in a capture, and what their work uses |
+//! | `steady` | work that decides by whether its stream is being captured |
 //! | `wait` | waiting: of streams for streams and events, of the host for streams |
 //! | `pool` | the default stream, the pools, adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
@@ -30,6 +31,7 @@ mod handles;
 pub(crate) mod pool;
 mod scratch;
 mod slots;
+mod steady;
 mod sync;
 mod wait;
 
