@@ -76,7 +76,7 @@ fn what_cannot_be_launched_takes_nothing() {
     refused(&g, random::uniform_with(&stream, config, &g, &mut x), &["items=3"]);
     // On another device.
     let elsewhere = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap().default_stream();
-    let words = ["on"];
+    let words = ["the stream is on"];
     refused(&g, random::uniform(&elsewhere, &g, &mut x), &words);
     refused(&g, random::normal(&elsewhere, &g, &mut x, 0.0, 1.0), &words);
     let mut order = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();

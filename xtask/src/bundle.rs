@@ -143,10 +143,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
             continue;
         }
         let stripped = folder.join(place);
-        let done = Command::new("strip").arg("-o").args([&stripped, built]).status();
-        if !done.is_ok_and(|status| status.success()) {
-            return Err(Error::Unexpected(format!("`strip` did not copy {}", built.display())));
-        }
+        run(Command::new("strip").arg("-o").args([&stripped, built]))?;
         packed.push((size(&stripped)?, place.as_str()));
     }
     let total = compress(folder, packed)?;

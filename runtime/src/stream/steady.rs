@@ -1,6 +1,7 @@
 //! [`Stream::with_steady_capture`]: work that decides by whether its stream is being captured.
 //!
-//! Guarantees: a graph in which something was captured by a decision that did not hold any more cannot be launched.
+//! Guarantees: a graph in which something was captured by a decision that did not hold any more cannot be launched once
+//! that work has returned.
 
 use super::Stream;
 use crate::error::{Error, GraphError};

@@ -21,9 +21,9 @@ const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0
 /// Enqueues as many products as there are `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
 ///
 /// When the shapes of one do not fit, none is enqueued; when cuBLAS refuses one, or memory for the zeros of one without an
-/// inner dimension runs out, others may be. 8-bit floating point is not for groups. On a GPU it is one call, `cublasGemmGroupedBatchedEx`, from cuBLAS
-/// 12.5 on for `f32`, `f64` and, at addresses that are multiples of 16, `f16` and `bf16`; while a stream is captured, and
-/// else, one call for each product. For the rest as [`gemm`].
+/// inner dimension runs out, others may be. 8-bit floating point is not for groups. On a GPU it is one call,
+/// `cublasGemmGroupedBatchedEx`, from cuBLAS 12.5 on for `f32`, `f64` and, at addresses that are multiples of 16, `f16` and
+/// `bf16`; while a stream is captured, and else, one call for each product. For the rest as [`gemm`].
 ///
 /// # Errors
 /// As [`gemm`].

@@ -78,7 +78,7 @@ pub fn convolution_fused<T: Float>(
         );
     }
     check_type::<T>(NAME, device)?;
-    // In one pass engines know no factors.
+    // Whether engines for one pass heed factors is not documented.
     let is_plain = geometry.alpha == 1.0 && geometry.beta == 0.0;
     if is_plain && places.iter().all(|place| place.len != 0) {
         let addresses = places.map(|place| DevicePtr(place.address));

@@ -118,7 +118,7 @@ pub fn prepare<T: Real>(device: &Device, shape: impl Into<Shape>, kind: Kind) ->
     let Some(key) = key else { return Ok(()) };
     check_precision(device, operation, key)?;
     device.check()?;
-    let elements = lengths.into_iter().fold(0, usize::max);
+    let elements = lengths[0].max(lengths[1]);
     let (bytes, memory) = (elements.saturating_mul(size_of::<T>()) as u64, device.properties().total_memory);
     if bytes > memory {
         let problem =
