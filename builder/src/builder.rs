@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::arch::Arch;
 use crate::codegen::{self, Job, Module, Options};
 use crate::compile::{self, Request};
-use crate::device_runtime::Part;
+use crate::device_runtime::{self, Part};
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
 use crate::link;
@@ -273,7 +273,7 @@ impl PtxBuilder {
         let runtime = &linked.device_runtime;
         let library = cuda.cudadevrt.as_ref().filter(|_| runtime.is_needed()).map(|from| (from, library));
         if let Some((from, library)) = &library {
-            std::fs::copy(from, library).map_err(Error::io("cannot copy", from.as_path()))?;
+            device_runtime::copy_library(from, library)?;
         }
         let library = library.map(|(_, library)| library);
         let of_runtime = image::DeviceRuntimeFiles { users: &runtime.users, library: library.as_deref() };

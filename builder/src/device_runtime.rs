@@ -5,8 +5,10 @@
 //! no device runtime themselves are in the ordinary module too, where the host finds them.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use crate::callers::Callers;
+use crate::error::Error;
 use crate::externs::is_device_runtime;
 use crate::rewrite::{Kernel, text};
 
@@ -28,6 +30,34 @@ pub enum Part {
     Plain,
     /// Those that do, and what they launch: relocatable code.
     Linked,
+}
+
+/// Copies libcudadevrt, if all of it is there: drivers crash where they link with a part of it.
+pub fn copy_library(from: &Path, to: &Path) -> Result<(), Error> {
+    let library = std::fs::read(from).map_err(Error::io("cannot read", from))?;
+    if !is_whole_archive(&library) {
+        return Err(Error::DamagedDeviceRuntime { path: from.to_path_buf() });
+    }
+    std::fs::write(to, library).map_err(Error::io("cannot write", to))
+}
+
+/// Whether these are the bytes of an archive, as `ar` makes them, up to the end of its last member.
+fn is_whole_archive(bytes: &[u8]) -> bool {
+    let Some(mut rest) = bytes.strip_prefix(b"!<arch>\n").filter(|members| !members.is_empty()) else {
+        return false;
+    };
+    while !rest.is_empty() {
+        // Name, time, owner, group, mode; then the size in decimal digits and the end of the header.
+        let Some((header, contents)) = rest.split_first_chunk::<60>() else { return false };
+        let size =
+            str::from_utf8(&header[48..58]).ok().and_then(|size| size.trim_end().parse::<usize>().ok());
+        let Some(size) = size.filter(|&size| header.ends_with(b"`\n") && size <= contents.len()) else {
+            return false;
+        };
+        // Members begin at even places.
+        rest = contents.get(size.next_multiple_of(2)..).unwrap_or_default();
+    }
+    true
 }
 
 impl DeviceRuntime {
@@ -133,5 +163,41 @@ declare i32 @vprintf(ptr, ptr)
         let runtime = DeviceRuntime::of(ir, &kernels(&["k"]));
         assert_eq!(runtime, DeviceRuntime::default());
         assert!(!runtime.is_needed() && runtime.has(Part::Plain, "k") && !runtime.has(Part::Linked, "k"));
+    }
+
+    /// An archive of one member with these bytes.
+    fn archive(member: &[u8]) -> Vec<u8> {
+        let header = format!("{:<16}{:<32}{:<10}`\n", "member.o/", "0", member.len());
+        let padding: &[u8] = if member.len() % 2 == 1 { b"\n" } else { b"" };
+        [b"!<arch>\n", header.as_bytes(), member, padding].concat()
+    }
+
+    #[test]
+    fn a_part_of_an_archive_is_told_from_all_of_it() {
+        let whole = [archive(b"even"), archive(b"uneven!")[8..].to_vec()].concat();
+        assert!(is_whole_archive(&whole));
+        assert!(is_whole_archive(&archive(b"")));
+        // The ends of the two members, the last with and without its padding.
+        let ends = [72, whole.len() - 1];
+        for length in 0..whole.len() {
+            assert_eq!(is_whole_archive(&whole[..length]), ends.contains(&length), "{length} bytes");
+        }
+        assert!(!is_whole_archive(&[&whole[..], b"more"].concat()));
+        assert!(!is_whole_archive(&[b"junk".repeat(100)].concat()));
+    }
+
+    #[test]
+    fn a_part_of_the_library_is_told_and_not_taken() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-device-runtime-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (from, to) = (folder.join("libcudadevrt.a"), folder.join("copy.a"));
+        let library = archive(b"all of it");
+        std::fs::write(&from, &library[..70]).unwrap();
+        let error = copy_library(&from, &to).unwrap_err().to_string();
+        assert!(error.contains("libcudadevrt.a is not a whole library") && !to.exists(), "{error}");
+        std::fs::write(&from, &library).unwrap();
+        copy_library(&from, &to).unwrap();
+        assert_eq!(std::fs::read(&to).unwrap(), library);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -95,6 +95,13 @@ pub enum Error {
         how: String,
     },
 
+    /// A part of libcudadevrt is missing, or it is another file.
+    #[error("{} is not a whole library: install the CUDA tools again, or name others in WARPSMITH_CUDA_TOOLS", path.display())]
+    DamagedDeviceRuntime {
+        /// The file.
+        path: PathBuf,
+    },
+
     /// A tool of the pipeline failed.
     #[error("{tool} failed on {input}:\n{message}")]
     Tool {

@@ -536,3 +536,29 @@ fn sums_of_half_precision_overflow_before_they_are_divided() -> Result<()> {
     }
     Ok(())
 }
+
+/// Long ones are divided by another call than short ones and what is left over.
+#[test]
+fn every_element_of_long_transforms_is_divided_and_infinite_ones_change_no_other() -> Result<()> {
+    fn check<T: Number>(stream: &Stream) -> Result<()> {
+        let (size, batch) = (16, 9001);
+        let mut host = complexes::<T>(size * batch, 6);
+        host[size * 4000 + 3].im = T::of(f64::INFINITY);
+        let x = DeviceBuffer::from_host(stream, &host)?;
+        let [mut divided, mut whole] =
+            [DeviceBuffer::uninit(stream, host.len())?, DeviceBuffer::uninit(stream, host.len())?];
+        let shape = Shape::from(size).batch(batch);
+        fft::inverse(stream, shape, &x, &mut divided)?;
+        fft::inverse(stream, shape.norm(Norm::None), &x, &mut whole)?;
+        let (divided, whole) = (flat(&doubles(&divided.to_host()?)), flat(&doubles(&whole.to_host()?)));
+        // A power of two divides without rounding.
+        let differs =
+            |(found, whole): (&f64, &f64)| *found != *whole / 16.0 && !(found.is_nan() && whole.is_nan());
+        assert_eq!(divided.iter().zip(&whole).position(differs), None);
+        assert!(whole.iter().filter(|number| number.is_finite()).count() >= whole.len() - 2 * size);
+        Ok(())
+    }
+    let stream = device().default_stream();
+    check::<f32>(&stream)?;
+    check::<f64>(&stream)
+}

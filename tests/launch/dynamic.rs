@@ -190,7 +190,9 @@ fn every_form_of_the_code_is_linked_and_runs() {
 
 #[test]
 fn code_that_cannot_be_linked_is_an_error_and_other_kernels_run() {
-    for (name, image) in images_with(b"!<arch>\n") {
+    // An archive of a text. Drivers crash where an archive is cut off, which is why a build takes none.
+    const NO_CODE: &[u8] = b"!<arch>\nreadme/         0           0     0     644     4         `\ntext";
+    for (name, image) in images_with(NO_CODE) {
         let module = device().load(image).unwrap();
         match module.kernel::<halve>() {
             Ok(_) => assert!(is_emulated(), "{name} was linked with nothing"),

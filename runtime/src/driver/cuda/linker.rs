@@ -9,10 +9,13 @@ use super::call::check;
 use super::module::LOG_BYTES;
 use crate::error::{Error, Result};
 
-/// A link under way, with the log that the driver writes to.
+/// A link under way, with what the driver reads and writes until it is destroyed: its options, their values, and the log
+/// that one of these points to.
 struct Link {
     state: sys::CUlinkState,
     log: Vec<u8>,
+    _options: Vec<sys::CUjit_option>,
+    _values: Vec<*mut c_void>,
 }
 
 /// Links `code` with `library` and calls `load` with the machine code, which is valid during the call.
@@ -48,20 +51,20 @@ fn with_linked_input<R>(
 impl Link {
     fn new() -> Result<Self> {
         let mut log = vec![0u8; LOG_BYTES];
-        let mut options = [
+        let mut options = vec![
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
         ];
         // The size is passed in the pointer itself.
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
+        let mut values = vec![log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
         let mut state = std::ptr::null_mut();
-        // SAFETY: the options are as many as said, each with a value of its type; the log has the size that is
-        // given, and lives as long as the state, which `Drop` destroys before it.
+        // SAFETY: the options are as many as said, each with a value of its type; the log has the size that is given. All
+        // three live as long as the state, which `Drop` destroys before them.
         let result = unsafe {
             sys::cuLinkCreate_v2(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr(), &mut state)
         };
         check("cuLinkCreate", result)?;
-        Ok(Self { state, log })
+        Ok(Self { state, log, _options: options, _values: values })
     }
 
     fn add(&mut self, kind: sys::CUjitInputType, data: &[u8], name: &CStr) -> Result<()> {
