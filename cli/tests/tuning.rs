@@ -133,6 +133,18 @@ fn documents_are_compared_and_a_regression_is_exit_code_1() {
     assert_eq!(allowed.status.code(), Some(0), "{}", text(&allowed.stderr));
     assert!(text(&allowed.stdout).contains("before it was complete"), "{}", text(&allowed.stdout));
 
+    let mut odd = part;
+    odd["results"][0]["timing"]["samples_us"][3] = Value::from(-10.0);
+    fs::write(folder.join("odd.json"), odd.to_string()).unwrap();
+    for args in [&["compare", "a.json", "odd.json"][..], &["report", "odd.json"]] {
+        let refused = within(&folder, args);
+        let errors = text(&refused.stderr);
+        assert_eq!((refused.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        for words in ["odd.json", "record 1 (copy", "-10 µs"] {
+            assert!(errors.contains(words), "{words}: {errors}");
+        }
+    }
+
     document["device"]["name"] = "another".into();
     fs::write(folder.join("c.json"), document.to_string()).unwrap();
     let other = within(&folder, &["compare", "a.json", "c.json"]);
@@ -168,6 +180,14 @@ fn configurations_and_programs_are_compared_in_turns() {
     let itself = run(&[&args[..], &["--self-test", "--pairs", "3"]].concat());
     assert_eq!(itself.code(), Some(0), "{}", itself.stderr());
     assert!(itself.stdout().contains("0 of 3 comparisons"), "{}", itself.stdout());
+    let short = run(&[&args[..8], &["--self-test", "--pairs", "3", "--budget", "0.000001"]].concat());
+    assert_eq!(short.code(), Some(1), "{}", short.stdout());
+    assert!(short.stdout().contains("3 did not tell"), "{}", short.stdout());
+    assert!(
+        short.stderr().contains("not one of 3") && short.stderr().contains("too short"),
+        "{}",
+        short.stderr()
+    );
     let one = [&args[..6], &["--self-test", "--pairs", "1", "--json", "--budget", "1e300"]].concat();
     let tests =
         run(&[&one[..], &["--binary", &program, "--processes", "5", "--threshold", "90%"]].concat()).json();
@@ -250,6 +270,7 @@ fn wrong_use_of_the_commands_is_one_line_and_exit_code_2() {
         (&["compare", "copy", "--config", "block=64", "--config", "block=7"], &["block", "multiple of 32"]),
         (&["compare", "copy", "--config", "block=64", "--config", "items=3"], &["items", "it can be"]),
         (&["compare", "copy", "--config", "block=64", "--config", "block=32", "--quick"], &["--quick"]),
+        (&["compare", "copy", "--config", "block=64,block=128", "--config", "block=64"], &["block", "twice"]),
         (&["compare", "copy", "--self-test", "--budget", "nan"], &["--budget", "above 0"]),
         (&["compare", "copy", "--self-test", "--budget=-1"], &["--budget", "above 0"]),
         (

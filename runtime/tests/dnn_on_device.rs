@@ -1,6 +1,8 @@
 //! cuDNN's operations on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device or
 //! library that is not there fails the tests.
 
+#[path = "dnn_support/addresses.rs"]
+mod addresses;
 #[path = "dnn_support/captures.rs"]
 mod captures;
 #[path = "dnn_support/fused.rs"]

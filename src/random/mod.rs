@@ -37,7 +37,7 @@
 //! | --- | --- | --- | --- |
 //! | [`uniform()`] | in [0, 1) | `rand`, the same bits | f32, f64, f16, bf16 |
 //! | [`uniform_in()`] | from low to high | `uniform_`, the same bits | f32, f64, f16, bf16 |
-//! | [`normal()`] | of a mean and a standard deviation | `normal_`, but for some last bits | f32, f64, f16, bf16 |
+//! | [`normal()`] | of a mean and a standard deviation | `normal_`, but for some last bits; but for f64 [more near 0](crate::gpu_std::random::normal2) | f32, f64, f16, bf16 |
 //! | [`exponential()`] | of a rate | `exponential_`, but for some last bits | f32, f64, f16, bf16 |
 //! | [`integers()`] | in low..high | `randint`, the same | i32, u32, i64, u64 |
 //! | [`bernoulli()`] | 1 with a probability, else 0 | `bernoulli_`, but for f64 and a probability of 1 | u8, f32, f64, f16, bf16 |

@@ -270,7 +270,8 @@ pub fn integers<'o, T: Integer>(
     })
 }
 
-/// Fills `out` with 1 with probability `p`, and 0 else; always 1 for 1, where PyTorch gives a 0 once in 2²⁵ times.
+/// Fills `out` with 1 with probability `p`, rounded to f32, and 0 else; always 1 for 1, where PyTorch gives a 0 once in 2²⁵
+/// times.
 ///
 /// # Errors
 /// [`Error::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
@@ -392,17 +393,12 @@ pub(super) fn draw<'a>(
     Draw { call, kernel, lanes, stream, config }
 }
 
-/// The f32 below which uniform numbers in (0, 1] are with this probability; fails unless `p`, what the caller gave, is one.
+/// The f32 with which uniform numbers are compared: the nearest to the probability, as in PyTorch. Fails unless `p`, what
+/// the caller gave, is one.
 fn threshold(call: &'static str, p: f64, probability: f64) -> Result<f32> {
     if !(0.0..=1.0).contains(&p) {
         return problem(call, format!("the probability must be from 0 to 1, found {p}"));
     }
-    let near = probability as f32;
-    Ok(match probability {
-        // Above all numbers there are.
-        1.0 => 2.0,
-        // Up to the next, so that numbers are below both or below neither.
-        _ if f64::from(near) < probability => near.next_up(),
-        _ => near,
-    })
+    // Above all numbers there are, of which 1 is one.
+    Ok(if probability == 1.0 { 2.0 } else { probability as f32 })
 }

@@ -168,6 +168,30 @@ fn the_default_stays_unless_another_is_half_a_percent_faster() {
     }
 }
 
+/// The default takes 100, but 130 in its second timing; the other as long as given.
+struct Disturbed(f64, usize);
+
+impl Objective for Disturbed {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+        let mut default = || {
+            self.1 += 1;
+            if self.1 == 2 { 130.0 } else { 100.0 }
+        };
+        let mut time = |candidate| if candidate == 0 { default() } else { self.0 };
+        candidates.iter().map(|&c| Seen::Times((0..rounds).map(|_| time(c)).collect())).collect()
+    }
+}
+
+#[test]
+fn one_disturbed_timing_of_the_default_makes_nothing_win_that_is_slower() {
+    let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
+    for (other, winner) in [(101.0, 0), (99.8, 0), (99.0, 1)] {
+        let mut objective = Disturbed(other, 0);
+        let found = search(&points, &[], Strategy::Auto, Budget::default(), 1, &mut objective);
+        assert_eq!((found.winner, objective.1), (Some(winner), 3), "{other}: it raced");
+    }
+}
+
 #[test]
 fn small_spaces_are_no_trouble() {
     for strategy in Strategy::ALL {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fakes::{Directory, Fake, Outcomes, run, simulated, suite};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
-use warpsmith_runtime::launch::TunedFor;
+use warpsmith_runtime::launch::{LaunchStore, TunedFor};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
@@ -145,6 +145,43 @@ fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
         let expected = ("block=128 does=well".to_owned(), made, 0);
         assert_eq!(tune(&few, &mut Log::in_memory()), expected, "{values:?}");
         assert_eq!(found(&device).as_deref(), Some("128 well"), "{values:?}");
+    }
+}
+
+/// As [`simulated`], where blocks of 256 are the fastest in the first case and those of 64 in the others.
+fn by_case() -> Device {
+    let cases = AtomicU32::new(0);
+    let model = move |work: &SimulatedWork<'_>| match work {
+        // A case's buffer.
+        SimulatedWork::Set { bytes: 4096 } => f64::from(cases.fetch_add(1, Ordering::Relaxed).min(1)),
+        SimulatedWork::Set { bytes: 400 } if cases.load(Ordering::Relaxed) > 1 => 150.0,
+        SimulatedWork::Set { bytes } => *bytes as f64,
+        _ => 1.0,
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
+    let directory = Directory::new("range");
+    for is_again in [false, true] {
+        let device = by_case();
+        device.set_launch_store(LaunchStore::open(&directory.0));
+        let (sizes, log) = ([1500, 1024, 1100, 2048], &mut Log::open(&directory.0));
+        let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &with(Strategy::Exhaustive), log, ALL);
+        let winners: Vec<String> = outcomes
+            .cases
+            .iter()
+            .map(|case| case.winner().unwrap().configuration.get("block").unwrap().to_string())
+            .collect();
+        assert_eq!(winners, ["256", "64", "64", "64"]);
+        let Totals { made, kept, .. } = outcomes.totals.unwrap();
+        assert_eq!((made, kept), (if is_again { 0 } else { 16 }, 2), "{:?}", outcomes.notes);
+        let block = |n| device.launch_store().tuned(&subject(&device, n))?.value("block").map(str::to_owned);
+        assert_eq!([1024, 1100, 1500, 2048].map(block).map(Option::unwrap), ["256", "256", "256", "64"]);
+        let lines = fs::read_to_string(directory.0.join("launches.jsonl")).unwrap();
+        assert_eq!(lines.lines().count(), 2, "a line for each winner that changes: {lines}");
     }
 }
 
@@ -385,6 +422,34 @@ fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
         assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
         assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
     }
+}
+
+#[test]
+fn what_the_records_show_to_be_slower_than_the_default_does_not_win() {
+    // The default alone is slowed while it races, which its record leaves out.
+    let is_race = AtomicBool::new(false);
+    let mhz = Arc::new(AtomicU32::new(1980));
+    let now = mhz.clone();
+    let model = move |work: &SimulatedWork<'_>| {
+        let SimulatedWork::Set { bytes } = work else { return 1.0 };
+        is_race.fetch_or(*bytes == 250, Ordering::Relaxed);
+        let is_slow = *bytes == 300 && is_race.load(Ordering::Relaxed);
+        mhz.store(if is_slow { 1400 } else { 1980 }, Ordering::Relaxed);
+        match bytes {
+            300 if is_slow => 400.0,
+            200 => 302.0,
+            250 => 500.0,
+            bytes => *bytes as f64,
+        }
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    driver.on_sm_clock(0, move || Some(now.load(Ordering::Relaxed)));
+    let device = Device::with_driver(driver, 0).unwrap();
+    let log = &mut Log::in_memory();
+    let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(Strategy::Auto), log, ALL);
+    assert!(outcomes.totals.as_ref().unwrap().made > 4, "it raced");
+    assert_eq!(outcomes.record("block=256 does=well").median_us(), Some(302.0));
+    assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), ("block=128 does=well", Some(1.0)));
 }
 
 /// A probe: a copy of as many bytes as a fake of 64 elements says that it moves.

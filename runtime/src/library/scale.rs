@@ -33,6 +33,8 @@ type Geam<T> = unsafe fn(
     i64,
 ) -> cublasStatus_t;
 
+type LongCall<T> = (Geam<T>, fn(f64) -> T);
+
 /// Types that can be scaled.
 #[doc(hidden)]
 pub trait Scalar: DeviceCopy + Default {
@@ -41,18 +43,18 @@ pub trait Scalar: DeviceCopy + Default {
     /// Whether it is computed with in double precision.
     const DOUBLE: bool = false;
     /// cuBLAS's fastest call for long arrays, if it has one for the type, and the factor for it.
-    const GEAM: Option<(Geam<Self>, fn(f64) -> Self)> = None;
+    const GEAM: Option<LongCall<Self>> = None;
 }
 
 impl Scalar for f32 {
     const TYPE: cudaDataType = cudaDataType::CUDA_R_32F;
-    const GEAM: Option<(Geam<Self>, fn(f64) -> Self)> = Some((sys::cublasSgeam_64, |factor| factor as f32));
+    const GEAM: Option<LongCall<Self>> = Some((sys::cublasSgeam_64, |factor| factor as f32));
 }
 
 impl Scalar for f64 {
     const TYPE: cudaDataType = cudaDataType::CUDA_R_64F;
     const DOUBLE: bool = true;
-    const GEAM: Option<(Geam<Self>, fn(f64) -> Self)> = Some((sys::cublasDgeam_64, |factor| factor));
+    const GEAM: Option<LongCall<Self>> = Some((sys::cublasDgeam_64, |factor| factor));
 }
 
 impl Scalar for half::f16 {

@@ -39,6 +39,16 @@ pub struct VendorVersion {
     pub patch: u32,
 }
 
+impl VendorVersion {
+    fn at_least(self, least: u32, library: &'static str) -> std::result::Result<Self, LibraryError> {
+        if self.major < least {
+            Err(LibraryError::TooOld { library, version: self, least })
+        } else {
+            Ok(self)
+        }
+    }
+}
+
 impl fmt::Display for VendorVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
@@ -197,10 +207,7 @@ impl Vendor {
             (Some(major), Some(minor), Some(patch)) => VendorVersion { major, minor, patch },
             _ => VendorVersion { major: 0, minor: 0, patch: 0 },
         };
-        if version.major < *least {
-            return Err(LibraryError::TooOld { library: name, version, least: *least });
-        }
-        Ok(version)
+        version.at_least(*least, name)
     }
 }
 
@@ -259,6 +266,14 @@ fn preload(_file: &str, _folders: &[PathBuf]) {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_old_library_is_told_with_what_is_needed() {
+        let version = VendorVersion { major: 8, minor: 9, patch: 7 };
+        assert_eq!(version.at_least(8, "cuDNN").unwrap(), version);
+        let text = version.at_least(9, "cuDNN").unwrap_err().to_string();
+        assert!(text.contains("cuDNN 8.9.7 is too old") && text.contains("version 9 or newer"), "{text}");
+    }
 
     #[test]
     fn a_library_is_there_in_a_version_or_an_error_names_it_and_how_to_get_it() {

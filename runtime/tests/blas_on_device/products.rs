@@ -106,6 +106,38 @@ fn without_beta_the_output_is_not_read() {
 }
 
 #[test]
+fn with_an_alpha_of_zero_the_inputs_are_not_read() {
+    fn check<T: Plain>() {
+        let stream = stream();
+        let nan = DeviceBuffer::from_host(&stream, &[T::of(f64::NAN); 16 * 16]).unwrap();
+        let values: Vec<T> = (0..16 * 16).map(|i| T::of(f64::from(i % 13))).collect();
+        let square = || Matrix::new(&nan, 16, 16).unwrap();
+        let (zero, two) = (T::scalar(0.0), T::scalar(2.0));
+        for (beta, expected) in [(two, 2.0), (zero, 0.0)] {
+            let mut c = DeviceBuffer::from_host(&stream, &values).unwrap();
+            let output = MatrixMut::new(&mut c, 16, 16).unwrap();
+            let options = Gemm { alpha: zero, beta, math: None };
+            blas::gemm(&stream, options, square(), square(), output).unwrap();
+            let mut y = DeviceBuffer::from_host(&stream, &values[..16]).unwrap();
+            blas::gemv(&stream, options, square(), nan.slice(..16), &mut y).unwrap();
+            let mut grouped = DeviceBuffer::from_host(&stream, &values).unwrap();
+            let output = MatrixMut::new(&mut grouped, 16, 16).unwrap();
+            blas::gemm_grouped(&stream, options, vec![(square(), square(), output)]).unwrap();
+            let all = [("gemm", c), ("gemv", y), ("gemm_grouped", grouped)];
+            for (what, found) in all.map(|(what, buffer)| (what, buffer.to_host().unwrap())) {
+                let differs = |(found, value): (&T, &T)| found.value() != expected * value.value();
+                let at = found.iter().zip(&values).position(differs);
+                assert_eq!(at, None, "{what} of {}, beta {expected}", std::any::type_name::<T>());
+            }
+        }
+    }
+    check::<f32>();
+    check::<f64>();
+    check::<f16>();
+    check::<bf16>();
+}
+
+#[test]
 fn batches_lie_apart_or_side_by_side_and_one_input_serves_all() {
     let stream = stream();
     let (m, n, k, count) = (5, 6, 7, 4);

@@ -177,6 +177,10 @@ pub struct TuneArgs {
 /// `compare`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = COMPARE_HELP)]
+// No form of it takes these: what is given is refused with the reason.
+#[command(mut_arg("axes", |arg| arg.hide(true)), mut_arg("quick", |arg| arg.hide(true)))]
+#[command(mut_arg("precision", |arg| arg.hide(true)), mut_arg("stop", |arg| arg.hide(true)))]
+#[command(mut_arg("no_probes", |arg| arg.hide(true)))]
 pub struct CompareArgs {
     /// Two results files, the older one first; or kernels, with --config, --binary or --self-test
     #[arg(value_name = "FILE or KERNEL", required = true)]
@@ -238,8 +242,9 @@ pub struct ReportArgs {
 const TUNE_HELP: &str = "\
 The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
 configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
-Winners are kept in the launch store, where later launches of every program of this user find them, and every single \
-measurement beside it, so that a run that was ended goes on where it was. WARPSMITH_CACHE_DIR says where.
+Winners are kept in the launch store, where later launches on a GPU of every program of this user find them (those on the \
+emulated device do not read it), and every single measurement beside it, so that a run that was ended goes on where it was. \
+WARPSMITH_CACHE_DIR says where.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
@@ -261,7 +266,8 @@ Examples:
   compare --self-test --binary new/warpsmith copy --sizes 2^20 --pairs 20
 
 Exit code 1 on a regression: something slower, or no longer right; and when the second file lacks results of a case that \
-the first has, or its run was ended early, unless --allow-missing. Ctrl-C prints what was compared until then.";
+the first has, or its run was ended early, unless --allow-missing; of --self-test when it finds more changes than one in \
+a hundred, or none of its comparisons tells anything. Ctrl-C prints what was compared until then.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \

@@ -14,12 +14,12 @@ use super::columns::{Column, fit};
 use super::failure::Failure;
 use super::output::{bad, good, note, plain, print, terminal_width};
 use super::sides::{Duel, DuelSide, RemoteSide};
-use super::{Program, interrupt, opening, request};
+use super::{Program, interrupt, opening, request, results};
 use crate::compare::{
     self, Change, Comparison, Contender, Options, Pair, Pairing, Plan as Rounds, SelfTest, Side, Sides,
     Source, Subject,
 };
-use crate::document::{Condition, Document, RunInfo};
+use crate::document::{Condition, RunInfo};
 use crate::error::{Error, Result};
 use crate::measure::{Mode, Stopwatch};
 use crate::run::{Plan, PlannedCase, seed};
@@ -41,7 +41,8 @@ pub fn run(program: &Program<'_>, args: &CompareArgs) -> Outcome<()> {
     let threshold = request::share(&args.threshold).ok_or_else(|| {
         Failure::Use(format!("--threshold {:?}: write a percentage, for example 1%", args.threshold))
     })?;
-    let given: Vec<Configuration> = args.configs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+    let given: Vec<Configuration> =
+        args.configs.iter().map(|text| request::configuration(text)).collect::<Result<_>>()?;
     applies(args)?;
     let comparison = match (&given[..], &args.binaries[..]) {
         ([] | [_], [] | [_]) if args.self_test => return self_test(program, args, threshold, given.first()),
@@ -121,7 +122,7 @@ fn documents(args: &CompareArgs, threshold: f64) -> Outcome<Found> {
             "compare two results files, or kernels with --config, --binary or --self-test".to_owned(),
         ));
     };
-    let read = |name: &String| Document::read(Path::new(name));
+    let read = |name: &String| results::read(Path::new(name));
     let pairing = if args.best { Pairing::Best } else { Pairing::Configuration };
     let options = Options { threshold, force: args.force, pairing };
     let found = compare::documents(&read(old)?, &read(new)?, &options)?;
@@ -394,9 +395,12 @@ fn self_test(
             found,
         });
     }
-    let (alarms, pairs) = tests.iter().fold((0, 0), |(alarms, pairs), Tested { found, .. }| {
-        (alarms + found.false_alarms, pairs + found.pairs)
-    });
+    let mut all = SelfTest::default();
+    for Tested { found, .. } in &tests {
+        all.pairs += found.pairs;
+        all.false_alarms += found.false_alarms;
+        all.ambiguous += found.ambiguous;
+    }
     let interrupted = bench.is_stopped();
     if args.json {
         let mut source = bench.source.clone();
@@ -409,15 +413,31 @@ fn self_test(
     if interrupted {
         return Err(Failure::Interrupted);
     }
+    let reason = distrust(&all, args.what.budget);
+    reason.map_or(Ok(()), |reason| Err(Failure::Failed(reason)))
+}
+
+/// Why verdicts cannot be trusted after a self-test with a budget of so many seconds, if that is so.
+fn distrust(test: &SelfTest, budget: Option<f64>) -> Option<String> {
+    let SelfTest { pairs, false_alarms, ambiguous, .. } = *test;
+    if ambiguous == pairs {
+        let why = match budget {
+            Some(seconds) => format!("the budget of {seconds} s was too short; give a longer --budget"),
+            None => {
+                "times vary too much for this threshold, or the device is slowed; give a larger --threshold"
+                    .to_owned()
+            }
+        };
+        return Some(format!("not one of {pairs} comparisons with itself told anything: {why}"));
+    }
     // One in a hundred is what may be.
     let allowed = pairs.div_ceil(100);
-    if alarms > allowed {
-        return Err(Failure::Failed(format!(
-            "{alarms} false alarms in {pairs} comparisons, more than {allowed}: verdicts on this machine are not to be \
-             trusted at this threshold"
-        )));
-    }
-    Ok(())
+    (false_alarms > allowed).then(|| {
+        format!(
+            "{false_alarms} false alarms in {pairs} comparisons, more than {allowed}: verdicts on this machine are not \
+             to be trusted at this threshold"
+        )
+    })
 }
 
 impl Bench<'_> {
@@ -523,4 +543,21 @@ fn form(args: &CompareArgs, comparison: &Comparison) -> String {
     }
     text.push_str(&format!("{}\n", comparison.summary()));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_self_test_that_told_nothing_or_raised_alarms_is_not_to_be_trusted() {
+        let test = |pairs, false_alarms, ambiguous| SelfTest { pairs, false_alarms, ambiguous, rate: 0.0 };
+        let short = distrust(&test(50, 0, 50), Some(0.001)).unwrap();
+        assert!(short.contains("not one of 50") && short.contains("0.001 s was too short"), "{short}");
+        assert!(distrust(&test(1, 0, 1), None).unwrap().contains("--threshold"));
+        assert!(distrust(&test(200, 3, 0), None).unwrap().contains("3 false alarms"));
+        for fine in [test(50, 0, 49), test(50, 1, 0), test(200, 2, 100)] {
+            assert_eq!(distrust(&fine, None), None);
+        }
+    }
 }

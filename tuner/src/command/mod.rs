@@ -15,6 +15,7 @@
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
+//! | [`results`] | reading results files |
 //! | [`failure`] | exit codes and their one line |
 //! | [`interrupt`] | Ctrl-C |
 
@@ -28,6 +29,7 @@ pub mod opening;
 pub mod output;
 pub mod report;
 pub mod request;
+pub mod results;
 pub mod sides;
 pub mod table;
 pub mod tune;
@@ -185,6 +187,29 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_of_compare_lists_only_what_a_form_of_it_takes() {
+        let help = parse("mine", words("mine compare --help")).unwrap_err().to_string();
+        for option in ["--axis", "--quick", "--precision", "--stop", "--no-probes"] {
+            assert!(
+                !help.contains(&format!("{option} ")) && !help.contains(&format!("{option}\n")),
+                "{help}"
+            );
+            let given = match option {
+                "--quick" | "--no-probes" => option.to_owned(),
+                option => format!("{option} block=64"),
+            };
+            let command = parse("mine", words(&format!("mine compare a b {given}")));
+            assert!(command.is_ok(), "{option} is refused with its reason, not as unknown");
+        }
+        assert!(
+            ["--device", "--sizes", "--mode", "--budget"].iter().all(|option| help.contains(option)),
+            "{help}"
+        );
+        let bench = parse("mine", words("mine bench --help")).unwrap_err().to_string();
+        assert!(bench.contains("--axis") && bench.contains("--no-probes"), "{bench}");
     }
 
     #[test]

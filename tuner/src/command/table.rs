@@ -23,6 +23,13 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
         };
         text.push_str(&format!("probe {}: {reached}\n", probe.name));
     }
+    let slowed = slowed(document, all);
+    if slowed > 0 {
+        text.push_str(&format!(
+            "note: {slowed} {} by a slowed device, whose clock stayed low: measure again\n",
+            if slowed == 1 { "row was measured" } else { "rows were measured" }
+        ));
+    }
     if let Some((usual, highest)) = document.low_clock() {
         text.push_str(&format!(
             "note: the clock was {usual} MHz, below 95 % of the device's highest ({highest} MHz): at that, times \
@@ -33,6 +40,17 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
         text.push_str("ended early: not everything was measured\n");
     }
     text
+}
+
+/// How many rows show a time of a slowed device.
+fn slowed(document: &Document, all: bool) -> usize {
+    let is_slowed = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
+    if all {
+        return document.results.iter().filter(|record| is_slowed(record)).count();
+    }
+    let shows_slowed =
+        |case: &&Vec<&Record>| chosen(case).into_iter().chain(usable_default(case)).any(is_slowed);
+    document.cases().iter().filter(shows_slowed).count()
 }
 
 /// The device, its bandwidth, its state.
@@ -147,10 +165,13 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
         Some(format!("{}-{}", number(interval.low), number(interval.high)))
     };
     let clock = |r: &Record| {
-        let mut clocks = r.timing.as_ref()?.clocks_mhz.clone();
+        let timing = r.timing.as_ref()?;
+        let mut clocks = timing.clocks_mhz.clone();
         clocks.sort_unstable();
-        let slowed = if r.timing.as_ref()?.throttled { " slowed" } else { "" };
-        Some(format!("{}{slowed}", clocks.get(clocks.len() / 2)?))
+        let clock = clocks.get(clocks.len() / 2).map(ToString::to_string);
+        let slowed = timing.throttled.then(|| "slowed".to_owned());
+        let said: Vec<String> = clock.into_iter().chain(slowed).collect();
+        (!said.is_empty()).then(|| said.join(" "))
     };
     let rejected = |r: &Record| Some(r.timing.as_ref()?.rejected).filter(|&n| n > 0).map(|n| n.to_string());
     vec![
@@ -274,6 +295,28 @@ mod tests {
             assert!(wide.contains(word), "{word}:\n{wide}");
         }
         assert!(!wide.contains("not shown"), "{wide}");
+    }
+
+    #[test]
+    fn rows_of_a_slowed_device_are_told_at_every_width_and_without_a_clock() {
+        let mut sample = sample();
+        assert!(!text(&sample, false, None).contains("slowed"));
+        for index in [1, 3] {
+            let timing = sample.results[index].timing.as_mut().unwrap();
+            (timing.throttled, timing.clocks_mhz) = (true, Vec::new());
+        }
+        for width in [Some(60), None] {
+            let best = text(&sample, false, width);
+            assert!(best.contains("note: 1 row was measured by a slowed device"), "{best}");
+            let all = text(&sample, true, width);
+            assert!(all.contains("note: 2 rows were measured by a slowed device"), "{all}");
+        }
+        let wide = text(&sample, true, None);
+        assert_eq!(
+            wide.lines().filter(|line| line.contains(" slowed ")).count(),
+            3,
+            "two rows, a note: {wide}"
+        );
     }
 
     #[test]

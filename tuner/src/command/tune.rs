@@ -56,7 +56,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     show(program, &document, &args.output, path)?;
     let totals = outcome?;
     if args.output.is_text() {
-        print(&summary(&device.launch_store(), &totals, begun.elapsed()))?;
+        print(&summary(&device.launch_store(), device.is_emulated(), &totals, begun.elapsed()))?;
     }
     verdict(program, &document.results, totals.interrupted)
 }
@@ -117,16 +117,18 @@ fn damaged(program: &Program<'_>, path: &Path, count: usize, first: &str) {
 }
 
 /// What was timed, and how many winners are kept where.
-fn summary(store: &LaunchStore, totals: &Totals, took: Duration) -> String {
+fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} timings in {:.1} s", totals.made, took.as_secs_f64());
     if totals.known > 0 {
         text.push_str(&format!(", {} known from earlier runs", totals.known));
     }
+    // An emulated device has a store in memory unless its program gives it another.
+    let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
     text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
         (None, _) => "; nothing is kept\n".to_owned(),
         (Some(_), 0) => "; no winner is kept\n".to_owned(),
-        (Some(path), 1) => format!("; 1 winner is kept in {}\n", path.display()),
-        (Some(path), kept) => format!("; {kept} winners are kept in {}\n", path.display()),
+        (Some(path), 1) => format!("; 1 winner is kept in {}{unread}\n", path.display()),
+        (Some(path), kept) => format!("; {kept} winners are kept in {}{unread}\n", path.display()),
     });
     text
 }
@@ -163,16 +165,22 @@ mod tests {
 
     #[test]
     fn only_winners_that_are_kept_are_said_to_be() {
-        let of = |store: &LaunchStore, kept| {
+        let on = |store: &LaunchStore, is_emulated, kept| {
             let totals = Totals { made: 3, kept, ..Totals::default() };
-            summary(store, &totals, Duration::from_secs(2))
+            summary(store, is_emulated, &totals, Duration::from_secs(2))
         };
+        let of = |store: &LaunchStore, kept| on(store, false, kept);
         let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
         let store = LaunchStore::open(&directory);
         let path = directory.join("launches.jsonl");
         assert_eq!(of(&store, 0), "3 timings in 2.0 s; no winner is kept\n");
         assert_eq!(of(&store, 1), format!("3 timings in 2.0 s; 1 winner is kept in {}\n", path.display()));
         assert!(of(&store, 2).contains("; 2 winners are kept in "));
+        let emulated = on(&store, true, 1);
+        assert!(
+            emulated.ends_with("launches.jsonl (launches on the emulated device do not read it)\n"),
+            "{emulated}"
+        );
         assert!(of(&LaunchStore::in_memory(), 2).ends_with("; nothing is kept\n"));
     }
 }

@@ -60,7 +60,7 @@ impl Comparison {
         format!(
             "{} compared at a threshold of {} %: {}",
             self.rows.len(),
-            self.threshold * 100.0,
+            rounded(self.threshold * 100.0),
             counts.join(", ")
         )
     }
@@ -202,6 +202,11 @@ fn format_us(us: f64) -> String {
     format!("{us:.digits$}")
 }
 
+/// A number with six significant digits, without what a multiplication leaves behind them.
+pub(super) fn rounded(number: f64) -> f64 {
+    format!("{number:.5e}").parse().unwrap_or(number)
+}
+
 /// A ratio as the change from 1: `+2.3 %`.
 fn per_cent(ratio: f64) -> String {
     format!("{:+.2} %", (ratio - 1.0) * 100.0)
@@ -285,6 +290,8 @@ mod tests {
         assert_eq!(table.rows[2][6..], ["-", "-", "-", "BROKEN"]);
         let summary = comparison("copy").summary();
         assert_eq!(summary, "3 compared at a threshold of 1 %: 1 slower, 1 broken, 1 ambiguous");
+        let small = Comparison { threshold: 0.0001 / 100.0, ..comparison("copy") }.summary();
+        assert!(small.contains("at a threshold of 0.0001 %: "), "{small}");
     }
 
     #[test]

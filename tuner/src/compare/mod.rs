@@ -355,7 +355,8 @@ fn check_threshold(threshold: f64) -> Result<()> {
     if threshold.is_finite() && (0.0..1.0).contains(&threshold) {
         return Ok(());
     }
-    let reason = format!("a threshold of {} % is none; use 0 % to 99 %, for example 1 %", threshold * 100.0);
+    let percent = forms::rounded(threshold * 100.0);
+    let reason = format!("a threshold of {percent} % is none; use 0 % to 99 %, for example 1 %");
     Err(Error::Incomparable { reason })
 }
 
@@ -466,6 +467,27 @@ fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
 }
 
+/// The ratio of the medians of two timings; `None` for too few samples. The samples of an earlier run are not there: of
+/// such a timing the log's interval is taken, and the half-widths of both intervals are combined in logarithms by the root
+/// of the sum of their squares.
+fn ratio(old: &Timing, new: &Timing) -> Option<Ratio> {
+    if old.logged.is_none() && new.logged.is_none() {
+        return stats::ratio(&new.samples_us, &old.samples_us).map(Ratio::from);
+    }
+    let logarithms = |timing: &Timing| {
+        let (median, interval) = (timing.summary()?.median, timing.interval()?);
+        Some((median, (median / interval.low).ln(), (interval.high / median).ln()))
+    };
+    let ((old_us, old_below, old_above), (new_us, new_below, new_above)) =
+        (logarithms(old)?, logarithms(new)?);
+    let value = new_us / old_us;
+    Some(Ratio {
+        value,
+        low: value * (-new_below.hypot(old_above)).exp(),
+        high: value * new_above.hypot(old_below).exp(),
+    })
+}
+
 /// A ratio of medians of two processes whose launches may differ by `between_us` for no reason of theirs.
 fn between_processes(ratio: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let Ratio { value, low, high } = ratio;
@@ -481,19 +503,14 @@ fn between_processes(ratio: Ratio, old_us: f64, between_us: f64) -> Ratio {
 fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Row> {
     let mode = known_mode(old).or(known_mode(new)).unwrap_or_default();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };
-    let samples = |record: &Record| match &record.timing {
-        // The medians of an earlier run are no samples.
-        Some(timing) if record.is_usable() && timing.logged.is_none() => timing.samples_us.clone(),
-        _ => Vec::new(),
-    };
-    let samples = [samples(old), samples(new)];
+    let ratio = || ratio(old.timing.as_ref()?, new.timing.as_ref()?);
     let (ratio, change) = match (old.is_usable(), new.is_usable()) {
         (false, false) => return None,
         (true, false) => (None, Change::Broken),
         (false, true) => (None, Change::Mended),
-        (true, true) => match (stats::ratio(&samples[1], &samples[0]), old.median_us()) {
+        (true, true) => match (ratio(), old.median_us()) {
             (Some(ratio), Some(old_us)) => {
-                let ratio = between_processes(ratio.into(), old_us, between_us);
+                let ratio = between_processes(ratio, old_us, between_us);
                 let interval = stats::Interval { low: ratio.low, high: ratio.high };
                 (Some(ratio), Verdict::of(interval, threshold).into())
             }

@@ -2,13 +2,13 @@
 
 use super::name;
 use crate::document::{Document, Record};
-use crate::measure::Timing;
+use crate::measure::{Mode, Timing};
 use crate::stats::summarise;
 
 /// The columns and what is in them. After them comes one column for each axis, named `axis:` and the axis.
 ///
 /// Cells of what is not known are empty. Times are in microseconds a launch, of accepted samples.
-pub const COLUMNS: [(&str, &str); 41] = [
+pub const COLUMNS: [(&str, &str); 42] = [
     ("device", "the device's name"),
     ("kernel", "the kernel's name"),
     ("dtype", "the element type"),
@@ -34,6 +34,7 @@ pub const COLUMNS: [(&str, &str); 41] = [
     ("clock_mhz", "the median clock of the multiprocessors in MHz"),
     ("launches_per_sample", "launches between the events of a sample"),
     ("stop", "what ended the sampling: precision, entropy, samples or budget"),
+    ("logged", "true where an earlier run took the samples: there are no percentiles of them"),
     ("bytes", "bytes that a launch must read and write"),
     ("flops", "floating-point operations of a launch; 0 where they do not matter"),
     ("gbps", "GB/s (10^9 bytes a second) at the median"),
@@ -84,7 +85,8 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
     let clocks: Vec<f64> =
         timing.map_or(Vec::new(), |timing| timing.clocks_mhz.iter().map(|clock| f64::from(*clock)).collect());
     let moves = record.bytes > 0;
-    let gflops = record.median_us().filter(|_| record.flops > 0).map(|us| record.flops as f64 / us / 1e3);
+    let computes = record.flops > 0 && record.mode() != Mode::Enqueue;
+    let gflops = record.median_us().filter(|_| computes).map(|us| record.flops as f64 / us / 1e3);
     let Document { device, run, .. } = document;
     [
         device.name.clone(),
@@ -112,6 +114,7 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         optional(summarise(&clocks).map(|summary| summary.median)),
         optional(timing.map(|timing| timing.launches_per_sample)),
         optional(timing.map(|timing| name(&timing.stop))),
+        optional(timing.map(|timing| timing.logged.is_some())),
         record.bytes.to_string(),
         record.flops.to_string(),
         optional(record.gbps().filter(|_| moves)),
@@ -156,6 +159,7 @@ mod tests {
     use super::*;
     use crate::document::Outcome;
     use crate::document::tests::{document, record};
+    use crate::measure::Logged;
 
     /// What RFC 4180 says a reader must make of it.
     fn parse(text: &str) -> Vec<Vec<String>> {
@@ -210,6 +214,26 @@ mod tests {
         assert_eq!(cell(2, "problem"), &failed.problem);
         assert_eq!((&cell(2, "outcome")[..], &cell(2, "mode")[..]), ("failed", ""));
         assert_eq!((&cell(2, "median_us")[..], &cell(2, "axis:tile")[..]), ("", "a,b"));
+    }
+
+    #[test]
+    fn records_of_an_earlier_run_say_so_and_times_of_the_host_have_no_rates() {
+        let mut known = record("copy", 128, 10.0, Outcome::Correct);
+        known.timing.as_mut().unwrap().logged = Some(Logged { samples: 37, interval_us: Some((9.5, 10.25)) });
+        let mut host = record("axpy", 128, 3.0, Outcome::Correct);
+        host.flops = 4096;
+        let device = host.clone();
+        host.timing.as_mut().unwrap().mode = Mode::Enqueue;
+        let rows = parse(&csv(&document(vec![known, host, device])));
+        let column = |name: &str| -> Vec<&str> {
+            let index = rows[0].iter().position(|known| known == name).unwrap();
+            rows[1..].iter().map(|row| row[index].as_str()).collect()
+        };
+        assert_eq!(column("logged"), ["true", "false", "false"]);
+        assert_eq!((column("samples")[0], column("p10_us")[0], column("high_us")[0]), ("37", "", "10.25"));
+        let is_there = |name: &str| column(name).iter().map(|cell| !cell.is_empty()).collect::<Vec<_>>();
+        assert_eq!(is_there("gflops"), [false, false, true]);
+        assert_eq!(is_there("gbps"), [true, false, true]);
     }
 
     #[test]

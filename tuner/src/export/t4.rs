@@ -2,7 +2,8 @@
 //!
 //! Guarantees: each result has a configuration of its own: beside the axes stand the case's kernel, type, size and mode, as
 //! `case.kernel`, `case.dtype`, `case.n` and `case.mode`. Times are in milliseconds, as Kernel Tuner has them. Beside the results stands
-//! `metadata`, which the schema leaves open: the run and the device with its driver, clocks, temperature and power.
+//! `metadata`, which the schema leaves open: the run and the device with its driver, clocks, temperature and power. Results
+//! of an earlier run have no `runtimes`, which the schema does not demand, and are marked by the measurement `is_logged`.
 
 use serde_json::{Map, Value, json};
 
@@ -31,8 +32,11 @@ fn result(record: &Record, timestamp: &str) -> Value {
         configuration.insert(axis.to_owned(), json!(value));
     }
     let mut times = Map::new();
-    let samples = record.timing.as_ref().map_or(&[][..], |timing| &timing.samples_us);
-    times.insert("runtimes".into(), samples.iter().map(|us| json!(us / 1e3)).collect());
+    // The medians of an earlier run are no run times.
+    if record.timing.as_ref().is_none_or(|timing| timing.logged.is_none()) {
+        let samples = record.timing.as_ref().map_or(&[][..], |timing| &timing.samples_us);
+        times.insert("runtimes".into(), samples.iter().map(|us| json!(us / 1e3)).collect());
+    }
     json!({
         "timestamp": timestamp,
         "configuration": configuration,
@@ -63,6 +67,8 @@ fn measurements(record: &Record) -> Vec<Value> {
     add("share_of_probe", record.of_probe(), "");
     add("max_error", record.max_error, "");
     add("rejected_samples", record.timing.as_ref().map(|timing| f64::from(timing.rejected)), "");
+    let is_logged = record.timing.as_ref().is_some_and(|timing| timing.logged.is_some());
+    add("is_logged", is_logged.then_some(1.0), "");
     add("is_winner", record.is_winner.then_some(1.0), "");
     if !record.problem.is_empty() {
         all.push(json!({ "name": "problem", "value": record.problem, "unit": "" }));
@@ -89,6 +95,7 @@ fn timestamp(seconds: u64) -> String {
 mod tests {
     use super::*;
     use crate::document::tests::{document, record};
+    use crate::measure::Logged;
 
     /// Whether a value is what the T4 results schema 1.0.0 demands of a field of this name.
     fn fits(field: &str, value: &Value) -> bool {
@@ -119,11 +126,14 @@ mod tests {
     fn results() -> Vec<Value> {
         let mut failed = record("axpy", 256, 1.0, Outcome::Failed);
         (failed.timing, failed.probe_us, failed.problem) = (None, None, "no resources".into());
+        let mut known = record("copy", 64, 11.0, Outcome::Correct);
+        known.timing.as_mut().unwrap().logged = Some(Logged { samples: 37, interval_us: None });
         let records = vec![
             Record { is_winner: true, ..record("copy", 128, 10.0, Outcome::Correct) },
             record("copy", 256, 9.0, Outcome::Wrong),
             failed,
             record("axpy", 512, 9.0, Outcome::Crashed),
+            known,
         ];
         let whole: Value = serde_json::from_str(&t4(&document(records))).unwrap();
         check(&whole, &["schema_version", "results"]);
@@ -149,7 +159,7 @@ mod tests {
         let results = results();
         let invalidity: Vec<&str> =
             results.iter().map(|result| result["invalidity"].as_str().unwrap()).collect();
-        assert_eq!(invalidity, ["correct", "correctness", "runtime", "runtime"]);
+        assert_eq!(invalidity, ["correct", "correctness", "runtime", "runtime", "correct"]);
         assert_eq!((&results[0]["correctness"], &results[1]["correctness"]), (&json!(1.0), &json!(0.0)));
         assert_eq!(results[0]["configuration"]["block"], 128);
         assert_eq!(results[0]["configuration"]["grid"], "waves:4");
@@ -157,6 +167,9 @@ mod tests {
         assert_eq!(results[0]["measurements"][0], json!({"name": "time", "value": 0.01, "unit": "ms"}));
         assert_eq!(results[0]["times"]["runtimes"].as_array().unwrap().len(), 5);
         assert!(results[2]["times"]["runtimes"].as_array().unwrap().is_empty());
+        assert_eq!(results[4]["times"], json!({}), "an earlier run's samples are not there");
+        let logged = json!({"name": "is_logged", "value": 1.0, "unit": ""});
+        assert!(results[4]["measurements"].as_array().is_some_and(|all| all.contains(&logged)));
         assert_eq!(results[2]["measurements"][0]["value"], "no resources");
         let winner = json!({"name": "is_winner", "value": 1.0, "unit": ""});
         let wins =

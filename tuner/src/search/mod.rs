@@ -3,7 +3,8 @@
 //! Guarantees: the first candidate, the heuristic default, is measured first and is among those the winner is chosen
 //! from. No more timings are asked for than the [`Budget`] allows, where a second timing of a candidate counts again. A
 //! candidate that could not be used never wins and is not measured again. A search asks for the same candidates
-//! whenever it gets the same answers. Another than the default wins only if it takes [`LEAST_GAIN`] less.
+//! whenever it gets the same answers. Another than the default wins only if it takes [`LEAST_GAIN`] less, in
+//! the last race and by all timings.
 //!
 //! ```
 //! use warpsmith_tuner::search::{Budget, Objective, Points, Seen, Strategy, search};

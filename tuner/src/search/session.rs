@@ -156,7 +156,8 @@ impl<'a> Session<'a> {
     }
 
     /// The winner. Those that raced last are compared by their times in that race, which were taken in turn; others by all
-    /// their times.
+    /// their times. One that all times do not show to be faster than the default does not win: in a short race one disturbed
+    /// timing of the default makes everything look fast.
     pub fn found(self) -> Found {
         let in_race = |candidate: usize| self.race.iter().find(|(c, _)| *c == candidate);
         let time = |candidate: usize| match in_race(candidate) {
@@ -165,8 +166,10 @@ impl<'a> Session<'a> {
         };
         let raced: Vec<usize> = self.race.iter().map(|(c, _)| *c).filter(|&c| time(c).is_some()).collect();
         let pool = if raced.is_empty() { &self.measured } else { &raced };
+        let most = self.estimate(0).map_or(f64::INFINITY, |default| default * (1.0 - LEAST_GAIN));
         let fastest = pool
             .iter()
+            .filter(|&&candidate| candidate == 0 || self.estimate(candidate).is_some_and(|us| us <= most))
             .filter_map(|&candidate| Some((candidate, time(candidate)?)))
             .min_by(|a, b| a.1.total_cmp(&b.1));
         let winner = match (fastest, time(0)) {

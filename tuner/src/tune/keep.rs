@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use gpu_spec::KernelSpec;
-use warpsmith_runtime::launch::{TunedConfiguration, TunedFor};
+use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, GpuImage};
 
 use crate::document::Record;
@@ -53,9 +53,12 @@ fn program() -> Option<String> {
 }
 
 /// The place of the configuration that launches of a case find now, if it is one of the case's and the same toolchain
-/// compiled it. `None` for a run whose winners never take its place.
+/// compiled it. `None` for a run or a case whose winner never takes its place.
 pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
     if plan.mode() != Mode::Cold || plan.is_narrowed() || !plan.device().launch_store().has_tuned() {
+        return None;
+    }
+    if !decides(plan, planned, code) {
         return None;
     }
     planned.configurations.iter().position(|configuration| {
@@ -66,6 +69,34 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
             known.is_some_and(|known| is_same(&known, configuration, spec, code))
         })
     })
+}
+
+/// Whether the winner of a case is the one to keep. Sizes of a range share a place in the store: of the cases of a plan that
+/// do, the largest decides, the last of equal ones.
+fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
+    let instance = |case: &PlannedCase<'_>| {
+        case.configurations.iter().find_map(|c| case.benchmark.instance(case.dtype, c))
+    };
+    let Some(spec) = instance(planned) else { return true };
+    // The store itself says what shares a place.
+    let place = LaunchStore::in_memory();
+    let any = TunedConfiguration {
+        values: Vec::new(),
+        symbol: None,
+        median_us: 1.0,
+        toolchain: code.toolchain.clone(),
+    };
+    if place.keep_tuned(&subject(plan, planned, code, spec, &types(spec)), any).is_err() {
+        return true;
+    }
+    let shares = |case: &PlannedCase<'_>| {
+        let of_place = |spec| place.tuned(&subject(plan, case, code, spec, &types(spec))).is_some();
+        // Another image may have kernels of the same names.
+        let is_code = || Code::of(plan.device(), case.benchmark.image()).is_ok_and(|other| other == *code);
+        instance(case).is_some_and(of_place) && is_code()
+    };
+    let sharing = plan.cases.iter().filter(|case| shares(case));
+    sharing.max_by_key(|case| case.n).is_none_or(|largest| std::ptr::eq(largest, planned))
 }
 
 fn types(spec: &KernelSpec) -> String {
@@ -106,8 +137,9 @@ fn is_same(
     is_code && known.values == values(configuration)
 }
 
-/// Keeps a winner where launches on the device find it; whether they do from now on. A configuration that names no instance
-/// is for nothing but its benchmark, and is not kept. What was [`kept`] was timed with the others.
+/// Keeps a winner where launches on the device find it; whether they do from now on. Of cases that share a place in the store
+/// that of the largest is kept. A configuration that names no instance is for nothing but its benchmark, and is not kept.
+/// What was [`kept`] was timed with the others.
 ///
 /// # Errors
 /// What someone should know, if it is not kept for another reason.
@@ -123,6 +155,9 @@ pub fn winner(
     let Some(spec) = planned.benchmark.instance(planned.dtype, &winner.configuration) else {
         return Ok(false);
     };
+    if !decides(plan, planned, code) {
+        return Ok(false);
+    }
     let types = types(spec);
     let subject = subject(plan, planned, code, spec, &types);
     let store = plan.device().launch_store();

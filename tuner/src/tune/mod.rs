@@ -4,8 +4,9 @@
 //! such and never wins; the winner is checked once more after all timings. The default is always measured, first, and
 //! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next
 //! begins, in a race, too, and one that was logged by an earlier run is not made again. The winner is kept in the device's
-//! launch store, where launches find it. A run that is ended keeps what it measured, and shows a timing that was cut short
-//! of what has no other; the winners of cases that it did not finish are not kept.
+//! launch store, where launches find it; sizes that share a place there have the winner of the largest. A run that is
+//! ended keeps what it measured, and shows a timing that was cut short of what has no other; the winners of cases that it
+//! did not finish are not kept.
 
 mod keep;
 mod objective;
@@ -132,7 +133,7 @@ pub struct Totals {
     pub made: usize,
     /// The timings that were taken from earlier runs.
     pub known: usize,
-    /// The winners that launches find now, by this run or by one before.
+    /// The winners that launches find now, by this run or by one before; one for all sizes that share it.
     pub kept: usize,
     /// Whether it was ended before it was complete.
     pub interrupted: bool,

@@ -102,7 +102,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
     }
 
     /// Times what is kept if it was not, and it, the winner and the default once more if the device was slowed when they
-    /// were timed. The winner by what is known then: the default, if no other is faster.
+    /// were timed. The winner by what is known then: the default, if the records show no other to be faster.
     fn timed_again(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut is_new = false;
         for candidate in [Some(0), winner, kept].into_iter().flatten() {
@@ -114,10 +114,9 @@ impl<'a, 'p> Measuring<'a, 'p> {
                 }
             }
         }
-        if !is_new {
-            return winner;
-        }
-        let timed = [kept, winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
+        // The search chose between what it knew.
+        let timed =
+            [kept.filter(|_| is_new), winner].into_iter().flatten().filter_map(|c| Some((c, self.us(c)?)));
         match (self.us(0), timed.min_by(|a, b| a.1.total_cmp(&b.1))) {
             (Some(default), Some((_, us))) if us > default * (1.0 - LEAST_GAIN) => Some(0),
             (default, fastest) => fastest.map(|(candidate, _)| candidate).or(default.map(|_| 0)),

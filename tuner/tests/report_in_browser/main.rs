@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use browser::Tab;
 use fixtures::{BLOCKS, GRIDS, ITEMS, NOT_RIGHT, SAMPLES, SIZES, bad, document, many, record, usual};
-use warpsmith_tuner::document::{Document, Outcome};
+use warpsmith_tuner::document::{Document, Outcome, Record};
+use warpsmith_tuner::measure::{Logged, Mode};
 use warpsmith_tuner::report::html;
 
 /// Writes the page of documents for a test.
@@ -87,6 +88,90 @@ fn every_plot_has_the_marks_of_its_data() {
     assert_eq!(tab.count("#samples .marks .sample"), 2 * SAMPLES as u64, "of the best and of the default");
     assert_eq!(tab.count("#samples .marks .box"), 2);
     assert_eq!(tab.count("#best tbody tr"), series);
+    assert_quiet(&mut tab);
+}
+
+#[test]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
+fn what_a_tuning_run_chose_is_marked_though_another_is_faster() {
+    let mut document = usual();
+    let is_chosen = |record: &Record| {
+        let configuration = record.configuration.to_string();
+        configuration.contains("block=64") && configuration.contains("items=1")
+    };
+    for record in document.results.iter_mut().filter(|record| record.kernel == "copy") {
+        record.is_winner = is_chosen(record) && record.configuration.to_string().contains("waves:1");
+    }
+    let mut tab = open("chosen", &[document], 1280);
+    let bests = tab.texts("#throughput figure:nth-child(1) .marks circle.best title");
+    assert_eq!(bests.len(), SIZES.len());
+    let chosen = |tip: &String| ["block=64", "items=1", "waves:1"].iter().all(|value| tip.contains(value));
+    assert!(bests.iter().all(chosen), "{bests:?}");
+    tab.choose("#heat", "Case", "copy f32 2²⁴, cold");
+    let winner = "#heat .marks rect.cell.winner title";
+    let marked = tab.texts(winner);
+    assert!(marked.len() == 1 && marked.iter().all(chosen), "{marked:?}");
+    assert!(tab.texts("#heat figcaption p")[0].starts_with("Chosen: "));
+    tab.choose("#heat", "grid", "auto");
+    assert_eq!(tab.count(winner), 0, "it is not among them");
+    tab.choose("#heat", "Case", "axpy f32 2²⁴, cold");
+    let fastest = tab.texts(winner);
+    assert!(fastest.len() == 1 && !chosen(&fastest[0]), "nothing was chosen: {fastest:?}");
+    assert_quiet(&mut tab);
+}
+
+#[test]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
+fn times_of_the_host_are_drawn_as_times_and_never_as_rates() {
+    let mut document = usual();
+    document.results.retain(|record| record.kernel == "axpy");
+    let mut tab = open("device", &[document.clone()], 1280);
+    assert!(tab.count("#throughput figure") == 1 && tab.count("#roofline figure") == 2);
+    for timing in document.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
+        timing.mode = Mode::Enqueue;
+    }
+    document.results.iter_mut().for_each(|record| record.mode = Mode::Enqueue);
+    tab.show(&write("host", &[document]));
+    assert_eq!((tab.count("#throughput"), tab.count("#roofline")), (0, 0));
+    let text = tab.texts("#heat figcaption").concat();
+    assert!(text.contains(" µs with ") && !text.contains("GB/s") && !text.contains("FLOP/s"), "{text}");
+    // The fastest is the lightest, as it is of rates.
+    assert_eq!(tab.count("#heat .marks rect.cell.winner[fill='#fde725']"), 1);
+    assert_eq!(tab.count("#heat .marks rect.cell:not(.winner)[fill='#440154']"), 1, "the slowest");
+    assert!(tab.texts("#heat .marks rect.cell.winner title")[0].matches("µs").count() == 1);
+    assert!(column(&mut tab, "GB/s").iter().all(|cell| cell == "–"));
+    assert_eq!(tab.count("#samples .marks .box"), 2);
+    assert_quiet(&mut tab);
+}
+
+#[test]
+#[ignore = "needs Chromium: cargo xtask test installs it"]
+fn of_an_earlier_run_no_distribution_is_drawn_and_that_is_said() {
+    let mut fresh = record("copy", 2, 1 << 20, 128, 2, "auto");
+    fresh.is_winner = true;
+    let default = record("copy", 2, 1 << 20, 256, 4, "auto");
+    let logged = |record: &Record| {
+        let mut known = record.clone();
+        let timing = known.timing.as_mut().unwrap();
+        (timing.samples_us, timing.clocks_mhz) = (vec![6.0, 6.2], Vec::new());
+        timing.logged = Some(Logged { samples: 37, interval_us: Some((5.9, 6.3)) });
+        known
+    };
+    let mut tab = open("partly", &[document(vec![fresh.clone(), logged(&default)])], 1280);
+    let text = |tab: &mut Tab| tab.texts("#samples figcaption").concat();
+    assert_eq!((tab.count("#samples .marks .box"), tab.count("#samples .sample")), (1, SAMPLES as u64));
+    let said = text(&mut tab);
+    assert!(said.contains("default: block=256 grid=auto items=4 is of an earlier run"), "{said}");
+    assert!(column(&mut tab, "Outcome")[1].contains("earlier run"));
+    let percentiles = column(&mut tab, "p10 – p90");
+    assert!(percentiles[0] != "–" && percentiles[1] == "–", "{percentiles:?}");
+    assert_eq!(column(&mut tab, "95 % interval")[1], "5.900 – 6.300");
+    assert_quiet(&mut tab);
+    tab.show(&write("earlier", &[document(vec![logged(&fresh), logged(&default)])]));
+    assert_eq!((tab.count("#samples .box"), tab.count("#samples .sample")), (0, 0));
+    assert_eq!(text(&mut tab).matches("earlier run").count(), 2);
+    let all = tab.value("document.body.innerText").as_str().unwrap().to_owned();
+    assert!(!all.contains("NaN") && !all.contains("undefined"));
     assert_quiet(&mut tab);
 }
 

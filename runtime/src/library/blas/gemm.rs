@@ -45,7 +45,8 @@ impl<S: Sum> Default for Gemm<S> {
 /// Enqueues `c = alpha * a * b + beta * c`, for each matrix of a batch.
 ///
 /// All are row-major; each may be transposed. In a batch, an input of one matrix is used for every output. Without
-/// elements in the output nothing is done; with inner dimensions of 0 the product is 0. On an error nothing was enqueued.
+/// elements in the output nothing is done; with inner dimensions of 0 the product is 0. With an `alpha` of 0 the inputs are
+/// not read, with a `beta` of 0 the output is not. On an error nothing was enqueued.
 ///
 /// On a GPU it is cuBLAS's `cublasGemmEx` or `cublasGemmStridedBatchedEx`; 8-bit floating point goes to
 /// [`matmul`](super::matmul). It may be captured.
@@ -88,7 +89,7 @@ where
         return Ok(());
     }
     let math = options.math.unwrap_or_else(|| super::math(device));
-    if problem.k == 0 {
+    if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
         // Zero, whatever it is scaled by.
@@ -109,7 +110,8 @@ where
     handle::enqueue(stream, &parts, call, || Ok(problem.on_host::<A, B, C>(alpha, beta)))
 }
 
-/// Inputs with which a product is zero, for one without an inner dimension, which the libraries do not take.
+/// Inputs with which a product is zero: for one without an inner dimension, which the libraries do not take, and one whose
+/// factor is 0, for which they read the inputs of some types, so that NaN in them comes through.
 pub(super) struct Zeros<A: DeviceCopy, B: DeviceCopy> {
     a: DeviceBuffer<A>,
     b: DeviceBuffer<B>,

@@ -6,6 +6,7 @@ use super::gemm::{Gemm, Operand, Problem, code, compute_type, gemm};
 use super::handle::{self, Handle, check_with};
 use super::matrix::{Matrix, MatrixMut};
 use super::settings::Math;
+use super::types::sealed::Sum;
 use super::types::{DataType, Element, Multiply, Scale};
 use crate::device::Device;
 use crate::error::{Error, LibraryError, Result};
@@ -44,15 +45,15 @@ where
         let needs = Some("one call of `matmul` for each product".to_owned());
         return Err(LibraryError::Unsupported { operation: "gemm_grouped", what, needs }.into());
     }
-    let (mut problems, mut parts, mut without_inner) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut problems, mut parts, mut zero) = (Vec::new(), Vec::new(), Vec::new());
     for (index, (a, b, c)) in products.iter().enumerate() {
         let problem =
             Problem::new("gemm_grouped", stream, a, b, c).map_err(|error| of_product(index, error))?;
         if problem.is_nothing() {
             continue;
         }
-        if problem.k == 0 {
-            without_inner.push(index);
+        if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
+            zero.push(index);
             continue;
         }
         problem.check_support()?;
@@ -83,7 +84,7 @@ where
     }
     drop(parts);
     for (index, (a, b, c)) in products.into_iter().enumerate() {
-        if without_inner.contains(&index) {
+        if zero.contains(&index) {
             gemm(stream, options, a, b, c)?;
         }
     }

@@ -26,7 +26,7 @@ const heatMap = (records, across, down, fixed) => {
   const cells = groupBy(chosen, (record) => JSON.stringify([valueOf(record, across), valueOf(record, down)])).map(
     (group) => {
       const usable = group.filter(isUsable);
-      return { group, record: usable.length ? usable.reduce((a, b) => (b.median < a.median ? b : a)) : null };
+      return { group, record: usable.length ? bestOf(usable) : null };
     },
   );
   const measured = cells.filter((cell) => cell.record).map((cell) => cell.record);
@@ -36,12 +36,17 @@ const heatMap = (records, across, down, fixed) => {
       el("p", { class: "nothing" }, "No right result"),
     );
   const { unit, of } = rate(measured);
-  const best = measured.reduce((a, b) => (b.median < a.median ? b : a));
+  const best = fastest(measured);
+  // What a tuning run chose is marked wherever it is, and nothing in its place where it is not shown.
+  const winner = records.some((record) => record.is_best && record.is_winner)
+    ? measured.find((record) => record.is_best)
+    : best;
   const worst = measured.reduce((a, b) => (b.median > a.median ? b : a));
   const [low, high] = [of(worst), of(best)];
-  const share = (record) => (high > low ? (of(record) - low) / (high - low) : 1);
+  const share = (record) => (high === low ? 1 : (of(record) - low) / (high - low));
   const wrong = cells.filter((cell) => !cell.record).length;
-  const text = `Fastest: ${short(high)} ${unit} with ${configuration(best)}. Slowest: ${short(low)} ${unit} with ${configuration(worst)}.${wrong ? ` ${plural(wrong, "cell")} without a right result, crossed out.` : ""}`;
+  const chosenBy = winner && winner !== best ? `Chosen: ${short(of(winner))} ${unit} with ${configuration(winner)}. ` : "";
+  const text = `${chosenBy}Fastest: ${short(high)} ${unit} with ${configuration(best)}. Slowest: ${short(low)} ${unit} with ${configuration(worst)}.${wrong ? ` ${plural(wrong, "cell")} without a right result, crossed out.` : ""}`;
   const ramp = el(
     "li",
     { class: "ramp" },
@@ -143,9 +148,9 @@ const heatMap = (records, across, down, fixed) => {
           );
         continue;
       }
-      const tip = `${configuration(record)}\n${short(of(record))} ${unit}, ${us(record.median)} µs${group.length > 1 ? `\nbest of ${group.length}` : ""}`;
+      const tip = `${configuration(record)}\n${unit === "µs" ? "" : `${short(of(record))} ${unit}, `}${us(record.median)} µs${group.length > 1 ? `\nbest of ${group.length}` : ""}`;
       marks.append(
-        mark("rect", { ...box, class: record === best ? "cell winner" : "cell", fill: shade(share(record)) }, tip),
+        mark("rect", { ...box, class: record === winner ? "cell winner" : "cell", fill: shade(share(record)) }, tip),
       );
       if (column >= 40)
         marks.append(

@@ -1,12 +1,19 @@
 // Distribution of samples.
 
-/** The samples of the best and of the default of a case: box, whiskers and every sample. */
+/** The samples of the best and of the default of a case: box, whiskers and every sample; of an earlier run there are none. */
 const samplesPlot = (records) => {
-  const rows = records.map((record) => ({
+  const named = records.map((record) => ({
     record,
     kind: record.is_best ? "best" : "default",
     name: record.is_best && record.is_default ? "best, default" : record.is_best ? "best" : "default",
   }));
+  const rows = named.filter(({ record }) => record.samples?.length);
+  const absent = named
+    .filter(({ record }) => record.logged)
+    .map(({ record, name }) => `${name}: ${configuration(record)} is of an earlier run, whose samples are not here. `)
+    .join("");
+  if (!rows.length)
+    return figure(caseName(records[0]), [], absent, () => el("p", { class: "nothing" }, "Samples of an earlier run"));
   const all = rows.flatMap(({ record }) => record.samples);
   const title = caseName(records[0]);
   const quantile = (sorted, share) => {
@@ -17,7 +24,8 @@ const samplesPlot = (records) => {
   let [low, high] = [Math.min(...all), Math.max(...all)];
   const margin = (high - low) * 0.05 || high * 0.01 || 1;
   [low, high] = [Math.max(low - margin, 0), high + margin];
-  const legend = [key("best", "best")];
+  const legend = [];
+  if (rows.some((row) => row.kind === "best")) legend.push(key("best", "best"));
   if (rows.some((row) => row.kind === "default")) legend.push(key("default", "default"));
   const text = rows
     .map(
@@ -28,7 +36,7 @@ const samplesPlot = (records) => {
   return figure(
     title,
     legend,
-    `${text}. Boxes: quartiles and median; whiskers: 10th and 90th percentile; bars below: the 95 % interval of the median.`,
+    `${absent}${text}. Boxes: quartiles and median; whiskers: 10th and 90th percentile; bars below: the 95 % interval of the median.`,
     (width) => {
       const lane = 92;
       const { root, marks, sx, area } = frame({
@@ -99,7 +107,9 @@ const samplesPlot = (records) => {
 
 const samplesSection = () => {
   const cases = groupBy(
-    DATA.records.filter((record) => record.samples?.length && isUsable(record)),
+    DATA.records.filter(
+      (record) => isUsable(record) && (record.is_best || record.is_default) && (record.samples?.length || record.logged),
+    ),
     caseKey,
   );
   if (!cases.length) return null;

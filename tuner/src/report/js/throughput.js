@@ -1,7 +1,8 @@
 // GB/s over size: every configuration of a kernel and type, the best and the default of them marked.
 
-/** What a series is drawn in: GB/s where bytes are known, else GFLOP/s, else launches a second. */
+/** What a series is drawn in: GB/s where bytes are known, else GFLOP/s, else launches a second; of the host its time. */
 const rate = (records) => {
+  if (!records.every(isOfDevice)) return { unit: "µs", of: (record) => record.median };
   if (records.some((record) => record.bytes > 0))
     return { unit: "GB/s", of: (record) => record.bytes / record.median / 1e3, bytes: true };
   if (records.some((record) => record.flops > 0))
@@ -21,7 +22,7 @@ const throughputPlot = (records) => {
     );
   const { unit, of, bytes: moves } = rate(usable);
   const bests = groupBy(usable, (record) => record.n)
-    .map((group) => group.reduce((a, b) => (b.median < a.median ? b : a)))
+    .map(bestOf)
     .sort((a, b) => a.n - b.n);
   const defaults = usable.filter((record) => record.is_default).sort((a, b) => a.n - b.n);
   const others = groupBy(usable, configuration).map((group) => group.sort((a, b) => a.n - b.n));
@@ -49,7 +50,7 @@ const throughputPlot = (records) => {
   if (probes.some((record) => fits(probeRate(record))) || fits(measured)) legend.push(key("probe", "probe, measured"));
   if (fits(sheet)) legend.push(key("sheet", `data sheet, ${short(sheet)} GB/s`));
   const off = sheet !== null && !fits(sheet) ? `The data sheet's ${short(sheet)} GB/s are above the scale. ` : "";
-  const text = `${unit} over size for ${plural(others.length, "configuration")} of ${title}. Highest: ${short(of(winner))} ${unit} at ${size(winner.n)} with ${configuration(winner)}.`;
+  const text = `${unit} over size for ${plural(others.length, "configuration")} of ${title}. Highest of the best: ${short(of(winner))} ${unit} at ${size(winner.n)} with ${configuration(winner)}.`;
   return figure(title, legend, `${left}${off}`, (width) => {
     const { root, marks, sx, sy, area } = frame({
       width,
@@ -115,7 +116,8 @@ const throughputPlot = (records) => {
 
 /** All series, a few at first. */
 const throughputSection = () => {
-  const series = groupBy(DATA.records, seriesKey);
+  const series = groupBy(DATA.records.filter(isOfDevice), seriesKey);
+  if (!series.length) return null;
   const grid = el("div", { class: "figures" });
   const section = el("section", { id: "throughput" }, el("h2", {}, "Throughput over size"), grid);
   const shown = [];

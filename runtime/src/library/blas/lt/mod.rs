@@ -109,8 +109,8 @@ pub enum Search {
     #[default]
     Heuristic,
     /// The fastest of its first `candidates`, each run `repeats` times with the operands of the call. The first such call
-    /// of a shape waits for them; the output is written once, as ever. While a stream is captured, and with
-    /// [`Math::deterministic`], it is as [`Self::Heuristic`].
+    /// of a shape waits for them; they write memory as large as the output, which is itself written once, as ever. While a
+    /// stream is captured, with [`Math::deterministic`], and where there is no such memory, it is as [`Self::Heuristic`].
     Timed {
         /// How many algorithms are tried.
         candidates: usize,
@@ -215,7 +215,7 @@ where
         let Matmul { alpha, beta, math, .. } = *options;
         return gemm(stream, Gemm { alpha, beta, math }, a, b, c);
     }
-    if problem.k == 0 {
+    if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
         // Zero, whatever it is scaled by.
@@ -286,8 +286,13 @@ where
                 })
                 .collect();
             let extent = problem.c.layout.extent().unwrap_or(0);
-            let output = DeviceBuffer::<C>::uninit(stream, extent)?;
-            search::fastest(stream, &key, &pointers, &scalars, (&inputs, output), candidates, repeats)
+            match DeviceBuffer::<C>::uninit(stream, extent) {
+                Ok(output) => {
+                    search::fastest(stream, &key, &pointers, &scalars, (&inputs, output), candidates, repeats)
+                }
+                Err(Error::OutOfMemory(_)) => plan::make(stream, &key, &pointers, 1),
+                Err(error) => Err(error),
+            }
         }
     };
     let plan = plans.get_or_make(&key, make)?;
