@@ -177,20 +177,25 @@ impl std::str::FromStr for Configuration {
         let pair = |part: &str| {
             let (axis, value) =
                 part.split_once('=').filter(|(axis, value)| !axis.is_empty() && !value.is_empty())?;
-            Some((axis.into(), value.into()))
+            Some((Arc::<str>::from(axis), Value::from(value)))
         };
-        text.split([' ', ','])
-            .filter(|part| !part.is_empty())
-            .map(|part| {
-                pair(part).ok_or_else(|| Error::Axis {
-                    axis: "configuration".to_owned(),
-                    text: part.to_owned(),
-                    reason: "write AXIS=VALUE with commas between, for example block=256,grid=waves:4"
-                        .to_owned(),
-                })
-            })
-            .collect::<Result<_>>()
-            .map(Self)
+        let mut all: Vec<(Arc<str>, Value)> = Vec::new();
+        for part in text.split([' ', ',']).filter(|part| !part.is_empty()) {
+            let (axis, value) = pair(part).ok_or_else(|| Error::Axis {
+                axis: "configuration".to_owned(),
+                text: part.to_owned(),
+                reason: "write AXIS=VALUE with commas between, for example block=256,grid=waves:4".to_owned(),
+            })?;
+            if all.iter().any(|(known, _)| *known == axis) {
+                return Err(Error::Axis {
+                    axis: axis.as_ref().to_owned(),
+                    text: text.to_owned(),
+                    reason: "the axis is given twice; give one value for each axis".to_owned(),
+                });
+            }
+            all.push((axis, value));
+        }
+        Ok(Self(all))
     }
 }
 
@@ -245,6 +250,10 @@ mod tests {
         assert_eq!(json, r#"{"grid":"auto","block":64}"#, "in the order of the axes");
         for bad in ["block", "=4", "block=", "block=1 x"] {
             assert!(bad.parse::<Configuration>().unwrap_err().to_string().contains("AXIS=VALUE"), "{bad}");
+        }
+        for bad in ["block=64,block=128", "block=64 grid=auto block=64"] {
+            let message = bad.parse::<Configuration>().unwrap_err().to_string();
+            assert!(message.contains("block") && message.contains("twice"), "{message}");
         }
     }
 

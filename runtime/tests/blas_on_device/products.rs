@@ -123,7 +123,11 @@ fn with_an_alpha_of_zero_the_inputs_are_not_read() {
             let mut grouped = DeviceBuffer::from_host(&stream, &values).unwrap();
             let output = MatrixMut::new(&mut grouped, 16, 16).unwrap();
             blas::gemm_grouped(&stream, options, vec![(square(), square(), output)]).unwrap();
-            let all = [("gemm", c), ("gemv", y), ("gemm_grouped", grouped)];
+            let mut by_lt = DeviceBuffer::from_host(&stream, &values).unwrap();
+            let output = MatrixMut::new(&mut by_lt, 16, 16).unwrap();
+            let options = Matmul { alpha: zero, beta, ..Matmul::default() };
+            blas::matmul(&stream, &options, square(), square(), output).unwrap();
+            let all = [("gemm", c), ("gemv", y), ("gemm_grouped", grouped), ("matmul", by_lt)];
             for (what, found) in all.map(|(what, buffer)| (what, buffer.to_host().unwrap())) {
                 let differs = |(found, value): (&T, &T)| found.value() != expected * value.value();
                 let at = found.iter().zip(&values).position(differs);

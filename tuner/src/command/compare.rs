@@ -41,8 +41,7 @@ pub fn run(program: &Program<'_>, args: &CompareArgs) -> Outcome<()> {
     let threshold = request::share(&args.threshold).ok_or_else(|| {
         Failure::Use(format!("--threshold {:?}: write a percentage, for example 1%", args.threshold))
     })?;
-    let given: Vec<Configuration> =
-        args.configs.iter().map(|text| request::configuration(text)).collect::<Result<_>>()?;
+    let given: Vec<Configuration> = args.configs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
     applies(args)?;
     let comparison = match (&given[..], &args.binaries[..]) {
         ([] | [_], [] | [_]) if args.self_test => return self_test(program, args, threshold, given.first()),

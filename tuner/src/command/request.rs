@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::measure::{Effort, Rule};
 use crate::run::Request;
 use crate::size::parse_size;
-use crate::value::{Configuration, Value};
+use crate::value::Value;
 
 /// Most values of one range.
 const MOST_VALUES: u64 = 4096;
@@ -73,26 +73,6 @@ fn axes(texts: &[String]) -> Result<Vec<(String, Vec<Value>)>> {
         all.push((name, values));
     }
     Ok(all)
-}
-
-/// `AXIS=VALUE,…`: a configuration, each axis given once.
-///
-/// # Errors
-/// [`Error::Axis`] for what is none, and an axis that is given twice.
-pub fn configuration(text: &str) -> Result<Configuration> {
-    let mut axes: Vec<&str> = Vec::new();
-    for part in text.split([' ', ',']) {
-        let Some((axis, _)) = part.split_once('=') else { continue };
-        if axes.contains(&axis) {
-            return Err(Error::Axis {
-                axis: axis.to_owned(),
-                text: text.to_owned(),
-                reason: "the axis is given twice; give one value for each axis".to_owned(),
-            });
-        }
-        axes.push(axis);
-    }
-    text.parse()
 }
 
 /// `NAME=V,…`: an axis with its values, single ones and ranges.
@@ -278,16 +258,6 @@ mod tests {
             );
         }
         assert!(what("precision", Some(1e300)).is_ok());
-    }
-
-    #[test]
-    fn an_axis_has_one_value_in_a_configuration() {
-        assert_eq!(configuration("block=64,grid=auto").unwrap(), "block=64,grid=auto".parse().unwrap());
-        for bad in ["block=64,block=128", "block=64 grid=auto block=64"] {
-            let message = configuration(bad).unwrap_err().to_string();
-            assert!(message.contains("block") && message.contains("twice"), "{message}");
-        }
-        assert!(configuration("block").unwrap_err().to_string().contains("AXIS=VALUE"));
     }
 
     #[test]
