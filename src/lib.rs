@@ -33,15 +33,15 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
-pub mod error;
 pub mod image;
+mod op_error;
 pub mod ops;
 pub mod prelude;
 pub mod random;
 
-pub use error::{Error, Result};
 pub use gpu_kernels as kernels;
 pub use gpu_std;
 pub use image::IMAGE;
+pub use op_error::OpError;
 pub use warpsmith_runtime as runtime;
 pub use warpsmith_runtime::*;

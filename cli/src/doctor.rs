@@ -68,7 +68,7 @@ fn driver() -> Check {
         Ok(0) => Check::new("CUDA driver", Status::Note, "it works, but there is no CUDA device", &[]),
         Ok(1) => Check::ok("CUDA driver", "it works; there is one device"),
         Ok(count) => Check::ok("CUDA driver", format!("it works; there are {count} devices")),
-        Err(error @ warpsmith::runtime::Error::NoDriverLibrary) => {
+        Err(error @ warpsmith::Error::Driver(warpsmith::DriverError::NoLibrary)) => {
             Check::new("CUDA driver", Status::Note, error.to_string(), &[])
         }
         Err(error) => {
@@ -117,7 +117,7 @@ fn libraries() -> Vec<Check> {
         Ok(version) => Check::ok(vendor.name(), version.to_string()),
         Err(error) => Check::new(vendor.name(), Status::Note, error.to_string(), &[]),
     };
-    Vendor::ALL.into_iter().map(check).collect()
+    Vendor::ALL.iter().copied().map(check).collect()
 }
 
 fn gpu_image() -> Check {

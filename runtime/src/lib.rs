@@ -1,21 +1,14 @@
-//! Devices, memory, streams, events, modules and launches: the host side of GPU kernels written in Rust.
+//! Devices, memory, streams, events, modules, launches and graphs: the host side of GPU kernels written in Rust.
 //!
 //! The same program runs on a GPU through the CUDA driver, which is found when the program runs, and on an
 //! emulated GPU on any machine. Safe code cannot free or overwrite memory that a stream still uses, nor launch a
 //! kernel with arguments or a shape that it does not take.
 //!
-//! | module | what it holds |
+//! | crate | what it holds |
 //! | --- | --- |
-//! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator; the only place that names CUDA |
-//! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
-//! | [`stream`], [`event`] | queues of work and marks in them |
-//! | [`transfer`] | copies on streams that do not wait |
-//! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
-//! | [`module`] | GPU images and the kernels in them |
-//! | [`launch`] | shapes, arguments, launches |
-//! | [`graph`] | work that is prepared once and launched many times |
-//! | [`library`] | cuBLAS, cuDNN, cuFFT, cuRAND and cuSPARSE |
-//! | [`error`] | the one error |
+//! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator |
+//! | [`warpsmith_core`], re-exported here | devices, memory, streams, events, copies, modules, launches, graphs, the seam |
+//! | [`library`] | cuBLAS, cuDNN, cuFFT, cuRAND and cuSPARSE, each a feature: `blas`, `dnn`, `fft`, `rand`, `sparse` |
 //!
 //! ```
 //! use warpsmith_runtime::{Device, DeviceBuffer};
@@ -32,32 +25,5 @@
 //! ```
 #![deny(missing_docs)]
 
-pub mod device;
-pub mod driver;
-pub mod error;
-pub mod event;
-pub mod graph;
-pub mod launch;
-pub mod library;
-pub mod memory;
-pub mod module;
-pub mod stream;
-pub mod transfer;
-
-pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
-pub use self::driver::{DeviceProperties, DevicePtr, LinkKind, Telemetry};
-pub use self::error::{Error, GraphError, LaunchError, LibraryError, Result};
-pub use self::event::{Event, ExportedEvent};
-pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
-pub use self::launch::{
-    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, LaunchStore, PreparedFunction,
-    PreparedLaunch, TypedKernel,
-};
-pub use self::memory::options::AllocatorOptions;
-pub use self::memory::{
-    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,
-    PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
-};
-pub use self::module::{GpuImage, KernelResources, Module};
-pub use self::stream::{Stream, StreamGuard};
-pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};
+pub use warpsmith_core::*;
+pub use warpsmith_libraries as library;

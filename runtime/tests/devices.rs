@@ -47,7 +47,7 @@ fn cuda_works_or_says_why_not() {
         }
         Err(error) => {
             assert_eq!(error.to_string(), Device::cuda(0).unwrap_err().to_string());
-            if matches!(error, Error::NoDriverLibrary) {
+            if matches!(error, warpsmith_runtime::DriverError::NoLibrary) {
                 let text = error.to_string();
                 assert!(text.contains("NVIDIA driver") && text.contains("`cpu`"), "{text}");
                 assert!(Device::best().unwrap().is_emulated());

@@ -13,7 +13,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use driver_rig::*;
-use warpsmith_runtime::Result;
+use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{Driver, HostFunction, Place, RowsCopy};
 
@@ -214,7 +214,7 @@ fn a_host_function_cannot_call_the_driver() {
     let (codes, said) = channel();
     let driver = Arc::clone(&rig.driver);
     rig.call(move || {
-        let code = |error: Option<warpsmith_runtime::Error>| error.and_then(|error| error.driver_code());
+        let code = |error: Option<warpsmith_runtime::DriverError>| error.and_then(|error| error.code());
         let answers = [
             code(driver.context_retain(0).err()),
             code(driver.context_synchronize(context).err()),
@@ -319,7 +319,7 @@ fn every_new_call_is_counted_and_can_fail() {
         assert_eq!(driver.calls(call), 0);
         driver.fail_call(call, 0);
         refused(make(), UNKNOWN, call.name());
-        let ordinary = make().err().and_then(|error| error.driver_code());
+        let ordinary = make().err().and_then(|error| error.code());
         assert!(matches!(ordinary, None | Some(NOT_SUPPORTED)), "{}: {ordinary:?}", call.name());
         assert_eq!(driver.calls(call), 2, "{}", call.name());
     }

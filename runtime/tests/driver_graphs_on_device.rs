@@ -505,7 +505,7 @@ fn conditions_choose_among_bodies_where_the_driver_has_them() {
         let (node, bodies) = match added {
             Ok(added) => added,
             Err(error) => {
-                assert_eq!(error.driver_code(), Some(NOT_SUPPORTED), "{kind:?}: {error}");
+                assert_eq!(error.code(), Some(NOT_SUPPORTED), "{kind:?}: {error}");
                 rig.destroy(graph);
                 continue;
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpsmith_runtime::driver::{Context, DevicePtr, Driver, LinkKind, Place, RowsCopy, StreamHandle};
-use warpsmith_runtime::{Device, DeviceId, Error};
+use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
 
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
@@ -102,7 +102,7 @@ impl Drop for Rig {
 }
 
 fn code<T>(result: Result<T, Error>) -> Option<u32> {
-    result.err().and_then(|error| error.driver_code())
+    result.err().and_then(|error| error.code())
 }
 
 #[test]
@@ -282,6 +282,6 @@ fn events_are_exported_where_processes_can_share_them() {
             assert_ne!(exported, [0; 64]);
             unsafe { rig.driver().event_destroy(rig.context(), event) };
         }
-        Err(error) => assert_eq!(error.driver_code(), Some(NOT_SUPPORTED), "{error}"),
+        Err(error) => assert_eq!(error.code(), Some(NOT_SUPPORTED), "{error}"),
     }
 }

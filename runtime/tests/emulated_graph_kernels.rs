@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use driver_rig::{Rig, refused};
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
-use warpsmith_runtime::Result;
+use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{
     CaptureMode, ConditionHandle, ConditionalKind, DevicePtr, Driver, ExecUpdate, FaultKind, FunctionHandle,

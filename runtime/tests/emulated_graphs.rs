@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use driver_rig::{Rig, receive, refused};
 use emulated_support::*;
-use warpsmith_runtime::Result;
+use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, ConditionalKind, DevicePtr, Driver, ExecUpdate, Fault, FaultKind,

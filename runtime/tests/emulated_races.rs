@@ -8,7 +8,7 @@ use std::ffi::c_void;
 
 use common::Random;
 use emulated_support::*;
-use warpsmith_runtime::Result;
+use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{DevicePtr, Driver};
 

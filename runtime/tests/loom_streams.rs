@@ -8,9 +8,9 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-#[path = "../src/stream/handles.rs"]
+#[path = "../core/src/stream/handles.rs"]
 mod handles;
-#[path = "../src/stream/slots.rs"]
+#[path = "../core/src/stream/slots.rs"]
 mod slots;
 
 use std::convert::Infallible;

@@ -15,7 +15,7 @@ use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{
     Context, DevicePtr, Driver, Fault, FaultKind, LaunchConfig, ModuleSource, PhysicalHandle, StreamHandle,
 };
-use warpsmith_runtime::{Error, Result};
+use warpsmith_runtime::driver::{DriverError as Error, Result};
 
 const PAGE: usize = 2 << 20;
 const TOTAL: u64 = 64 << 20;
@@ -122,7 +122,7 @@ impl Rig {
 #[track_caller]
 fn refused<T>(result: Result<T>, code: u32, text: &str) {
     let Err(error) = result else { panic!("not refused") };
-    assert!(error.driver_code() == Some(code) && error.to_string().contains(text), "{error}");
+    assert!(error.code() == Some(code) && error.to_string().contains(text), "{error}");
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn a_free_that_does_not_wait_for_another_stream_stops_the_context() {
     rig.launch(ptr, 25).unwrap();
     drop(hold);
     let error = rig.driver.context_synchronize(rig.context).unwrap_err();
-    assert!(error.is_device_lost(), "{error}");
+    assert!(error.stops_context(), "{error}");
     let fault = rig.driver.take_fault(rig.context).unwrap();
     assert!(fault.message.contains("still used") && fault.message.contains("did not wait"), "{fault:?}");
     assert_eq!(rig.driver.live_allocations(0), 1, "the memory was not pulled away");
@@ -402,7 +402,7 @@ fn a_stopped_context_takes_memory_back() {
         thread: None,
     };
     rig.driver.poison(0, fault);
-    assert!(rig.driver.virtual_reserve(rig.context, PAGE).unwrap_err().is_device_lost());
+    assert!(rig.driver.virtual_reserve(rig.context, PAGE).unwrap_err().stops_context());
     let results = [
         rig.stream_free(pooled, other),
         rig.unmap(base, 1),
@@ -410,7 +410,7 @@ fn a_stopped_context_takes_memory_back() {
         rig.release(base, 1),
         rig.driver.stream_synchronize(rig.context, other),
     ];
-    assert!(results.iter().all(|result| result.as_ref().is_err_and(Error::is_device_lost)), "{results:?}");
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(Error::stops_context)), "{results:?}");
     assert_eq!((rig.driver.live_allocations(0), rig.driver.live_reservations(0)), (0, 0));
 }
 

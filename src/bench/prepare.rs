@@ -51,10 +51,11 @@ struct Setting<'a>(&'a Setup<'a>);
 pub type Prepared = Result<Option<Box<dyn Case>>>;
 
 /// Enqueues one launch: stream, configuration, input arrays, output array.
-type Launch<I, O> = fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> crate::Result<()>;
+type Launch<I, O> =
+    fn(&Stream, Config, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> warpsmith_runtime::Result<()>;
 
 /// Enqueues one launch of random numbers of a seed and a layout: stream, configuration, these, output array.
-type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> crate::Result<()>;
+type DrawFn<T> = fn(&Stream, Config, (u64, Layout), DeviceSliceMut<'_, T>) -> warpsmith_runtime::Result<()>;
 
 impl Setting<'_> {
     /// Kernels of the float types only, and all others.

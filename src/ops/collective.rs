@@ -1,11 +1,11 @@
 //! Operations on the buffers of several devices.
 
-use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error as RuntimeError, Stream};
+use warpsmith_runtime::{DeviceBuffer, DeviceSlice, Error, Stream};
 
 use super::elementwise::add;
 use super::launch::same_length;
 use super::number::Number;
-use crate::error::Result;
+use warpsmith_runtime::Result;
 
 /// `out[i] = x[i] + y[i] + …` of buffers on any devices of one driver, in a new buffer made on the stream.
 ///
@@ -16,7 +16,7 @@ use crate::error::Result;
 ///
 /// # Errors
 /// [`EmptyList`](warpsmith_runtime::Error::EmptyList) without sources;
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch);
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch);
 /// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; whatever the runtime reports.
 ///
 /// ```
@@ -37,7 +37,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 ) -> Result<DeviceBuffer<T>> {
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     let [first, others @ ..] = &sources[..] else {
-        return Err(RuntimeError::EmptyList { operation: "reduce_add", list: "sources" }.into());
+        return Err(Error::EmptyList { operation: "reduce_add", list: "sources" }.into());
     };
     for other in others {
         same_length("reduce_add", ("the first source", first.len()), ("another source", other.len()))?;

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use warpsmith_runtime::launch::{spread_block, usual_block};
 use warpsmith_runtime::{Device, DeviceProperties};
 
-use crate::error::{Error, Result};
+use crate::op_error::OpError;
+use warpsmith_runtime::{Error, Result};
 
 /// How many blocks a launch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,7 +50,7 @@ impl FromStr for GridRule {
             Some(("blocks", n)) => count(n).map(GridRule::Blocks),
             _ => None,
         };
-        rule.ok_or_else(|| Error::GridRule(text.to_owned()))
+        rule.ok_or_else(|| OpError::GridRule(text.to_owned()).into())
     }
 }
 
@@ -138,12 +139,15 @@ pub(crate) fn instances_of(kernel: &str, dtype: &str) -> Vec<&'static KernelSpec
 /// The instance of `kernel` for `dtype` that `config` names.
 pub(crate) fn instance(kernel: &'static str, dtype: &str, config: &Config) -> Result<&'static KernelSpec> {
     let all = of_types(kernel, dtype);
-    all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| Error::NoSuchVariant {
-        kernel,
-        dtype: dtype.to_owned(),
-        items: config.items,
-        vector: config.vector,
-        available: all.into_iter().flatten().map(|(&(items, vector), _)| (items, vector)).collect(),
+    all.and_then(|all| all.get(&(config.items, config.vector)).copied()).ok_or_else(|| {
+        OpError::NoSuchVariant {
+            kernel,
+            dtype: dtype.to_owned(),
+            items: config.items,
+            vector: config.vector,
+            available: all.into_iter().flatten().map(|(&(items, vector), _)| (items, vector)).collect(),
+        }
+        .into()
     })
 }
 

@@ -6,12 +6,12 @@ use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::number::Number;
-use crate::error::Result;
+use warpsmith_runtime::Result;
 
 /// `dst[i] = src[i]`, every bit of it.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -33,7 +33,7 @@ pub fn copy<'s, 'd, T: Number>(
 /// [`copy()`] in a configuration.
 ///
 /// # Errors
-/// As [`copy()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+/// As [`copy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 pub fn copy_with<'s, 'd, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -69,7 +69,7 @@ pub fn fill<'d, T: Number>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>
 /// [`fill()`] in a configuration.
 ///
 /// # Errors
-/// As [`fill()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+/// As [`fill()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 pub fn fill_with<'d, T: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -86,7 +86,7 @@ pub fn fill_with<'d, T: Number>(
 /// the range for what is out of it and 0 for NaN.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -108,7 +108,7 @@ pub fn cast<'s, 'd, T: Number, U: Number>(
 /// [`cast()`] in a configuration.
 ///
 /// # Errors
-/// As [`cast()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+/// As [`cast()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 pub fn cast_with<'s, 'd, T: Number, U: Number>(
     stream: &Stream,
     config: impl Into<Option<Config>>,

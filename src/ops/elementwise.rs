@@ -6,12 +6,12 @@ use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
 use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::number::{Number, Real};
-use crate::error::Result;
+use warpsmith_runtime::Result;
 
 /// `y[i] = a * x[i] + y[i]`, rounded once.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -34,7 +34,7 @@ pub fn axpy<'x, 'y, T: Real>(
 /// [`axpy()`] in a configuration.
 ///
 /// # Errors
-/// As [`axpy()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+/// As [`axpy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 pub fn axpy_with<'x, 'y, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -55,7 +55,7 @@ macro_rules! binary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
         pub fn $name<'x, 'y, 'o, T: Number>(
             stream: &Stream,
             x: impl Into<DeviceSlice<'x, T>>,
@@ -68,7 +68,7 @@ macro_rules! binary {
         #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+        /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
         pub fn $with<'x, 'y, 'o, T: Number>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
@@ -100,7 +100,7 @@ binary! {
 /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
 pub fn fma<'x, 'y, 'z, 'o, T: Real>(
     stream: &Stream,
     x: impl Into<DeviceSlice<'x, T>>,
@@ -114,7 +114,7 @@ pub fn fma<'x, 'y, 'z, 'o, T: Real>(
 /// [`fma()`] in a configuration.
 ///
 /// # Errors
-/// As [`fma()`]; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+/// As [`fma()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
 pub fn fma_with<'x, 'y, 'z, 'o, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -138,7 +138,7 @@ macro_rules! unary {
         $(#[$doc])*
         ///
         /// # Errors
-        /// [`Error::LengthMismatch`](crate::Error::LengthMismatch); whatever the runtime reports.
+        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
         pub fn $name<'x, 'o, T: Real>(
             stream: &Stream,
             x: impl Into<DeviceSlice<'x, T>>,
@@ -150,7 +150,7 @@ macro_rules! unary {
         #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`Error::NoSuchVariant`](crate::Error::NoSuchVariant).
+        /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
         pub fn $with<'x, 'o, T: Real>(
             stream: &Stream,
             config: impl Into<Option<Config>>,

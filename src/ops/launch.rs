@@ -12,7 +12,8 @@ use super::config::{self, Config};
 use super::number::Number;
 use super::tuned;
 use crate::IMAGE;
-use crate::error::{Error, Result};
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
 
 /// Fails when two arrays of an operation differ in length.
 pub(crate) fn same_length(
@@ -23,7 +24,7 @@ pub(crate) fn same_length(
     if first == second {
         return Ok(());
     }
-    Err(Error::LengthMismatch { operation, first_name, first, second_name, second })
+    Err(OpError::LengthMismatch { operation, first_name, first, second_name, second }.into())
 }
 
 /// A kernel to be launched over `n` elements.

@@ -12,7 +12,8 @@ use super::config::Config;
 use super::launch::{Operation, same_length};
 use super::number::{Number, Real};
 use super::workspace;
-use crate::error::{Error, Result};
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
 
 /// Launches `kernel` over `x` and waits for its value; of no elements it is `of_nothing`.
 fn to_host<T: Number, D: DeviceCopy>(
@@ -65,7 +66,7 @@ fn to_element<T: Number, D: DeviceCopy>(
 
 /// Fails when there is nothing to choose from.
 fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Result<()> {
-    if x.is_empty() { Err(Error::Empty { operation }) } else { Ok(()) }
+    if x.is_empty() { Err(OpError::Empty { operation }.into()) } else { Ok(()) }
 }
 
 /// The sum: of floats in the type itself (accumulated in f32 for f16 and bf16), of integers in 64 bits, where it
@@ -113,7 +114,7 @@ pub fn mean<'x, T: Real>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> R
 /// The least element; NaN if there is one.
 ///
 /// # Errors
-/// [`Error::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; whatever the runtime reports.
 pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let x = x.into();
     not_empty("min", &x)?;
@@ -123,7 +124,7 @@ pub fn min<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 /// The greatest element; NaN if there is one.
 ///
 /// # Errors
-/// [`Error::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; whatever the runtime reports.
 pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T> {
     let x = x.into();
     not_empty("max", &x)?;
@@ -133,7 +134,7 @@ pub fn max<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 /// The index of the least element: of the first of equal ones, of the first NaN if there is one.
 ///
 /// # Errors
-/// [`Error::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; whatever the runtime reports.
 pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<u64> {
     let x = x.into();
     not_empty("argmin", &x)?;
@@ -143,7 +144,7 @@ pub fn argmin<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) 
 /// The index of the greatest element: of the first of equal ones, of the first NaN if there is one.
 ///
 /// # Errors
-/// [`Error::Empty`]; whatever the runtime reports.
+/// [`OpError::Empty`]; whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -164,7 +165,7 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($name), "()`], left on the device in `out`, a single element. ", $nothing_doc)]
         ///
         /// # Errors
-        /// [`Error::LengthMismatch`] when `out` is not one element; whatever the runtime reports.
+        /// [`OpError::LengthMismatch`] when `out` is not one element; whatever the runtime reports.
         pub fn $into<'x, 'o, T: Number>(
             stream: &Stream,
             x: impl Into<DeviceSlice<'x, T>>,
@@ -176,7 +177,7 @@ macro_rules! into {
         #[doc = concat!("[`", stringify!($into), "()`] in a configuration.")]
         ///
         /// # Errors
-        /// As without; [`Error::NoSuchVariant`].
+        /// As without; [`OpError::NoSuchVariant`].
         pub fn $into_with<'x, 'o, T: Number>(
             stream: &Stream,
             config: impl Into<Option<Config>>,

@@ -8,7 +8,7 @@ use gpu_kernels::reduce::workspace_bytes;
 use warpsmith_runtime::driver::DevicePtr;
 use warpsmith_runtime::{DeviceCopy, Stream};
 
-use crate::error::Result;
+use warpsmith_runtime::Result;
 
 /// Bytes at the start of the memory for a value on its way to the host.
 const RESULT_BYTES: usize = 16;

@@ -7,8 +7,8 @@ use warpsmith_runtime::{DeviceSliceMut, Stream};
 use super::generator::Numbers;
 use super::layout::{Layout, parts};
 use super::operations::{draw, lanes, normal_launch, uniform_launch};
-use crate::error::Result;
 use crate::ops::{Config, Real};
+use warpsmith_runtime::Result;
 
 fn numbers((seed, layout): (u64, Layout)) -> Numbers {
     Numbers { seed, offset: 0, layout, replay: None }

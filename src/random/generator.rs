@@ -10,7 +10,8 @@ use warpsmith_runtime::{Device, Stream};
 
 use super::layout::Layout;
 use super::replay::Replay;
-use crate::error::{Error, Result};
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
 
 /// The seed of a new generator, which is PyTorch's.
 pub const DEFAULT_SEED: u64 = 67_280_421_310_721;
@@ -79,7 +80,7 @@ impl Generator {
     /// Sets the seed, and the offset to 0.
     ///
     /// # Errors
-    /// [`Error::Random`] while a capture that uses the generator is underway.
+    /// [`OpError::Random`] while a capture that uses the generator is underway.
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
         self.change("Generator::manual_seed", |state| (state.seed, state.offset) = (seed, 0))
     }
@@ -110,7 +111,7 @@ impl Generator {
     /// Sets the offset, a multiple of 4. Where an operation comes to 2⁶³ it fails; a launch of a graph begins anew there.
     ///
     /// # Errors
-    /// [`Error::Random`] for an offset that is no multiple of 4 or not below 2⁶³; as [`Self::manual_seed`].
+    /// [`OpError::Random`] for an offset that is no multiple of 4 or not below 2⁶³; as [`Self::manual_seed`].
     pub fn set_offset(&self, offset: u64) -> Result<()> {
         let call = "Generator::set_offset";
         check_offset(call, offset)?;
@@ -128,7 +129,7 @@ impl Generator {
     /// Sets the state: 16 bytes as [`Self::state`] gives them, or 8 of a seed alone, as old versions of PyTorch had it.
     ///
     /// # Errors
-    /// [`Error::Random`] for another number of bytes and for an offset that [`Self::set_offset`] refuses; as
+    /// [`OpError::Random`] for another number of bytes and for an offset that [`Self::set_offset`] refuses; as
     /// [`Self::manual_seed`].
     pub fn set_state(&self, state: &[u8]) -> Result<()> {
         let call = "Generator::set_state";
@@ -234,7 +235,7 @@ impl State {
         if self.captures.iter().filter_map(Weak::upgrade).any(|replay| replay.is_underway()) {
             let problem = "a graph that takes numbers from this generator is being captured; \
                 call it before the capture begins, or when it has ended";
-            return Err(Error::Random { call, problem: problem.to_owned() });
+            return Err(OpError::Random { call, problem: problem.to_owned() }.into());
         }
         Ok(())
     }
@@ -247,7 +248,7 @@ fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
         ([seed, offset], []) => (*seed, *offset),
         _ => {
             let problem = format!("a state has 16 bytes (seed, offset), or 8 (seed); found {}", state.len());
-            return Err(Error::Random { call, problem });
+            return Err(OpError::Random { call, problem }.into());
         }
     };
     let (seed, offset) = (u64::from_le_bytes(seed), u64::from_le_bytes(offset));
@@ -260,14 +261,17 @@ fn check_offset(call: &'static str, offset: u64) -> Result<()> {
         return Ok(());
     }
     let problem = format!("the offset must be a multiple of 4 below 2^63, found {offset}");
-    Err(Error::Random { call, problem })
+    Err(OpError::Random { call, problem }.into())
 }
 
 /// The offset after an operation.
 pub(super) fn after(call: &'static str, offset: u64, increment: u64) -> Result<u64> {
-    offset.checked_add(increment).filter(|&offset| offset <= MOST_OFFSET).ok_or_else(|| Error::Random {
-        call,
-        problem: "the generator's numbers are used up: set another seed by `manual_seed`".to_owned(),
+    offset.checked_add(increment).filter(|&offset| offset <= MOST_OFFSET).ok_or_else(|| {
+        OpError::Random {
+            call,
+            problem: "the generator's numbers are used up: set another seed by `manual_seed`".to_owned(),
+        }
+        .into()
     })
 }
 
@@ -329,7 +333,7 @@ pub fn default_generator(device: &Device) -> Generator {
 /// Sets the seed of the default generators of all devices, also of those that are opened later.
 ///
 /// # Errors
-/// [`Error::Random`] while a capture that uses one of them is underway; then no seed is changed.
+/// [`OpError::Random`] while a capture that uses one of them is underway; then no seed is changed.
 pub fn manual_seed_all(seed: u64) -> Result<()> {
     seed_everywhere("random::manual_seed_all", seed)
 }
@@ -368,7 +372,7 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Random`] while a capture that uses one of them is underway, and for a device that is named twice.
+/// [`OpError::Random`] while a capture that uses one of them is underway, and for a device that is named twice.
 pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
     let mut states = vec![[0; 16]; devices.len()];
     of_devices("random::states", devices, |index, state| states[index] = state.bytes())?;
@@ -383,7 +387,7 @@ pub fn set_states(devices: &[Device], states: &[impl AsRef<[u8]>]) -> Result<()>
     let call = "random::set_states";
     if devices.len() != states.len() {
         let problem = format!("there are {} states for {} devices", states.len(), devices.len());
-        return Err(Error::Random { call, problem });
+        return Err(OpError::Random { call, problem }.into());
     }
     let parts: Result<Vec<_>> = states.iter().map(|state| seed_and_offset(call, state.as_ref())).collect();
     let parts = parts?;
@@ -397,7 +401,7 @@ fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, 
     for (index, generator) in generators.iter().enumerate() {
         if generators[..index].iter().any(|earlier| Arc::ptr_eq(earlier, generator)) {
             let problem = format!("{} is named twice", devices[index].id());
-            return Err(Error::Random { call, problem });
+            return Err(OpError::Random { call, problem }.into());
         }
     }
     // Whoever holds several generators at once holds this, so that no two wait for each other.

@@ -6,9 +6,9 @@ use warpsmith_runtime::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, S
 
 use super::generator::{Generator, Numbers};
 use super::layout::{Layout, parts};
-use crate::error::Result;
 use crate::ops::Config;
 use crate::ops::launch::Operation;
+use warpsmith_runtime::Result;
 
 /// Where a launch begins, as its kernel is told.
 pub(super) struct Begin<'a> {

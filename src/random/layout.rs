@@ -2,7 +2,8 @@
 
 use warpsmith_runtime::{Device, DeviceProperties};
 
-use crate::error::{Error, Result};
+use crate::op_error::OpError;
+use warpsmith_runtime::Result;
 
 /// Threads of a block, as PyTorch launches them.
 const BLOCK: u64 = 256;
@@ -33,7 +34,7 @@ impl Layout {
     /// That of a device with so many multiprocessors, each of which holds so many threads.
     ///
     /// # Errors
-    /// [`Error::Random`] without a multiprocessor or with fewer than 256 threads on each, and for 2³⁰ threads or more.
+    /// [`OpError::Random`] without a multiprocessor or with fewer than 256 threads on each, and for 2³⁰ threads or more.
     pub fn new(multiprocessors: u32, threads_per_multiprocessor: u32) -> Result<Self> {
         let layout = Self { multiprocessors, threads_per_multiprocessor };
         let problem = if multiprocessors == 0 || u64::from(threads_per_multiprocessor) < BLOCK {
@@ -44,7 +45,7 @@ impl Layout {
             return Ok(layout);
         };
         let found = format!("{problem}; found {multiprocessors} with {threads_per_multiprocessor} each");
-        Err(Error::Random { call: "Layout::new", problem: found })
+        Err(OpError::Random { call: "Layout::new", problem: found }.into())
     }
 
     /// A device's own; for the emulated device [`Self::H200`].

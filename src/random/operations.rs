@@ -10,9 +10,10 @@ use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::generator::{Generator, Numbers};
 use super::launch::{Begin, Draw, with_base};
-use crate::error::{Error, Result};
+use crate::op_error::OpError;
 use crate::ops::launch::{Operation, same_length};
 use crate::ops::{Config, Real};
+use warpsmith_runtime::Result;
 
 mod sealed {
     pub trait Sealed {}
@@ -56,7 +57,7 @@ macro_rules! flags {
 flags!(u8, f32, f64, f16, bf16);
 
 fn problem<R>(call: &'static str, problem: String) -> Result<R> {
-    Err(Error::Random { call, problem })
+    Err(OpError::Random { call, problem }.into())
 }
 
 /// Numbers of `T` that a block of words makes.
@@ -91,7 +92,7 @@ pub fn uniform<'o, T: Real>(
 /// [`uniform()`] in a configuration, which changes no number.
 ///
 /// # Errors
-/// As [`uniform()`]; [`Error::NoSuchVariant`].
+/// As [`uniform()`]; [`OpError::NoSuchVariant`].
 pub fn uniform_with<'o, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -110,7 +111,7 @@ pub fn uniform_with<'o, T: Real>(
 /// f32 and rounded.
 ///
 /// # Errors
-/// [`Error::Random`] for a range that is empty or whose ends or length are not finite; whatever the runtime reports.
+/// [`OpError::Random`] for a range that is empty or whose ends or length are not finite; whatever the runtime reports.
 pub fn uniform_in<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
@@ -150,7 +151,7 @@ pub(super) fn uniform_launch<T: Real>(
 /// [`normal2`](crate::gpu_std::random::normal2), so that values may differ from PyTorch's in some last bits.
 ///
 /// # Errors
-/// [`Error::Random`] for a standard deviation that is negative, and for one or a mean that is not finite in the type;
+/// [`OpError::Random`] for a standard deviation that is negative, and for one or a mean that is not finite in the type;
 /// whatever the runtime reports.
 ///
 /// ```
@@ -175,7 +176,7 @@ pub fn normal<'o, T: Real>(
 /// [`normal()`] in a configuration, which changes no number.
 ///
 /// # Errors
-/// As [`normal()`]; [`Error::NoSuchVariant`].
+/// As [`normal()`]; [`OpError::NoSuchVariant`].
 pub fn normal_with<'o, T: Real>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
@@ -217,7 +218,7 @@ pub(super) fn normal_launch<T: Real>(
 /// For f32 and bf16 it takes rates beyond 10³⁷ or below 10⁻³⁷.
 ///
 /// # Errors
-/// [`Error::Random`] for a rate that is not positive and finite; whatever the runtime reports.
+/// [`OpError::Random`] for a rate that is not positive and finite; whatever the runtime reports.
 pub fn exponential<'o, T: Real>(
     stream: &Stream,
     generator: &Generator,
@@ -240,7 +241,7 @@ pub fn exponential<'o, T: Real>(
 /// another for up to 2⁶⁰ of them, beyond that up to twice as often; for a power of two, all come up equally often.
 ///
 /// # Errors
-/// [`Error::Random`] for an empty range; whatever the runtime reports.
+/// [`OpError::Random`] for an empty range; whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -274,7 +275,7 @@ pub fn integers<'o, T: Integer>(
 /// times.
 ///
 /// # Errors
-/// [`Error::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
+/// [`OpError::Random`] for a `p` outside of 0 to 1; whatever the runtime reports.
 pub fn bernoulli<'o, T: Bernoulli>(
     stream: &Stream,
     generator: &Generator,
@@ -296,7 +297,7 @@ pub fn bernoulli<'o, T: Bernoulli>(
 /// What is dropped does not depend on the [layout](super::Layout).
 ///
 /// # Errors
-/// [`Error::Random`] for a `p` outside of 0 to 1; [`Error::LengthMismatch`]; whatever the runtime reports.
+/// [`OpError::Random`] for a `p` outside of 0 to 1; [`OpError::LengthMismatch`]; whatever the runtime reports.
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -350,7 +351,7 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
 /// [layout](super::Layout).
 ///
 /// # Errors
-/// [`Error::Random`] if n − 1 does not fit the type; whatever the runtime reports.
+/// [`OpError::Random`] if n − 1 does not fit the type; whatever the runtime reports.
 pub fn permutation<'o, T: Integer>(
     stream: &Stream,
     generator: &Generator,

@@ -253,5 +253,5 @@ impl Square {
 }
 
 fn is_unsupported(done: &warpsmith_runtime::Result<()>) -> bool {
-    matches!(done, Err(Error::Library(error)) if matches!(**error, LibraryError::Unsupported { .. }))
+    matches!(done, Err(error) if matches!(error.downcast_ref(), Some(LibraryError::Unsupported { .. })))
 }

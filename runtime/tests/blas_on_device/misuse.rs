@@ -4,8 +4,8 @@ use super::*;
 
 #[track_caller]
 fn assert_shape(done: warpsmith_runtime::Result<()>, text: &str) {
-    let Err(Error::Library(error)) = done else { panic!("{done:?} instead of an error with {text:?}") };
-    assert!(matches!(*error, LibraryError::Shape { .. }), "{error:?}");
+    let Err(error) = done else { panic!("{done:?} instead of an error with {text:?}") };
+    assert!(matches!(error.downcast_ref(), Some(LibraryError::Shape { .. })), "{error:?}");
     assert!(error.to_string().contains(text), "{error}");
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use gpu_spec::Kernel;
-use warpsmith_runtime::Result;
+use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{
     Context, DevicePtr, Driver, EventHandle, Fault, FaultKind, LaunchConfig, ModuleSource, RowsCopy,
@@ -109,7 +109,7 @@ impl Rig {
 #[track_caller]
 pub fn refused<T>(result: Result<T>, code: u32, text: &str) {
     let Err(error) = result else { panic!("not refused") };
-    assert!(error.driver_code() == Some(code) && error.to_string().contains(text), "{error}");
+    assert!(error.code() == Some(code) && error.to_string().contains(text), "{error}");
 }
 
 /// Waits for a message, but not forever.

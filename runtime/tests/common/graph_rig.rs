@@ -8,7 +8,7 @@ use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, Context, DevicePtr, Driver, EventHandle, GraphExecHandle, GraphHandle,
     NodeHandle, NodeInfo, NodeWork, Place, StreamHandle,
 };
-use warpsmith_runtime::{Device, Error};
+use warpsmith_runtime::{Device, DriverError as Error};
 
 pub const INVALIDATED: u32 = 901;
 
@@ -180,7 +180,7 @@ impl Drop for Rig {
 }
 
 pub fn code<T>(result: Result<T, Error>) -> Option<u32> {
-    result.err().and_then(|error| error.driver_code())
+    result.err().and_then(|error| error.code())
 }
 
 pub fn set(dst: DevicePtr, value: u8, bytes: usize) -> NodeWork<'static> {

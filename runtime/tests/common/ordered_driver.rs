@@ -18,7 +18,7 @@ use warpsmith_runtime::driver::{
     GraphDriver, HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
     StreamHandle,
 };
-use warpsmith_runtime::{Error, Result};
+use warpsmith_runtime::driver::{DriverError as Error, Result};
 
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_SUPPORTED: u32 = 801;
@@ -120,7 +120,7 @@ pub struct OrderedDriver {
 }
 
 fn error(call: Call, code: u32, text: &str) -> Error {
-    Error::Driver { call: call.name(), code, name: "CUDA_ERROR".to_owned(), text: text.to_owned() }
+    Error::Call { call: call.name(), code, name: "CUDA_ERROR".to_owned(), text: text.to_owned() }
 }
 
 impl OrderedDriver {

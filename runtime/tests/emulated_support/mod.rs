@@ -91,7 +91,7 @@ impl Machine {
         self.driver.memory_allocate(self.context, bytes).unwrap()
     }
 
-    pub fn free(&self, ptr: DevicePtr) -> warpsmith_runtime::Result<()> {
+    pub fn free(&self, ptr: DevicePtr) -> warpsmith_runtime::driver::Result<()> {
         // SAFETY: tests do not use it afterwards; the driver refuses while enqueued work does.
         unsafe { self.driver.memory_free(self.context, ptr) }
     }

@@ -1,0 +1,126 @@
+//! What `fork` does to devices: the copy of a process has none of those that were opened before.
+//!
+//! CUDA does not work in a process that was forked after it was started, and the threads of an emulated device are
+//! not copied. So in the copy every call on a device that was opened before the fork, and opening any device of
+//! that kind, fails with [`Error::Forked`]; nothing waits there for what does not exist. What is dropped in the
+//! copy calls no driver and takes no lock. A process that is forked before a device of a kind is opened, and for
+//! CUDA before devices are listed, opens them in the copy as usual. Starting another program
+//! (`std::process::Command`) is not affected.
+//!
+//! How: with the first device, a handler is registered that the system calls in the copy. It counts forks; a device
+//! remembers the count at which it was opened, and a call compares the two.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use super::{Device, DeviceId};
+use crate::driver::host_function;
+use crate::error::{Error, Result};
+
+/// How many forks there were from the first process that opened a device to this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+/// The kinds of devices, as bits, that this process uses.
+static USED: AtomicU8 = AtomicU8::new(0);
+/// The kinds that cannot be used, since a process before this one used them.
+static BARRED: AtomicU8 = AtomicU8::new(0);
+static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+/// The process in which something was made.
+#[derive(Debug)]
+pub(super) struct Origin(u32);
+
+impl Default for Origin {
+    /// This process.
+    fn default() -> Self {
+        Self(FORKS.load(Ordering::Relaxed))
+    }
+}
+
+impl Origin {
+    /// Fails in a copy of that process.
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
+    }
+
+    /// Whether this process is a copy of that one.
+    #[inline]
+    pub(super) fn is_elsewhere(&self) -> bool {
+        // The count changes only while a process has one thread, so every thread reads the same.
+        self.0 != FORKS.load(Ordering::Relaxed)
+    }
+}
+
+fn bit(kind: DeviceId) -> u8 {
+    if kind.is_emulated() { 1 } else { 2 }
+}
+
+/// Fails where devices of this kind cannot be used, since the process was forked from one that used them.
+pub(super) fn check(kind: DeviceId) -> Result<()> {
+    if BARRED.load(Ordering::Relaxed) & bit(kind) != 0 { Err(Error::Forked) } else { Ok(()) }
+}
+
+/// Notes that devices of this kind are used from now on. To be called before the driver is.
+///
+/// Fails as [`check`] does.
+pub(super) fn begin_use(kind: DeviceId) -> Result<()> {
+    check(kind)?;
+    if !REGISTERED.load(Ordering::Acquire) {
+        // Two threads may both come here: a fork that is noted twice is noted. No lock is taken, since the copy
+        // would never get one that another thread had.
+        REGISTERED.store(register(), Ordering::Release);
+    }
+    USED.fetch_or(bit(kind), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Takes [`begin_use`] back: the driver could not be started, so nothing of it is in use.
+pub(super) fn end_use(kind: DeviceId) {
+    USED.fetch_and(!bit(kind), Ordering::Relaxed);
+}
+
+/// Called by the system in a copy of the process, while it has one thread. It may do no more than a signal handler.
+#[cfg(unix)]
+unsafe extern "C" fn in_the_copy() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Whether the handler is registered. The system refuses only without memory; then the next opening tries again.
+#[cfg(unix)]
+fn register() -> bool {
+    // SAFETY: the handler only touches atomic values, which a copied process may do in any state.
+    unsafe { libc::pthread_atfork(None, None, Some(in_the_copy)) == 0 }
+}
+
+#[cfg(not(unix))]
+fn register() -> bool {
+    true
+}
+
+impl Device {
+    /// Whether the device was opened before this process was forked, so that nothing of it can be used.
+    #[inline]
+    pub fn is_forked(&self) -> bool {
+        self.0.health.origin.is_elsewhere()
+    }
+
+    /// Fails if it was.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        self.0.health.origin.check()
+    }
+}
+
+impl Drop for Device {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_forked() {
+            // One handle more stays for good, so the device is never closed here: that would wait for threads that
+            // do not exist, and call a driver that does not work.
+            std::mem::forget(self.0.clone());
+        } else if host_function::is_running() {
+            // It may be the last handle, and nothing of the device can be closed here.
+            host_function::drop_elsewhere(Box::new(self.0.clone()));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Short questions to a device and about devices.
+
+use std::fmt;
+
+use super::{Device, DeviceId, fork, registry, visible};
+use crate::driver::Telemetry;
+use crate::driver::cuda::CudaDriver;
+use crate::error::Result;
+
+/// A device's identity: the same in every process and after every start of the machine.
+///
+/// ```
+/// use warpsmith_runtime::device::Uuid;
+///
+/// let uuid = Uuid([0x8f, 0x12, 0, 0, 0xab, 0xcd, 0, 1, 0x80, 0, 0, 0, 0, 0, 0, 0xff]);
+/// assert_eq!(uuid.to_string(), "GPU-8f120000-abcd-0001-8000-0000000000ff");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    /// As `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` have it. A part of a GPU (MIG) has the prefix `MIG-` there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU-")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Uuid({self})")
+    }
+}
+
+impl Device {
+    /// Whether there is a CUDA device that this process can open. CUDA is not started by the question, where the
+    /// driver's management library (NVML) is there to answer it, so a process may fork afterwards; otherwise it is.
+    ///
+    /// False without a driver, when `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was forked from
+    /// one that used CUDA.
+    ///
+    /// ```
+    /// use warpsmith_runtime::Device;
+    ///
+    /// let device = if Device::is_available() { Device::cuda(0) } else { Device::emulated(0) };
+    /// # device.unwrap();
+    /// ```
+    pub fn is_available() -> bool {
+        if fork::check(DeviceId::Cuda(0)).is_err() || !CudaDriver::is_installed() {
+            return false;
+        }
+        match visible::here() {
+            Some(here) => !here.devices.is_empty(),
+            None => Self::cuda_count().is_ok_and(|count| count > 0),
+        }
+    }
+
+    /// The number of emulated devices: what `WARPSMITH_EMULATED_DEVICES` says, 1 by default. 0 in a process that was
+    /// forked from one that had opened such a device.
+    pub fn emulated_count() -> u32 {
+        registry::driver(DeviceId::Emulated(0))
+            .ok()
+            .and_then(|driver| driver.device_count().ok())
+            .unwrap_or(0)
+    }
+
+    /// The index among devices of its kind.
+    pub fn ordinal(&self) -> u32 {
+        self.id().ordinal()
+    }
+
+    /// Compute capability as (major, minor); (0, 0) of an emulated device.
+    pub fn capability(&self) -> (u32, u32) {
+        self.properties().capability
+    }
+
+    /// Its clocks, temperature and power now. What the system does not tell is `None`: everything without the
+    /// driver's management library (NVML), and on the emulated device.
+    ///
+    /// # Errors
+    /// [`Error::Forked`](crate::Error::Forked) in a process that was forked since the device was opened.
+    pub fn telemetry(&self) -> Result<Telemetry> {
+        self.check_process()?;
+        Ok(self.raw().0.telemetry(self.ordinal())?)
+    }
+
+    /// The clock of its multiprocessors now, in MHz; `None` where the system does not tell, and in a process that was
+    /// forked since the device was opened. Cheap enough to ask beside running work: it enqueues and allocates nothing.
+    pub fn sm_clock_mhz(&self) -> Option<u32> {
+        self.check_process().ok()?;
+        self.raw().0.sm_clock_mhz(self.ordinal())
+    }
+
+    /// The device's identity, stable across processes.
+    pub fn uuid(&self) -> Uuid {
+        Uuid(self.properties().uuid)
+    }
+}

@@ -1,0 +1,66 @@
+//! [`ExtensionError`]: errors of the crates built on this one, inside of the one [`Error`].
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Error;
+
+/// An error of a crate built on this one. It shows and prints as that error does.
+///
+/// A crate with errors of its own implements `From<ItsError> for Error` by [`Error::extension`]; [`Error::downcast_ref`]
+/// finds the error again.
+#[derive(Clone)]
+pub struct ExtensionError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl Error {
+    /// Wraps the error of a crate built on this one.
+    ///
+    /// ```
+    /// use warpsmith_runtime::Error;
+    ///
+    /// #[derive(Debug, PartialEq)]
+    /// struct Busy;
+    ///
+    /// impl std::fmt::Display for Busy {
+    ///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    ///         f.write_str("busy; try again")
+    ///     }
+    /// }
+    ///
+    /// impl std::error::Error for Busy {}
+    ///
+    /// let error = Error::extension(Busy);
+    /// assert_eq!(error.to_string(), "busy; try again");
+    /// assert_eq!(error.downcast_ref::<Busy>(), Some(&Busy));
+    /// ```
+    #[cold]
+    pub fn extension(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Extension(ExtensionError(Arc::new(error)))
+    }
+
+    /// The error of type `E` that was given to [`Self::extension`]; `None` for any other error.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Extension(ExtensionError(error)) => error.downcast_ref(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for ExtensionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ExtensionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for ExtensionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}

@@ -1,0 +1,569 @@
+//! The crate's one [`Error`]: every variant says what was wrong, with the figures, and what to do about it.
+//!
+//! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
+
+mod extension;
+mod graph;
+mod launch;
+mod text;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use self::extension::ExtensionError;
+pub use self::graph::GraphError;
+use self::launch::launched;
+pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
+pub use self::text::Bytes;
+use self::text::{
+    arch_advice, arch_note, at, by_thread, device_count, kernel_name, pinned_advice, ptx_version,
+};
+use crate::device::DeviceId;
+use crate::driver::DriverError;
+use crate::launch::store::StoreProblem;
+use crate::memory::OutOfMemory;
+use crate::memory::statistics::PoolId;
+pub use warpsmith_driver::error::code;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, and what to do about it.
+#[derive(Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The driver could not be used, or a call of it failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+
+    /// What a crate built on this one reports: a library's call, an operation.
+    #[error(transparent)]
+    Extension(ExtensionError),
+
+    /// Every fitting form of the image is newer than the driver.
+    #[error(
+        "the NVIDIA driver is too old for the GPU image `{image}`: it needs PTX {}, the driver (CUDA {driver_version}) \
+         compiles up to PTX {}; update the driver, or build the image for an older one",
+        ptx_version(*needs), ptx_version(*has)
+    )]
+    DriverTooOld {
+        /// The image's name.
+        image: String,
+        /// The least PTX version among the fitting forms, as `10 * major + minor`.
+        needs: u32,
+        /// The newest PTX version the driver compiles, as `10 * major + minor`.
+        has: u32,
+        /// The driver's version.
+        driver_version: String,
+    },
+
+    /// The program was built without GPU code.
+    #[error(
+        "this program has no GPU code for `{image}`: {reason}; run `cargo xtask setup` and build again, \
+         or use the emulated device `cpu`"
+    )]
+    NoImage {
+        /// The image's name.
+        image: String,
+        /// Why the builder made none.
+        reason: String,
+    },
+
+    /// The image has code, but none for this device.
+    #[error(
+        "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
+         add the architecture to the builder's `archs`",
+        capability.0, capability.1
+    )]
+    NoImageForDevice {
+        /// The image's name.
+        image: String,
+        /// The device.
+        device: DeviceId,
+        /// Its compute capability.
+        capability: (u32, u32),
+        /// The image's forms, as a list.
+        has: String,
+    },
+
+    /// The driver did not link kernels that launch kernels.
+    #[error(
+        "kernel `{kernel}` launches kernels or sets a graph's conditions, and the driver (for CUDA {driver_version}) \
+         does not link it with NVIDIA's device runtime, libcudadevrt: {source_error}; a driver as new as the CUDA tools \
+         that the program was built with takes it"
+    )]
+    DeviceRuntimeRejected {
+        /// The instance's symbol.
+        kernel: String,
+        /// The driver's version.
+        driver_version: String,
+        /// The driver's error.
+        source_error: Arc<Error>,
+    },
+
+    /// A text that names no device.
+    #[error("unknown device `{0}`; use `cuda`, `cuda:N`, `cpu` or `cpu:N`")]
+    UnknownDevice(String),
+
+    /// A device index beyond those there are.
+    #[error("there is no device {device}: {}", device_count(*device, *count))]
+    NoSuchDevice {
+        /// The device asked for.
+        device: DeviceId,
+        /// How many devices of its kind there are.
+        count: u32,
+    },
+
+    /// The image lacks the kernel.
+    #[error(
+        "kernel `{kernel}` is not in the GPU image loaded on {device}{}; {}",
+        arch_note(*min_arch, *capability), arch_advice(*min_arch, *capability)
+    )]
+    KernelNotInImage {
+        /// The instance's symbol.
+        kernel: String,
+        /// The device.
+        device: DeviceId,
+        /// The least architecture the kernel asks for, as `10 * major + minor`; 0 for any.
+        min_arch: u32,
+        /// The device's compute capability.
+        capability: (u32, u32),
+    },
+
+    /// A block has more threads than it may.
+    #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
+    BlockTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Threads of the block asked for.
+        threads: u64,
+        /// The most there may be.
+        limit: u32,
+        /// Whose limit it is.
+        by: BlockLimit,
+    },
+
+    /// A block is longer in one dimension than the device allows.
+    #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
+    BlockShape {
+        /// The instance's symbol.
+        kernel: String,
+        /// The block asked for.
+        block: [u32; 3],
+        /// The largest block in x, y and z.
+        limit: [u32; 3],
+    },
+
+    /// A block or a grid with a zero in it.
+    #[error("kernel `{kernel}`: {what} {dimensions:?} has a zero; every dimension must be at least 1")]
+    EmptyLaunch {
+        /// The instance's symbol.
+        kernel: String,
+        /// `"grid"` or `"block"`.
+        what: &'static str,
+        /// What was asked for.
+        dimensions: [u32; 3],
+    },
+
+    /// A grid longer in one dimension than the device allows.
+    #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
+    GridTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// The grid asked for.
+        grid: [u64; 3],
+        /// The largest grid in x, y and z.
+        limit: [u32; 3],
+    },
+
+    /// More shared memory than a block can have.
+    #[error(
+        "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
+         block are over the device's limit of {limit} bytes"
+    )]
+    SharedMemoryTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Dynamic shared memory asked for, in bytes.
+        dynamic_bytes: u32,
+        /// The kernel's static shared memory, in bytes.
+        static_bytes: u32,
+        /// The most a block can have, in bytes.
+        limit: u32,
+    },
+
+    /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
+    #[error("{0}")]
+    Launch(LaunchError),
+
+    /// A tuned configuration is not kept, or not for later processes.
+    #[error("{0}")]
+    Store(StoreProblem),
+
+    /// A raw launch with too many or too few arguments.
+    #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]
+    ArgumentCount {
+        /// The instance's symbol.
+        kernel: String,
+        /// What it takes: a slice or view counts twice.
+        expected: usize,
+        /// What was passed.
+        got: usize,
+    },
+
+    /// Two lengths that should be equal are not.
+    #[error("{operation}: {left} elements and {right} elements; the lengths must be equal")]
+    LengthMismatch {
+        /// What was to be done.
+        operation: &'static str,
+        /// Elements on the left (the destination).
+        left: usize,
+        /// Elements on the right (the source).
+        right: usize,
+    },
+
+    /// A list of which something is to be made has nothing in it.
+    #[error("{operation}: the list of {list} is empty; pass at least one")]
+    EmptyList {
+        /// What was to be done.
+        operation: &'static str,
+        /// What the list is of.
+        list: &'static str,
+    },
+
+    /// Lengths of chunks that do not divide a buffer among the streams.
+    #[error(
+        "scatter: {chunks} chunk lengths of {total} elements in all, for {streams} streams and a source of {len} elements; \
+         pass a length for each stream, that add up to the source's"
+    )]
+    BadChunks {
+        /// Lengths there are.
+        chunks: usize,
+        /// Their sum in elements, at most `usize::MAX`.
+        total: usize,
+        /// Streams there are.
+        streams: usize,
+        /// Elements of the source.
+        len: usize,
+    },
+
+    /// Rows that do not lie within their memory, or within each other.
+    #[error("rows of {row_len} elements, one every {stride}, in {len} elements: {reason}")]
+    BadRows {
+        /// Elements of a row.
+        row_len: usize,
+        /// Elements from the start of one row to the next.
+        stride: usize,
+        /// Elements there are.
+        len: usize,
+        /// What is wrong, and what to do.
+        reason: &'static str,
+    },
+
+    /// Two numbers or lengths of rows that should be equal are not.
+    #[error(
+        "{operation}: {} rows of {} elements and {} rows of {} elements; both must be equal",
+        left.0, left.1, right.0, right.1
+    )]
+    ShapeMismatch {
+        /// What was to be done.
+        operation: &'static str,
+        /// Rows, and elements of a row, on the left (the destination).
+        left: (usize, usize),
+        /// Rows, and elements of a row, on the right (the source).
+        right: (usize, usize),
+    },
+
+    /// Something of one device was used with another.
+    #[error("{operation}: {what} is on {found}, the stream is on {expected}; copy it there first")]
+    DifferentDevices {
+        /// What was to be done.
+        operation: String,
+        /// What is on the wrong device, for example `argument 2`.
+        what: String,
+        /// Where it is.
+        found: DeviceId,
+        /// Where it should be.
+        expected: DeviceId,
+    },
+
+    /// A number of elements whose bytes do not fit an address.
+    #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
+    TooManyElements {
+        /// Elements asked for.
+        elements: usize,
+        /// Bytes of one.
+        element_bytes: usize,
+    },
+
+    /// The device has not enough memory. The program goes on: what was allocated stays as it was.
+    #[error("{0}")]
+    OutOfMemory(Box<OutOfMemory>),
+
+    /// More bytes than any device has.
+    #[error("asked for {} of memory, which no device has; the most that can be asked for is {}", Bytes(*bytes), Bytes(*largest))]
+    AllocationTooLarge {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The most there can be.
+        largest: u64,
+    },
+
+    /// An address that the allocator did not give out, or that was freed.
+    #[error(
+        "{address:#x} is no memory that was allocated on {device}, or it was freed before; free each address once, on its device"
+    )]
+    NotAllocated {
+        /// The device.
+        device: DeviceId,
+        /// The address.
+        address: u64,
+    },
+
+    /// A private pool was used after its release.
+    #[error("memory pool {pool} was released; make a new one")]
+    PoolReleased {
+        /// The pool's number.
+        pool: PoolId,
+    },
+
+    /// A capture, a graph or an executable was asked for what it cannot do.
+    #[error("{0}")]
+    Graph(GraphError),
+
+    /// The driver refused memory because a thread is capturing a graph.
+    #[error(
+        "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
+    )]
+    CaptureForbidsAllocation {
+        /// What the driver said.
+        source_error: Box<Error>,
+    },
+
+    /// The option `expandable_segments` on a device that cannot map memory.
+    #[error("{device} cannot map memory behind reserved addresses; set `expandable_segments:False`")]
+    NoExpandableSegments {
+        /// The device.
+        device: DeviceId,
+    },
+
+    /// Two devices that cannot reach each other's memory.
+    #[error("{peer} cannot reach the memory of {device}; copy through the host")]
+    NoPeerAccess {
+        /// Whose memory it is.
+        device: DeviceId,
+        /// Which device was to reach it.
+        peer: DeviceId,
+    },
+
+    /// An allocator option whose value cannot be used.
+    #[error("allocator option `{option}`: bad value `{value}`: {reason}")]
+    AllocatorOption {
+        /// The option's name.
+        option: String,
+        /// The value as it was given.
+        value: String,
+        /// What it should be.
+        reason: String,
+    },
+
+    /// A name that is no allocator option.
+    #[error("unknown allocator option `{option}`; {known}")]
+    UnknownAllocatorOption {
+        /// The name.
+        option: String,
+        /// The nearest name, and all there are.
+        known: String,
+    },
+
+    /// A memory snapshot that could not be written or read.
+    #[error("the memory snapshot {} {reason}", path.display())]
+    SnapshotFile {
+        /// The file.
+        path: PathBuf,
+        /// What was wrong with it, and what to do.
+        reason: String,
+    },
+
+    /// There is no more page-locked host memory to be had.
+    #[error(
+        "out of page-locked host memory for {device}: asked for {} ({asked} bytes), {} are held, {} of them unused{}",
+        Bytes(*asked), Bytes(*held), Bytes(*cached), pinned_advice(*limit)
+    )]
+    PinnedOutOfMemory {
+        /// The device whose buffers it is for.
+        device: DeviceId,
+        /// Bytes asked for, as rounded; those of the reserve segment when that could not be made.
+        asked: u64,
+        /// Page-locked bytes that the device's buffers and cache hold.
+        held: u64,
+        /// Bytes of them that no buffer has and no stream uses: the rest of the reserve segment.
+        cached: u64,
+        /// The limit that was reached; `None` if the system has no more.
+        limit: Option<u64>,
+    },
+
+    /// A kernel panicked, which stopped the device's context.
+    #[error(
+        "{} panicked{}{}: {message}{}",
+        kernel_name(kernel),
+        at(location),
+        by_thread(block, thread),
+        launched(launches)
+    )]
+    KernelPanic {
+        /// The device.
+        device: DeviceId,
+        /// The panic's text.
+        message: String,
+        /// The kernels it can have been: one when known, several when more were in flight.
+        kernel: Vec<String>,
+        /// The launches it can have been, as far as they are remembered, each once.
+        launches: RecentLaunches,
+        /// `file:line:column`.
+        location: Option<String>,
+        /// The block.
+        block: Option<[u32; 3]>,
+        /// The thread in its block.
+        thread: Option<[u32; 3]>,
+    },
+
+    /// The threads of a block wait for each other forever.
+    #[error("{} deadlocked{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
+    Deadlock {
+        /// The device.
+        device: DeviceId,
+        /// Which threads wait where.
+        message: String,
+        /// The kernels it can have been.
+        kernel: Vec<String>,
+        /// The launches it can have been, as far as they are remembered, each once.
+        launches: RecentLaunches,
+        /// Where in the source, when known.
+        location: Option<String>,
+    },
+
+    /// A kernel did something the device stops for: a bad address, an illegal instruction.
+    #[error("{} stopped{}: {message}{}", kernel_name(kernel), at(location), launched(launches))]
+    KernelFault {
+        /// The device.
+        device: DeviceId,
+        /// What the driver said.
+        message: String,
+        /// The kernels it can have been.
+        kernel: Vec<String>,
+        /// The launches it can have been, as far as they are remembered, each once.
+        launches: RecentLaunches,
+        /// Where in the source, when known.
+        location: Option<String>,
+    },
+
+    /// An earlier fault stopped the device's context; nothing works on it any more.
+    #[error(
+        "{device} is lost since an earlier fault ({cause}); drop every buffer, stream and handle of it, then open it again"
+    )]
+    DeviceLost {
+        /// The device.
+        device: DeviceId,
+        /// The fault.
+        cause: Arc<Error>,
+    },
+
+    /// Work was not done in time.
+    #[error(
+        "work on {device} was not done after {waited_ms} ms; {}",
+        if kernels.is_empty() { "no kernel was launched on the stream".to_owned() } else { format!("launched last: {}", kernels.join(", ")) }
+    )]
+    Timeout {
+        /// The device.
+        device: DeviceId,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
+        /// The kernels still running or waiting, oldest first (the last few).
+        kernels: Vec<String>,
+    },
+
+    /// A stream that other code made and destroyed while it was still in use here.
+    #[error(
+        "a stream of {device} was destroyed by the code it came from; keep it until every handle of it and every buffer that was used on it is dropped"
+    )]
+    StreamDestroyed {
+        /// The device.
+        device: DeviceId,
+    },
+
+    /// A handle that is another stream on each thread.
+    #[error(
+        "the default stream of each thread is no stream of its own; adopt one that was created, or the legacy default stream"
+    )]
+    PerThreadStream,
+
+    /// The source and the target of a copy have bytes in common.
+    #[error("{operation}: the source and the target overlap; copy by way of a third buffer")]
+    Overlap {
+        /// What was to be done.
+        operation: &'static str,
+    },
+
+    /// A pipeline that no item fits into.
+    #[error("a pipeline of depth 0 holds no item; its depth must be at least 1, and 3 overlaps all stages")]
+    NoDepth,
+
+    /// The process was made by `fork` from one that had opened devices.
+    #[error(
+        "this process was forked from one that had opened a device, which does not work in the copy; start it with `exec` (for example `std::process::Command`), or open devices after the fork only"
+    )]
+    Forked,
+
+    /// An event was recorded on, or read for, a device that it is not of.
+    #[error("the event is of {event}, the stream is on {stream}; record a new event for that device")]
+    EventOfOtherDevice {
+        /// The event's device.
+        event: DeviceId,
+        /// The stream's device.
+        stream: DeviceId,
+    },
+
+    /// Elapsed time asked of events that cannot give it.
+    #[error("no elapsed time: {0}")]
+    NoElapsedTime(&'static str),
+}
+
+/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Error {
+    /// CUDA's error code, when a driver call failed: see [`code`].
+    pub fn driver_code(&self) -> Option<u32> {
+        match self {
+            Self::Driver(error) => error.code(),
+            Self::DeviceRuntimeRejected { source_error, .. } => source_error.driver_code(),
+            _ => None,
+        }
+    }
+
+    /// Whether the device is lost: this error, or what it reports, stopped the context.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(
+            self,
+            Error::KernelPanic { .. }
+                | Error::Deadlock { .. }
+                | Error::KernelFault { .. }
+                | Error::DeviceLost { .. }
+        ) || self.stops_context()
+    }
+
+    /// Whether a driver call failed with a code after which the context does nothing more.
+    pub(crate) fn stops_context(&self) -> bool {
+        match self {
+            Self::Driver(error) => error.stops_context(),
+            Self::DeviceRuntimeRejected { source_error, .. } => source_error.stops_context(),
+            _ => false,
+        }
+    }
+}

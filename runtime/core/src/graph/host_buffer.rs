@@ -1,0 +1,267 @@
+//! [`HostBuffer`]: memory of the host that graphs copy from and to.
+
+use std::any::Any;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::nodes::copy_work;
+use super::{Graph, Node};
+use crate::device::Device;
+use crate::driver::{NodeWork, Place};
+use crate::error::{GraphError, Result};
+use crate::memory::slice::check_lengths;
+use crate::memory::storage::BufferUse;
+use crate::memory::tracked::Tracked;
+use crate::memory::usage::{Access, Usage};
+use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
+use crate::stream::Stream;
+use crate::stream::capture::CapturedUse;
+
+/// Page-locked memory of the host that graphs copy from and to at each launch, and that the program reads and writes
+/// between launches.
+///
+/// ```
+/// use warpsmith_runtime::graph::{Graph, HostBuffer};
+/// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let stream = Stream::new(&device)?;
+/// let input = HostBuffer::zeroed(&device, 3)?;
+/// let mut x = DeviceBuffer::uninit(&stream, 3)?;
+/// let graph = Graph::capture(&stream, || stream.copy_from_host_buffer(&input, &mut x))?;
+/// let exec = graph.instantiate()?;
+/// for value in [7u32, 8] {
+///     input.lock()?.fill(value); // waits until no launch uses it
+///     exec.launch(&stream)?;
+///     assert_eq!(x.to_host()?, [value; 3]);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct HostBuffer<T: DeviceCopy> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T: DeviceCopy> {
+    /// Used by the host only through a guard, and by graphs only while there is none.
+    memory: PinnedBuffer<T>,
+    tracked: Arc<Tracked>,
+}
+
+impl<T: DeviceCopy> HostBuffer<T> {
+    /// Memory for `len` elements of zero bytes.
+    ///
+    /// # Errors
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory),
+    /// [`Error::TooManyElements`](crate::Error::TooManyElements).
+    pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
+        let memory = PinnedBuffer::zeroed(device, len)?;
+        let bytes = len * size_of::<T>();
+        let tracked = Tracked::new(&device.default_stream(), bytes, None, Usage::unused());
+        Ok(Self { shared: Arc::new(Shared { memory, tracked }) })
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.shared.memory.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits until no launch uses the memory, and gives it to the program: launches that use it fail until the guard is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`GraphError::HostBufferInUse`] while there is another guard; a fault of a kernel that was running.
+    pub fn lock(&self) -> Result<HostGuard<'_, T>> {
+        self.shared.tracked.lend()?;
+        // From here on nothing new uses it; what does already is waited for.
+        let guard = HostGuard { shared: &self.shared };
+        self.shared.tracked.synchronize()?;
+        Ok(guard)
+    }
+
+    fn place(&self) -> Place {
+        Place::Host(self.shared.memory.address().cast())
+    }
+}
+
+/// A [`HostBuffer`]'s elements, for the program to read and write. No launch uses them while this lives.
+#[derive(Debug)]
+pub struct HostGuard<'a, T: DeviceCopy> {
+    shared: &'a Shared<T>,
+}
+
+impl<T: DeviceCopy> Deref for HostGuard<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.shared.memory
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for HostGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        let memory = &self.shared.memory;
+        // SAFETY: the memory has so many elements, of which any bits are one. There is one guard at a time, which is
+        // borrowed exclusively, and no launch uses the memory while there is one.
+        unsafe { std::slice::from_raw_parts_mut(memory.address(), memory.len()) }
+    }
+}
+
+impl<T: DeviceCopy> Drop for HostGuard<'_, T> {
+    fn drop(&mut self) {
+        self.shared.tracked.take_back();
+    }
+}
+
+impl Stream {
+    /// Captures a copy from host memory that graphs share.
+    ///
+    /// # Errors
+    /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::upload`] copies at once);
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
+    pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
+        &self,
+        source: &HostBuffer<T>,
+        target: impl Into<DeviceSliceMut<'t, T>>,
+    ) -> Result<()> {
+        const OPERATION: &str = "copying from a host buffer";
+        let target = target.into();
+        check_lengths(OPERATION, target.len(), source.len())?;
+        self.check_device(target.device(), || (OPERATION.to_owned(), "the target".to_owned()))?;
+        let (to, address, handle) = (target.used(), target.as_device_ptr(), self.handle());
+        let bytes = to.range.len();
+        source.capture(self, "Stream::copy_from_host_buffer", Access::Read, &to, |host| {
+            // SAFETY: both have as many bytes; the graph keeps the host's, and the program uses them only while no launch
+            // does; the device's are noted.
+            self.call(|driver, context| unsafe {
+                driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
+            })
+        })
+    }
+
+    /// Captures a copy to host memory that graphs share.
+    ///
+    /// # Errors
+    /// As [`Self::copy_from_host_buffer`], with [`Stream::download`].
+    pub fn copy_to_host_buffer<'s, T: DeviceCopy>(
+        &self,
+        source: impl Into<DeviceSlice<'s, T>>,
+        target: &HostBuffer<T>,
+    ) -> Result<()> {
+        const OPERATION: &str = "copying to a host buffer";
+        let source = source.into();
+        check_lengths(OPERATION, target.len(), source.len())?;
+        self.check_device(source.device(), || (OPERATION.to_owned(), "the source".to_owned()))?;
+        let (from, address, handle) = (source.used(Access::Read), source.as_device_ptr(), self.handle());
+        let bytes = from.range.len();
+        target.capture(self, "Stream::copy_to_host_buffer", Access::Write, &from, |host| {
+            // SAFETY: as above; any bits that the copy writes are an element.
+            self.call(|driver, context| unsafe {
+                driver.copy_to_host(context, host.cast(), address, bytes, handle)
+            })
+        })
+    }
+}
+
+impl<T: DeviceCopy> HostBuffer<T> {
+    /// Captures a copy on a stream, which uses all of this memory and a part of a buffer.
+    fn capture(
+        &self,
+        stream: &Stream,
+        call: &'static str,
+        access: Access,
+        part: &BufferUse<'_>,
+        copy: impl FnOnce(*mut T) -> Result<()>,
+    ) -> Result<()> {
+        let Some(capturing) = stream.capturing() else {
+            return Err(GraphError::NotCapturing { call }.into());
+        };
+        if part.range.is_empty() {
+            return Ok(());
+        }
+        let uses = vec![self.use_of(access), CapturedUse::of(part)];
+        capturing.keep(Arc::clone(&self.shared) as Arc<dyn Any + Send + Sync>);
+        capturing.enqueue(stream, uses, |_, _| copy(self.shared.memory.address()))
+    }
+
+    fn use_of(&self, access: Access) -> CapturedUse {
+        let tracked = Arc::clone(&self.shared.tracked);
+        CapturedUse { range: 0..tracked.bytes(), tracked, access, ordered: true }
+    }
+}
+
+impl Graph {
+    /// Adds a copy from host memory that graphs share.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::NodeOfOtherGraph`]; whatever the driver
+    /// reports.
+    pub fn add_copy_from_host<'t, T: DeviceCopy>(
+        &mut self,
+        source: &HostBuffer<T>,
+        target: impl Into<DeviceSliceMut<'t, T>>,
+        after: &[Node],
+    ) -> Result<Node> {
+        let target = target.into();
+        check_lengths("adding a copy to a graph", target.len(), source.len())?;
+        self.check_device(target.device(), "the target")?;
+        let part = target.used();
+        let work = copy_work(Place::Device(target.as_device_ptr()), source.place(), part.range.len());
+        self.add_host_copy(source, Access::Read, &part, work, after)
+    }
+
+    /// Adds a copy to host memory that graphs share.
+    ///
+    /// # Errors
+    /// As [`Self::add_copy_from_host`].
+    pub fn add_copy_to_host<'s, T: DeviceCopy>(
+        &mut self,
+        source: impl Into<DeviceSlice<'s, T>>,
+        target: &HostBuffer<T>,
+        after: &[Node],
+    ) -> Result<Node> {
+        let source = source.into();
+        check_lengths("adding a copy to a graph", target.len(), source.len())?;
+        self.check_device(source.device(), "the source")?;
+        let part = source.used(Access::Read);
+        let work = copy_work(target.place(), Place::Device(source.as_device_ptr()), part.range.len());
+        self.add_host_copy(target, Access::Write, &part, work, after)
+    }
+
+    fn add_host_copy<T: DeviceCopy>(
+        &mut self,
+        host: &HostBuffer<T>,
+        access: Access,
+        part: &BufferUse<'_>,
+        work: NodeWork<'_>,
+        after: &[Node],
+    ) -> Result<Node> {
+        let mut uses = vec![CapturedUse::of(part), host.use_of(access)];
+        uses.retain(|used| !used.range.is_empty());
+        self.content.keep(Arc::clone(&host.shared) as Arc<dyn Any + Send + Sync>);
+        // SAFETY: both sides have as many bytes; the device's are borrowed and noted, and the host's are kept by the
+        // content, and used by the program only while no launch does.
+        unsafe { self.add_work(after, uses, work) }
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for HostBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostBuffer<{}>({})", std::any::type_name::<T>(), self.len())
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory.fmt(f)
+    }
+}

@@ -1,0 +1,438 @@
+//! Nodes that are added to a graph one by one, and changed in its executables.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use gpu_spec::{Kernel, SafeKernel};
+
+use super::{Graph, GraphExec};
+use crate::device::Device;
+use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
+use crate::error::{Error, GraphError, Result};
+use crate::launch::arguments::ArgumentList;
+use crate::launch::{Arguments, Function, Launch, TypedKernel};
+use crate::memory::slice::check_lengths;
+use crate::memory::storage::BufferUse;
+use crate::memory::tracked::Resources;
+use crate::memory::usage::Access;
+use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::stream::capture::CapturedUse;
+
+/// A node of a graph, for others to come after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Node {
+    graph: u64,
+    index: usize,
+}
+
+/// A node that launches a kernel. [`GraphExec::set_kernel`] gives it other arguments.
+pub struct KernelNode<K> {
+    node: Node,
+    kernel: PhantomData<fn() -> K>,
+}
+
+impl<K> KernelNode<K> {
+    /// The node, for others to come after.
+    pub fn node(&self) -> Node {
+        self.node
+    }
+}
+
+impl<K> Clone for KernelNode<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for KernelNode<K> {}
+
+impl<K> std::fmt::Debug for KernelNode<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.node.fmt(f)
+    }
+}
+
+/// What a node uses.
+#[derive(Debug, Clone)]
+pub(super) struct NodeUse {
+    handle: NodeHandle,
+    uses: Vec<CapturedUse>,
+    /// Whether it is ordered with all other nodes.
+    barrier: bool,
+}
+
+impl NodeUse {
+    /// Of a node that is not there yet.
+    pub fn of(uses: Vec<CapturedUse>) -> Self {
+        Self { handle: NodeHandle(0), uses, barrier: false }
+    }
+
+    pub fn handle(&self) -> NodeHandle {
+        self.handle
+    }
+
+    /// Whether it uses just these parts.
+    pub fn is_of<'p, 'a: 'p>(&self, parts: impl Iterator<Item = &'p BufferUse<'a>>) -> bool {
+        let mut known = self.uses.iter();
+        let same = |part: &BufferUse<'_>| {
+            known.next().is_some_and(|used| {
+                Arc::ptr_eq(&used.tracked, part.storage.track(part.access))
+                    && used.range == part.range
+                    && used.access == part.access
+            })
+        };
+        parts.filter(|part| !part.range.is_empty()).all(same) && known.next().is_none()
+    }
+
+    /// Whether both use the same bytes, and one writes them.
+    pub fn conflicts(&self, other: &NodeUse) -> bool {
+        let conflicts = |own: &CapturedUse, other: &CapturedUse| {
+            Arc::ptr_eq(&own.tracked, &other.tracked)
+                && (own.access == Access::Write || other.access == Access::Write)
+                && own.range.start < other.range.end
+                && other.range.start < own.range.end
+        };
+        self.barrier
+            || other.barrier
+            || self.uses.iter().any(|own| other.uses.iter().any(|other| conflicts(own, other)))
+    }
+
+    /// Takes over what another uses.
+    pub fn replace(&mut self, other: NodeUse) {
+        self.uses = other.uses;
+    }
+
+    pub fn add_to(&self, resources: &mut Resources) {
+        for CapturedUse { tracked, range, access, .. } in &self.uses {
+            resources.add(tracked, range.clone(), *access);
+        }
+    }
+}
+
+/// A node that was added.
+#[derive(Debug)]
+pub(super) struct Added {
+    pub uses: NodeUse,
+    /// The earlier nodes that it comes after, directly or not: one bit each.
+    after: Vec<u64>,
+}
+
+impl Added {
+    fn is_after(&self, index: usize) -> bool {
+        self.after.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+}
+
+/// Which nodes of a graph are not ordered.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    graph: Option<u64>,
+    unordered: Vec<Vec<usize>>,
+}
+
+impl Order {
+    /// Whether it is of the graph of this number.
+    pub fn is_of(&self, graph: u64) -> bool {
+        self.graph == Some(graph)
+    }
+
+    /// The nodes that come neither before nor after one.
+    pub fn unordered(&self, index: usize) -> impl Iterator<Item = usize> {
+        self.unordered.get(index).into_iter().flatten().copied()
+    }
+}
+
+impl Graph {
+    pub(super) fn order(&self) -> Order {
+        let ordered = |a: usize, b: usize| a == b || self.added[a.max(b)].is_after(a.min(b));
+        let all = 0..self.added.len();
+        let unordered = all.clone().map(|a| all.clone().filter(|b| !ordered(a, *b)).collect()).collect();
+        Order { graph: Some(self.number), unordered }
+    }
+
+    /// Adds a node that comes after `after`, and after every node whose uses conflict.
+    ///
+    /// # Safety
+    /// As [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not name.
+    unsafe fn add(
+        &mut self,
+        after: &[Node],
+        mut uses: NodeUse,
+        add: impl FnOnce(&Device, &[NodeHandle]) -> Result<NodeHandle>,
+    ) -> Result<Node> {
+        let index = self.added.len();
+        if after.iter().any(|node| node.graph != self.number) {
+            return Err(GraphError::NodeOfOtherGraph.into());
+        }
+        let mut handles = self.base.clone();
+        let mut before = vec![0u64; index.div_ceil(64)];
+        // From the last on: what it comes after through another needs no edge of its own.
+        for (earlier, added) in self.added.iter().enumerate().rev() {
+            let bit = 1 << (earlier % 64);
+            let named = after.iter().any(|node| node.index == earlier);
+            if before[earlier / 64] & bit == 0 && (named || added.uses.conflicts(&uses)) {
+                handles.push(added.uses.handle);
+                before[earlier / 64] |= bit;
+                before.iter_mut().zip(&added.after).for_each(|(own, its)| *own |= its);
+            }
+        }
+        if handles.len() > self.base.len() {
+            // Every added node comes after them.
+            handles.drain(..self.base.len());
+        }
+        uses.handle = add(&self.device, &handles)?;
+        uses.add_to(&mut self.content.resources);
+        self.added.push(Added { uses, after: before });
+        Ok(Node { graph: self.number, index })
+    }
+
+    /// Adds a node that comes after all others, and that all later ones come after.
+    ///
+    /// # Safety
+    /// As [`Self::add`].
+    pub(super) unsafe fn add_barrier(
+        &mut self,
+        add: impl FnOnce(&Device, &[NodeHandle]) -> Result<NodeHandle>,
+    ) -> Result<Node> {
+        let uses = NodeUse { handle: NodeHandle(0), uses: Vec::new(), barrier: true };
+        // SAFETY: passed on from the caller.
+        unsafe { self.add(&[], uses, add) }
+    }
+
+    /// Adds work whose memory is all in `uses`.
+    ///
+    /// # Safety
+    /// As [`Self::add`].
+    pub(super) unsafe fn add_work(
+        &mut self,
+        after: &[Node],
+        uses: Vec<CapturedUse>,
+        work: NodeWork<'_>,
+    ) -> Result<Node> {
+        let (uses, graph) = (NodeUse::of(uses), self.handle);
+        // SAFETY: passed on from the caller; buffers are noted, and launches find out whether they are there.
+        unsafe {
+            self.add(after, uses, |device, nodes| {
+                device.call(|driver, context| driver.graph_add(context, graph, nodes, work))
+            })
+        }
+    }
+
+    /// Adds a launch of a kernel.
+    ///
+    /// ```no_run
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, Launch, TypedKernel, Error};
+    /// # use warpsmith_runtime::graph::Graph;
+    /// # fn f<K: gpu_spec::SafeKernel<Params = (gpu_spec::param::Value<f32>, gpu_spec::param::SliceMut<f32>)>>(
+    /// #     device: &Device, scale: &TypedKernel<K>, x: &mut DeviceBuffer<f32>) -> Result<(), Error> {
+    /// let mut graph = Graph::new(device)?;
+    /// let double = graph.add_kernel(scale, Launch::auto(x.len()), (2.0, &mut *x), &[])?;
+    /// let mut exec = graph.instantiate()?;
+    /// exec.launch(&device.default_stream())?;
+    /// exec.set_kernel(&double, scale, Launch::auto(x.len()), (3.0, &mut *x))?;
+    /// exec.launch(&device.default_stream())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`TypedKernel::launch`]; [`GraphError::NodeOfOtherGraph`]; [`GraphError::EmptyLaunch`] for a launch of no threads;
+    /// whatever the driver reports.
+    pub fn add_kernel<K: SafeKernel, A: Arguments<K::Params>>(
+        &mut self,
+        kernel: &TypedKernel<K>,
+        launch: Launch,
+        args: A,
+        after: &[Node],
+    ) -> Result<KernelNode<K>> {
+        // SAFETY: as for `TypedKernel::launch`.
+        unsafe { self.add_kernel_unsafe(kernel, launch, args, after) }
+    }
+
+    /// Adds a launch of an `unsafe` kernel.
+    ///
+    /// # Errors
+    /// As [`Self::add_kernel`].
+    ///
+    /// # Safety
+    /// As [`TypedKernel::launch_unsafe`], at each launch of an executable.
+    pub unsafe fn add_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
+        &mut self,
+        kernel: &TypedKernel<K>,
+        launch: Launch,
+        args: A,
+        after: &[Node],
+    ) -> Result<KernelNode<K>> {
+        let function = kernel.function();
+        let device = self.device.clone();
+        let prepared = |function: &Function, config, args: &[*const c_void], list: &ArgumentList<'_>| {
+            let work = NodeWork::Kernel { function: function.handle(), config, args };
+            // SAFETY: passed on from the caller; the arguments have the parameters' types.
+            let node = unsafe { self.add_work(after, uses_of(list.memory()), work) }?;
+            self.content.add_kernel((function.spec(), config));
+            Ok(node)
+        };
+        let node = function.for_graph(&device, launch, &args, prepared)?;
+        Ok(KernelNode { node, kernel: PhantomData })
+    }
+
+    /// Adds a copy between two buffers of the graph's device.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`], [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    pub fn add_copy<'s, 't, T: DeviceCopy>(
+        &mut self,
+        source: impl Into<DeviceSlice<'s, T>>,
+        target: impl Into<DeviceSliceMut<'t, T>>,
+        after: &[Node],
+    ) -> Result<Node> {
+        let (source, target) = (source.into(), target.into());
+        check_lengths("adding a copy to a graph", target.len(), source.len())?;
+        self.check_device(source.device(), "the source")?;
+        self.check_device(target.device(), "the target")?;
+        let (from, to) = (source.used(Access::Read), target.used());
+        let work = copy_work(
+            Place::Device(target.as_device_ptr()),
+            Place::Device(source.as_device_ptr()),
+            to.range.len(),
+        );
+        // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap.
+        unsafe { self.add_work(after, uses_of([&from, &to].into_iter()), work) }
+    }
+
+    /// Adds setting every byte of a buffer to `value`.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    pub fn add_set_bytes<'t, T: DeviceCopy>(
+        &mut self,
+        target: impl Into<DeviceSliceMut<'t, T>>,
+        value: u8,
+        after: &[Node],
+    ) -> Result<Node> {
+        let target = target.into();
+        self.check_device(target.device(), "the buffer")?;
+        let part = target.used();
+        let work = match part.range.len() {
+            0 => NodeWork::Empty,
+            bytes => NodeWork::Set { dst: target.as_device_ptr(), value, bytes },
+        };
+        // SAFETY: the range is borrowed exclusively; any bits are an element.
+        unsafe { self.add_work(after, uses_of([&part].into_iter()), work) }
+    }
+
+    /// Adds a call of a function on the host, once for each launch. The rules of
+    /// [`Stream::host_function`](crate::Stream::host_function) hold for it.
+    ///
+    /// # Errors
+    /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    pub fn add_host_function(
+        &mut self,
+        function: impl Fn() + Send + Sync + 'static,
+        after: &[Node],
+    ) -> Result<Node> {
+        let function = GraphFunction::new(function);
+        self.content.add_function(Arc::clone(&function));
+        // SAFETY: it uses no memory of a device; the content, which executables take over, keeps the function.
+        unsafe { self.add_work(after, Vec::new(), NodeWork::Host(&function)) }
+    }
+
+    /// Adds a node that does nothing, for others to come after.
+    ///
+    /// # Errors
+    /// [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
+    pub fn add_empty(&mut self, after: &[Node]) -> Result<Node> {
+        // SAFETY: it does nothing.
+        unsafe { self.add_work(after, Vec::new(), NodeWork::Empty) }
+    }
+
+    /// Adds everything that another graph does now.
+    ///
+    /// What is called before a launch of the other graph ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called
+    /// before a launch of this one: once, however often the graph was added. Random numbers of a captured graph are the same
+    /// in each place where it was added.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Tainted`]; whatever the driver reports.
+    pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
+        self.check_device(&child.device, "the other graph")?;
+        child.content.check()?;
+        let uses = child.content.resources.iter().collect();
+        // SAFETY: its memory is noted, and its content is kept by this graph's from now on.
+        let node = unsafe { self.add_work(after, uses, NodeWork::Child(child.handle)) }?;
+        self.content.add(&child.content);
+        Ok(node)
+    }
+
+    pub(super) fn check_device(&self, device: &Device, what: &str) -> Result<()> {
+        if device.ptr_eq(&self.device) {
+            return Ok(());
+        }
+        Err(Error::DifferentDevices {
+            operation: "adding to a graph".to_owned(),
+            what: what.to_owned(),
+            found: device.id(),
+            expected: self.device.id(),
+        })
+    }
+}
+
+impl GraphExec {
+    /// Gives an added kernel node other arguments and another shape. Launches that are enqueued already are not changed.
+    ///
+    /// # Errors
+    /// [`GraphError::NodeOfOtherGraph`] for a node of another graph than the one the executable was made of, or after
+    /// [`Self::update`]; [`GraphError::NodeConflict`] when the new arguments would need an order that the graph does not
+    /// have; as [`Graph::add_kernel`].
+    pub fn set_kernel<K: SafeKernel, A: Arguments<K::Params>>(
+        &mut self,
+        node: &KernelNode<K>,
+        kernel: &TypedKernel<K>,
+        launch: Launch,
+        args: A,
+    ) -> Result<()> {
+        // SAFETY: as for `TypedKernel::launch`.
+        unsafe { self.set_kernel_unsafe(node, kernel, launch, args) }
+    }
+
+    /// As [`Self::set_kernel`] for an `unsafe` kernel.
+    ///
+    /// # Errors
+    /// As [`Self::set_kernel`].
+    ///
+    /// # Safety
+    /// As [`Graph::add_kernel_unsafe`].
+    pub unsafe fn set_kernel_unsafe<K: Kernel, A: Arguments<K::Params>>(
+        &mut self,
+        node: &KernelNode<K>,
+        kernel: &TypedKernel<K>,
+        launch: Launch,
+        args: A,
+    ) -> Result<()> {
+        let function = kernel.function();
+        if !function.device().ptr_eq(self.device()) {
+            return Err(Error::DifferentDevices {
+                operation: "changing a node of a graph".to_owned(),
+                what: format!("kernel `{}`", function.spec().symbol),
+                found: function.device().id(),
+                expected: self.device().id(),
+            });
+        }
+        function.for_graph(function.device(), launch, &args, |function, config: LaunchConfig, args, list| {
+            let work = NodeWork::Kernel { function: function.handle(), config, args };
+            // SAFETY: passed on from the caller; the arguments have the parameters' types.
+            unsafe { self.set(node.node.graph, node.node.index, list, work) }
+        })
+    }
+}
+
+/// What parts use, as graphs know it.
+pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
+    parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
+}
+
+/// A copy, or nothing if there are no bytes.
+pub(super) fn copy_work<'a>(dst: Place, src: Place, bytes: usize) -> NodeWork<'a> {
+    if bytes == 0 { NodeWork::Empty } else { NodeWork::Copy { dst, src, bytes } }
+}

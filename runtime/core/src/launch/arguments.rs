@@ -1,0 +1,254 @@
+//! What can be passed for which parameter of a kernel.
+//!
+//! | parameter | marker | argument |
+//! | --- | --- | --- |
+//! | `value: T` | [`Value<T>`](Value) | `T` |
+//! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
+//! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
+//! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
+//! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
+//!
+//! Arguments are passed as one tuple. They borrow their buffers until the launch is enqueued; after that the
+//! buffers know the stream.
+
+use std::ffi::c_void;
+
+use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
+
+use super::inline::Inline;
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::{Error, Result};
+use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::usage::Access;
+use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+
+/// The most arguments a launch can have.
+const MAX_ARGUMENTS: usize = 16;
+/// Each is at most a pointer and a length.
+const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
+
+/// The machine parameters of a launch and the buffers behind them, gathered without a heap allocation.
+pub struct ArgumentList<'a> {
+    params: Inline<Param, MAX_PARAMS>,
+    /// The buffers, with the arguments' numbers, from 1.
+    parts: Inline<(usize, BufferUse<'a>), MAX_ARGUMENTS>,
+    /// Arguments so far.
+    count: usize,
+}
+
+/// A machine parameter: a value that lies elsewhere, or a word that lies here.
+#[derive(Clone, Copy)]
+enum Param {
+    Word(u64),
+    Value(*const c_void),
+}
+
+impl<'a> ArgumentList<'a> {
+    #[inline]
+    pub(super) fn new() -> Self {
+        Self { params: Inline::new(), parts: Inline::new(), count: 0 }
+    }
+
+    #[inline]
+    fn push(&mut self, param: Param) {
+        self.params.push(param);
+    }
+
+    #[inline]
+    fn used(&mut self, part: BufferUse<'a>) {
+        self.parts.push((self.count + 1, part));
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &(usize, BufferUse<'a>)> + Clone {
+        self.parts.as_slice().iter()
+    }
+
+    #[inline]
+    fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
+        self.used(slice.used(access));
+        let address = match slice.as_device_ptr() {
+            // The kernel makes a slice of it, and no slice is null.
+            DevicePtr::NULL => align_of::<T>() as u64,
+            DevicePtr(address) => address,
+        };
+        self.push(Param::Word(address));
+        self.push(Param::Word(slice.len() as u64));
+    }
+
+    #[inline]
+    fn pointer<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
+        self.used(slice.used(access));
+        self.push(Param::Word(slice.as_device_ptr().0));
+    }
+
+    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
+    #[inline]
+    pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
+        self.parts().try_for_each(|(argument, part)| {
+            let found = part.storage.device();
+            if found.ptr_eq(device) {
+                return Ok(());
+            }
+            Err(Error::DifferentDevices {
+                operation: format!("launching kernel `{kernel}`"),
+                what: format!("argument {argument}"),
+                found: found.id(),
+                expected: device.id(),
+            })
+        })
+    }
+
+    /// Makes the stream wait for other uses of the buffers, launches, and notes the use.
+    #[inline]
+    pub(super) fn launch_with(
+        &self,
+        stream: &Stream,
+        launch: impl FnOnce(&[*const c_void]) -> Result<()>,
+    ) -> Result<()> {
+        self.with_pointers(|pointers| {
+            let parts = self.parts().map(|(_, part)| part);
+            storage::enqueue(parts, stream, Kind::Launch, |_, _| launch(pointers))
+        })
+    }
+
+    /// The parts of the buffers.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &BufferUse<'a>> + Clone {
+        self.parts().map(|(_, part)| part)
+    }
+
+    /// Gives pointers to the machine parameters.
+    pub(super) fn with_pointers<R>(&self, work: impl FnOnce(&[*const c_void]) -> Result<R>) -> Result<R> {
+        let mut pointers = Inline::<*const c_void, MAX_PARAMS>::new();
+        for param in self.params.as_slice() {
+            pointers.push(match param {
+                Param::Word(word) => std::ptr::from_ref(word).cast(),
+                Param::Value(value) => *value,
+            });
+        }
+        work(pointers.as_slice())
+    }
+}
+
+/// Something that can be passed for a parameter with marker `M`.
+///
+/// # Safety
+///
+/// `add` adds the machine parameters that `M` stands for, and the buffer whose memory they name, if any.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
+    label = "not an argument for `{M}`",
+    note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
+    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`"
+)]
+pub unsafe trait Argument<M> {
+    /// Adds it to the list.
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
+}
+
+// SAFETY: a value is one machine parameter, its bytes.
+unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
+    #[inline]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        list.push(Param::Value(std::ptr::from_ref(self).cast()));
+    }
+}
+
+/// Implements [`Argument`] for something that gives a slice: pointer and length for the first markers, the
+/// pointer alone for the last. What a kernel is given to write counts as written.
+macro_rules! buffer_argument {
+    ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
+        $(
+            // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
+            unsafe impl<T: DeviceCopy> Argument<$view<T>> for $argument {
+                #[inline]
+                fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
+                    list.slice($slice, Access::$access);
+                }
+            }
+        )*
+        // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
+        unsafe impl<T: DeviceCopy> Argument<$pointer<T>> for $argument {
+            #[inline]
+            fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
+                list.pointer($slice, Access::$access);
+            }
+        }
+    };
+}
+
+buffer_argument!(&DeviceBuffer<T>, self => self.as_slice(), Read, [Slice], Pointer);
+buffer_argument!(DeviceSlice<'_, T>, self => *self, Read, [Slice], Pointer);
+buffer_argument!(&DeviceSlice<'_, T>, self => **self, Read, [Slice], Pointer);
+// Threads write through a slice of atomics, so it takes its elements as exclusively as a view does.
+buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
+buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
+
+// SAFETY: a raw pointer is one machine parameter; whose memory it names is the caller's to know.
+unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
+    #[inline]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        list.push(Param::Word(self.0));
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
+    #[inline]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        list.push(Param::Word(self.0));
+    }
+}
+
+/// A tuple of arguments for a tuple of parameters: what a kernel with these parameters can be launched with.
+///
+/// # Safety
+///
+/// As for [`Argument`], in order.
+#[diagnostic::on_unimplemented(
+    message = "these are not the arguments of a kernel with the parameters `{P}`",
+    label = "expected a tuple with one argument for each parameter",
+    note = "a kernel with one parameter takes a tuple of one: `(&x,)`"
+)]
+pub unsafe trait Arguments<P> {
+    /// Adds all of them to the list.
+    fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>);
+}
+
+macro_rules! arguments {
+    ($($argument:ident $marker:ident $index:tt),*) => {
+        // SAFETY: each argument is added once, in order.
+        unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
+            #[inline]
+            #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
+            fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>) {
+                $(
+                    self.$index.add(list);
+                    list.count += 1;
+                )*
+            }
+        }
+    };
+}
+
+arguments!();
+arguments!(A0 P0 0);
+arguments!(A0 P0 0, A1 P1 1);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8);
+arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9);
+arguments!(
+    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10
+);
+arguments!(
+    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10,
+    A11 P11 11
+);

@@ -1,0 +1,212 @@
+//! [`Launch`]: what is asked for, before kernel and device are known.
+
+use crate::driver::LaunchConfig;
+
+/// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dim(pub [u32; 3]);
+
+impl From<u32> for Dim {
+    fn from(x: u32) -> Self {
+        Self([x, 1, 1])
+    }
+}
+
+impl From<(u32, u32)> for Dim {
+    fn from((x, y): (u32, u32)) -> Self {
+        Self([x, y, 1])
+    }
+}
+
+impl From<(u32, u32, u32)> for Dim {
+    fn from((x, y, z): (u32, u32, u32)) -> Self {
+        Self([x, y, z])
+    }
+}
+
+impl From<[u32; 3]> for Dim {
+    fn from(sizes: [u32; 3]) -> Self {
+        Self(sizes)
+    }
+}
+
+/// The shape of a launch.
+///
+/// ```
+/// use warpsmith_runtime::Launch;
+///
+/// Launch::auto(1000); // at least 1000 threads, in blocks that suit the kernel
+/// Launch::auto(1000).waves(4); // the same, but no more than the device holds at once, four times over
+/// Launch::for_occupancy(1000); // at least 1000 threads, in blocks that fill the multiprocessors best
+/// Launch::for_bandwidth(1000, 8); // a kernel that loops over 1000 items and moves 8 bytes for each
+/// Launch::linear(1000, 128); // at least 1000 threads, in blocks of 128
+/// Launch::grid_block((10, 2), 64).shared(1024); // 10 × 2 blocks of 64 threads with 1 KiB each
+/// Launch::grid_block(64, 128).cluster(4); // blocks in clusters of 4, which reach each other's shared memory
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a launch does nothing until a kernel is launched with it"]
+pub struct Launch {
+    pub(super) shape: Shape,
+    /// 0 for no limit.
+    pub(super) waves: u32,
+    pub(super) shared_bytes: u32,
+    pub(super) cluster: [u32; 3],
+    pub(super) cooperative: bool,
+    pub(super) dependent: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// At least so many threads, in blocks of a given size or one that is to be chosen.
+    Linear { threads: usize, block: Option<u32> },
+    /// At least so many threads, in blocks of the most occupancy.
+    Occupancy { threads: usize },
+    /// A loop over so many items.
+    Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
+    /// Exactly this.
+    Explicit { grid: [u32; 3], block: [u32; 3] },
+}
+
+/// The words by which one launch is told from another.
+pub(super) const KEY_WORDS: usize = 6;
+
+impl Launch {
+    fn of(shape: Shape) -> Self {
+        Self { shape, waves: 0, shared_bytes: 0, cluster: [1; 3], cooperative: false, dependent: false }
+    }
+
+    /// At least `threads` threads in one dimension, in blocks that suit the kernel, the device and the number of
+    /// threads. 0 threads: nothing is launched.
+    ///
+    /// Little work gets small blocks, so that every multiprocessor has its share. What was measured before for this
+    /// kernel, device and size is taken instead: see [`adaptive`](super::adaptive).
+    pub fn auto(threads: usize) -> Self {
+        Self::of(Shape::Linear { threads, block: None })
+    }
+
+    /// At least `threads` threads in one dimension, in blocks with which a multiprocessor holds the most threads: for
+    /// kernels that compute more than they move. 0 threads: nothing is launched.
+    pub fn for_occupancy(threads: usize) -> Self {
+        Self::of(Shape::Occupancy { threads })
+    }
+
+    /// Threads that loop over `items` items (a grid stride), each of which moves `item_bytes` bytes: for kernels that
+    /// wait for memory. 0 items: nothing is launched.
+    ///
+    /// Block and grid are chosen so that enough bytes are in flight on every multiprocessor, and so that all blocks
+    /// have as much to do. A thread counts for the bytes of one item, unless [`Launch::in_flight`] says otherwise.
+    ///
+    /// Only for kernels that loop until all items are done: others would leave the rest undone.
+    pub fn for_bandwidth(items: usize, item_bytes: u32) -> Self {
+        Self::of(Shape::Bandwidth { items, item_bytes, in_flight: item_bytes })
+    }
+
+    /// Says how many bytes a thread has in flight at once, for [`Launch::for_bandwidth`]: the bytes of all the loads
+    /// that it makes before it uses the first. No effect on others.
+    pub fn in_flight(mut self, bytes: u32) -> Self {
+        if let Shape::Bandwidth { in_flight, .. } = &mut self.shape {
+            *in_flight = bytes;
+        }
+        self
+    }
+
+    /// At least `threads` threads in one dimension, in blocks of `block`. 0 threads: nothing is launched.
+    pub fn linear(threads: usize, block: u32) -> Self {
+        Self::of(Shape::Linear { threads, block: Some(block) })
+    }
+
+    /// Exactly this grid of blocks of exactly this many threads.
+    pub fn grid_block(grid: impl Into<Dim>, block: impl Into<Dim>) -> Self {
+        Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
+    }
+
+    /// Launches no more blocks than the device holds at once, `waves` times over (at least once).
+    ///
+    /// Only for kernels that loop until all elements are done (a grid stride): others would leave the rest
+    /// undone. No effect on [`Launch::grid_block`].
+    pub fn waves(mut self, waves: u32) -> Self {
+        self.waves = waves.max(1);
+        self
+    }
+
+    /// Gives every block this many bytes of dynamic shared memory. What is over the device's usual limit is asked for
+    /// by itself, up to the device's maximum.
+    pub fn shared(mut self, bytes: u32) -> Self {
+        self.shared_bytes = bytes;
+        self
+    }
+
+    /// Groups blocks in clusters of this size: the blocks of one run at the same time and reach each other's shared
+    /// memory. Needs compute capability 9.0.
+    ///
+    /// The grid must be a multiple of it; where only a number of threads is asked for, it is rounded up to one.
+    pub fn cluster(mut self, size: impl Into<Dim>) -> Self {
+        self.cluster = size.into().0;
+        self
+    }
+
+    /// Launches only if all blocks are on the device at once, so that they can wait for each other. Kernels declared
+    /// as cooperative are launched so without being asked.
+    pub fn cooperative(mut self) -> Self {
+        self.cooperative = true;
+        self
+    }
+
+    /// Lets the kernel start when the one before it on the stream allows it, before that one is done: for kernels
+    /// declared as dependent, which wait for it by themselves. Without this they are launched as any other.
+    pub fn dependent(mut self) -> Self {
+        self.dependent = true;
+        self
+    }
+
+    /// Whether nothing but a shape, shared memory and a limit of waves is asked for.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.cluster, [1, 1, 1]) && !self.cooperative && !self.dependent
+    }
+
+    /// Whether block and grid are free: any that has enough threads, or any at all for a loop, is right.
+    pub(super) fn is_open(&self) -> bool {
+        let free = !matches!(self.shape, Shape::Linear { block: Some(_), .. } | Shape::Explicit { .. });
+        free && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
+    }
+
+    /// Tells it from every other launch.
+    pub(super) fn key(&self) -> [u64; KEY_WORDS] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let [cluster_x, cluster_y, cluster_z] = self.cluster;
+        let flags = u32::from(self.cooperative) | u32::from(self.dependent) << 1;
+        let (tag, shape) = match self.shape {
+            Shape::Linear { threads, block } => (1, [threads as u64, u64::from(block.unwrap_or(0)), 0]),
+            Shape::Occupancy { threads } => (2, [threads as u64, 0, 0]),
+            Shape::Bandwidth { items, item_bytes, in_flight } => {
+                (3, [items as u64, pair(item_bytes, in_flight), 0])
+            }
+            Shape::Explicit { grid: [gx, gy, gz], block: [bx, by, bz] } => {
+                (4, [pair(gx, gy), pair(gz, bx), pair(by, bz)])
+            }
+        };
+        [
+            pair(tag | flags << 8, self.waves),
+            pair(self.shared_bytes, cluster_x),
+            pair(cluster_y, cluster_z),
+            shape[0],
+            shape[1],
+            shape[2],
+        ]
+    }
+}
+
+/// The launch of exactly this configuration.
+impl From<LaunchConfig> for Launch {
+    fn from(config: LaunchConfig) -> Self {
+        let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, dependent } = config;
+        Self {
+            shape: Shape::Explicit { grid, block },
+            waves: 0,
+            shared_bytes,
+            cluster,
+            cooperative,
+            dependent,
+        }
+    }
+}

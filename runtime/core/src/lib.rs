@@ -1,0 +1,64 @@
+//! Devices, memory, streams, events, graphs and launches, on any driver: the host side of GPU kernels written in Rust.
+//!
+//! Safe code cannot free or overwrite memory that a stream still uses, nor launch a kernel with arguments or a shape
+//! that it does not take. Programs depend on `warpsmith-runtime`, which re-exports this crate with the libraries built
+//! on it.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`error`] | the one error |
+//! | [`device`] | finding and opening devices, what they are, what happens when one is lost |
+//! | [`stream`], [`event`] | queues of work and marks in them |
+//! | [`memory`] | buffers, the ordering of their uses, and the caching allocator they come from |
+//! | [`transfer`] | copies on streams that do not wait |
+//! | [`module`] | GPU images and the kernels in them |
+//! | [`launch`] | shapes, arguments, launches |
+//! | [`graph`] | work that is prepared once and launched many times |
+//! | [`seam`] | what other crates build on this one with |
+//! | [`driver`] | the trait behind which a machine hides, for CUDA and for the emulator |
+//!
+//! ```
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let device = Device::best()?;
+//! let stream = device.default_stream();
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0])?;
+//! let mut y = DeviceBuffer::zeros(&stream, 3)?;
+//! y.copy_from(&x)?;
+//! assert_eq!(y.to_host()?, [1.0, 2.0, 3.0]);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(missing_docs)]
+
+pub mod device;
+pub mod error;
+pub mod event;
+pub mod graph;
+pub mod launch;
+pub mod memory;
+pub mod module;
+pub mod seam;
+pub mod stream;
+pub mod transfer;
+
+pub use warpsmith_driver as driver;
+
+pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
+pub use self::driver::{DeviceProperties, DevicePtr, DriverError, LinkKind, Telemetry};
+pub use self::error::{Error, ExtensionError, GraphError, LaunchError, Result};
+pub use self::event::{Event, ExportedEvent};
+pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
+pub use self::launch::{
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, LaunchStore, PreparedFunction,
+    PreparedLaunch, TypedKernel,
+};
+pub use self::memory::options::AllocatorOptions;
+pub use self::memory::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,
+    PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
+};
+pub use self::module::{GpuImage, KernelResources, Module};
+pub use self::stream::{Stream, StreamGuard};
+pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};

@@ -1,0 +1,179 @@
+//! The page-locked memory of one device, apart from the device: what is free, what waits, how much it is.
+//!
+//! A block leaves the driver once and goes back once. If the driver refuses to take one back, it stays in the
+//! cache, unless the context was stopped: then it goes with the context.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use super::cache::{Block, Cache};
+use super::counters::Counters;
+use super::events::EventPool;
+use super::pending::Pending;
+use super::reserve::Reserve;
+use crate::driver::{Context, Driver};
+use crate::error::{Result, code};
+use crate::memory::options::PinnedOptions;
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) struct Store {
+    driver: Arc<dyn Driver>,
+    context: Context,
+    options: RwLock<PinnedOptions>,
+    /// How many captures of the device's streams go on. Held while events are recorded or asked, so that none
+    /// is when a capture begins.
+    pub(super) captures: RwLock<u32>,
+    pub(super) events: Arc<EventPool>,
+    pub(super) pending: Pending,
+    pub(super) cache: Cache,
+    pub(super) reserve: Reserve,
+    pub(super) counters: Counters,
+    /// Held while the cache is emptied: whoever waits for it finds the memory given back.
+    emptying: Mutex<()>,
+}
+
+impl Store {
+    pub(super) fn new(driver: Arc<dyn Driver>, context: Context, options: PinnedOptions) -> Self {
+        Self {
+            events: EventPool::new(Arc::clone(&driver), context),
+            driver,
+            context,
+            options: RwLock::new(options),
+            captures: RwLock::new(0),
+            pending: Pending::default(),
+            cache: Cache::new(),
+            reserve: Reserve::default(),
+            counters: Counters::default(),
+            emptying: Mutex::new(()),
+        }
+    }
+
+    pub(super) fn options(&self) -> PinnedOptions {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_options(&self, options: PinnedOptions) {
+        *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+    }
+
+    /// Makes the waiting blocks free whose streams have come to them. During a capture, none.
+    pub(super) fn poll(&self) -> Result<()> {
+        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        if *captures > 0 { Ok(()) } else { self.free_done() }
+    }
+
+    /// Waits for the blocks that wait now, until one of them is free that a request of `size` takes. During a
+    /// capture, for none.
+    pub(super) fn wait_for(&self, size: usize) -> Result<Option<Block>> {
+        let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
+        if *captures > 0 {
+            return Ok(None);
+        }
+        let end = self.pending.next();
+        loop {
+            self.free_done()?;
+            if let Some(block) = self.cache.take(size) {
+                return Ok(Some(block));
+            }
+            let Some(ticket) = self.pending.first_before(end) else { return Ok(None) };
+            let waited = ticket.wait();
+            if ticket.is_of(&self.events) {
+                waited?;
+            }
+        }
+    }
+
+    /// The caller holds `captures`, and there are none.
+    fn free_done(&self) -> Result<()> {
+        let (done, result) = self.pending.take_done(&self.events);
+        done.into_iter().fold(result, |result, block| {
+            let retired = self.retire(block);
+            result.and(retired)
+        })
+    }
+
+    /// Makes a block free that no work uses, or gives it back if its request was too large to be cached.
+    pub(super) fn retire(&self, block: Block) -> Result<()> {
+        self.counters.returned(block.bytes);
+        let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;
+        if !block.reserve && largest.is_some_and(|largest| block.asked as u64 > largest) {
+            self.give_back(block).map(drop)
+        } else {
+            self.cache.put(block);
+            Ok(())
+        }
+    }
+
+    /// A new block of the driver; `None` if it has no more, or the limit is reached.
+    pub(super) fn grow(&self, bytes: usize) -> Result<Option<Block>> {
+        if !self.counters.begin_growth(bytes) {
+            return Ok(None);
+        }
+        let start = Instant::now();
+        let made = self.driver.pinned_allocate(self.context, bytes);
+        if let Ok(Some(ptr)) = made.as_ref().map(|ptr| NonNull::new(ptr.cast())) {
+            self.counters.grown(bytes, start.elapsed());
+            return Ok(Some(Block { ptr, bytes, asked: bytes, reserve: false }));
+        }
+        self.counters.growth_failed(bytes);
+        match made {
+            Err(error) if error.code() != Some(code::OUT_OF_MEMORY) => Err(error.into()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives every cached block back to the driver, except those of the reserve. Returns how many bytes.
+    pub(super) fn empty_cache(&self) -> Result<u64> {
+        let _emptying = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
+        let (reserve, mut blocks): (Vec<_>, Vec<_>) =
+            self.cache.take_all().into_iter().partition(|block| block.reserve);
+        reserve.into_iter().for_each(|block| self.cache.put(block));
+        let mut freed = 0;
+        while let Some(block) = blocks.pop() {
+            match self.give_back(block) {
+                Ok(bytes) => freed += bytes as u64,
+                Err(error) => {
+                    blocks.into_iter().for_each(|block| self.cache.put(block));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Gives a block back to the driver that nobody uses. Returns its bytes.
+    fn give_back(&self, block: Block) -> Result<usize> {
+        let start = Instant::now();
+        // SAFETY: the driver made the block, and it goes: only a block that the driver kept is used again. No
+        // work uses it: those that come here had no user or their streams were seen to have come past the
+        // last use.
+        let freed = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
+        match freed {
+            Err(error) if !error.stops_context() => {
+                self.cache.put(block);
+                Err(error.into())
+            }
+            result => {
+                self.counters.shrunk(block.bytes, start.elapsed());
+                result?;
+                Ok(block.bytes)
+            }
+        }
+    }
+
+    /// Gives everything back. The device's work was waited for, and no buffer is left.
+    pub(super) fn close(&self) {
+        let mut blocks = self.pending.take_all(&self.events);
+        blocks.extend(self.cache.take_all());
+        blocks.retain(|block| !block.reserve);
+        blocks.extend(self.reserve.take_segment());
+        for block in blocks {
+            // SAFETY: the driver made the block, and nothing uses it. There is nobody left to report an error
+            // to: what the driver keeps goes with the context.
+            let _ = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
+        }
+        self.events.close();
+    }
+}

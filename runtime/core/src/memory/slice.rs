@@ -1,0 +1,401 @@
+//! Ranges of a buffer: [`DeviceSlice`] to read, [`DeviceSliceMut`] to write. They borrow the buffer as slices of
+//! a `Vec` borrow it, so two writers of one element do not compile.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, Range, RangeBounds};
+
+use super::large_pages;
+use super::storage::{BufferUse, Storage};
+use super::usage::Access;
+use super::{DeviceBuffer, DeviceCopy};
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::{Error, Result};
+
+/// A range of a [`DeviceBuffer`], to read.
+pub struct DeviceSlice<'a, T: DeviceCopy> {
+    storage: &'a Storage,
+    /// The first element, counted from the buffer's.
+    start: usize,
+    len: usize,
+    /// Whether work waits for earlier uses: see [`Self::unordered`].
+    ordered: bool,
+    elements: PhantomData<&'a [T]>,
+}
+
+/// A range of a [`DeviceBuffer`], to read and write. Nothing else reaches its elements while it lives.
+pub struct DeviceSliceMut<'a, T: DeviceCopy> {
+    range: DeviceSlice<'a, T>,
+    exclusive: PhantomData<&'a mut [T]>,
+}
+
+/// The range that `bounds` picks out of `len` elements; `None` when it is not within them.
+fn resolve(bounds: &impl RangeBounds<usize>, len: usize) -> Option<Range<usize>> {
+    let start = match bounds.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&start) => start.checked_add(1)?,
+        Bound::Unbounded => 0,
+    };
+    let end = match bounds.end_bound() {
+        Bound::Included(&end) => end.checked_add(1)?,
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    (start <= end && end <= len).then_some(start..end)
+}
+
+/// As [`resolve`].
+///
+/// # Panics
+/// When the range is not within the elements.
+#[track_caller]
+pub(crate) fn resolve_or_panic(bounds: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    match resolve(bounds, len) {
+        Some(range) => range,
+        None => panic!(
+            "range from {:?} to {:?} is not within {len} elements",
+            bounds.start_bound(),
+            bounds.end_bound(),
+        ),
+    }
+}
+
+impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
+    pub(super) fn whole(storage: &'a Storage, len: usize) -> Self {
+        Self { storage, start: 0, len, ordered: true, elements: PhantomData }
+    }
+
+    /// These elements as a use of [work enqueued](crate::seam) by the caller.
+    #[inline]
+    pub fn used(&self, access: Access) -> BufferUse<'a> {
+        let start = self.start * size_of::<T>();
+        BufferUse { storage: self.storage, range: start..start + self.bytes(), access, ordered: self.ordered }
+    }
+
+    /// The same range, before whose use no wait is inserted: for a program that has ordered the streams by means that
+    /// this crate does not see. Later work on the buffer comes after it as ever, and the memory is kept until it has run.
+    ///
+    /// # Safety
+    /// Work with the result is enqueued only where it comes after every write of these elements on another stream.
+    pub unsafe fn unordered(self) -> Self {
+        Self { ordered: false, ..self }
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device that has the memory.
+    pub fn device(&self) -> &'a Device {
+        self.storage.device()
+    }
+
+    /// The address of the first element; null in a buffer of no elements.
+    pub fn as_device_ptr(&self) -> DevicePtr {
+        self.storage.ptr().offset(self.start * size_of::<T>())
+    }
+
+    fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// A range of this range; `None` when it is not within it.
+    pub fn get(&self, bounds: impl RangeBounds<usize>) -> Option<Self> {
+        Some(self.range(resolve(&bounds, self.len)?))
+    }
+
+    /// A range of this range.
+    ///
+    /// # Panics
+    /// When it is not within it, as slices do.
+    #[track_caller]
+    pub fn slice(&self, bounds: impl RangeBounds<usize>) -> Self {
+        self.range(resolve_or_panic(&bounds, self.len))
+    }
+
+    fn range(&self, range: Range<usize>) -> Self {
+        Self { start: self.start + range.start, len: range.len(), ..*self }
+    }
+
+    /// The elements before and from `middle`.
+    ///
+    /// # Panics
+    /// When `middle` is beyond the end, as slices do.
+    #[track_caller]
+    pub fn split_at(&self, middle: usize) -> (Self, Self) {
+        (self.slice(..middle), self.slice(middle..))
+    }
+
+    /// Copies the elements to the host, after all earlier work on the buffer, and waits for them.
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn to_host(&self) -> Result<Vec<T>> {
+        let mut host = Vec::<T>::new();
+        host.try_reserve_exact(self.len)
+            .map_err(|_| Error::TooManyElements { elements: self.len, element_bytes: size_of::<T>() })?;
+        large_pages::advise(host.as_mut_ptr().cast(), self.bytes());
+        if self.bytes() != 0 {
+            let (target, source, bytes, stream) =
+                (host.as_mut_ptr(), self.as_device_ptr(), self.bytes(), self.storage.stream().handle());
+            // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns
+            // only when the copy does not run any more.
+            self.used(Access::Read).run(|driver, context| unsafe {
+                driver.copy_to_host(context, target.cast(), source, bytes, stream)
+            })?;
+        }
+        // SAFETY: the copy has written all `len` elements, and any bits are a `T`.
+        unsafe { host.set_len(self.len) };
+        Ok(host)
+    }
+
+    /// Copies the elements to the host, after all earlier work on the buffer, and waits for them.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
+    pub fn copy_to_host(&self, host: &mut [T]) -> Result<()> {
+        check_lengths("copying to the host", host.len(), self.len)?;
+        if self.bytes() == 0 {
+            return Ok(());
+        }
+        let stream = self.storage.stream().handle();
+        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
+        // run any more. Any bits that it writes are a `T`.
+        self.used(Access::Read).run(|driver, context| unsafe {
+            driver.copy_to_host(context, host.as_mut_ptr().cast(), self.as_device_ptr(), self.bytes(), stream)
+        })
+    }
+}
+
+impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
+    pub(super) fn whole(storage: &'a mut Storage, len: usize) -> Self {
+        Self { range: DeviceSlice::whole(storage, len), exclusive: PhantomData }
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.range.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The device that has the memory.
+    pub fn device(&self) -> &'a Device {
+        self.range.device()
+    }
+
+    /// The address of the first element; null in a buffer of no elements.
+    pub fn as_device_ptr(&self) -> DevicePtr {
+        self.range.as_device_ptr()
+    }
+
+    /// The same range, to read.
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        self.range
+    }
+
+    /// These elements as what [work enqueued](crate::seam) by the caller writes.
+    #[inline]
+    pub fn used(&self) -> BufferUse<'a> {
+        self.range.used(Access::Write)
+    }
+
+    /// The same range, before whose use no wait is inserted: see [`DeviceSlice::unordered`].
+    ///
+    /// # Safety
+    /// Work with the result is enqueued only where it comes after every use of these elements on another stream.
+    pub unsafe fn unordered(self) -> Self {
+        // SAFETY: passed on from the caller.
+        Self { range: unsafe { self.range.unordered() }, exclusive: PhantomData }
+    }
+
+    /// The same range, borrowed for a shorter time.
+    pub fn reborrow(&mut self) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut { range: self.range, exclusive: PhantomData }
+    }
+
+    /// A range of this range; `None` when it is not within it.
+    pub fn get_mut(&mut self, bounds: impl RangeBounds<usize>) -> Option<DeviceSliceMut<'_, T>> {
+        Some(DeviceSliceMut { range: self.range.get(bounds)?, exclusive: PhantomData })
+    }
+
+    /// A range of this range.
+    ///
+    /// # Panics
+    /// When it is not within it, as slices do.
+    #[track_caller]
+    pub fn slice_mut(&mut self, bounds: impl RangeBounds<usize>) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut { range: self.range.slice(bounds), exclusive: PhantomData }
+    }
+
+    /// A range of this range, for as long as this one was borrowed.
+    ///
+    /// # Panics
+    /// When it is not within it, as slices do.
+    #[track_caller]
+    pub fn into_slice(self, bounds: impl RangeBounds<usize>) -> Self {
+        Self { range: self.range.slice(bounds), exclusive: PhantomData }
+    }
+
+    /// The elements before and from `middle`, each to be written apart from the other.
+    ///
+    /// # Panics
+    /// When `middle` is beyond the end, as slices do.
+    #[track_caller]
+    pub fn split_at_mut(self, middle: usize) -> (DeviceSliceMut<'a, T>, DeviceSliceMut<'a, T>) {
+        let (before, after) = self.range.split_at(middle);
+        let exclusive = |range| DeviceSliceMut { range, exclusive: PhantomData };
+        (exclusive(before), exclusive(after))
+    }
+
+    /// Copies the elements to the host. See [`DeviceSlice::to_host`].
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn to_host(&self) -> Result<Vec<T>> {
+        self.range.to_host()
+    }
+
+    /// Copies from the host, after all earlier work on the buffer, and waits for the copy.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`]; a fault of a kernel that was running.
+    pub fn copy_from_host(&mut self, host: &[T]) -> Result<()> {
+        check_lengths("copying from the host", self.len(), host.len())?;
+        if self.range.bytes() == 0 {
+            return Ok(());
+        }
+        let stream = self.range.storage.stream().handle();
+        // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
+        // run any more.
+        self.used().run(|driver, context| unsafe {
+            driver.copy_to_device(
+                context,
+                self.as_device_ptr(),
+                host.as_ptr().cast(),
+                self.range.bytes(),
+                stream,
+            )
+        })
+    }
+
+    /// Enqueues a copy from another buffer, which may be of another device, after all earlier work on both. It runs
+    /// on the stream that this buffer was made on; [`Stream::copy`](crate::Stream::copy) takes another.
+    ///
+    /// # Errors
+    /// As [`Stream::copy`](crate::Stream::copy).
+    pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()> {
+        self.range.storage.stream().copy(source, self)
+    }
+
+    /// Enqueues a copy of a range of these elements to those from `dest` on, after all earlier work on the buffer. It
+    /// runs on the stream that the buffer was made on.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
+    /// let mut buffer = warpsmith_runtime::DeviceBuffer::from_host(&stream, &[1u8, 2, 3, 4, 5])?;
+    /// buffer.as_mut_slice().copy_within(..2, 3)?;
+    /// assert_eq!(buffer.to_host()?, [1, 2, 3, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Overlap`] when source and target have an element in common; whatever the driver reports.
+    ///
+    /// # Panics
+    /// When the source or the target is not within the slice, as slices do.
+    #[track_caller]
+    pub fn copy_within(&mut self, source: impl RangeBounds<usize>, dest: usize) -> Result<()> {
+        let source = resolve_or_panic(&source, self.len());
+        let target = resolve_or_panic(&(dest..dest.saturating_add(source.len())), self.len());
+        if source.start < target.end && target.start < source.end && size_of::<T>() != 0 {
+            return Err(Error::Overlap { operation: "copying within a buffer" });
+        }
+        let whole = self.range;
+        // The two are apart, so the target is borrowed by itself.
+        let target = DeviceSliceMut { range: whole.range(target), exclusive: PhantomData };
+        whole.storage.stream().copy(whole.range(source), target)
+    }
+
+    /// Enqueues setting every byte to zero, after all earlier work on the buffer. It runs on the stream that the
+    /// buffer was made on; [`Stream::fill_zero`](crate::Stream::fill_zero) takes another.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn set_zero(&mut self) -> Result<()> {
+        self.range.storage.stream().fill_zero(self)
+    }
+}
+
+pub(crate) fn check_lengths(operation: &'static str, left: usize, right: usize) -> Result<()> {
+    if left == right { Ok(()) } else { Err(Error::LengthMismatch { operation, left, right }) }
+}
+
+impl<T: DeviceCopy> Clone for DeviceSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: DeviceCopy> Copy for DeviceSlice<'_, T> {}
+
+impl<'a, T: DeviceCopy> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a DeviceSliceMut<'_, T>> for DeviceSlice<'a, T> {
+    fn from(slice: &'a DeviceSliceMut<'_, T>) -> Self {
+        slice.as_slice()
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&DeviceSlice<'a, T>> for DeviceSlice<'a, T> {
+    fn from(slice: &DeviceSlice<'a, T>) -> Self {
+        *slice
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a mut DeviceBuffer<T>> for DeviceSliceMut<'a, T> {
+    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
+        buffer.as_mut_slice()
+    }
+}
+
+impl<'a, T: DeviceCopy> From<&'a mut DeviceSliceMut<'_, T>> for DeviceSliceMut<'a, T> {
+    fn from(slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
+        slice.reborrow()
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for DeviceSlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ptr, len) = (self.as_device_ptr().0, self.len);
+        write!(f, "DeviceSlice<{}>({len} at {ptr:#x} on {})", std::any::type_name::<T>(), self.device().id())
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for DeviceSliceMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ptr, len) = (self.as_device_ptr().0, self.len());
+        write!(
+            f,
+            "DeviceSliceMut<{}>({len} at {ptr:#x} on {})",
+            std::any::type_name::<T>(),
+            self.device().id()
+        )
+    }
+}

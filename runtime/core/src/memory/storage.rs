@@ -1,0 +1,268 @@
+//! [`Storage`]: a buffer's memory without its element type, and the orderly enqueueing of work on parts of it.
+
+use std::ops::Range;
+use std::sync::{Arc, MutexGuard, OnceLock};
+
+use super::allocator::{self, Allocation};
+use super::tracked::{Presence, Tracked};
+use super::usage::{Access, Usage, Waits};
+use crate::device::Device;
+use crate::driver::{self, Context, DevicePtr, Driver, host_function};
+use crate::error::{Error, GraphError, Result};
+use crate::stream::Stream;
+use crate::stream::capture;
+use crate::stream::clock::Time;
+
+/// Device memory that is handed out again only when its users are done.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    allocation: Allocation,
+    bytes: usize,
+    /// The home stream: of copies and of whatever else is not told another.
+    stream: Stream,
+    /// Uses that were noted before there was [`Self::tracked`].
+    usage: Usage,
+    /// What graphs that use it know of it.
+    tracked: OnceLock<Arc<Tracked>>,
+}
+
+impl Storage {
+    /// Memory for `elements` of `element_bytes` each, with any content.
+    #[inline]
+    #[track_caller]
+    pub(super) fn allocate(stream: &Stream, elements: usize, element_bytes: usize) -> Result<Self> {
+        let bytes = elements.checked_mul(element_bytes).filter(|bytes| *bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
+        let allocation = allocator::allocate(stream, bytes)?;
+        let usage = Usage::new(stream);
+        let storage = Self { allocation, bytes, stream: stream.clone(), usage, tracked: OnceLock::new() };
+        if let Some(pool) = storage.allocation.pool() {
+            // Memory of a capture: earlier work of the graph may use the same block, at each launch.
+            capture::note_allocated(stream, pool, || storage.track(Access::Write))?;
+        }
+        Ok(storage)
+    }
+
+    pub(crate) fn ptr(&self) -> DevicePtr {
+        self.allocation.ptr()
+    }
+
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        self.stream.device()
+    }
+
+    /// Notes that work on `stream` uses this memory, which was ordered by other means.
+    pub(super) fn record_stream(&self, stream: &Stream) {
+        let usage = self.tracked.get().map_or(&self.usage, |tracked| tracked.usage());
+        usage.add(&self.stream, stream, self.bytes);
+    }
+
+    /// What graphs are to know of it. The caller captures work with this access, and has the buffer borrowed for it.
+    pub(crate) fn track(&self, access: Access) -> &Arc<Tracked> {
+        let tracked = self.tracked.get_or_init(|| {
+            let usage = Usage::unused();
+            usage.absorb(&self.usage);
+            Tracked::new(&self.stream, self.bytes, self.allocation.pool(), usage)
+        });
+        if access == Access::Write {
+            // Nobody else uses it now, so what was noted in the buffer itself is complete.
+            tracked.usage().absorb(&self.usage);
+        }
+        tracked
+    }
+
+    /// A stream of the memory's own device whose later work comes after all work of `user`; `None` if the host had to wait.
+    fn own_user(&self, user: Stream) -> Option<Stream> {
+        if user.device().ptr_eq(self.device()) {
+            return Some(user);
+        }
+        let behind = Stream::from_pool(self.device()).and_then(|own| own.wait_stream(&user).map(|()| own));
+        if behind.is_err() {
+            user.wait_idle();
+        }
+        behind.ok()
+    }
+
+    /// Keeps an error of a drop. A lost device reports its fault with every call; that is no error of the drop.
+    #[cold]
+    fn report(&self, error: Error) {
+        if !self.device().is_lost() {
+            self.device().0.health.record_drop(Err(error));
+        }
+    }
+}
+
+impl Drop for Storage {
+    #[inline]
+    fn drop(&mut self) {
+        if self.device().is_forked() {
+            return;
+        }
+        let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
+        if host_function::is_running() {
+            let usage = std::mem::replace(&mut self.usage, Usage::unused());
+            let tracked = std::mem::take(&mut self.tracked);
+            let moved = Self { allocation, bytes: self.bytes, stream: self.stream.clone(), usage, tracked };
+            return host_function::drop_elsewhere(Box::new(moved));
+        }
+        let mut users = self.usage.users(&self.stream, Time::Running);
+        if let Some(tracked) = self.tracked.get() {
+            let mut known = tracked.bury();
+            if let Some(capturing) = self.stream.capturing() {
+                // Later work of the capture may get the block.
+                known.extend(capturing.users(tracked));
+            }
+            users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
+        }
+        if users.iter().any(|user| !user.device().ptr_eq(self.device())) {
+            users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
+        }
+        // SAFETY: the memory is this value's, which goes away, and was allocated on this stream. Every use was
+        // noted: it is on the home stream, on one of `users`, or comes before later work of one of them.
+        let freed = unsafe { allocator::free(&self.stream, allocation, &users) };
+        if let Err(error) = freed {
+            self.report(error);
+        }
+    }
+}
+
+/// A range of a buffer that a piece of work reads or writes: see [`DeviceSlice::used`](crate::DeviceSlice::used).
+#[derive(Debug, Clone)]
+pub struct BufferUse<'a> {
+    pub(crate) storage: &'a Storage,
+    /// In bytes.
+    pub(crate) range: Range<usize>,
+    pub(crate) access: Access,
+    /// Whether the work is to come after earlier uses; else the caller has seen to that.
+    pub(crate) ordered: bool,
+}
+
+impl BufferUse<'_> {
+    /// The device that has the memory.
+    pub fn device(&self) -> &Device {
+        self.storage.device()
+    }
+
+    /// The bytes that are used.
+    pub fn bytes(&self) -> usize {
+        self.range.len()
+    }
+
+    /// The same bytes, used in another way.
+    pub fn with_access(self, access: Access) -> Self {
+        Self { access, ..self }
+    }
+
+    /// Adds what work on `stream`, which may be of another device, must come after.
+    #[inline]
+    fn needs(&self, stream: &Stream, waits: &mut Waits) {
+        let Storage { usage, stream: home, tracked, .. } = self.storage;
+        if !self.ordered || self.range.is_empty() {
+            return;
+        }
+        usage.begin(home, stream, &self.range, self.access, waits);
+        if let Some(tracked) = tracked.get() {
+            tracked.usage().begin(home, stream, &self.range, self.access, waits);
+        }
+    }
+
+    /// Notes that work which uses this part was enqueued on `stream`.
+    #[inline]
+    fn end(&self, stream: &Stream) {
+        let Storage { usage, stream: home, bytes, tracked, .. } = self.storage;
+        if self.range.is_empty() {
+            return;
+        }
+        let usage = tracked.get().map_or(usage, |tracked| tracked.usage());
+        usage.end(home, stream, &self.range, *bytes, self.access, Time::Running);
+    }
+
+    /// Enqueues work on `stream` that uses this part.
+    pub(crate) fn enqueue<E: Into<Error>>(
+        &self,
+        stream: &Stream,
+        work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+    ) -> Result<()> {
+        enqueue([self].into_iter(), stream, Kind::Copy, work)
+    }
+
+    /// Enqueues work as [`Self::enqueue`] does, on the home stream, and waits for it. When this returns, the work does not
+    /// run any more, whatever the result.
+    pub(crate) fn run(&self, work: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>) -> Result<()> {
+        let stream = &self.storage.stream;
+        stream.check_not_capturing(
+            "copying to or from ordinary host memory",
+            "copy before the capture begins or after it ends",
+        )?;
+        let enqueued = enqueue([self].into_iter(), stream, Kind::HostCopy, work);
+        if let Err(Error::Graph(GraphError::NotCapturable { .. })) = enqueued {
+            return enqueued;
+        }
+        let waited = stream.synchronize();
+        if waited.is_err() {
+            stream.wait_idle();
+        }
+        waited.and(enqueued)
+    }
+}
+
+/// What is enqueued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.
+    Launch,
+    Copy,
+    /// A copy that cannot be captured, because it uses memory of the host that is given back when it has run, or
+    /// streams of another device.
+    HostCopy,
+}
+
+/// Locks what graphs know of the parts' buffers, each once, in the order in which everybody does.
+#[cold]
+fn lock<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<MutexGuard<'p, Presence>> {
+    let mut tracked: Vec<&'p Arc<Tracked>> = parts.filter_map(|part| part.storage.tracked.get()).collect();
+    tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
+    tracked.dedup_by_key(|tracked| Arc::as_ptr(tracked));
+    tracked.into_iter().map(|tracked| tracked.lock()).collect()
+}
+
+/// Enqueues work on `stream`, which may be of another device, that uses these parts: after the uses that it must come
+/// after, and noted as a use itself. On a stream that is being captured it becomes part of the graph.
+#[inline]
+pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
+    parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
+    stream: &Stream,
+    kind: Kind,
+    work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+) -> Result<()> {
+    stream.device().check_process()?;
+    let captures = stream.capture_count();
+    if captures % 2 == 1 {
+        if kind == Kind::HostCopy {
+            return Err(GraphError::NotCapturable {
+                call: "a copy through host memory or between devices",
+                instead: "copy before the capture begins or after it ends",
+            }
+            .into());
+        }
+        return capture::enqueue(stream, parts, work);
+    }
+    let is_tracked = |part: &BufferUse<'_>| part.storage.tracked.get().is_some();
+    let guards = if parts.clone().any(is_tracked) { lock(parts.clone()) } else { Vec::new() };
+    let mut waits = Waits::new(Time::Running);
+    parts.clone().for_each(|part| part.needs(stream, &mut waits));
+    waits.enqueue(stream)?;
+    let called = stream.call(work);
+    if called.is_ok() || kind != Kind::Launch {
+        parts.for_each(|part| part.end(stream));
+    }
+    if stream.capture_count() != captures {
+        stream.taint_captures();
+    }
+    drop(guards);
+    called
+}

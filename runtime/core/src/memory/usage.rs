@@ -1,0 +1,356 @@
+//! [`Usage`]: what uses a buffer on which streams, and how work is ordered after it.
+//!
+//! The protocol has two steps around each piece of work on a range of the buffer: [`Usage::begin`] tells what the work
+//! must come after and is not known to, for which the work's stream then waits ([`Waits`]), and [`Usage::end`] notes the
+//! work *after* it was enqueued. Reads come after the last write, writes after everything. It is right with several host
+//! threads because:
+//!
+//! - Two threads are in these steps for the same bytes at once only if both read: the borrows that a launch or
+//!   copy holds last until it has been enqueued and noted.
+//! - What is forgotten lies within the range of a write, so nobody adds to it meanwhile, and the write comes after it.
+//! - Freeing needs the buffer by value, so every use has been noted before.
+//!
+//! The buffer's home stream, the one it was allocated on, counts as having written it at the beginning: work of that
+//! stream from before the allocation may still use the memory, for a buffer that was there earlier.
+//!
+//! Uses of the whole buffer on its home stream are two numbers; all others are a list. A program with one stream and
+//! whole buffers takes no lock, makes no event and allocates nothing.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::stream::clock::Time;
+
+/// Above this many uses in the list, those of one stream and kind become one that covers them.
+const PRECISE: usize = 32;
+/// Up to so many streams, none is waited for that another's wait covers.
+const MINIMISED: usize = 8;
+
+/// What a piece of work does with a range of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It reads the range.
+    Read,
+    /// It writes the range, and may read it.
+    Write,
+}
+
+/// The uses of a buffer that later work may have to come after.
+#[derive(Debug)]
+pub(crate) struct Usage {
+    /// The epochs of the newest write and the newest read of the whole buffer on the home stream; 0 for none that
+    /// matters.
+    home_write: AtomicU64,
+    home_read: AtomicU64,
+    /// The length of the list, so that nobody locks an empty one.
+    listed: AtomicUsize,
+    list: Mutex<Vec<Use>>,
+}
+
+#[derive(Debug, Clone)]
+struct Use {
+    range: Range<usize>,
+    access: Access,
+    stream: Stream,
+    epoch: u64,
+}
+
+/// What a piece of work must come after: streams, each once, with the epoch of their newest such work.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    streams: Vec<(Stream, u64)>,
+    /// By which of the streams' clocks: work that runs, and work that is captured, are ordered apart.
+    time: Time,
+}
+
+impl Waits {
+    #[inline]
+    pub fn new(time: Time) -> Self {
+        Self { streams: Vec::new(), time }
+    }
+
+    fn add(&mut self, stream: &Stream, other: &Stream, epoch: u64) {
+        if stream.comes_after(other, epoch, self.time) {
+            return;
+        }
+        match self.streams.iter_mut().find(|(known, _)| known == other) {
+            Some((_, newest)) => *newest = epoch.max(*newest),
+            None => self.streams.push((other.clone(), epoch)),
+        }
+    }
+
+    /// Makes later work on `stream` wait, for no stream that another wait covers.
+    #[inline]
+    pub fn enqueue(self, stream: &Stream) -> Result<()> {
+        if self.streams.is_empty() { Ok(()) } else { self.enqueue_all(stream) }
+    }
+
+    #[cold]
+    fn enqueue_all(self, stream: &Stream) -> Result<()> {
+        let Self { streams, time } = self;
+        let all = 0..streams.len();
+        // A wait covers what its stream has waited for until now. That one is covered by a second does not mean that the
+        // second covers what the first covers: it may have waited for the first before.
+        let covers = |by: usize, index: usize| {
+            let (other, epoch) = &streams[index];
+            by == index || streams[by].0.comes_after(other, *epoch, time)
+        };
+        let mut waits = vec![true; all.len()];
+        if all.len() <= MINIMISED {
+            for index in all.clone() {
+                waits[index] = false;
+                waits[index] = !all.clone().all(|other| all.clone().any(|by| waits[by] && covers(by, other)));
+            }
+        }
+        let waited = streams.iter().zip(&waits).filter(|(_, waits)| **waits);
+        waited.map(|(wait, _)| wait).try_for_each(|(other, epoch)| match time {
+            Time::Running => stream.wait_for_running(other, Some(*epoch)),
+            Time::Captured => stream.wait_for_captured(other),
+        })
+    }
+}
+
+fn overlap(left: &Range<usize>, right: &Range<usize>) -> bool {
+    left.start < right.end && right.start < left.end
+}
+
+fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// Raises a number. Looks first: it is mostly there already.
+#[inline]
+fn raise(number: &AtomicU64, to: u64) {
+    if number.load(Ordering::Relaxed) < to {
+        number.fetch_max(to, Ordering::Release);
+    }
+}
+
+impl Usage {
+    /// Of a buffer that was just allocated on `home`.
+    #[inline]
+    pub fn new(home: &Stream) -> Self {
+        Self::written(home.epoch(Time::Running))
+    }
+
+    /// Of a buffer that nothing has used.
+    pub fn unused() -> Self {
+        Self::written(0)
+    }
+
+    #[inline]
+    fn written(epoch: u64) -> Self {
+        Self {
+            home_write: AtomicU64::new(epoch),
+            home_read: AtomicU64::new(0),
+            listed: AtomicUsize::new(0),
+            list: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Adds the uses that another has noted of the same buffer.
+    pub fn absorb(&self, other: &Usage) {
+        raise(&self.home_write, other.home_write.load(Ordering::Acquire));
+        raise(&self.home_read, other.home_read.load(Ordering::Acquire));
+        if other.listed.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let uses: Vec<Use> = other.list().clone();
+        let mut list = self.list();
+        list.extend(uses);
+        let mut forgotten = Vec::new();
+        if list.len() > PRECISE {
+            merge(&mut list, &mut forgotten);
+        }
+        self.listed.store(list.len(), Ordering::Release);
+        drop(list);
+        drop(forgotten);
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Use>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what work on `stream` with this access to this range must come after.
+    #[inline]
+    pub fn begin(
+        &self,
+        home: &Stream,
+        stream: &Stream,
+        range: &Range<usize>,
+        access: Access,
+        waits: &mut Waits,
+    ) {
+        if stream != home {
+            self.after_home(home, stream, access, waits);
+        }
+        if self.listed.load(Ordering::Acquire) > 0 {
+            self.after_listed(stream, range, access, waits);
+        }
+    }
+
+    #[cold]
+    fn after_home(&self, home: &Stream, stream: &Stream, access: Access, waits: &mut Waits) {
+        let write = self.home_write.load(Ordering::Acquire);
+        let epoch = match access {
+            Access::Read => write,
+            Access::Write => write.max(self.home_read.load(Ordering::Acquire)),
+        };
+        waits.add(stream, home, epoch);
+    }
+
+    #[cold]
+    fn after_listed(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
+        let conflicts = |other: &&Use| {
+            (access == Access::Write || other.access == Access::Write) && overlap(&other.range, range)
+        };
+        for other in self.list().iter().filter(conflicts) {
+            waits.add(stream, &other.stream, other.epoch);
+        }
+    }
+
+    /// Notes that work with this access to this range of `bytes` was enqueued on `stream`.
+    #[inline]
+    pub fn end(
+        &self,
+        home: &Stream,
+        stream: &Stream,
+        range: &Range<usize>,
+        bytes: usize,
+        access: Access,
+        time: Time,
+    ) {
+        let epoch = stream.epoch(time);
+        let whole = range.len() == bytes;
+        if stream != home || !whole {
+            return self.note(home, stream, range, whole, access, epoch);
+        }
+        match access {
+            Access::Read => raise(&self.home_read, epoch),
+            Access::Write => {
+                raise(&self.home_write, epoch);
+                if self.listed.load(Ordering::Relaxed) > 0 {
+                    self.clear();
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn clear(&self) {
+        let forgotten = {
+            let mut list = self.list();
+            self.listed.store(0, Ordering::Release);
+            std::mem::take(&mut *list)
+        };
+        // Without the lock: the last handle of a stream may be among them.
+        drop(forgotten);
+    }
+
+    /// Notes a use in the list.
+    #[cold]
+    fn note(
+        &self,
+        home: &Stream,
+        stream: &Stream,
+        range: &Range<usize>,
+        whole: bool,
+        access: Access,
+        epoch: u64,
+    ) {
+        let mut forgotten = Vec::new();
+        let mut list = self.list();
+        let same = |other: &Use| other.stream == *stream && other.access == access;
+        if access == Access::Write {
+            let older =
+                |other: &mut Use| covers(range, &other.range) && !(same(other) && other.range == *range);
+            forgotten.extend(list.extract_if(.., older));
+            if whole && stream != home {
+                self.home_write.store(0, Ordering::Release);
+                self.home_read.store(0, Ordering::Release);
+            }
+        }
+        match list.iter_mut().find(|other| same(other) && other.range == *range) {
+            Some(other) => other.epoch = other.epoch.max(epoch),
+            None => list.push(Use { range: range.clone(), access, stream: stream.clone(), epoch }),
+        }
+        if list.len() > PRECISE {
+            merge(&mut list, &mut forgotten);
+        }
+        self.listed.store(list.len(), Ordering::Release);
+        drop(list);
+        drop(forgotten);
+    }
+
+    /// Notes that work which was ordered by other means was enqueued on `stream`.
+    pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
+        let epoch = stream.epoch(Time::Running);
+        if stream == home {
+            return raise(&self.home_write, epoch);
+        }
+        let mut list = self.list();
+        list.push(Use { range: 0..bytes, access: Access::Write, stream: stream.clone(), epoch });
+        let mut forgotten = Vec::new();
+        if list.len() > PRECISE {
+            merge(&mut list, &mut forgotten);
+        }
+        self.listed.store(list.len(), Ordering::Release);
+        drop(list);
+        drop(forgotten);
+    }
+
+    /// Whether work of the home stream may still use the buffer as a whole.
+    fn is_used_at_home(&self, home: &Stream) -> bool {
+        let epoch = self.home_write.load(Ordering::Acquire).max(self.home_read.load(Ordering::Acquire));
+        !home.running_clock().is_done(epoch)
+    }
+
+    /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
+    #[inline]
+    pub fn users(&self, home: &Stream, time: Time) -> Vec<Stream> {
+        if self.listed.load(Ordering::Acquire) == 0 { Vec::new() } else { self.listed_users(home, time) }
+    }
+
+    #[cold]
+    fn listed_users(&self, home: &Stream, time: Time) -> Vec<Stream> {
+        let mut users = Vec::new();
+        for Use { stream, epoch, .. } in self.list().iter() {
+            if !home.comes_after(stream, *epoch, time) && !users.contains(stream) {
+                users.push(stream.clone());
+            }
+        }
+        users
+    }
+
+    /// The streams, home too, each once, whose work is not known to have run. Unlike [`Self::users`], it says nothing of
+    /// what home has waited for: the host has not.
+    pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
+        let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
+        for Use { stream, epoch, .. } in self.list().iter() {
+            if !stream.running_clock().is_done(*epoch) && !streams.contains(stream) {
+                streams.push(stream.clone());
+            }
+        }
+        streams
+    }
+}
+
+/// Makes one use of all those of one stream and kind. It covers more than they did, which only costs waits.
+fn merge(list: &mut Vec<Use>, forgotten: &mut Vec<Use>) {
+    let mut merged = Vec::<Use>::new();
+    for other in list.drain(..) {
+        let same = |kept: &&mut Use| kept.stream == other.stream && kept.access == other.access;
+        match merged.iter_mut().find(same) {
+            Some(kept) => {
+                kept.range = kept.range.start.min(other.range.start)..kept.range.end.max(other.range.end);
+                kept.epoch = kept.epoch.max(other.epoch);
+                forgotten.push(other);
+            }
+            None => merged.push(other),
+        }
+    }
+    *list = merged;
+}

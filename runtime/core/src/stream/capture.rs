@@ -1,0 +1,588 @@
+//! [`Capturing`]: a capture that is underway, and the streams that take part in it.
+//!
+//! While a stream takes part, its work becomes part of a graph instead of running. So it is ordered and noted apart: the
+//! buffers' own notes, which are of work that runs, are neither asked nor changed; the capture notes for itself which
+//! work uses what ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime does between any, and
+//! hands its notes to the graph, whose launches then count as uses of the buffers.
+//!
+//! Threads. Each stream counts the beginnings and ends of captures ([`Captures::count`], odd while it takes part), before
+//! the driver hears of a beginning and after it has heard of an end. Whoever enqueues work that runs looks at the count
+//! before and after: if it has moved, the work may have become part of the graph although it was noted as running, and
+//! the graph is spoilt ([`Taint`]). Work that is captured is enqueued with the capture's lock held, which its end takes too.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::Stream;
+use super::clock::{Closed, Time};
+use crate::device::Device;
+use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
+use crate::error::{Error, GraphError, Result};
+use crate::graph::launch_hook::{LaunchHook, LaunchHooks};
+use crate::memory::allocator::pool::CaptureGuard;
+use crate::memory::statistics::PoolId;
+use crate::memory::storage::BufferUse;
+use crate::memory::tracked::Tracked;
+use crate::memory::usage::{Access, Usage, Waits};
+use crate::memory::{MemoryPool, allocator};
+
+/// Whether a graph must not be launched because work that it does not know of may have become part of it.
+pub(crate) type Taint = Arc<AtomicBool>;
+
+/// What a stream knows of captures.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    /// Beginnings and ends: odd while the stream takes part in a capture.
+    count: AtomicU64,
+    slot: Mutex<Slot>,
+    /// What captured work of other streams waits for. Recorded by captures only.
+    pub(super) order: OnceLock<EventHandle>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    current: Option<Arc<Capturing>>,
+    /// The stream's place before its current capture, which work that runs can wait for.
+    before: Option<Arc<Before>>,
+    /// Of the current or the last capture.
+    taint: Option<Taint>,
+    /// Likewise.
+    pool: Option<PoolId>,
+}
+
+/// A stream's place before a capture.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub event: EventHandle,
+    pub closed: Closed,
+    device: Device,
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if !self.device.is_forked() {
+            self.device.0.events.put(self.event, false);
+        }
+    }
+}
+
+impl Captures {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See the [module's documentation](self).
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether a stream with this count takes part in a capture.
+    #[inline]
+    pub fn is_capturing(count: u64) -> bool {
+        count % 2 == 1
+    }
+}
+
+/// What captured work uses.
+#[derive(Debug, Clone)]
+pub(crate) struct CapturedUse {
+    pub tracked: Arc<Tracked>,
+    /// In bytes.
+    pub range: Range<usize>,
+    pub access: Access,
+    /// Whether it is to come after earlier captured uses.
+    pub ordered: bool,
+}
+
+impl CapturedUse {
+    /// Of a part of a buffer.
+    pub fn of(part: &BufferUse<'_>) -> Self {
+        let BufferUse { storage, range, access, ordered } = part;
+        Self {
+            tracked: Arc::clone(storage.track(*access)),
+            range: range.clone(),
+            access: *access,
+            ordered: *ordered,
+        }
+    }
+}
+
+/// What the capture knows of a buffer.
+#[derive(Debug)]
+struct Resource {
+    tracked: Arc<Tracked>,
+    /// The captured uses.
+    usage: Usage,
+    touched: Vec<(Range<usize>, Access)>,
+}
+
+/// Memory of a stream's for a purpose, while it is captured: see [`Stream::with_scratch`].
+#[derive(Debug)]
+pub(super) struct CapturedScratch {
+    pub stream: u64,
+    pub purpose: &'static str,
+    pub bytes: usize,
+    pub ptr: DevicePtr,
+    /// Whether nothing has used it yet.
+    pub new: bool,
+}
+
+#[derive(Default)]
+struct State {
+    /// Streams that take part; the first is where it began.
+    streams: Vec<Stream>,
+    routes: Vec<CaptureGuard>,
+    resources: HashMap<*const Tracked, Resource>,
+    scratch: Vec<CapturedScratch>,
+    memory: Vec<PrivateMemory>,
+    functions: Vec<Arc<GraphFunction>>,
+    kept: Vec<Arc<dyn Any + Send + Sync>>,
+    hooks: LaunchHooks,
+    kernels: Vec<Launched>,
+    ended: bool,
+}
+
+// SAFETY: the addresses are only keys; each entry keeps what is there.
+unsafe impl Send for State {}
+
+/// A kernel that a graph launches.
+pub(crate) type Launched = (&'static gpu_spec::KernelSpec, crate::driver::LaunchConfig);
+
+/// Memory that a graph has for itself.
+#[derive(Debug)]
+pub(crate) struct PrivateMemory {
+    stream: Stream,
+    allocation: Option<allocator::Allocation>,
+}
+
+impl Drop for PrivateMemory {
+    fn drop(&mut self) {
+        if self.stream.device().is_forked() {
+            return;
+        }
+        if let Some(allocation) = self.allocation.take() {
+            // SAFETY: the graph that used it has gone, and no launch of it runs any more.
+            let freed = unsafe { allocator::free(&self.stream, allocation, &[]) };
+            self.stream.device().0.health.record_drop(freed);
+        }
+    }
+}
+
+/// What a capture has noted, for the graph.
+pub(crate) struct Captured {
+    pub handle: GraphHandle,
+    pub pool: MemoryPool,
+    pub resources: Vec<(Arc<Tracked>, Range<usize>, Access)>,
+    pub memory: Vec<PrivateMemory>,
+    pub functions: Vec<Arc<GraphFunction>>,
+    pub kept: Vec<Arc<dyn Any + Send + Sync>>,
+    pub hooks: LaunchHooks,
+    pub kernels: Vec<Launched>,
+    pub taint: Taint,
+}
+
+/// See the [module's documentation](self).
+pub(crate) struct Capturing {
+    pool: MemoryPool,
+    taint: Taint,
+    state: Mutex<State>,
+}
+
+/// Begins a capture on a stream.
+pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>> {
+    let device = stream.device();
+    device.check()?;
+    if stream.is_shared() {
+        return Err(GraphError::SharedStream.into());
+    }
+    if device.0.memory.is_stream_ordered() {
+        return Err(GraphError::NotCapturable {
+            call: "Graph::capture",
+            instead: "with the driver's stream-ordered pool, memory would become part of the graph; use the native backend",
+        }.into());
+    }
+    let pool = MemoryPool::for_graph(device)?;
+    let capturing = Arc::new(Capturing { pool, taint: Taint::default(), state: Mutex::default() });
+    let mut state = capturing.lock();
+    capturing
+        .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode))?;
+    drop(state);
+    Ok(capturing)
+}
+
+impl Capturing {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a stream take part, by a call after which the driver captures it.
+    fn enter(
+        self: &Arc<Self>,
+        stream: &Stream,
+        state: &mut State,
+        call: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>,
+    ) -> Result<()> {
+        let device = stream.device();
+        let captures = stream.captures();
+        let mut slot = captures.slot();
+        if slot.current.is_some() {
+            return Err(GraphError::CaptureUnderway.into());
+        }
+        let event = device.0.events.take(device, false)?;
+        let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
+        slot.taint = Some(Arc::clone(&self.taint));
+        slot.pool = Some(self.pool.id());
+        // Before the place is closed and the driver hears of the capture: see the module's documentation.
+        captures.count.fetch_add(1, Ordering::SeqCst);
+        let closed = stream.running_clock().close();
+        let before = Arc::new(Before { event, closed, device: device.clone() });
+        let handle = stream.handle();
+        let recorded = stream.call(|driver, context| driver.event_record(context, event, handle));
+        if let Err(error) = recorded.and_then(|()| stream.call(call)) {
+            captures.count.fetch_add(1, Ordering::SeqCst);
+            // Before the route goes, which may record.
+            drop(slot);
+            return Err(error);
+        }
+        slot.before = Some(before);
+        slot.current = Some(Arc::clone(self));
+        state.streams.push(stream.clone());
+        state.routes.push(route);
+        Ok(())
+    }
+
+    /// Makes a stream that runs take part: what comes later on it comes after a place of the capture, for which `wait` has
+    /// the driver wait.
+    pub fn join(
+        self: &Arc<Self>,
+        stream: &Stream,
+        closed: &Closed,
+        wait: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>,
+    ) -> Result<()> {
+        if stream.is_shared() {
+            return Err(GraphError::SharedStream.into());
+        }
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        self.enter(stream, &mut state, wait)?;
+        stream.captured_clock().learn(closed);
+        Ok(())
+    }
+
+    /// Enqueues work on a stream that takes part.
+    pub fn enqueue<E: Into<Error>>(
+        &self,
+        stream: &Stream,
+        uses: Vec<CapturedUse>,
+        work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        let mut waits = Waits::new(Time::Captured);
+        for CapturedUse { tracked, range, access, ordered } in &uses {
+            let resource = state.resource(tracked);
+            if *ordered {
+                resource.usage.begin(tracked.home(), stream, range, *access, &mut waits);
+            }
+        }
+        let called = waits.enqueue(stream).and_then(|()| stream.call(work));
+        for CapturedUse { tracked, range, access, .. } in uses {
+            let resource = state.resource(&tracked);
+            resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Time::Captured);
+            resource.touch(range, access);
+        }
+        called
+    }
+
+    /// Calls the driver for something that uses no buffers and is captured.
+    pub fn call<R>(
+        &self,
+        stream: &Stream,
+        work: impl FnOnce(&dyn Driver, Context) -> driver::Result<R>,
+    ) -> Result<R> {
+        let state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        let called = stream.call(work);
+        drop(state);
+        called
+    }
+
+    /// Keeps something as long as the graph.
+    pub fn keep(&self, item: Arc<dyn Any + Send + Sync>) {
+        self.lock().kept.push(item);
+    }
+
+    /// Keeps a function that work of the capture calls as long as the graph.
+    pub fn keep_function(&self, function: &Arc<GraphFunction>) {
+        self.lock().functions.push(Arc::clone(function));
+    }
+
+    /// Has a function called before each launch of the graph.
+    pub fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        state.hooks.add(hook);
+        Ok(())
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.lock().ended
+    }
+
+    /// Notes a kernel that was captured.
+    pub fn note_kernel(&self, kernel: Launched) {
+        self.lock().kernels.push(kernel);
+    }
+
+    /// Adds a call of a function to the capture.
+    pub fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        // Before the call, so that it is kept whatever comes.
+        state.functions.push(Arc::clone(&function));
+        let handle = stream.handle();
+        // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
+        stream.call(|driver, context| unsafe { driver.capture_host_function(context, handle, &function) })
+    }
+
+    /// Memory of the graph's own for a purpose of a stream's: its address, and whether it is new to this capture.
+    pub fn scratch(&self, stream: &Stream, purpose: &'static str, bytes: usize) -> Result<(DevicePtr, bool)> {
+        let find = |state: &State| -> Option<(DevicePtr, bool)> {
+            let same =
+                |scratch: &&CapturedScratch| scratch.stream == stream.id() && scratch.purpose == purpose;
+            state
+                .scratch
+                .iter()
+                .filter(same)
+                .find(|scratch| scratch.bytes >= bytes)
+                .map(|scratch| (scratch.ptr, scratch.new))
+        };
+        if let Some(found) = find(&self.lock()) {
+            return Ok(found);
+        }
+        // Without the lock: an allocation may call what the user registered. It goes to the capture's pool.
+        let allocation = allocator::allocate(stream, bytes)?;
+        let ptr = allocation.ptr();
+        let mut state = self.lock();
+        let memory = PrivateMemory { stream: stream.clone(), allocation: Some(allocation) };
+        state.memory.push(memory);
+        if let Some(found) = find(&state) {
+            // Another thread was faster.
+            return Ok(found);
+        }
+        state.scratch.retain(|scratch| !(scratch.stream == stream.id() && scratch.purpose == purpose));
+        state.scratch.push(CapturedScratch { stream: stream.id(), purpose, bytes, ptr, new: true });
+        Ok((ptr, true))
+    }
+
+    /// Says that scratch memory is as the next user expects it.
+    pub fn settle_scratch(&self, ptr: DevicePtr) {
+        self.lock()
+            .scratch
+            .iter_mut()
+            .filter(|scratch| scratch.ptr == ptr)
+            .for_each(|scratch| scratch.new = false);
+    }
+
+    /// The streams of the capture, each once, whose captured work uses a buffer and is not known to come before later work
+    /// of its home.
+    pub fn users(&self, tracked: &Arc<Tracked>) -> Vec<Stream> {
+        let state = self.lock();
+        let resource = state.resources.get(&Arc::as_ptr(tracked));
+        resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Time::Captured))
+    }
+
+    /// Says that scratch memory is not as the next user expects it.
+    pub fn spoil_scratch(&self, ptr: DevicePtr) {
+        self.lock().scratch.retain(|scratch| scratch.ptr != ptr);
+    }
+
+    /// Ends the capture, whatever happens, and gives what it has noted.
+    pub fn end(self: &Arc<Self>) -> Result<Captured> {
+        let mut state = self.lock();
+        let Some(origin) = state.streams.first().filter(|_| !state.ended).cloned() else {
+            return Err(GraphError::CaptureEnded.into());
+        };
+        let handle = origin.handle();
+        let ended = origin.device().call_lost(|driver, context| driver.capture_end(context, handle));
+        state.ended = true;
+        let streams = std::mem::take(&mut state.streams);
+        for stream in &streams {
+            let captures = stream.captures();
+            let mut slot = captures.slot();
+            (slot.current, slot.before) = (None, None);
+            // After the driver has heard of it.
+            captures.count.fetch_add(1, Ordering::SeqCst);
+        }
+        let mut noted = std::mem::take(&mut *state);
+        state.ended = true;
+        drop(state);
+        // Without the lock: this may record events, and streams may end.
+        noted.routes.clear();
+        drop(streams);
+        let handle = ended?;
+        let mut resources = Vec::new();
+        for (_, Resource { tracked, touched, .. }) in noted.resources.drain() {
+            // What was allocated and dropped within the capture is nobody's else.
+            if tracked.pool() == Some(self.pool.id()) && tracked.is_gone() {
+                continue;
+            }
+            resources
+                .extend(touched.into_iter().map(|(range, access)| (Arc::clone(&tracked), range, access)));
+        }
+        Ok(Captured {
+            handle,
+            pool: self.pool.clone(),
+            resources,
+            memory: noted.memory,
+            functions: noted.functions,
+            kept: noted.kept,
+            hooks: noted.hooks,
+            kernels: noted.kernels,
+            taint: Arc::clone(&self.taint),
+        })
+    }
+}
+
+impl State {
+    fn resource(&mut self, tracked: &Arc<Tracked>) -> &mut Resource {
+        match self.resources.entry(Arc::as_ptr(tracked)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Resource {
+                tracked: Arc::clone(tracked),
+                usage: Usage::unused(),
+                touched: Vec::new(),
+            }),
+        }
+    }
+}
+
+impl Resource {
+    fn touch(&mut self, range: Range<usize>, access: Access) {
+        if !self.touched.iter().any(|known| *known == (range.clone(), access)) {
+            self.touched.push((range, access));
+        }
+    }
+}
+
+impl Stream {
+    pub(super) fn captures(&self) -> &Captures {
+        &self.core().captures
+    }
+
+    /// Whether work on it is being captured into a graph.
+    #[inline]
+    pub fn is_capturing(&self) -> bool {
+        Captures::is_capturing(self.captures().count())
+    }
+
+    /// The capture that the stream takes part in.
+    pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
+        if !self.is_capturing() {
+            return None;
+        }
+        self.captures().slot().current.clone()
+    }
+
+    /// The stream's place before the capture it takes part in.
+    pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
+        self.captures().slot().before.clone()
+    }
+
+    /// Beginnings and ends of captures so far: see the [module](self).
+    #[inline]
+    pub(crate) fn capture_count(&self) -> u64 {
+        self.captures().count()
+    }
+
+    /// Spoils the graph into which work that was noted as running may have gone.
+    #[cold]
+    pub(crate) fn taint_captures(&self) {
+        if let Some(taint) = &self.captures().slot().taint {
+            taint.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the graph that is being captured is spoilt.
+    pub(super) fn is_tainted(&self) -> bool {
+        self.captures().slot().taint.as_ref().is_some_and(|taint| taint.load(Ordering::Acquire))
+    }
+
+    /// Fails if the stream is being captured, because `call` cannot be; `instead` says what to do.
+    ///
+    /// # Errors
+    /// [`GraphError::NotCapturable`].
+    pub fn check_not_capturing(&self, call: &'static str, instead: &'static str) -> Result<()> {
+        if self.is_capturing() {
+            Err(Error::Graph(GraphError::NotCapturable { call, instead }))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Notes that a buffer was allocated on a stream in a private pool. In the pool of a capture, its memory may be what earlier
+/// work of that capture uses, which comes before all other uses of the buffer, at each launch.
+#[cold]
+pub(crate) fn note_allocated<'a>(
+    stream: &Stream,
+    pool: PoolId,
+    track: impl FnOnce() -> &'a Arc<Tracked>,
+) -> Result<()> {
+    let capturing = {
+        let slot = stream.captures().slot();
+        if slot.pool != Some(pool) {
+            return Ok(());
+        }
+        slot.current.clone()
+    };
+    let Some(capturing) = capturing else { return Err(GraphError::CaptureEnded.into()) };
+    let mut state = capturing.lock();
+    if state.ended {
+        return Err(GraphError::CaptureEnded.into());
+    }
+    let tracked = track();
+    let range = 0..tracked.bytes();
+    let resource = state.resource(tracked);
+    resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Time::Captured);
+    resource.touch(range, Access::Write);
+    Ok(())
+}
+
+/// Enqueues work with parts on a stream that is being captured.
+#[cold]
+pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
+    stream: &Stream,
+    parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
+    work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+) -> Result<()> {
+    let Some(capturing) = stream.capturing() else {
+        // It has ended since, or is only beginning: another thread does that.
+        return Err(GraphError::CaptureUnderway.into());
+    };
+    let uses = parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect();
+    capturing.enqueue(stream, uses, work)
+}
+
+impl fmt::Debug for Capturing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Capturing({:?})", self.pool)
+    }
+}

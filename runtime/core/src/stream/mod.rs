@@ -1,0 +1,271 @@
+//! Streams: queues of work on a device.
+//!
+//! Ordering. Work on one stream runs in the order it was enqueued. Work on two streams is ordered only by an
+//! [`Event`](crate::Event) recorded on one and waited for on the other; buffers do that by themselves when they are used on
+//! another stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
+//! legacy default stream.
+//!
+//! Threads. A stream may be used from any number of threads; their calls take effect one after the other.
+//!
+//! Lives. A stream made with [`Stream::new`] lives as long as a handle of it or a buffer that was used on it;
+//! dropping the last handle lets enqueued work run on. The default stream and those of the pools live as long as
+//! the device. An adopted stream is somebody else's.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `core` | a stream's state, its handles, and who ends it |
+//! | `clock` | what is known about the order of streams without asking the driver |
+//! | `capture` | which streams take part in a capture, and what their work uses |
+//! | `steady` | work that decides by whether its stream is being captured |
+//! | `wait` | waiting: of streams for streams and events, of the host for streams |
+//! | `pool` | the default stream, the pools, adopted streams of a device |
+//! | `current` | the thread's current stream of each device, and guards |
+//! | `scratch` | memory that a stream keeps for a purpose |
+//! | `handles`, `slots` | counting handles; giving things out in turn |
+
+pub(crate) mod capture;
+pub(crate) mod clock;
+pub(crate) mod core;
+mod current;
+mod handles;
+pub(crate) mod pool;
+mod scratch;
+mod slots;
+mod steady;
+mod sync;
+mod wait;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+pub(crate) use self::core::StreamCore;
+use self::core::{Keeping, Shared};
+pub use self::current::StreamGuard;
+use crate::device::Device;
+use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
+use crate::error::{Error, GraphError, Result, code};
+use crate::memory::allocator::Arena;
+
+/// A queue of work on a device. Cheap to clone; usable from any thread.
+///
+/// ```
+/// use warpsmith_runtime::{Device, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let stream = Stream::new(&device)?;
+/// let start = stream.record_timed_event()?;
+/// let end = stream.record_timed_event()?;
+/// stream.synchronize()?;
+/// assert!(end.elapsed_us(&start)? >= 0.0);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Stream(NonNull<Shared>);
+
+// SAFETY: a handle gives shared access to `Shared` only, whose parts are `Send` and `Sync`; handles are counted
+// atomically.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Clone for Stream {
+    #[inline]
+    fn clone(&self) -> Self {
+        self.shared().handles().add();
+        Self(self.0)
+    }
+}
+
+impl Drop for Stream {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: this handle goes away.
+        unsafe { Shared::remove_handle(self.0) }
+    }
+}
+
+impl Stream {
+    /// Creates a stream of its own, which nobody else uses, of the least urgent priority.
+    ///
+    /// Creating one takes the driver some 15 microseconds. [`Stream::from_pool`] gives one that is there already.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn new(device: &Device) -> Result<Self> {
+        let core = device.call(|driver, context| StreamCore::create(driver, context, 0))?;
+        Ok(Self(Shared::boxed(device.clone(), Keeping::Own, core)))
+    }
+
+    #[inline]
+    fn shared(&self) -> &Shared {
+        // SAFETY: this handle keeps it.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    fn core(&self) -> &StreamCore {
+        &self.shared().core
+    }
+
+    /// The stream's device.
+    #[inline]
+    pub fn device(&self) -> &Device {
+        self.shared().device()
+    }
+
+    /// The driver's handle. It is valid while a handle of the stream lives.
+    #[inline]
+    pub fn handle(&self) -> StreamHandle {
+        self.core().handle
+    }
+
+    /// Identifies the stream among all streams that this process ever made or adopted.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.core().id
+    }
+
+    /// The stream's priority: lower numbers are more urgent, 0 is the least urgent.
+    pub fn priority(&self) -> i32 {
+        self.core().priority
+    }
+
+    /// Enqueues a call of a function on the host, on a thread of the driver's. Later work on the stream waits until
+    /// it has returned.
+    ///
+    /// The function must not use devices: enqueue, allocate or wait (the driver refuses it). Buffers, streams and devices
+    /// that are dropped there are dropped by another thread soon after. Sending on a channel, setting an atomic and
+    /// computing are what it is for. Nor may it wait for a thread that uses devices: a call of that thread's may be waiting for the
+    /// stream. A panic in it is caught and forgotten. When a fault stops the device first, the function is dropped
+    /// without a call.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// stream.host_function(move || sender.send("done").unwrap_or(()))?;
+    /// assert_eq!(receiver.recv(), Ok("done"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.check_not_capturing(
+            "Stream::host_function",
+            "a graph is launched many times; use `Stream::graph_function`",
+        )?;
+        let handle = self.handle();
+        self.call(|driver, context| driver.host_function(context, handle, Box::new(function)))
+    }
+
+    /// Adds a call of a function on the host to the graph that is being captured on this stream: it is called once for
+    /// each launch. The rules of [`Self::host_function`] hold for it.
+    ///
+    /// # Errors
+    /// [`GraphError::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
+    pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        match self.capturing() {
+            Some(capturing) => capturing.host_function(self, GraphFunction::new(function)),
+            None => Err(Error::Graph(GraphError::NotCapturing { call: "Stream::graph_function" })),
+        }
+    }
+
+    /// Whether it is one that the device gives to everybody (the default stream, those of the pools), or one of CUDA's own.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared().keeping == Keeping::Kept || (!self.device().is_emulated() && self.handle().0 <= 2)
+    }
+
+    pub(crate) fn arena(&self) -> &OnceLock<Arc<Arena>> {
+        &self.core().arena
+    }
+
+    /// Calls the driver for work on this stream, as [`Device::call`] does.
+    #[inline]
+    pub(crate) fn call<R, E: Into<Error>>(
+        &self,
+        call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
+    ) -> Result<R> {
+        match self.shared().keeping {
+            Keeping::Own | Keeping::Kept => self.device().call(call),
+            Keeping::Adopted(number) => self.call_adopted(number, call),
+        }
+    }
+
+    /// As [`Self::call`] for a stream that may have been destroyed by its owner.
+    #[cold]
+    fn call_adopted<R, E: Into<Error>>(
+        &self,
+        number: u64,
+        call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
+    ) -> Result<R> {
+        let device = self.device();
+        let destroyed = || Error::StreamDestroyed { device: device.id() };
+        device.check()?;
+        let (driver, context) = device.raw();
+        // The driver says of a destroyed stream that its context was destroyed, or that the handle is unknown. Neither
+        // stops the device.
+        match driver.stream_unique_id(context, self.handle()) {
+            Ok(now) if now == number => device.call(call),
+            Ok(_) => Err(destroyed()),
+            Err(error) => match error.code() {
+                Some(code::INVALID_HANDLE | code::CONTEXT_IS_DESTROYED | code::INVALID_VALUE) => {
+                    Err(destroyed())
+                }
+                _ => device.call(|_, _| Err::<R, _>(error)),
+            },
+        }
+    }
+
+    /// Fails unless `device` is this stream's; `what` gives the operation and the thing that is elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`].
+    pub fn check_device(&self, device: &Device, what: impl FnOnce() -> (String, String)) -> Result<()> {
+        if device.ptr_eq(self.device()) {
+            return Ok(());
+        }
+        let (operation, what) = what();
+        Err(Error::DifferentDevices { operation, what, found: device.id(), expected: self.device().id() })
+    }
+
+    /// Fails unless `device` is behind the same driver as this stream's: no wait reaches from one to another.
+    pub(crate) fn check_driver(&self, device: &Device, operation: &str, what: &str) -> Result<()> {
+        device.check_process()?;
+        if Arc::ptr_eq(&device.0.driver, &self.device().0.driver) {
+            return Ok(());
+        }
+        let (found, expected) = (device.id(), self.device().id());
+        Err(Error::DifferentDevices {
+            operation: operation.to_owned(),
+            what: what.to_owned(),
+            found,
+            expected,
+        })
+    }
+}
+
+impl PartialEq for Stream {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Stream {}
+
+impl Hash for Stream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id().hash(state);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({} on {})", self.id(), self.device().id())
+    }
+}

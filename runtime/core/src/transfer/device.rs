@@ -1,0 +1,118 @@
+//! Copies between device buffers and fills, on a stream of the caller's choice.
+
+use super::peer::{self, Route};
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::Result;
+use crate::memory::slice::check_lengths;
+use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::usage::Access;
+use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+
+/// One side of a copy between buffers.
+pub(super) struct Side<'a> {
+    pub device: &'a Device,
+    pub part: BufferUse<'a>,
+    pub address: DevicePtr,
+}
+
+impl Stream {
+    /// Enqueues a copy from one buffer to another, after all earlier work on both. The host waits for nothing, and both
+    /// buffers may be dropped at once.
+    ///
+    /// One of the two may be on another device than the stream. Then the copy goes directly where the devices reach
+    /// each other's memory, else in chunks through at most 8 MiB of page-locked host memory. Streams of both devices are
+    /// ordered as those of one are. Only devices of two drivers (a GPU and the emulated device) cannot wait for each
+    /// other: that is refused.
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let source = DeviceBuffer::from_host(&device.default_stream(), &[1u32, 2, 3])?;
+    /// let mut target = DeviceBuffer::uninit(&device.default_stream(), 5)?;
+    /// let stream = Stream::from_pool(&device)?;
+    /// stream.fill_zero(&mut target)?;
+    /// stream.copy(&source, target.slice_mut(1..4))?;
+    /// assert_eq!(target.to_host()?, [0, 1, 2, 3, 0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`]; [`Error::DifferentDevices`] when neither buffer is on the stream's device;
+    /// [`Error::NoPeerAccess`] for devices of two drivers; [`Error::PinnedOutOfMemory`]; whatever the driver reports.
+    ///
+    /// [`Error::LengthMismatch`]: crate::Error::LengthMismatch
+    /// [`Error::DifferentDevices`]: crate::Error::DifferentDevices
+    /// [`Error::NoPeerAccess`]: crate::Error::NoPeerAccess
+    /// [`Error::PinnedOutOfMemory`]: crate::Error::PinnedOutOfMemory
+    pub fn copy<'s, 't, T: DeviceCopy>(
+        &self,
+        source: impl Into<DeviceSlice<'s, T>>,
+        target: impl Into<DeviceSliceMut<'t, T>>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        check_lengths(peer::OPERATION, target.len(), source.len())?;
+        let route = Route::find(self, source.device(), target.device())?;
+        if target.used().range.is_empty() {
+            return Ok(());
+        }
+        let from = Side {
+            device: source.device(),
+            part: source.used(Access::Read),
+            address: source.as_device_ptr(),
+        };
+        let to = Side { device: target.device(), part: target.used(), address: target.as_device_ptr() };
+        match route {
+            Route::Here => self.copy_here(&from, &to),
+            Route::Direct | Route::Staged { .. } if self.is_capturing() => self.check_not_capturing(
+                peer::OPERATION,
+                "copies between devices are not captured; copy outside",
+            ),
+            Route::Direct => peer::copy_directly(self, &from, &to),
+            Route::Staged { outward } => peer::copy_staged(self, outward, &from, &to),
+        }
+    }
+
+    fn copy_here(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+        // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not
+        // overlap; both buffers note the stream, so neither is freed before the copy has run.
+        storage::enqueue([&from.part, &to.part].into_iter(), self, Kind::Copy, |driver, context| unsafe {
+            driver.copy_device(context, to.address, from.address, to.part.range.len(), self.handle())
+        })
+    }
+
+    /// Enqueues setting every byte of a buffer to zero, after all earlier work on it.
+    ///
+    /// # Errors
+    /// As [`Self::set_bytes`].
+    pub fn fill_zero<'t, T: DeviceCopy>(&self, target: impl Into<DeviceSliceMut<'t, T>>) -> Result<()> {
+        self.set_bytes(target, 0)
+    }
+
+    /// Enqueues setting every byte of a buffer to `value`, after all earlier work on it.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device;
+    /// whatever the driver reports.
+    pub fn set_bytes<'t, T: DeviceCopy>(
+        &self,
+        target: impl Into<DeviceSliceMut<'t, T>>,
+        value: u8,
+    ) -> Result<()> {
+        let target = target.into();
+        self.check_device(target.device(), || ("setting bytes".to_owned(), "the buffer".to_owned()))?;
+        let (part, address) = (target.used(), target.as_device_ptr());
+        if part.range.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the range is borrowed exclusively, and the buffer notes the stream, so it is not freed before the
+        // work has run. Any bits are an element.
+        part.enqueue(self, |driver, context| unsafe {
+            driver.set_bytes(context, address, value, part.range.len(), self.handle())
+        })
+    }
+}

@@ -1,0 +1,255 @@
+//! Copies between host memory and a device that do not wait: [`Stream::upload`] and [`Stream::download`].
+//!
+//! Page-locked memory is copied by the device. Memory of other kinds the device cannot reach without the host waiting,
+//! so it goes through page-locked memory: a small piece at once, in the call or in [`Pending::wait`], a large one in
+//! [chunks](super::staged) that host functions copy in stream order.
+
+use super::host_copy;
+use super::host_memory::HostMemory;
+use super::pending::{CopyFailed, Held, Lent, Pending};
+use super::staged;
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::Result;
+use crate::event::Event;
+use crate::memory::slice::check_lengths;
+use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::usage::Access;
+use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
+use crate::stream::Stream;
+
+/// Up to so many bytes of memory that is not page-locked are copied by the calling thread: that takes less time than
+/// calling a host function takes the stream.
+const SMALL_BYTES: usize = 2 << 20;
+
+/// Which way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From the host to the device.
+    Up,
+    /// From the device to the host.
+    Down,
+}
+
+impl Direction {
+    pub fn operation(self) -> &'static str {
+        match self {
+            Direction::Up => "copying from the host",
+            Direction::Down => "copying to the host",
+        }
+    }
+
+    /// The device's part in the copy.
+    pub fn side(self) -> &'static str {
+        match self {
+            Direction::Up => "the target",
+            Direction::Down => "the source",
+        }
+    }
+}
+
+/// What to do instead of capturing a copy that gives host memory back.
+const NOT_IN_GRAPHS: &str = "its host memory is given back when it has run once; copy before the capture, or through `graph::HostBuffer`";
+
+/// The device's side of a copy between host and device.
+pub(super) struct DeviceSide<'a> {
+    pub direction: Direction,
+    pub device: &'a Device,
+    pub elements: usize,
+    pub part: BufferUse<'a>,
+    pub address: DevicePtr,
+}
+
+impl DeviceSide<'_> {
+    pub fn bytes(&self) -> usize {
+        self.part.range.len()
+    }
+
+    /// Enqueues a copy of `bytes` bytes from `offset` on.
+    ///
+    /// # Safety
+    /// `host` is valid for so many bytes until the copy has run, and nobody uses them otherwise. They are within this
+    /// side, which is [begun](BufferUse::begin) on a stream that `stream` comes after.
+    pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
+        let (device, handle) = (self.address.offset(offset), stream.handle());
+        stream.call(|driver, context| match self.direction {
+            // SAFETY: passed on from the caller; the device's memory is kept by its part.
+            Direction::Up => unsafe { driver.copy_to_device(context, device, host.cast(), bytes, handle) },
+            // SAFETY: as above.
+            Direction::Down => unsafe { driver.copy_to_host(context, host.cast(), device, bytes, handle) },
+        })
+    }
+
+    /// Enqueues the copy of all of it on a stream.
+    ///
+    /// # Safety
+    /// As for [`Self::copy`], but that nothing is begun.
+    unsafe fn copy_all(&self, stream: &Stream, host: *mut u8) -> Result<()> {
+        // SAFETY: passed on from the caller.
+        storage::enqueue([&self.part].into_iter(), stream, Kind::HostCopy, |_, _| unsafe {
+            self.copy(stream, host, 0, self.bytes())
+        })
+    }
+}
+
+impl Stream {
+    /// Enqueues a copy from host memory, which is moved into the copy, to a device.
+    ///
+    /// The host waits for nothing. Page-locked memory ([`PinnedBuffer`], [`PinnedRange`](crate::PinnedRange)) is copied
+    /// at full speed. `Vec` and `Box<[T]>` are copied through at most 8 MiB of page-locked memory, see the
+    /// [table](crate::transfer).
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let device = Device::emulated(0)?;
+    /// let stream = device.default_stream();
+    /// let mut buffer = DeviceBuffer::uninit(&stream, 3)?;
+    /// let source = PinnedBuffer::from_slice(&device, &[1.0f32, 2.0, 3.0])?;
+    /// let pending = stream.upload(source, &mut buffer)?;
+    /// // Work enqueued now on `buffer` comes after the copy, and this thread is free meanwhile.
+    /// let mut source = pending.wait()?;
+    /// source[0] = 5.0;
+    /// assert_eq!(buffer.to_host()?, [1.0, 2.0, 3.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// With the memory: [`Error::LengthMismatch`](crate::Error::LengthMismatch),
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
+    /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); whatever the driver reports. When something was
+    /// enqueued before the error, the stream is waited for.
+    pub fn upload<'d, H: HostMemory>(
+        &self,
+        source: H,
+        target: impl Into<DeviceSliceMut<'d, H::Element>>,
+    ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
+        let target = target.into();
+        let side = DeviceSide {
+            direction: Direction::Up,
+            device: target.device(),
+            elements: target.len(),
+            part: target.used(),
+            address: target.as_device_ptr(),
+        };
+        self.between_host_and_device(side, source)
+    }
+
+    /// Enqueues a copy from a device to host memory, which is moved into the copy.
+    ///
+    /// The host waits for nothing. See [`Self::upload`] and the [table](crate::transfer).
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Device::emulated(0)?.default_stream();
+    /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
+    /// let pending = stream.download(&buffer, vec![0; 3])?;
+    /// drop(buffer); // its memory is kept until the copy has run
+    /// assert_eq!(pending.wait()?, [1, 2, 3]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::upload`].
+    pub fn download<'d, H: HostMemory>(
+        &self,
+        source: impl Into<DeviceSlice<'d, H::Element>>,
+        target: H,
+    ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
+        let source = source.into();
+        let side = DeviceSide {
+            direction: Direction::Down,
+            device: source.device(),
+            elements: source.len(),
+            part: source.used(Access::Read),
+            address: source.as_device_ptr(),
+        };
+        self.between_host_and_device(side, target)
+    }
+
+    fn between_host_and_device<H: HostMemory>(
+        &self,
+        side: DeviceSide<'_>,
+        mut memory: H,
+    ) -> std::result::Result<Pending<H>, CopyFailed<H>> {
+        let event = match self.check_host_copy(&side, memory.elements()) {
+            Ok(event) => event,
+            Err(error) => return Err(CopyFailed { error, memory }),
+        };
+        let (enqueued, held) = if side.bytes() == 0 {
+            (Ok(()), Held::Own(memory))
+        } else if H::PINNED {
+            let address = memory.target();
+            let kept = memory.keep(self);
+            // SAFETY: the memory has as many bytes. It is moved into the pending copy, and its block is kept for the
+            // stream also when that is dropped.
+            let enqueued = kept.and_then(|()| unsafe { side.copy_all(self, address) });
+            (enqueued, Held::Own(memory))
+        } else if side.bytes() <= SMALL_BYTES {
+            match PinnedBuffer::uninit(self.device(), side.bytes()) {
+                Ok(staging) => self.through(&side, memory, staging),
+                Err(error) => return Err(CopyFailed { error, memory }),
+            }
+        } else {
+            match staged::lanes(self, side.bytes()) {
+                Ok(lanes) => {
+                    let lent = Lent::new(memory);
+                    (staged::enqueue(&side, &lanes, &lent), Held::Lent(lent))
+                }
+                Err(error) => return Err(CopyFailed { error, memory }),
+            }
+        };
+        Pending::settle(self, enqueued, event, held)
+    }
+
+    /// Checks a copy before anything is enqueued. Gives the event to record behind it.
+    pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
+        let (left, right) = match side.direction {
+            Direction::Up => (side.elements, elements),
+            Direction::Down => (elements, side.elements),
+        };
+        check_lengths(side.direction.operation(), left, right)?;
+        self.check_side(side)?;
+        Event::new(self.device())
+    }
+
+    pub(super) fn check_side(&self, side: &DeviceSide<'_>) -> Result<()> {
+        self.check_not_capturing(side.direction.operation(), NOT_IN_GRAPHS)?;
+        let what = || (side.direction.operation().to_owned(), side.direction.side().to_owned());
+        self.check_device(side.device, what)
+    }
+
+    /// Enqueues a copy of a small piece, through page-locked memory of the same size.
+    fn through<H: HostMemory>(
+        &self,
+        side: &DeviceSide<'_>,
+        memory: H,
+        staging: PinnedBuffer<u8>,
+    ) -> (Result<()>, Held<H>) {
+        if side.direction == Direction::Up {
+            // SAFETY: both have as many bytes, and nobody else has either.
+            unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
+        }
+        // SAFETY: the staging memory has as many bytes. Nobody uses it before the copy has run, and its block is kept
+        // for the stream also when it is dropped.
+        let enqueued =
+            staging.record_use(self).and_then(|()| unsafe { side.copy_all(self, staging.address()) });
+        let held = match side.direction {
+            Direction::Up => Held::Own(memory),
+            Direction::Down => Held::Behind { memory, staging, fill },
+        };
+        (enqueued, held)
+    }
+}
+
+/// Fills host memory from the page-locked memory that its copy went to.
+fn fill<H: HostMemory>(memory: &mut H, staging: &PinnedBuffer<u8>) {
+    // SAFETY: both have as many bytes, which was checked when the copy was enqueued. The copy has run, so it wrote all
+    // of them; any bits are an element.
+    unsafe { host_copy::copy(memory.target(), staging.address(), staging.len()) };
+}

@@ -1,0 +1,148 @@
+//! Copies between two devices: directly, or through page-locked host memory where they do not reach each other.
+//!
+//! Two streams take part in a staged copy, one of each device: the caller's and one from the other device's pool. Two
+//! pieces of page-locked memory take turns, so one chunk leaves the source while the one before goes into the target:
+//!
+//! ```text
+//! a stream of the source's device | chunk 0 out | chunk 1 out | chunk 2 out | ...
+//! a stream of the target's device               | chunk 0 in  | chunk 1 in  | ...
+//! ```
+//!
+//! Events order the two: a chunk goes in after it came out, and out after what was in its memory before has gone in.
+//! The host enqueues all of it and waits for nothing.
+
+use std::sync::Arc;
+
+use super::device::Side;
+use super::staged::{CHUNK_BYTES, another_stream};
+use crate::device::{Device, peer};
+use crate::driver::DriverError;
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::memory::PinnedBuffer;
+use crate::memory::storage::{self, Kind};
+use crate::stream::Stream;
+
+pub(super) const OPERATION: &str = "copying between buffers";
+
+/// How a copy gets from one buffer to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Within the stream's device.
+    Here,
+    /// Between two devices, by the devices.
+    Direct,
+    /// Between two devices, through host memory. The source is on the stream's device if it goes outward.
+    Staged { outward: bool },
+}
+
+impl Route {
+    /// The route of a copy on a stream, or why there is none.
+    pub fn find(stream: &Stream, from: &Device, to: &Device) -> Result<Self> {
+        let own = stream.device();
+        let (own_driver, own_context) = own.raw();
+        // A device that was opened twice has one context.
+        let is_own = |device: &Device| {
+            let (driver, context) = device.raw();
+            device.ptr_eq(own) || (Arc::ptr_eq(driver, own_driver) && context == own_context)
+        };
+        let (other, outward) = match (is_own(from), is_own(to)) {
+            (true, true) => return Ok(Route::Here),
+            (true, false) => (to, true),
+            (false, true) => (from, false),
+            (false, false) => {
+                let (operation, what) = (OPERATION.to_owned(), "the source".to_owned());
+                let (found, expected) = (from.id(), own.id());
+                return Err(Error::DifferentDevices { operation, what, found, expected });
+            }
+        };
+        if !Arc::ptr_eq(other.raw().0, own_driver) {
+            return Err(Error::NoPeerAccess { device: from.id(), peer: to.id() });
+        }
+        let direct = peer::enable_access(own, other)? || peer::enable_access(other, own)?;
+        Ok(if direct { Route::Direct } else { Route::Staged { outward } })
+    }
+}
+
+/// Enqueues a copy by the devices.
+pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+    let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
+    let bytes = to.part.range.len();
+    let mut copied = Ok(());
+    // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap;
+    // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
+    storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |driver, context| unsafe {
+        copied = driver.copy_peer(context, target, source, bytes, stream.handle());
+        Ok::<_, DriverError>(())
+    })?;
+    copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
+}
+
+/// What to report of an error of a call that names two devices: that one of them is lost, or the error.
+fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
+    if !error.stops_context() {
+        return error;
+    }
+    // The call does not say which of the two has stopped. One that has fails in every call.
+    let lost = devices.into_iter().find_map(|device| device.memory_info().err());
+    lost.unwrap_or_else(|| match stream.device().call(|_, _| Err::<(), _>(error.clone())) {
+        Ok(()) => error,
+        Err(error) => error,
+    })
+}
+
+/// Enqueues a copy through host memory. When this fails, nothing of it runs any more.
+pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+    let other = another_stream(if outward { to.device } else { from.device }, stream)?;
+    let mut lanes = Vec::with_capacity(2);
+    for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
+        let staging = PinnedBuffer::uninit(stream.device(), CHUNK_BYTES.min(to.part.range.len() - start))?;
+        // This stream ends behind the other one.
+        staging.record_use(stream)?;
+        lanes.push(staging);
+    }
+    let enqueued = storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |_, _| {
+        enqueue_staged(stream, &other, outward, &lanes, from, to)
+    });
+    if enqueued.is_err() {
+        for stream in [stream, &other] {
+            // Nothing of the stream runs afterwards.
+            stream.wait_idle();
+        }
+    }
+    enqueued
+}
+
+fn enqueue_staged(
+    stream: &Stream,
+    other: &Stream,
+    outward: bool,
+    lanes: &[PinnedBuffer<u8>],
+    from: &Side<'_>,
+    to: &Side<'_>,
+) -> Result<()> {
+    let (out, into) = if outward { (stream, other) } else { (other, stream) };
+    other.wait_stream(stream)?;
+    // Recorded when what is in a lane's memory has gone into the target.
+    let free = lanes.iter().map(|_| Event::new(into.device())).collect::<Result<Vec<_>>>()?;
+    let total = to.part.range.len();
+    for (start, (staging, free)) in (0..total).step_by(CHUNK_BYTES).zip(lanes.iter().zip(&free).cycle()) {
+        let bytes = CHUNK_BYTES.min(total - start);
+        out.wait_event(free)?;
+        // SAFETY: the staging memory has room for the chunk and is kept until both streams are done. This one has
+        // waited until what was in it has gone into the target. The source's range is kept by its part.
+        out.call(|driver, context| unsafe {
+            let (host, device) = (staging.address().cast(), from.address.offset(start));
+            driver.copy_to_host(context, host, device, bytes, out.handle())
+        })?;
+        into.wait_stream(out)?;
+        // SAFETY: as above; this stream has waited until the chunk has come out of the source.
+        into.call(|driver, context| unsafe {
+            let (host, device) = (staging.address().cast_const().cast(), to.address.offset(start));
+            driver.copy_to_device(context, device, host, bytes, into.handle())
+        })?;
+        free.record(into)?;
+    }
+    // Inward, the stream has waited for each chunk to come out.
+    if outward { stream.wait_stream(other) } else { Ok(()) }
+}

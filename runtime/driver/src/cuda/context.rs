@@ -1,0 +1,170 @@
+//! Retained primary contexts, and what this driver keeps for each: its mailbox, its pool, whom it lets in.
+//!
+//! A context's last release frees all of it. Nothing here is reached from inside a host function: whoever has the
+//! table's lock may be waiting for that function.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys;
+
+use super::call::{self, RelaxedCapture, check};
+use super::host_functions;
+use super::mailbox::PinnedMailbox;
+use super::pool::Pool;
+use crate::error::{DriverError, Result, code};
+use crate::host_function::{self, HostCall};
+use crate::{Context, DevicePtr, Fault};
+
+/// The contexts, by their handles.
+#[derive(Debug, Default)]
+pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
+
+/// What is kept for a context.
+#[derive(Debug)]
+struct State {
+    ordinal: u32,
+    retained: u32,
+    mailbox: PinnedMailbox,
+    /// Made when it is first asked for.
+    pool: Option<Pool>,
+    /// The devices, by ordinal, whose contexts were let into this one.
+    visitors: Vec<u32>,
+}
+
+impl State {
+    fn new(ordinal: u32, mailbox: PinnedMailbox) -> Self {
+        Self { ordinal, retained: 1, mailbox, pool: None, visitors: Vec::new() }
+    }
+
+    /// Frees what is kept. The context is current.
+    fn free(self) -> Result<()> {
+        let destroyed = self.pool.map_or(Ok(()), Pool::destroy);
+        self.mailbox.free().and(destroyed)
+    }
+}
+
+fn not_retained() -> DriverError {
+    call::invalid("cuDevicePrimaryCtxRetain", "the context is not retained".to_owned())
+}
+
+/// Fails on a thread that runs a host function.
+#[inline]
+pub(super) fn permitted() -> Result<()> {
+    if host_function::is_running() { Err(refusal()) } else { Ok(()) }
+}
+
+#[cold]
+fn refusal() -> DriverError {
+    let (code, name) = (code::NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED");
+    call::error("a call from a host function", code, name, host_function::REFUSED.to_owned())
+}
+
+/// Makes a context the thread's current one.
+#[inline]
+pub(super) fn bind(context: Context) -> Result<()> {
+    permitted()?;
+    let wanted = context.0 as sys::CUcontext;
+    let mut current = std::ptr::null_mut();
+    // SAFETY: the context is retained, by the trait's contract; the pointer is to a local variable. Asking first
+    // is cheaper than setting, and right whatever other code has made current on this thread.
+    unsafe {
+        check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current))?;
+        if current != wanted {
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(wanted))?;
+        }
+    }
+    Ok(())
+}
+
+impl Contexts {
+    fn lock(&self) -> Result<MutexGuard<'_, HashMap<u64, State>>> {
+        permitted().map(|()| self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Retains the primary context of device `ordinal`.
+    pub(super) fn retain(&self, ordinal: u32) -> Result<Context> {
+        let mut contexts = self.lock()?;
+        let mut raw = std::ptr::null_mut();
+        let device = call::device(ordinal)?;
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the pointer is to a local variable.
+        unsafe { check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
+        let context = Context(raw as u64);
+        if let Some(state) = contexts.get_mut(&context.0) {
+            state.retained += 1;
+            return Ok(context);
+        }
+        match bind(context).and_then(|()| PinnedMailbox::allocate()) {
+            Ok(mailbox) => {
+                contexts.insert(context.0, State::new(ordinal, mailbox));
+                Ok(context)
+            }
+            Err(error) => {
+                // SAFETY: retained above. The first error is the one to report.
+                let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives a context back. The last release gives the host functions that were never called, to be dropped
+    /// without the table's lock: what they own may use this driver.
+    pub(super) fn release(&self, ordinal: u32) -> Vec<HostCall> {
+        let Ok(mut contexts) = self.lock() else { return Vec::new() };
+        let Ok(device) = call::device(ordinal) else { return Vec::new() };
+        let entry = contexts.iter_mut().find(|(_, state)| state.ordinal == ordinal);
+        let Some((&handle, state)) = entry else { return Vec::new() };
+        state.retained -= 1;
+        let gone = if state.retained == 0 { contexts.remove(&handle) } else { None };
+        let last = gone.is_some();
+        if let Some(state) = gone {
+            // A lost context does not free; the memory goes with it below.
+            let _ = bind(Context(handle)).and_then(|()| state.free());
+        }
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the caller retained it. There is nobody to report an error to.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+        // With the table's lock: the context can be retained again with the same handle.
+        if last { host_functions::take_all(Context(handle)) } else { Vec::new() }
+    }
+
+    /// The device of a context.
+    pub(super) fn ordinal(&self, context: Context) -> Result<u32> {
+        self.lock()?.get(&context.0).map(|state| state.ordinal).ok_or_else(not_retained)
+    }
+
+    /// The pool of a context, which is current. It is made if there is none.
+    pub(super) fn pool(&self, context: Context) -> Result<Pool> {
+        let mut contexts = self.lock()?;
+        let state = contexts.get_mut(&context.0).ok_or_else(not_retained)?;
+        if let Some(pool) = state.pool {
+            return Ok(pool);
+        }
+        let pool = Pool::create(state.ordinal, &state.visitors)?;
+        state.pool = Some(pool);
+        Ok(pool)
+    }
+
+    /// Lets the device of one context reach the pool of another.
+    pub(super) fn let_in(&self, visitor: Context, host: Context) -> Result<()> {
+        let visitor = self.ordinal(visitor)?;
+        let mut contexts = self.lock()?;
+        let state = contexts.get_mut(&host.0).ok_or_else(not_retained)?;
+        if !state.visitors.contains(&visitor) {
+            state.pool.map_or(Ok(()), |pool| pool.let_in(&[visitor]))?;
+            state.visitors.push(visitor);
+        }
+        Ok(())
+    }
+
+    /// Where kernels of a context leave their panics, if it is retained.
+    pub(super) fn mailbox(&self, context: Context) -> Option<DevicePtr> {
+        self.lock().ok()?.get(&context.0).map(|state| state.mailbox.device_address())
+    }
+
+    /// What a kernel that stopped a context left behind.
+    pub(super) fn take_fault(&self, context: Context) -> Option<Fault> {
+        self.lock().ok()?.get(&context.0)?.mailbox.take()
+    }
+}

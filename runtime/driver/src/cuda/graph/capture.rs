@@ -1,0 +1,149 @@
+//! Captures: work on a stream that becomes part of a graph. A context is current in every function here.
+
+use std::sync::{Arc, OnceLock};
+
+use cudarc::driver::sys;
+use sys::CUstreamCaptureMode as Mode;
+use sys::CUstreamCaptureStatus as Status;
+
+use super::super::call::{Feature, check, error, find_symbol};
+use super::super::host_functions;
+use crate::error::{DriverError, Result, capture_advice, code};
+use crate::{CaptureMode, CaptureStatus, GraphFunction, GraphHandle};
+
+/// Begins a capture.
+pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Result<()> {
+    let mode = match mode {
+        CaptureMode::Global => Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+        CaptureMode::ThreadLocal => Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        CaptureMode::Relaxed => Mode::CU_STREAM_CAPTURE_MODE_RELAXED,
+    };
+    // SAFETY: the stream is alive, by the trait's contract.
+    unsafe { check("cuStreamBeginCapture", sys::cuStreamBeginCapture_v2(stream, mode)) }
+}
+
+/// Ends the capture that began on a stream, whether or not there is a graph of it; but not in the wrong thread.
+pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
+    match try_end(stream) {
+        Ok(graph) => graph.ok_or_else(spoilt),
+        Err(error) if error.code() == Some(code::STREAM_CAPTURE_WRONG_THREAD) => Err(error),
+        Err(error) => {
+            // The driver says that the capture has ended. Should it have been spoilt only, the end is still to come.
+            if !matches!(status(stream), Ok(CaptureStatus::None))
+                && let Ok(Some(graph)) = try_end(stream)
+            {
+                // SAFETY: just made, and used nowhere.
+                unsafe { sys::cuGraphDestroy(graph.0 as sys::CUgraph) };
+            }
+            Err(error)
+        }
+    }
+}
+
+fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the stream is alive, by the trait's contract; the pointer is to a local variable.
+    unsafe { check("cuStreamEndCapture", sys::cuStreamEndCapture(stream, &mut graph)) }?;
+    Ok((!graph.is_null()).then_some(GraphHandle(graph as u64)))
+}
+
+/// The error of a capture that ended well but left no graph.
+fn spoilt() -> DriverError {
+    let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
+    let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
+    error("cuStreamEndCapture", code, name, text)
+}
+
+type CaptureInfo = unsafe extern "C" fn(
+    sys::CUstream,
+    *mut Status,
+    *mut sys::cuuint64_t,
+    *mut sys::CUgraph,
+    *mut *const sys::CUgraphNode,
+    *mut usize,
+) -> sys::CUresult;
+
+/// The form of the question that drivers before CUDA 12.3 have. The bindings know only the newer one.
+fn older_info() -> Result<CaptureInfo> {
+    const SYMBOL: &str = "cuStreamGetCaptureInfo_v2";
+    static FUNCTION: OnceLock<Option<CaptureInfo>> = OnceLock::new();
+    // SAFETY: the library's function of this name has this signature.
+    let found = FUNCTION.get_or_init(|| unsafe { find_symbol(SYMBOL) });
+    found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
+}
+
+/// Whether a stream is being captured.
+pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
+    use std::ptr::null_mut;
+
+    // A plain number, so that what only a newer driver knows is no invalid value.
+    let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE as u32;
+    let mut id = 0;
+    let place = (&raw mut status).cast::<Status>();
+    // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables, or null where the
+    // driver then tells nothing; the status is a number of 32 bits.
+    let result = unsafe {
+        if Feature::GraphEdgeData.is_there() {
+            sys::cuStreamGetCaptureInfo_v3(
+                stream,
+                place,
+                &mut id,
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                null_mut(),
+            )
+        } else {
+            older_info()?(stream, place, &mut id, null_mut(), null_mut(), null_mut())
+        }
+    };
+    check("cuStreamGetCaptureInfo", result)?;
+    Ok(status_of(status, id))
+}
+
+fn status_of(status: u32, id: u64) -> CaptureStatus {
+    const NONE: u32 = Status::CU_STREAM_CAPTURE_STATUS_NONE as u32;
+    const ACTIVE: u32 = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE as u32;
+    match status {
+        NONE => CaptureStatus::None,
+        ACTIVE => CaptureStatus::Active(id),
+        _ => CaptureStatus::Invalidated,
+    }
+}
+
+/// Adds a call of a function to the capture of a stream.
+///
+/// # Safety
+/// The function is kept until no executable made of the graph, or of a copy of it, can run any more.
+pub(in super::super) unsafe fn host_function(
+    stream: sys::CUstream,
+    function: &Arc<GraphFunction>,
+) -> Result<()> {
+    const CALL: &str = "cuLaunchHostFunc";
+    if status(stream)? == CaptureStatus::None {
+        let text = "the stream is not being captured; begin the capture first";
+        return Err(error(CALL, code::ILLEGAL_STATE, "CUDA_ERROR_ILLEGAL_STATE", text.to_owned()));
+    }
+    let host = host_functions::of_graph(function);
+    // SAFETY: the stream is alive, by the trait's contract; the function is passed on from the caller.
+    unsafe { check(CALL, sys::cuLaunchHostFunc(stream, host.fn_, host.userData)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_told_apart_and_an_unknown_one_is_no_good_capture() {
+        assert_eq!(status_of(0, 7), CaptureStatus::None);
+        assert_eq!(status_of(1, 7), CaptureStatus::Active(7));
+        assert_eq!(status_of(2, 7), CaptureStatus::Invalidated);
+        assert_eq!(status_of(9, 7), CaptureStatus::Invalidated);
+    }
+
+    #[test]
+    fn a_capture_without_a_graph_says_what_to_do() {
+        let text = spoilt().to_string();
+        assert!(text.contains("cuStreamEndCapture") && text.contains("capture again"), "{text}");
+    }
+}

@@ -1,0 +1,140 @@
+//! The nodes of a graph and their order. A context is current in every function here.
+//!
+//! Since CUDA 12.3 an edge has data, which the older question refuses to leave out: a graph with a launch that may
+//! start early cannot be asked by it. Drivers before 12.3 have the older one only, and no such edges. The bindings
+//! know only the newer one.
+
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+use super::super::call::{Feature, check, find_symbol};
+use super::graph_of;
+use crate::error::{DriverError, Result};
+use crate::{Edge, GraphHandle, NodeHandle};
+
+/// Data of an edge that says nothing.
+const PLAIN: sys::CUgraphEdgeData =
+    sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+
+/// The nodes of a graph.
+pub(super) fn nodes(graph: GraphHandle) -> Result<Vec<NodeHandle>> {
+    const CALL: &str = "cuGraphGetNodes";
+    let mut count = 0;
+    // SAFETY: the graph is alive, by the trait's contract; without an array the driver only counts.
+    unsafe { check(CALL, sys::cuGraphGetNodes(graph_of(graph), null_mut(), &mut count)) }?;
+    if count == 0 {
+        // With an array for none, the driver takes the call for wrong.
+        return Ok(Vec::new());
+    }
+    let mut nodes = vec![null_mut(); count];
+    // SAFETY: as above; the array is as long as said.
+    unsafe { check(CALL, sys::cuGraphGetNodes(graph_of(graph), nodes.as_mut_ptr(), &mut count)) }?;
+    nodes.truncate(count);
+    Ok(nodes.into_iter().map(|node| NodeHandle(node as u64)).collect())
+}
+
+type GetEdges = unsafe extern "C" fn(
+    sys::CUgraph,
+    *mut sys::CUgraphNode,
+    *mut sys::CUgraphNode,
+    *mut usize,
+) -> sys::CUresult;
+
+fn older_get_edges() -> Result<GetEdges> {
+    const SYMBOL: &str = "cuGraphGetEdges";
+    static FUNCTION: OnceLock<Option<GetEdges>> = OnceLock::new();
+    // SAFETY: the library's function of this name has this signature.
+    let found = FUNCTION.get_or_init(|| unsafe { find_symbol(SYMBOL) });
+    found.ok_or(DriverError::LacksFunction { symbol: SYMBOL })
+}
+
+/// Asks for the edges, or for their number if the arrays are null.
+///
+/// # Safety
+/// The graph is alive; each array is null or as long as `count` says.
+unsafe fn get(
+    graph: GraphHandle,
+    from: *mut sys::CUgraphNode,
+    to: *mut sys::CUgraphNode,
+    data: *mut sys::CUgraphEdgeData,
+    count: &mut usize,
+) -> Result<()> {
+    // SAFETY: passed on from the caller.
+    let result = unsafe {
+        if Feature::GraphEdgeData.is_there() {
+            sys::cuGraphGetEdges_v2(graph_of(graph), from, to, data, count)
+        } else {
+            older_get_edges()?(graph_of(graph), from, to, count)
+        }
+    };
+    check("cuGraphGetEdges", result)
+}
+
+/// The edges of a graph.
+pub(super) fn edges(graph: GraphHandle) -> Result<Vec<Edge>> {
+    let mut count = 0;
+    // SAFETY: the graph is alive, by the trait's contract.
+    unsafe { get(graph, null_mut(), null_mut(), null_mut(), &mut count) }?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let (mut from, mut to, mut data) = (vec![null_mut(); count], vec![null_mut(); count], vec![PLAIN; count]);
+    // SAFETY: as above; the arrays are as long as said.
+    unsafe { get(graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count) }?;
+    let edges = from.into_iter().zip(to).zip(data).take(count);
+    Ok(edges.map(|((from, to), data)| edge(from, to, data)).collect())
+}
+
+fn edge(from: sys::CUgraphNode, to: sys::CUgraphNode, data: sys::CUgraphEdgeData) -> Edge {
+    Edge { from: NodeHandle(from as u64), to: NodeHandle(to as u64), early: is_early(data) }
+}
+
+/// An edge begins at the end of the earlier node, or at a port that opens before; a programmatic one always does.
+fn is_early(data: sys::CUgraphEdgeData) -> bool {
+    const PROGRAMMATIC: u32 = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u32;
+    u32::from(data.from_port) != sys::CU_GRAPH_KERNEL_NODE_PORT_DEFAULT
+        || u32::from(data.type_) == PROGRAMMATIC
+}
+
+/// Whether a node may start when one before it allows it. The node is alive.
+pub(super) fn may_start_early(node: sys::CUgraphNode) -> Result<bool> {
+    const CALL: &str = "cuGraphNodeGetDependencies";
+    if !Feature::GraphEdgeData.is_there() {
+        return Ok(false);
+    }
+    let mut count = 0;
+    // SAFETY: the node is alive; without arrays the driver only counts.
+    unsafe { check(CALL, sys::cuGraphNodeGetDependencies_v2(node, null_mut(), null_mut(), &mut count)) }?;
+    if count == 0 {
+        return Ok(false);
+    }
+    let (mut before, mut data) = (vec![null_mut(); count], vec![PLAIN; count]);
+    // SAFETY: as above; the arrays are as long as said.
+    let result = unsafe {
+        sys::cuGraphNodeGetDependencies_v2(node, before.as_mut_ptr(), data.as_mut_ptr(), &mut count)
+    };
+    check(CALL, result)?;
+    Ok(data.into_iter().take(count).any(is_early))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_is_early_if_it_begins_before_the_end_of_a_node() {
+        assert_eq!(size_of::<sys::CUgraphEdgeData>(), 8);
+        let (from, to) = (std::ptr::without_provenance_mut(0x10), std::ptr::without_provenance_mut(0x20));
+        let plain = edge(from, to, PLAIN);
+        assert_eq!(plain, Edge { from: NodeHandle(0x10), to: NodeHandle(0x20), early: false });
+        for port in [sys::CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, sys::CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER]
+        {
+            let data = sys::CUgraphEdgeData { from_port: port as u8, ..PLAIN };
+            assert!(edge(from, to, data).early);
+            assert!(edge(from, to, sys::CUgraphEdgeData { type_: 1, ..data }).early);
+        }
+        assert!(!edge(from, to, sys::CUgraphEdgeData { to_port: 1, ..PLAIN }).early);
+    }
+}

@@ -1,0 +1,226 @@
+//! Executables of graphs: making, updating, launching. A context is current in every function here.
+
+use std::mem::MaybeUninit;
+
+use cudarc::driver::sys;
+use sys::CUgraphInstantiate_flags as Flags;
+
+use super::super::call::{RelaxedCapture, check, invalid, not_supported};
+use super::super::{host_functions, stream_of};
+use super::{exec_of, graph_of, node_of, nodes, parameters};
+use crate::error::{DriverError, Result, code};
+use crate::{
+    Context, ExecUpdate, GraphExecHandle, GraphHandle, LaunchConfig, NodeHandle, NodeWork, StreamHandle,
+};
+
+/// Nodes run with the priority of the streams that they were captured on; memory that a graph allocates and does not
+/// free is freed by its next launch, which would fail otherwise.
+const FLAGS: u32 = Flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0
+    | Flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
+
+/// Makes an executable.
+pub(super) fn instantiate(graph: GraphHandle) -> Result<GraphExecHandle> {
+    let _relaxed = RelaxedCapture::enter();
+    let mut params = MaybeUninit::new(sys::CUDA_GRAPH_INSTANTIATE_PARAMS {
+        flags: FLAGS.into(),
+        hUploadStream: std::ptr::null_mut(),
+        hErrNode_out: std::ptr::null_mut(),
+        result_out: sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS,
+    });
+    let place = params.as_mut_ptr();
+    let mut exec = std::ptr::null_mut();
+    // SAFETY: the graph is alive, by the trait's contract; the pointers are to local variables.
+    let result = unsafe { sys::cuGraphInstantiateWithParams(&mut exec, graph_of(graph), place) };
+    // SAFETY: the field is initialised. It is read as a plain number: it may be one that only a newer driver knows.
+    let reason = unsafe { (&raw const (*place).result_out).cast::<u32>().read() };
+    match check("cuGraphInstantiate", result) {
+        Ok(()) => Ok(GraphExecHandle(exec as u64)),
+        Err(error) => Err(with_reason(error, instantiate_reason(reason))),
+    }
+}
+
+/// A driver's error whose text says more.
+fn with_reason(error: DriverError, reason: Option<&str>) -> DriverError {
+    match (error, reason) {
+        (DriverError::Call { call, code, name, text }, Some(reason)) => {
+            DriverError::Call { call, code, name, text: format!("{text}; {reason}") }
+        }
+        (error, _) => error,
+    }
+}
+
+/// Why a graph cannot be made ready, in words.
+fn instantiate_reason(reason: u32) -> Option<&'static str> {
+    use sys::CUgraphInstantiateResult as Reason;
+    const STRUCTURE: u32 = Reason::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE as u32;
+    const OPERATION: u32 = Reason::CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED as u32;
+    const CONTEXTS: u32 = Reason::CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED as u32;
+    const UNUSED: u32 = Reason::CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED as u32;
+    Some(match reason {
+        STRUCTURE => {
+            "the graph is not well formed: its nodes wait for each other, or one lacks what it needs"
+        }
+        OPERATION => "a node does what cannot be done there; a body of a condition may not call the host",
+        CONTEXTS => "its nodes are of more than one device where they must be of one",
+        UNUSED => "a condition was made that no node uses; add its node, or do not make it",
+        _ => return None,
+    })
+}
+
+/// Brings an executable to the device.
+pub(super) fn upload(exec: GraphExecHandle, stream: StreamHandle) -> Result<()> {
+    let _relaxed = RelaxedCapture::enter();
+    // SAFETY: both are alive, by the trait's contract.
+    unsafe { check("cuGraphUpload", sys::cuGraphUpload(exec_of(exec), stream_of(stream))) }
+}
+
+/// Gives an executable the parameters of a graph.
+///
+/// # Safety
+/// As [`GraphDriver::graph_exec_update`](crate::GraphDriver::graph_exec_update).
+pub(super) unsafe fn update(exec: GraphExecHandle, graph: GraphHandle) -> Result<ExecUpdate> {
+    let mut info = MaybeUninit::<sys::CUgraphExecUpdateResultInfo>::zeroed();
+    let place = info.as_mut_ptr();
+    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    let result = unsafe { sys::cuGraphExecUpdate_v2(exec_of(exec), graph_of(graph), place) };
+    match check("cuGraphExecUpdate", result) {
+        Ok(()) => Ok(ExecUpdate::Done),
+        Err(error) if error.code() == Some(code::GRAPH_EXEC_UPDATE_FAILURE) => {
+            // SAFETY: the fields are initialised: a pointer, and a number that is read as one, as it may be one that
+            // only a newer driver knows.
+            let (node, reason) =
+                unsafe { ((*place).errorNode, (&raw const (*place).result).cast::<u32>().read()) };
+            let node = (!node.is_null()).then_some(NodeHandle(node as u64));
+            Ok(ExecUpdate::Refused { node, reason: update_reason(reason) })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Why an executable cannot be updated, in words.
+fn update_reason(reason: u32) -> String {
+    use sys::CUgraphExecUpdateResult as Reason;
+    const ERROR: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR as u32;
+    const TOPOLOGY: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED as u32;
+    const TYPE: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED as u32;
+    const FUNCTION: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED as u32;
+    const PARAMETERS: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED as u32;
+    const NOT_SUPPORTED: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED as u32;
+    const UNSUPPORTED_FUNCTION: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE as u32;
+    const ATTRIBUTES: u32 = Reason::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED as u32;
+    let words = match reason {
+        ERROR => "the driver does not say in what",
+        TOPOLOGY => "the graphs have other nodes or another order",
+        TYPE => "a node is of another kind",
+        FUNCTION => "a node launches another kernel",
+        PARAMETERS => "a node's parameters changed in a way that an executable cannot take",
+        NOT_SUPPORTED => "something about a node cannot be updated",
+        UNSUPPORTED_FUNCTION => "a node launches another kernel, which cannot take the place of the first",
+        ATTRIBUTES => "a launch changed in its cluster or in being cooperative",
+        other => return format!("the driver gives reason {other}, which has no name here"),
+    };
+    words.to_owned()
+}
+
+/// Gives one node of an executable other parameters.
+///
+/// # Safety
+/// As [`GraphDriver::graph_exec_set`](crate::GraphDriver::graph_exec_set).
+pub(super) unsafe fn set(
+    context: Context,
+    exec: GraphExecHandle,
+    node: NodeHandle,
+    work: NodeWork<'_>,
+) -> Result<()> {
+    let (exec, node, context) = (exec_of(exec), node_of(node), context.0 as sys::CUcontext);
+    // SAFETY: executable, node and context are alive, by the trait's contract, and the node is of the work's kind;
+    // memory, functions and arguments are passed on from the caller; the pointers are to local variables.
+    unsafe {
+        match work {
+            NodeWork::Empty => {
+                let text = "an empty node has no parameters; set those of another node".to_owned();
+                Err(invalid("cuGraphExecKernelNodeSetParams", text))
+            }
+            NodeWork::Kernel { function, config, args } => {
+                // Asking costs as much as setting. A plain launch is what most nodes were, and are.
+                if !config.is_plain() {
+                    same_special(&config, nodes::special(node)?)?;
+                }
+                let params = parameters::kernel(function, &config, args);
+                let result = sys::cuGraphExecKernelNodeSetParams_v2(exec, node, &params);
+                check("cuGraphExecKernelNodeSetParams", result)
+            }
+            NodeWork::Copy { dst, src, bytes } => {
+                let params = parameters::copy(dst, src, bytes);
+                let result = sys::cuGraphExecMemcpyNodeSetParams(exec, node, &params, context);
+                check("cuGraphExecMemcpyNodeSetParams", result)
+            }
+            NodeWork::Set { dst, value, bytes } => {
+                let params = parameters::set(dst, value, bytes);
+                let result = sys::cuGraphExecMemsetNodeSetParams(exec, node, &params, context);
+                check("cuGraphExecMemsetNodeSetParams", result)
+            }
+            NodeWork::Host(function) => {
+                let params = host_functions::of_graph(function);
+                let result = sys::cuGraphExecHostNodeSetParams(exec, node, &params);
+                check("cuGraphExecHostNodeSetParams", result)
+            }
+            NodeWork::Child(child) => {
+                let result = sys::cuGraphExecChildGraphNodeSetParams(exec, node, graph_of(child));
+                check("cuGraphExecChildGraphNodeSetParams", result)
+            }
+        }
+    }
+}
+
+/// Fails if a launch is to have another cluster than its node, or to be cooperative where that is not.
+fn same_special(config: &LaunchConfig, node: ([u32; 3], bool)) -> Result<()> {
+    if (config.cluster, config.cooperative) == node {
+        return Ok(());
+    }
+    let text =
+        "a node of an executable keeps its cluster and whether it is cooperative; make another executable";
+    Err(not_supported("cuGraphExecKernelNodeSetParams", text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structures_have_the_sizes_of_the_drivers() {
+        assert_eq!(size_of::<sys::CUDA_GRAPH_INSTANTIATE_PARAMS>(), 32);
+        assert_eq!(size_of::<sys::CUgraphExecUpdateResultInfo>(), 24);
+    }
+
+    #[test]
+    fn reasons_of_refused_updates_differ_and_an_unknown_one_gives_its_number() {
+        let told: Vec<_> = (1..=8).map(update_reason).collect();
+        for (index, reason) in told.iter().enumerate() {
+            assert!(!told[..index].contains(reason) && !reason.contains("no name"), "{reason}");
+        }
+        assert!(update_reason(77).contains("77"));
+    }
+
+    #[test]
+    fn a_graph_that_cannot_be_made_ready_says_why_after_the_drivers_own_words() {
+        let error = || invalid("cuGraphInstantiate", "invalid argument".to_owned());
+        let text = with_reason(error(), instantiate_reason(5)).to_string();
+        assert!(text.contains("invalid argument; a condition was made that no node uses"), "{text}");
+        assert_eq!(with_reason(error(), instantiate_reason(0)).to_string(), error().to_string());
+    }
+
+    #[test]
+    fn a_node_keeps_its_cluster_and_whether_it_is_cooperative() {
+        let plain = LaunchConfig::new([8, 1, 1], [32, 1, 1], 0);
+        let clusters = LaunchConfig { cluster: [2, 1, 1], ..plain };
+        let cooperative = LaunchConfig { cooperative: true, ..plain };
+        assert!(same_special(&clusters, ([2, 1, 1], false)).is_ok());
+        assert!(same_special(&cooperative, ([1; 3], true)).is_ok());
+        for (config, node) in
+            [(clusters, ([1; 3], false)), (clusters, ([2, 1, 1], true)), (cooperative, ([1; 3], false))]
+        {
+            assert_eq!(same_special(&config, node).unwrap_err().code(), Some(code::NOT_SUPPORTED));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The nodes of graphs: adding them, and asking what they do. A context is current in every function here.
+
+use std::mem::MaybeUninit;
+
+use cudarc::driver::sys;
+use sys::CUgraphNodeType as Type;
+use sys::CUlaunchAttributeID as Attribute;
+
+use super::super::call::check;
+use super::super::launch::{Attributes, zero};
+use super::super::{host_functions, launch};
+use super::{edges, graph_of, node_of, parameters};
+use crate::error::{DriverError, Result, code};
+use crate::{Context, GraphHandle, LaunchConfig, NodeHandle, NodeInfo, NodeWork};
+
+/// Adds a node.
+///
+/// # Safety
+/// As [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).
+pub(super) unsafe fn add(
+    context: Context,
+    graph: GraphHandle,
+    after: &[NodeHandle],
+    work: NodeWork<'_>,
+) -> Result<NodeHandle> {
+    let after: Vec<sys::CUgraphNode> = after.iter().map(|node| node_of(*node)).collect();
+    let (graph, first, count) = (graph_of(graph), after.as_ptr(), after.len());
+    let context = context.0 as sys::CUcontext;
+    let mut node = std::ptr::null_mut();
+    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the nodes as many as said; memory,
+    // functions and arguments are passed on from the caller; the other pointers are to local variables.
+    unsafe {
+        match work {
+            NodeWork::Empty => {
+                let result = sys::cuGraphAddEmptyNode(&mut node, graph, first, count);
+                check("cuGraphAddEmptyNode", result)?;
+            }
+            NodeWork::Kernel { function, config, args } => {
+                let params = parameters::kernel(function, &config, args);
+                let result = sys::cuGraphAddKernelNode_v2(&mut node, graph, first, count, &params);
+                check("cuGraphAddKernelNode", result)?;
+                set_attributes(node, &config).inspect_err(|_| {
+                    sys::cuGraphDestroyNode(node);
+                })?;
+            }
+            NodeWork::Copy { dst, src, bytes } => {
+                let params = parameters::copy(dst, src, bytes);
+                let result = sys::cuGraphAddMemcpyNode(&mut node, graph, first, count, &params, context);
+                check("cuGraphAddMemcpyNode", result)?;
+            }
+            NodeWork::Set { dst, value, bytes } => {
+                let params = parameters::set(dst, value, bytes);
+                let result = sys::cuGraphAddMemsetNode(&mut node, graph, first, count, &params, context);
+                check("cuGraphAddMemsetNode", result)?;
+            }
+            NodeWork::Host(function) => {
+                let params = host_functions::of_graph(function);
+                let result = sys::cuGraphAddHostNode(&mut node, graph, first, count, &params);
+                check("cuGraphAddHostNode", result)?;
+            }
+            NodeWork::Child(child) => {
+                let result = sys::cuGraphAddChildGraphNode(&mut node, graph, first, count, graph_of(child));
+                check("cuGraphAddChildGraphNode", result)?;
+            }
+        }
+    }
+    Ok(NodeHandle(node as u64))
+}
+
+/// Makes a new kernel node more than a plain launch, if it is to be.
+///
+/// # Safety
+/// The node is that of a kernel.
+unsafe fn set_attributes(node: sys::CUgraphNode, config: &LaunchConfig) -> Result<()> {
+    Attributes::of_node(config).as_slice().iter().try_for_each(|attribute| {
+        // SAFETY: passed on from the caller; the value is one of the attribute's kind.
+        let result = unsafe { sys::cuGraphKernelNodeSetAttribute(node, attribute.id, &attribute.value) };
+        check("cuGraphKernelNodeSetAttribute", result)
+    })
+}
+
+/// What a node does.
+pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
+    const KERNEL: u32 = Type::CU_GRAPH_NODE_TYPE_KERNEL as u32;
+    const MEMCPY: u32 = Type::CU_GRAPH_NODE_TYPE_MEMCPY as u32;
+    const MEMSET: u32 = Type::CU_GRAPH_NODE_TYPE_MEMSET as u32;
+    const HOST: u32 = Type::CU_GRAPH_NODE_TYPE_HOST as u32;
+    const CHILD: u32 = Type::CU_GRAPH_NODE_TYPE_GRAPH as u32;
+    const EMPTY: u32 = Type::CU_GRAPH_NODE_TYPE_EMPTY as u32;
+    const WAIT: u32 = Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT as u32;
+    const RECORD: u32 = Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD as u32;
+    const CONDITIONAL: u32 = Type::CU_GRAPH_NODE_TYPE_CONDITIONAL as u32;
+
+    let raw = node_of(node);
+    // A plain number, so that what only a newer driver knows is no invalid value.
+    let mut kind = u32::MAX;
+    // SAFETY: the node is alive, by the trait's contract; the pointer is to a local variable of the type's size.
+    let result = unsafe { sys::cuGraphNodeGetType(raw, (&raw mut kind).cast::<Type>()) };
+    check("cuGraphNodeGetType", result)?;
+    Ok(match kind {
+        // SAFETY: the node is alive and of this kind, here and in the next lines.
+        KERNEL => unsafe { kernel(raw) }?,
+        // SAFETY: as above.
+        MEMCPY => NodeInfo::Copy { bytes: unsafe { copied_bytes(raw) }? },
+        // SAFETY: as above.
+        MEMSET => NodeInfo::Set { bytes: unsafe { set_bytes(raw) }? },
+        HOST => NodeInfo::Host,
+        // SAFETY: as above.
+        CHILD => NodeInfo::Child(unsafe { child(raw) }?),
+        EMPTY => NodeInfo::Empty,
+        WAIT | RECORD => NodeInfo::Event,
+        CONDITIONAL => NodeInfo::Conditional,
+        _ => NodeInfo::Other,
+    })
+}
+
+/// # Safety
+/// The node is alive and that of a kernel.
+unsafe fn kernel(node: sys::CUgraphNode) -> Result<NodeInfo> {
+    let mut params = MaybeUninit::<sys::CUDA_KERNEL_NODE_PARAMS>::zeroed();
+    // SAFETY: passed on from the caller; the pointer is to a local variable. Zeros, and whatever the driver writes, are
+    // numbers and pointers.
+    let params = unsafe {
+        let result = sys::cuGraphKernelNodeGetParams_v2(node, params.as_mut_ptr());
+        check("cuGraphKernelNodeGetParams", result)?;
+        params.assume_init()
+    };
+    let (function, config) = parameters::read_kernel(&params);
+    // SAFETY: passed on from the caller.
+    let (cluster, cooperative) = unsafe { special(node) }?;
+    let dependent = edges::may_start_early(node)?;
+    Ok(NodeInfo::Kernel { function, config: LaunchConfig { cluster, cooperative, dependent, ..config } })
+}
+
+/// The cluster of a kernel node, and whether it is cooperative.
+///
+/// # Safety
+/// The node is alive and that of a kernel.
+pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)> {
+    // SAFETY: passed on from the caller. Each member is of numbers, which zeros are, and what the driver writes for
+    // the attribute that is asked for.
+    unsafe {
+        let cluster = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)?.clusterDim;
+        let cooperative = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)?.cooperative;
+        Ok(([cluster.x, cluster.y, cluster.z].map(|blocks| blocks.max(1)), cooperative != 0))
+    }
+}
+
+/// An attribute of a kernel node; zero where the device has none of its kind.
+///
+/// # Safety
+/// The node is alive and that of a kernel.
+unsafe fn attribute(node: sys::CUgraphNode, which: Attribute) -> Result<sys::CUlaunchAttributeValue> {
+    let mut value = launch::zero();
+    // SAFETY: passed on from the caller; the pointer is to a local variable that has room for any attribute.
+    let result = unsafe { sys::cuGraphKernelNodeGetAttribute(node, which, &mut value) };
+    match check("cuGraphKernelNodeGetAttribute", result) {
+        Ok(()) => Ok(value),
+        Err(DriverError::Call { code: code::INVALID_VALUE | code::NOT_SUPPORTED, .. }) => Ok(zero()),
+        Err(error) => Err(error),
+    }
+}
+
+/// # Safety
+/// The node is alive and that of a copy.
+unsafe fn copied_bytes(node: sys::CUgraphNode) -> Result<usize> {
+    let mut params = MaybeUninit::<sys::CUDA_MEMCPY3D>::zeroed();
+    let place = params.as_mut_ptr();
+    // SAFETY: passed on from the caller; the pointer is to a local variable. Only numbers are read of it: the kinds of
+    // memory may be ones that only a newer driver knows.
+    unsafe {
+        check("cuGraphMemcpyNodeGetParams", sys::cuGraphMemcpyNodeGetParams(node, place))?;
+        Ok(parameters::box_bytes((*place).WidthInBytes, (*place).Height, (*place).Depth))
+    }
+}
+
+/// # Safety
+/// The node is alive and sets memory.
+unsafe fn set_bytes(node: sys::CUgraphNode) -> Result<usize> {
+    let mut params = MaybeUninit::<sys::CUDA_MEMSET_NODE_PARAMS>::zeroed();
+    // SAFETY: passed on from the caller; the pointer is to a local variable. Zeros, and whatever the driver writes, are
+    // numbers.
+    let params = unsafe {
+        let result = sys::cuGraphMemsetNodeGetParams(node, params.as_mut_ptr());
+        check("cuGraphMemsetNodeGetParams", result)?;
+        params.assume_init()
+    };
+    Ok(parameters::box_bytes(params.width.saturating_mul(params.elementSize as usize), params.height, 1))
+}
+
+/// # Safety
+/// The node is alive and that of a graph.
+unsafe fn child(node: sys::CUgraphNode) -> Result<GraphHandle> {
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: passed on from the caller; the pointer is to a local variable.
+    let result = unsafe { sys::cuGraphChildGraphNodeGetGraph(node, &mut graph) };
+    check("cuGraphChildGraphNodeGetGraph", result)?;
+    Ok(GraphHandle(graph as u64))
+}

@@ -1,0 +1,271 @@
+//! Functions that streams and graphs call on the host.
+//!
+//! A function of a stream waits in a table of the process, and the driver gets only its number, so that what a stopped context
+//! never calls can be dropped with the context, and a late call of the driver finds nothing. A function of a graph has a
+//! number in a table too, which does not keep it: whoever made the graph does, and a call keeps it until it returns. The
+//! tables have locks of their own, which nobody holds while anything is called or dropped or while the driver is
+//! called: the driver's thread gets on whatever other threads wait for. The driver begins no call of either kind once
+//! an error has stopped the context, but one that has begun then goes on.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use cudarc::driver::sys;
+
+use super::call::{Feature, check, error};
+use super::graph::capture;
+use crate::error::{Result, code};
+use crate::host_function::{self, HostCall};
+use crate::{CaptureStatus, Context, GraphFunction, HostFunction};
+
+/// The functions that were not called yet, by their numbers.
+#[derive(Default)]
+struct Table {
+    next: usize,
+    waiting: HashMap<usize, (Context, HostCall)>,
+}
+
+fn table() -> MutexGuard<'static, Table> {
+    static TABLE: OnceLock<Mutex<Table>> = OnceLock::new();
+    TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts a function of a context into the table.
+fn keep(context: Context, function: HostFunction) -> usize {
+    let mut table = table();
+    let number = table.next;
+    table.next += 1;
+    table.waiting.insert(number, (context, HostCall::new(function)));
+    number
+}
+
+fn take(number: usize) -> Option<HostCall> {
+    table().waiting.remove(&number).map(|(_, function)| function)
+}
+
+/// What the driver calls, with the function's number in place of a pointer.
+unsafe extern "C" fn run(number: *mut c_void) {
+    if let Some(function) = take(number.addr()) {
+        function.call();
+    }
+}
+
+/// The functions of graphs, by their numbers. No number is given twice.
+#[derive(Default)]
+struct GraphTable {
+    next: usize,
+    functions: HashMap<usize, Weak<GraphFunction>>,
+    /// The numbers by the functions' addresses, which are not used again while `functions` has them.
+    numbers: HashMap<usize, usize>,
+    /// How many there may be before those that are gone are looked for.
+    limit: usize,
+}
+
+impl GraphTable {
+    /// The number of a function: always the same.
+    fn number(&mut self, function: &Arc<GraphFunction>) -> usize {
+        let address = Arc::as_ptr(function).addr();
+        if let Some(number) = self.numbers.get(&address) {
+            return *number;
+        }
+        if self.functions.len() >= self.limit {
+            self.functions.retain(|_, function| function.strong_count() > 0);
+            let Self { functions, numbers, .. } = self;
+            numbers.retain(|_, number| functions.contains_key(number));
+            self.limit = 2 * self.functions.len().max(32);
+        }
+        let number = self.next;
+        self.next += 1;
+        self.functions.insert(number, Arc::downgrade(function));
+        self.numbers.insert(address, number);
+        number
+    }
+}
+
+fn graph_table() -> MutexGuard<'static, GraphTable> {
+    static TABLE: OnceLock<Mutex<GraphTable>> = OnceLock::new();
+    TABLE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A graph's function, if it is still there.
+fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
+    graph_table().functions.get(&number)?.upgrade()
+}
+
+/// What the driver calls for a graph, with the function's number in place of a pointer.
+unsafe extern "C" fn run_of_graph(number: *mut c_void) {
+    let Some(function) = graph_function(number.addr()) else { return };
+    host_function::call_graph_function(&function);
+    // Others may have dropped it meanwhile, and what it owns may call the driver.
+    if let Some(last) = Arc::into_inner(function) {
+        host_function::drop_elsewhere(Box::new(last));
+    }
+}
+
+/// A graph's function as the driver takes it. It has to be kept by others: it is not called any more when it is gone.
+pub(super) fn of_graph(function: &Arc<GraphFunction>) -> sys::CUDA_HOST_NODE_PARAMS {
+    let number = graph_table().number(function);
+    sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run_of_graph), userData: std::ptr::without_provenance_mut(number) }
+}
+
+/// Fails for a stream that is being captured: a graph can be launched more than once, or never.
+fn not_captured(stream: sys::CUstream) -> Result<()> {
+    if !Feature::Graphs.is_there() || capture::status(stream)? == CaptureStatus::None {
+        return Ok(());
+    }
+    let text = "the stream is being captured, and this function can be called only once; capture one that can be \
+                called at each launch, or enqueue it before the capture begins or after it ends";
+    let (code, name) = (code::STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED");
+    Err(error("cuLaunchHostFunc", code, name, text.to_owned()))
+}
+
+/// Enqueues a call of a function. The context is current.
+pub(super) fn enqueue(context: Context, stream: sys::CUstream, function: HostFunction) -> Result<()> {
+    Feature::HostFunctions.need("cuLaunchHostFunc")?;
+    not_captured(stream)?;
+    let number = keep(context, function);
+    let data = std::ptr::without_provenance_mut(number);
+    // SAFETY: the stream is alive, by the trait's contract; `run` takes any number and lets no panic out.
+    let enqueued = unsafe { check("cuLaunchHostFunc", sys::cuLaunchHostFunc(stream, Some(run), data)) };
+    if enqueued.is_err()
+        && let Some(function) = take(number)
+    {
+        function.discard();
+    }
+    enqueued
+}
+
+/// The functions of a context that were not called yet. They never will be.
+pub(super) fn take_all(context: Context) -> Vec<HostCall> {
+    table().waiting.extract_if(|_, (of, _)| *of == context).map(|(_, (_, function))| function).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// A function that counts its calls, and something that is alive as long as it.
+    fn counting(calls: &Arc<AtomicUsize>) -> HostFunction {
+        let calls = Arc::clone(calls);
+        Box::new(move || _ = calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn as_the_driver_does(number: usize) {
+        // SAFETY: any number is good.
+        unsafe { run(std::ptr::without_provenance_mut(number)) };
+    }
+
+    #[test]
+    fn a_function_is_called_once() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let number = keep(Context(0xA1), counting(&calls));
+        assert_eq!(Arc::strong_count(&calls), 2);
+        as_the_driver_does(number);
+        as_the_driver_does(number);
+        assert_eq!((calls.load(Ordering::Relaxed), Arc::strong_count(&calls)), (1, 1));
+    }
+
+    #[test]
+    fn the_functions_of_a_context_go_with_it() {
+        let (calls, others) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let gone = keep(Context(0xB1), counting(&calls));
+        keep(Context(0xB1), counting(&calls));
+        let stays = keep(Context(0xB2), counting(&others));
+        let taken = take_all(Context(0xB1));
+        assert_eq!(taken.len(), 2);
+        taken.into_iter().for_each(HostCall::discard);
+        assert_eq!(Arc::strong_count(&calls), 1);
+        as_the_driver_does(gone);
+        as_the_driver_does(stays);
+        assert_eq!((calls.load(Ordering::Relaxed), others.load(Ordering::Relaxed)), (0, 1));
+    }
+
+    #[test]
+    fn a_panic_does_not_reach_the_driver_and_the_table_works_on() {
+        as_the_driver_does(keep(Context(0xC1), Box::new(|| panic!("in a host function"))));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let inner = Arc::clone(&calls);
+        // The table is free while a function runs.
+        let number = keep(
+            Context(0xC1),
+            Box::new(move || {
+                take_all(Context(0xC2));
+                inner.fetch_add(1, Ordering::Relaxed);
+            }),
+        );
+        as_the_driver_does(number);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_function_of_a_graph_is_called_at_each_launch_until_its_owner_drops_it() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let inner = Arc::clone(&calls);
+        let function = GraphFunction::new(move || {
+            inner.fetch_add(1, Ordering::Relaxed);
+            panic!("in a function of a graph");
+        });
+        let sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData } = of_graph(&function) else {
+            panic!("there is a function");
+        };
+        for launches in 1..=3 {
+            // SAFETY: any number is good.
+            unsafe { run(userData) };
+            assert_eq!(calls.load(Ordering::Relaxed), launches);
+        }
+        assert_eq!(of_graph(&function).userData, userData, "one number for each function");
+        drop(function);
+        assert_eq!(Arc::strong_count(&calls), 1, "the driver's side keeps nothing");
+        // SAFETY: as above.
+        unsafe { run(userData) };
+        assert_eq!(calls.load(Ordering::Relaxed), 3, "nothing is there to be called");
+    }
+
+    #[test]
+    fn a_function_of_a_graph_stays_while_it_is_called_and_is_dropped_elsewhere() {
+        /// Tells which thread drops it.
+        struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                self.0.send(std::thread::current().id()).unwrap();
+            }
+        }
+
+        let (sender, dropped) = std::sync::mpsc::channel();
+        let owner: Arc<Mutex<Option<Arc<GraphFunction>>>> = Arc::default();
+        let (inner, tells, calls) = (Arc::clone(&owner), Tells(sender), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&calls);
+        let function = GraphFunction::new(move || {
+            drop(inner.lock().unwrap().take());
+            // What it owns is still there.
+            assert!(tells.0.send(std::thread::current().id()).is_ok());
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let sys::CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData } = of_graph(&function) else {
+            panic!("there is a function");
+        };
+        *owner.lock().unwrap() = Some(function);
+        // SAFETY: any number is good.
+        unsafe { run(userData) };
+        let wait = || dropped.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        let here = std::thread::current().id();
+        assert_eq!((wait() == here, calls.load(Ordering::Relaxed)), (true, 1));
+        assert_ne!(wait(), here, "dropped by a thread that may call the driver");
+    }
+
+    #[test]
+    fn the_table_of_graph_functions_forgets_those_that_are_gone() {
+        let mut table = GraphTable::default();
+        let kept: Vec<_> = (0..10).map(|_| GraphFunction::new(|| ())).collect();
+        let numbers: Vec<_> = kept.iter().map(|function| table.number(function)).collect();
+        for _ in 0..1000 {
+            let number = table.number(&GraphFunction::new(|| ()));
+            assert!(!numbers.contains(&number));
+        }
+        assert!(table.functions.len() <= 64 && table.numbers.len() <= 64);
+        assert_eq!(kept.iter().map(|function| table.number(function)).collect::<Vec<_>>(), numbers);
+    }
+}

@@ -1,0 +1,113 @@
+//! Links code with a library when it is loaded: kernels that use NVIDIA's device runtime.
+
+use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::call::check;
+use super::module::LOG_BYTES;
+use crate::error::{DriverError, Result};
+
+/// A link under way, with what the driver reads and writes until it is destroyed: its options, their values, and the log
+/// that one of these points to.
+struct Link {
+    state: sys::CUlinkState,
+    log: Vec<u8>,
+    _options: Vec<sys::CUjit_option>,
+    _values: Vec<*mut c_void>,
+}
+
+/// Links `code` with `library` and calls `load` with the machine code, which is valid during the call.
+pub(super) fn with_linked<R>(
+    code: &CStr,
+    library: &[u8],
+    load: impl FnOnce(*const c_void) -> Result<R>,
+) -> Result<R> {
+    with_linked_input(sys::CUjitInputType::CU_JIT_INPUT_PTX, code.to_bytes_with_nul(), library, load)
+}
+
+/// [`with_linked`] for relocatable machine code.
+pub(super) fn with_linked_cubin<R>(
+    code: &[u8],
+    library: &[u8],
+    load: impl FnOnce(*const c_void) -> Result<R>,
+) -> Result<R> {
+    with_linked_input(sys::CUjitInputType::CU_JIT_INPUT_CUBIN, code, library, load)
+}
+
+fn with_linked_input<R>(
+    kind: sys::CUjitInputType,
+    code: &[u8],
+    library: &[u8],
+    load: impl FnOnce(*const c_void) -> Result<R>,
+) -> Result<R> {
+    let mut link = Link::new()?;
+    link.add(kind, code, c"kernels")?;
+    link.add(sys::CUjitInputType::CU_JIT_INPUT_LIBRARY, library, c"libcudadevrt.a")?;
+    load(link.complete()?)
+}
+
+impl Link {
+    fn new() -> Result<Self> {
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = vec![
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // The size is passed in the pointer itself.
+        let mut values = vec![log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
+        let mut state = std::ptr::null_mut();
+        // SAFETY: the options are as many as said, each with a value of its type; the log has the size that is given. All
+        // three live as long as the state, which `Drop` destroys before them.
+        let result = unsafe {
+            sys::cuLinkCreate_v2(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr(), &mut state)
+        };
+        check("cuLinkCreate", result)?;
+        Ok(Self { state, log, _options: options, _values: values })
+    }
+
+    fn add(&mut self, kind: sys::CUjitInputType, data: &[u8], name: &CStr) -> Result<()> {
+        // Machine code has fields to be aligned; embedded bytes need not be.
+        let mut aligned = vec![0u64; data.len().div_ceil(8)];
+        // SAFETY: the words have room for the bytes, and are other memory.
+        unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        // SAFETY: the state is alive; the driver copies what it needs of the data, which has this many bytes, and
+        // the name is a C string.
+        let result = unsafe {
+            sys::cuLinkAddData_v2(
+                self.state,
+                kind,
+                aligned.as_mut_ptr().cast(),
+                data.len(),
+                name.as_ptr(),
+                0,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLinkAddData", result).map_err(|error| self.rejected(error))
+    }
+
+    /// The linked machine code, which belongs to the link.
+    fn complete(&mut self) -> Result<*const c_void> {
+        let (mut image, mut bytes) = (std::ptr::null_mut(), 0);
+        // SAFETY: the state is alive; the pointers are to local variables.
+        let result = unsafe { sys::cuLinkComplete(self.state, &mut image, &mut bytes) };
+        check("cuLinkComplete", result).map_err(|error| self.rejected(error))?;
+        Ok(image)
+    }
+
+    fn rejected(&self, error: DriverError) -> DriverError {
+        let used = self.log.iter().position(|byte| *byte == 0).unwrap_or(self.log.len());
+        let log = String::from_utf8_lossy(&self.log[..used]).trim().to_owned();
+        DriverError::ImageRejected { source_error: Arc::new(error), log }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, and not used again. There is nobody to report an error to.
+        let _ = unsafe { sys::cuLinkDestroy(self.state) };
+    }
+}

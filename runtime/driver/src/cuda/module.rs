@@ -1,0 +1,215 @@
+//! Images and kernels on a CUDA device. A context is current in every function here.
+
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+use gpu_spec::KernelSpec;
+use gpu_spec::mailbox::MAILBOX_SYMBOL;
+
+use super::call::{RelaxedCapture, check, integer, invalid};
+use super::linker;
+use crate::error::{DriverError, Result};
+use crate::{DevicePtr, FunctionAttributes, FunctionHandle, ModuleHandle, ModuleSource};
+
+/// Bytes for what the driver's PTX compiler says.
+pub(super) const LOG_BYTES: usize = 8 << 10;
+
+/// The newest PTX that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's table.
+pub(super) fn max_ptx_version(driver: i32) -> u32 {
+    let (major, minor) = ((driver / 1000).max(0) as u32, (driver % 1000 / 10).max(0) as u32);
+    match (major, minor) {
+        (12, 0..=5) => 80 + minor,
+        (12, 6) => 85,
+        (12, 7..) => 80 + minor - 1,
+        (0..=10, _) => 65,
+        // 11.x is PTX 7.x; since 13.0, which is 9.0, the minor numbers are the same again.
+        _ => 10 * (major - 4) + minor,
+    }
+}
+
+/// Loads an image and tells it where the mailbox is.
+pub(super) fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
+    let _relaxed = RelaxedCapture::enter();
+    let module = match source {
+        ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
+        ModuleSource::Cubin(code) => {
+            // Machine code is an ELF file, whose fields are to be aligned; embedded bytes need not be.
+            let mut aligned = vec![0u64; code.len().div_ceil(8)];
+            // SAFETY: the words have room for the bytes, and are other memory.
+            unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
+            load_data(aligned.as_ptr().cast())
+        }
+        ModuleSource::Linked { code, is_cubin: true, library } => {
+            linker::with_linked_cubin(code, library, load_data)
+        }
+        ModuleSource::Linked { code, is_cubin: false, library } => {
+            linker::with_linked(&terminated(code)?, library, load_data)
+        }
+        ModuleSource::HostEntries => {
+            Err(invalid("cuModuleLoadDataEx", "host entries run on the emulated device only".to_owned()))
+        }
+    }?;
+    match mailbox.map_or(Ok(()), |mailbox| set_mailbox(module, mailbox)) {
+        Ok(()) => Ok(ModuleHandle(module as u64)),
+        Err(error) => {
+            // SAFETY: just loaded, and used nowhere. The first error is the one to report.
+            let _ = unsafe { sys::cuModuleUnload(module) };
+            Err(error)
+        }
+    }
+}
+
+/// PTX as the driver takes it: with a terminating zero. Anything from a zero on would be ignored.
+fn terminated(text: &[u8]) -> Result<CString> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    CString::new(text).map_err(|_| invalid("cuModuleLoadDataEx", "PTX with a zero byte".to_owned()))
+}
+
+fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
+    let mut log = vec![0u8; LOG_BYTES];
+    let mut options =
+        [sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER, sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    // The size is passed in the pointer itself, and the driver writes back how much it used.
+    let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
+    let mut module = std::ptr::null_mut();
+    // SAFETY: `image` is PTX with a terminating zero or a whole cubin; the options are as many as said, each with
+    // a value of its type; the log has the size that is given.
+    let result = unsafe {
+        sys::cuModuleLoadDataEx(
+            &mut module,
+            image,
+            options.len() as u32,
+            options.as_mut_ptr(),
+            values.as_mut_ptr(),
+        )
+    };
+    check("cuModuleLoadDataEx", result).map_err(|error| {
+        let used = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+        let log = String::from_utf8_lossy(&log[..used]).trim().to_owned();
+        DriverError::ImageRejected { source_error: Arc::new(error), log }
+    })?;
+    Ok(module)
+}
+
+/// Writes the mailbox's address to the image's global, if the image has one.
+fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
+    let name = c_string(MAILBOX_SYMBOL)?;
+    let (mut address, mut bytes) = (0, 0);
+    // SAFETY: the module is loaded; the pointers are to local variables and a C string.
+    let result = unsafe { sys::cuModuleGetGlobal_v2(&mut address, &mut bytes, module, name.as_ptr()) };
+    if result == sys::CUresult::CUDA_ERROR_NOT_FOUND {
+        return Ok(());
+    }
+    check("cuModuleGetGlobal", result)?;
+    let value = mailbox.0;
+    if bytes != size_of_val(&value) {
+        return Err(invalid("cuModuleGetGlobal", format!("`{MAILBOX_SYMBOL}` has {bytes} bytes, not 8")));
+    }
+    let mut stream = std::ptr::null_mut();
+    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+    // The legacy default stream would wait for streams of other code, and spoil their captures.
+    // SAFETY: the global has 8 bytes, which was checked, and no kernel of the module runs yet; the copy has run, or
+    // failed, before `value` goes; the stream is alive until it is destroyed, and used nowhere else.
+    unsafe {
+        check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, 0))?;
+        let source = std::ptr::from_ref(&value).cast();
+        let copied = check("cuMemcpyHtoDAsync", sys::cuMemcpyHtoDAsync_v2(address, source, bytes, stream));
+        let waited = check("cuStreamSynchronize", sys::cuStreamSynchronize(stream));
+        sys::cuStreamDestroy_v2(stream);
+        copied.and(waited)
+    }
+}
+
+fn c_string(symbol: &str) -> Result<CString> {
+    CString::new(symbol).map_err(|_| invalid("looking up a symbol", format!("`{symbol:?}` has a zero byte")))
+}
+
+/// Finds a kernel by its symbol. The driver may load the kernel's code only now.
+pub(super) fn function(module: ModuleHandle, spec: &KernelSpec) -> Result<FunctionHandle> {
+    let name = c_string(spec.symbol)?;
+    let _relaxed = RelaxedCapture::enter();
+    let mut function = std::ptr::null_mut();
+    // SAFETY: the module is loaded, by the trait's contract; the pointers are to a local variable and a C string.
+    let result = unsafe { sys::cuModuleGetFunction(&mut function, module.0 as sys::CUmodule, name.as_ptr()) };
+    check("cuModuleGetFunction", result)?;
+    Ok(FunctionHandle(function as u64))
+}
+
+fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> Result<u32> {
+    let mut value = 0;
+    // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+    let result = unsafe { sys::cuFuncGetAttribute(&mut value, attribute, function.0 as sys::CUfunction) };
+    check("cuFuncGetAttribute", result)?;
+    Ok(value.max(0) as u32)
+}
+
+/// What a kernel needs.
+pub(super) fn attributes(function: FunctionHandle) -> Result<FunctionAttributes> {
+    use sys::CUfunction_attribute as Attribute;
+    let _relaxed = RelaxedCapture::enter();
+    Ok(FunctionAttributes {
+        max_threads_per_block: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        registers: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+        static_shared: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+        local_memory: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+        binary_arch: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+    })
+}
+
+/// Lets blocks use up to `bytes` of dynamic shared memory.
+pub(super) fn allow_shared(function: FunctionHandle, bytes: u32) -> Result<()> {
+    let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    let _relaxed = RelaxedCapture::enter();
+    // SAFETY: the function is of a loaded module, by the trait's contract.
+    let result = unsafe {
+        sys::cuFuncSetAttribute(
+            function.0 as sys::CUfunction,
+            attribute,
+            integer("cuFuncSetAttribute", bytes)?,
+        )
+    };
+    check("cuFuncSetAttribute", result)
+}
+
+/// How many blocks fit on a multiprocessor at once.
+pub(super) fn occupancy(function: FunctionHandle, block_threads: u32, shared_bytes: u32) -> Result<u32> {
+    let mut blocks = 0;
+    // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+    let result = unsafe {
+        sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            &mut blocks,
+            function.0 as sys::CUfunction,
+            integer("cuOccupancyMaxActiveBlocksPerMultiprocessor", block_threads)?,
+            shared_bytes as usize,
+        )
+    };
+    check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+    Ok(blocks.max(0) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::max_ptx_version;
+
+    #[test]
+    fn ptx_versions_follow_the_table() {
+        let table = [
+            (10020, 65),
+            (11000, 70),
+            (11040, 74),
+            (11080, 78),
+            (12000, 80),
+            (12050, 85),
+            (12060, 85),
+            (12070, 86),
+            (12080, 87),
+            (12090, 88),
+            (13000, 90),
+            (13010, 91),
+        ];
+        for (driver, ptx) in table {
+            assert_eq!(max_ptx_version(driver), ptx, "driver {driver}");
+        }
+    }
+}

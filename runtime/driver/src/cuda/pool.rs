@@ -1,0 +1,120 @@
+//! Stream-ordered memory: a pool of a device's memory that keeps what was freed. A context is current in every
+//! function here.
+
+use cudarc::driver::sys;
+use sys::CUdevice_attribute as Attribute;
+use sys::CUmemPool_attribute as PoolAttribute;
+
+use super::call::{self, Feature, RelaxedCapture, check, not_supported};
+use super::properties::read_attribute;
+use super::virtual_memory::{access, location};
+use crate::DevicePtr;
+use crate::error::Result;
+
+/// A pool, by its handle. It is destroyed by [`Self::destroy`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pool(u64);
+
+impl Pool {
+    /// Makes a pool on device `ordinal` which these devices can reach too.
+    pub(super) fn create(ordinal: u32, visitors: &[u32]) -> Result<Self> {
+        Feature::Pools.need("cuMemPoolCreate")?;
+        let device = call::device(ordinal)?;
+        if read_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 0 {
+            let text = "the device has no memory pools; use the native backend";
+            return Err(not_supported("cuMemPoolCreate", text.to_owned()));
+        }
+        let properties = sys::CUmemPoolProps {
+            allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: location(ordinal)?,
+            win32SecurityAttributes: std::ptr::null_mut(),
+            maxSize: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let _relaxed = RelaxedCapture::enter();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointers are to local variables.
+        unsafe { check("cuMemPoolCreate", sys::cuMemPoolCreate(&mut raw, &properties)) }?;
+        let pool = Self(raw as u64);
+        // The first error is the one to report.
+        let ready = pool.keep_everything().and_then(|()| pool.let_in(visitors));
+        ready.inspect_err(|_| drop(pool.destroy())).map(|()| pool)
+    }
+
+    fn raw(self) -> sys::CUmemoryPool {
+        self.0 as sys::CUmemoryPool
+    }
+
+    /// Keeps freed memory until it is trimmed; without this, each synchronisation gives it back.
+    fn keep_everything(self) -> Result<()> {
+        let mut threshold = u64::MAX;
+        let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: the pool is alive; the attribute is a number of 64 bits, which the pointer is to.
+        let result =
+            unsafe { sys::cuMemPoolSetAttribute(self.raw(), attribute, (&raw mut threshold).cast()) };
+        check("cuMemPoolSetAttribute", result)
+    }
+
+    /// Lets devices use the pool's memory.
+    pub(super) fn let_in(self, ordinals: &[u32]) -> Result<()> {
+        let access = access(ordinals)?;
+        if access.is_empty() {
+            return Ok(());
+        }
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the pool is alive; the descriptions are as many as said.
+        let result = unsafe { sys::cuMemPoolSetAccess(self.raw(), access.as_ptr(), access.len()) };
+        check("cuMemPoolSetAccess", result)
+    }
+
+    /// Allocates for work that comes later on `stream`. Graphs can capture it.
+    pub(super) fn allocate(self, bytes: usize, stream: sys::CUstream) -> Result<DevicePtr> {
+        let mut ptr = 0;
+        // SAFETY: the pool is alive, as is the stream, by the trait's contract; the pointer is to a local variable.
+        let result = unsafe { sys::cuMemAllocFromPoolAsync(&mut ptr, bytes, self.raw(), stream) };
+        check("cuMemAllocFromPoolAsync", result)?;
+        Ok(DevicePtr(ptr))
+    }
+
+    fn attribute(self, attribute: PoolAttribute) -> Result<u64> {
+        let mut value = 0u64;
+        // SAFETY: the pool is alive; the attributes asked for are numbers of 64 bits, which the pointer is to.
+        let result = unsafe { sys::cuMemPoolGetAttribute(self.raw(), attribute, (&raw mut value).cast()) };
+        check("cuMemPoolGetAttribute", result)?;
+        Ok(value)
+    }
+
+    /// Bytes held, and bytes of them in use.
+    pub(super) fn info(self) -> Result<(u64, u64)> {
+        let reserved = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        let used = self.attribute(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        Ok((reserved, used))
+    }
+
+    /// Gives back unused memory above `keep` bytes.
+    pub(super) fn trim(self, keep: u64) -> Result<()> {
+        let _relaxed = RelaxedCapture::enter();
+        let keep = usize::try_from(keep).unwrap_or(usize::MAX);
+        // SAFETY: the pool is alive.
+        unsafe { check("cuMemPoolTrimTo", sys::cuMemPoolTrimTo(self.raw(), keep)) }
+    }
+
+    /// Destroys the pool. What is still allocated lives on until it is freed or its context goes.
+    pub(super) fn destroy(self) -> Result<()> {
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: created in `create`, and whoever held the handle uses it no more.
+        unsafe { check("cuMemPoolDestroy", sys::cuMemPoolDestroy(self.raw())) }
+    }
+}
+
+/// Gives memory back to its pool when `stream` has come so far.
+///
+/// # Safety
+/// `ptr` came from [`Pool::allocate`]; work that uses it is ordered before this.
+pub(super) unsafe fn free(ptr: DevicePtr, stream: sys::CUstream) -> Result<()> {
+    Feature::Pools.need("cuMemFreeAsync")?;
+    // SAFETY: passed on from the caller.
+    unsafe { check("cuMemFreeAsync", sys::cuMemFreeAsync(ptr.0, stream)) }
+}

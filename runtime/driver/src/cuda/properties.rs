@@ -1,0 +1,99 @@
+//! What a CUDA device is, from its attributes. No context is needed.
+
+use std::ffi::{CStr, c_char};
+
+use cudarc::driver::sys;
+use sys::CUdevice_attribute as Attribute;
+
+use super::call::{self, Feature, check};
+use crate::DeviceProperties;
+use crate::error::Result;
+
+/// Blocks of the largest cluster that every kernel can have, on every device that has clusters.
+const PORTABLE_CLUSTER: u32 = 8;
+
+/// What device `ordinal` is.
+pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
+    let device = call::device(ordinal)?;
+    let get = |attribute| read_attribute(device, attribute);
+    // Kilohertz, two transfers a clock; bits. Some devices do not tell.
+    let clock_khz = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0));
+    let bus_bits = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0));
+    let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+    Ok(DeviceProperties {
+        name: name(device)?,
+        uuid: uuid(device)?,
+        capability: (major, get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?),
+        multiprocessors: get(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        total_memory: total_memory(device)?,
+        l2_cache: u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        memory_bandwidth: 2 * clock_khz * 1000 * (bus_bits / 8),
+        max_threads_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+        max_block: [
+            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X)?,
+            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y)?,
+            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)?,
+        ],
+        max_grid: [
+            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X)?,
+            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y)?,
+            get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)?,
+        ],
+        max_threads_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+        max_blocks_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR)?,
+        registers_per_multiprocessor: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+        shared_memory_per_block: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK)?,
+        shared_memory_per_block_optin: get(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        shared_memory_per_multiprocessor: get(
+            Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,
+        )?,
+        // Older drivers know neither this nor what comes next. The first devices that reserve any were of 8.0.
+        reserved_shared_memory_per_block: get(
+            Attribute::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK,
+        )
+        .unwrap_or(if major >= 8 { 1 << 10 } else { 0 }),
+        cooperative_launch: Feature::LaunchAttributes.is_there()
+            && get(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH).is_ok_and(|can| can != 0),
+        max_cluster: if has_clusters(device) { PORTABLE_CLUSTER } else { 0 },
+        warp_size: get(Attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
+        driver_version,
+    })
+}
+
+/// Whether a device and its driver have clusters.
+pub(super) fn has_clusters(device: sys::CUdevice) -> bool {
+    let can = || read_attribute(device, Attribute::CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH);
+    Feature::Clusters.is_there() && can().is_ok_and(|can| can != 0)
+}
+
+/// An attribute of a device; negative values are 0.
+pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Result<u32> {
+    let mut value = 0;
+    // SAFETY: the pointer is to a local variable; an unknown device is an error of the call.
+    unsafe { check("cuDeviceGetAttribute", sys::cuDeviceGetAttribute(&mut value, attribute, device)) }?;
+    Ok(value.max(0) as u32)
+}
+
+fn name(device: sys::CUdevice) -> Result<String> {
+    let mut text = [0 as c_char; 256];
+    // SAFETY: the buffer has one byte more than is told, so what is written ends with a zero.
+    unsafe {
+        check("cuDeviceGetName", sys::cuDeviceGetName(text.as_mut_ptr(), text.len() as i32 - 1, device))?;
+        Ok(CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned())
+    }
+}
+
+/// The identity of a device.
+pub(super) fn uuid(device: sys::CUdevice) -> Result<[u8; 16]> {
+    let mut uuid = sys::CUuuid { bytes: [0; 16] };
+    // SAFETY: the pointer is to a local variable.
+    unsafe { check("cuDeviceGetUuid", sys::cuDeviceGetUuid_v2(&mut uuid, device)) }?;
+    Ok(uuid.bytes.map(|byte| byte as u8))
+}
+
+fn total_memory(device: sys::CUdevice) -> Result<u64> {
+    let mut bytes = 0;
+    // SAFETY: the pointer is to a local variable.
+    unsafe { check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut bytes, device)) }?;
+    Ok(bytes as u64)
+}

@@ -1,0 +1,87 @@
+//! What a task or a node of a graph does to memory, by a kernel or on the host: a copy, a fill, a launch, a call.
+//!
+//! An action owns its arguments, so it can run later and more than once. It stops its context when its kernel fails.
+
+use std::sync::{Arc, Weak};
+
+use super::context::EmulatedContext;
+use super::kernel::KernelCall;
+use super::rows::Rows;
+use crate::host_function::HostCall;
+use crate::{Fault, FaultKind, GraphFunction, NodeInfo};
+
+/// See the [module's documentation](self).
+#[derive(Debug)]
+pub(super) enum Action {
+    Copy {
+        dst: u64,
+        src: u64,
+        bytes: usize,
+    },
+    Set {
+        dst: u64,
+        value: u8,
+        bytes: usize,
+    },
+    Rows(Rows),
+    Launch(KernelCall),
+    /// A function that whoever captured or added it keeps alive, as the driver's contract says.
+    Host(Weak<GraphFunction>),
+}
+
+impl Action {
+    pub(super) fn host(function: &Arc<GraphFunction>) -> Self {
+        Self::Host(Arc::downgrade(function))
+    }
+
+    /// Does it, for a context that has not been stopped.
+    ///
+    /// # Safety
+    /// The memory that it names is valid, and the two sides of a copy do not overlap.
+    pub(super) unsafe fn run(&self, context: &EmulatedContext) {
+        match self {
+            // SAFETY: passed on from the caller.
+            Self::Copy { dst, src, bytes } => unsafe {
+                let src: *const u8 = std::ptr::with_exposed_provenance(*src as usize);
+                let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
+                dst.copy_from_nonoverlapping(src, *bytes);
+            },
+            // SAFETY: as above.
+            Self::Set { dst, value, bytes } => unsafe {
+                let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
+                dst.write_bytes(*value, *bytes);
+            },
+            // SAFETY: as above, for each row.
+            Self::Rows(rows) => unsafe { rows.copy() },
+            Self::Launch(call) => {
+                // SAFETY: as above, for what the arguments point to.
+                if let Err(fault) = unsafe { call.run() } {
+                    context.poison(fault);
+                }
+            }
+            Self::Host(function) => match function.upgrade() {
+                Some(function) => HostCall::new(Box::new(move || function.call())).call(),
+                None => context.poison(fault(
+                    FaultKind::Other,
+                    "a graph was to call a function that is no longer there; keep it until no executable can run",
+                )),
+            },
+        }
+    }
+
+    /// What a node with this action does.
+    pub(super) fn info(&self) -> NodeInfo {
+        match self {
+            Self::Copy { bytes, .. } => NodeInfo::Copy { bytes: *bytes },
+            Self::Rows(rows) => NodeInfo::Copy { bytes: rows.bytes() },
+            Self::Set { bytes, .. } => NodeInfo::Set { bytes: *bytes },
+            Self::Launch(call) => NodeInfo::Kernel { function: call.function(), config: call.config() },
+            Self::Host(_) => NodeInfo::Host,
+        }
+    }
+}
+
+/// A fault that is of no kernel.
+pub(super) fn fault(kind: FaultKind, message: impl Into<String>) -> Fault {
+    Fault { kind, message: message.into(), location: None, kernel: None, block: None, thread: None }
+}

@@ -1,0 +1,121 @@
+//! A context of an emulated device: its memory, its streams, and the fault that stopped it.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::address_space::AddressSpace;
+use super::control::driver_error;
+use super::heap::Heap;
+use super::pages::Backing;
+use super::stream::Queue;
+use crate::error::{DriverError, Result, code};
+use crate::{Fault, FaultKind};
+
+/// One life of a device's primary context.
+#[derive(Debug)]
+pub(super) struct EmulatedContext {
+    pub(super) ordinal: u32,
+    pub(super) heap: Heap,
+    pub(super) space: AddressSpace,
+    /// The contexts whose memory this one may use.
+    peers: Mutex<Vec<Weak<EmulatedContext>>>,
+    /// The contexts whose work may name this one's memory.
+    visitors: Mutex<Vec<Weak<EmulatedContext>>>,
+    streams: Mutex<Vec<Weak<Queue>>>,
+    poison: Mutex<Option<Poison>>,
+}
+
+#[derive(Debug)]
+struct Poison {
+    code: u32,
+    /// What the kernel left behind, until somebody takes it.
+    fault: Option<Fault>,
+}
+
+impl EmulatedContext {
+    pub(super) fn new(ordinal: u32, capacity: u64, backing: Backing) -> Arc<Self> {
+        Arc::new(Self {
+            ordinal,
+            heap: Heap::new(capacity, backing.clone()),
+            space: AddressSpace::new(backing),
+            peers: Mutex::default(),
+            visitors: Mutex::default(),
+            streams: Mutex::default(),
+            poison: Mutex::default(),
+        })
+    }
+
+    fn poison_state(&self) -> std::sync::MutexGuard<'_, Option<Poison>> {
+        self.poison.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops the context; the first fault stays.
+    pub(super) fn poison(&self, fault: Fault) {
+        let code = if fault.kind == FaultKind::Panic { code::ASSERT } else { code::LAUNCH_FAILED };
+        self.poison_state().get_or_insert(Poison { code, fault: Some(fault) });
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.poison_state().is_some()
+    }
+
+    pub(super) fn take_fault(&self) -> Option<Fault> {
+        self.poison_state().as_mut().and_then(|poison| poison.fault.take())
+    }
+
+    /// Fails if the context was stopped.
+    pub(super) fn check(&self, call: &'static str) -> Result<()> {
+        match &*self.poison_state() {
+            None => Ok(()),
+            Some(Poison { code, .. }) => Err(self.stopped(call, *code)),
+        }
+    }
+
+    fn stopped(&self, call: &'static str, code: u32) -> DriverError {
+        driver_error(call, code, "a kernel stopped the context")
+    }
+
+    pub(super) fn add_stream(&self, queue: &Arc<Queue>) {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(queue));
+    }
+
+    /// The streams that are alive.
+    pub(super) fn streams(&self) -> Vec<Arc<Queue>> {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lets work of this context use the memory of another.
+    pub(super) fn add_peer(self: &Arc<Self>, peer: &Arc<EmulatedContext>) {
+        add(&self.peers, peer);
+        peer.add_visitor(self);
+    }
+
+    /// The contexts that are alive and whose memory this one may use.
+    pub(super) fn peers(&self) -> Vec<Arc<EmulatedContext>> {
+        alive(&self.peers)
+    }
+
+    /// Makes work of another context count as work that may name this one's memory.
+    pub(super) fn add_visitor(&self, visitor: &Arc<EmulatedContext>) {
+        add(&self.visitors, visitor);
+    }
+
+    /// Whether work of this context or of a visitor that has not run yet touches addresses from `start` to `end`.
+    pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
+        let busy = |context: &EmulatedContext| context.streams().iter().any(|s| s.touches(start, end));
+        busy(self) || alive(&self.visitors).iter().any(|visitor| busy(visitor))
+    }
+}
+
+fn add(contexts: &Mutex<Vec<Weak<EmulatedContext>>>, context: &Arc<EmulatedContext>) {
+    let mut contexts = contexts.lock().unwrap_or_else(PoisonError::into_inner);
+    contexts.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(context));
+    contexts.push(Arc::downgrade(context));
+}
+
+fn alive(contexts: &Mutex<Vec<Weak<EmulatedContext>>>) -> Vec<Arc<EmulatedContext>> {
+    let contexts = contexts.lock().unwrap_or_else(PoisonError::into_inner);
+    contexts.iter().filter_map(Weak::upgrade).collect()
+}

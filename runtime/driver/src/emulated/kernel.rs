@@ -1,0 +1,209 @@
+//! A launch on the emulated device: a copy of its arguments, run later by a stream's worker.
+
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{PoisonError, RwLock};
+
+use gpu_spec::{KernelSpec, ParamKind};
+use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
+
+use super::Call;
+use super::control::driver_error;
+use super::stream::{Access, Touched};
+use crate::error::{Result, code};
+use crate::{Fault, FaultKind, FunctionHandle, LaunchConfig};
+
+/// The kernels that were given handles, which are their addresses.
+static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
+
+/// The handle of a kernel.
+pub(super) fn function_of(kernel: &'static KernelSpec) -> FunctionHandle {
+    let handle = std::ptr::from_ref(kernel).addr() as u64;
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).contains_key(&handle);
+    if !known {
+        KNOWN.write().unwrap_or_else(PoisonError::into_inner).insert(handle, kernel);
+    }
+    FunctionHandle(handle)
+}
+
+/// The kernel that a function handle stands for.
+pub(super) fn spec_of(call: Call, function: FunctionHandle) -> Result<&'static KernelSpec> {
+    let known = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&function.0).copied();
+    let text = || format!("function {:#x} is unknown", function.0);
+    known.ok_or_else(|| driver_error(call.name(), code::INVALID_HANDLE, text()))
+}
+
+/// A launch with its own copy of the arguments.
+#[derive(Debug)]
+pub(super) struct KernelCall {
+    kernel: &'static KernelSpec,
+    config: LaunchConfig,
+    order: Order,
+    args: ArgumentBlock,
+}
+
+impl KernelCall {
+    /// # Safety
+    /// `args` has one pointer per machine parameter of the kernel, each to a value of the parameter's size.
+    pub(super) unsafe fn new(
+        kernel: &'static KernelSpec,
+        config: LaunchConfig,
+        order: Order,
+        args: &[*const c_void],
+    ) -> Self {
+        // SAFETY: passed on from the caller.
+        Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) } }
+    }
+
+    /// The kernel's symbol.
+    pub(super) fn symbol(&self) -> &'static str {
+        self.kernel.symbol
+    }
+
+    pub(super) fn kernel(&self) -> &'static KernelSpec {
+        self.kernel
+    }
+
+    pub(super) fn function(&self) -> FunctionHandle {
+        function_of(self.kernel)
+    }
+
+    pub(super) fn config(&self) -> LaunchConfig {
+        self.config
+    }
+
+    /// The device memory that slices and views name. What raw pointers reach is not known. Slices are read, but
+    /// those of atomics, which their type as written tells.
+    pub(super) fn touched(&self) -> Touched {
+        let mut touched = Touched::new();
+        let mut index = 0;
+        for param in self.kernel.params {
+            if matches!(param.kind, ParamKind::Slice | ParamKind::SliceMut) {
+                // SAFETY: a slice or view is an address followed by a length, both of 8 bytes.
+                let (start, len) = unsafe { (self.args.word(index), self.args.word(index + 1)) };
+                let write = param.kind == ParamKind::SliceMut || param.type_name.contains("Atomic");
+                touched.push(Access { range: start..start + len * param.size as u64, write });
+            }
+            index += param.kind.machine_params();
+        }
+        touched
+    }
+
+    /// Whether any parameter is an address.
+    pub(super) fn names_memory(&self) -> bool {
+        self.kernel.params.iter().any(|param| param.kind != ParamKind::Value)
+    }
+
+    /// Runs the kernel to its end.
+    ///
+    /// # Safety
+    /// What the arguments point to is valid.
+    pub(super) unsafe fn run(&self) -> std::result::Result<(), Fault> {
+        let launch = Launch {
+            kernel: self.kernel,
+            grid: self.config.grid,
+            block: self.config.block,
+            shared_bytes: self.config.shared_bytes,
+            cluster: self.config.cluster,
+            cooperative: self.config.cooperative,
+            args: &self.args.pointers(),
+            order: self.order,
+        };
+        // SAFETY: the arguments have the kernel's shape, and the caller vouches for what they point to.
+        unsafe { warpsmith_emulator::run(&launch) }.map_err(|fault| self.fault(fault))
+    }
+
+    fn fault(&self, fault: EmulatorFault) -> Fault {
+        Fault {
+            kind: match fault {
+                EmulatorFault::Panic { .. } => FaultKind::Panic,
+                EmulatorFault::Deadlock { .. } | EmulatorFault::Livelock { .. } => FaultKind::Deadlock,
+                _ => FaultKind::Other,
+            },
+            message: fault.message(),
+            location: fault.location().map(str::to_owned),
+            // A kernel that this one launched is known by its name alone.
+            kernel: Some(match fault.kernel() {
+                name if name == self.kernel.name => self.kernel.symbol.to_owned(),
+                child => child.to_owned(),
+            }),
+            block: fault.block(),
+            thread: fault.thread(),
+        }
+    }
+}
+
+/// The values of a kernel's machine parameters, one after the other, each aligned as its type asks.
+#[derive(Debug)]
+struct ArgumentBlock {
+    memory: Option<(NonNull<u8>, Layout)>,
+    offsets: Vec<usize>,
+}
+
+// SAFETY: the block is plain bytes that only this value reaches; what pointers among them reach is the
+// launching side's promise.
+unsafe impl Send for ArgumentBlock {}
+// SAFETY: as above; nothing writes through a shared reference.
+unsafe impl Sync for ArgumentBlock {}
+
+impl ArgumentBlock {
+    /// # Safety
+    /// As for [`KernelCall::new`].
+    unsafe fn copy(kernel: &KernelSpec, args: &[*const c_void]) -> Self {
+        let mut layout = Layout::new::<()>();
+        let mut values = Vec::with_capacity(args.len());
+        for param in kernel.params {
+            let value = match param.kind {
+                ParamKind::Value => Layout::from_size_align(param.size, param.align),
+                _ => Ok(Layout::new::<u64>()),
+            };
+            for _ in 0..param.kind.machine_params() {
+                let extended = value.clone().and_then(|value| Ok((value.size(), layout.extend(value)?)));
+                if let Ok((size, (whole, offset))) = extended {
+                    layout = whole;
+                    values.push((offset, size));
+                }
+            }
+        }
+        let memory = (layout.size() > 0).then(|| {
+            // SAFETY: the size is not zero.
+            let pointer = unsafe { std::alloc::alloc(layout) };
+            (NonNull::new(pointer).unwrap_or_else(|| std::alloc::handle_alloc_error(layout)), layout)
+        });
+        let block = Self { memory, offsets: values.iter().map(|(offset, _)| *offset).collect() };
+        for (&(offset, size), &arg) in values.iter().zip(args) {
+            // SAFETY: the caller vouches for `size` bytes at `arg`; the layout has room for them at `offset`.
+            unsafe { block.base().add(offset).copy_from_nonoverlapping(arg.cast(), size) };
+        }
+        block
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.memory.map_or(NonNull::dangling().as_ptr(), |(pointer, _)| pointer.as_ptr())
+    }
+
+    /// The machine parameter `index` as a number.
+    ///
+    /// # Safety
+    /// The parameter has 8 bytes.
+    unsafe fn word(&self, index: usize) -> u64 {
+        // SAFETY: the offset is within the block, and aligned for the parameter's 8 bytes.
+        unsafe { self.base().add(self.offsets[index]).cast::<u64>().read() }
+    }
+
+    fn pointers(&self) -> Vec<*const c_void> {
+        // SAFETY: every offset is within the block (or at the end of an empty one).
+        self.offsets.iter().map(|&offset| unsafe { self.base().add(offset) } as *const c_void).collect()
+    }
+}
+
+impl Drop for ArgumentBlock {
+    fn drop(&mut self) {
+        if let Some((pointer, layout)) = self.memory {
+            // SAFETY: allocated with this layout in `copy`.
+            unsafe { std::alloc::dealloc(pointer.as_ptr(), layout) };
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! CUDA's error codes that the runtime acts on. The emulated driver reports with the same.
+
+/// A parameter is out of range.
+pub const INVALID_VALUE: u32 = 1;
+/// The device has no memory left for the call.
+pub const OUT_OF_MEMORY: u32 = 2;
+/// There is no CUDA device.
+pub const NO_DEVICE: u32 = 100;
+/// One device cannot reach the memory of the other.
+pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
+/// A handle is of nothing that exists.
+pub const INVALID_HANDLE: u32 = 400;
+/// The object is in a state that does not allow the call.
+pub const ILLEGAL_STATE: u32 = 401;
+/// There is nothing of that name.
+pub const NOT_FOUND: u32 = 500;
+/// Asynchronous work has not completed.
+pub const NOT_READY: u32 = 600;
+/// The context was destroyed.
+pub const CONTEXT_IS_DESTROYED: u32 = 709;
+/// A kernel panicked or failed an assertion.
+pub const ASSERT: u32 = 710;
+/// A kernel stopped with a fault.
+pub const LAUNCH_FAILED: u32 = 719;
+/// A cooperative grid does not fit on the device at once.
+pub const COOPERATIVE_LAUNCH_TOO_LARGE: u32 = 720;
+/// The call is not permitted here.
+pub const NOT_PERMITTED: u32 = 800;
+/// The driver or the device does not have it.
+pub const NOT_SUPPORTED: u32 = 801;
+/// The call cannot be captured.
+pub const STREAM_CAPTURE_UNSUPPORTED: u32 = 900;
+/// An earlier call invalidated the capture.
+pub const STREAM_CAPTURE_INVALIDATED: u32 = 901;
+/// The call would join two captures.
+pub const STREAM_CAPTURE_MERGE: u32 = 902;
+/// The capture was ended on another stream than it began on.
+pub const STREAM_CAPTURE_UNMATCHED: u32 = 903;
+/// A forked stream was not joined before the capture ended.
+pub const STREAM_CAPTURE_UNJOINED: u32 = 904;
+/// Captured work would depend on work outside the capture.
+pub const STREAM_CAPTURE_ISOLATION: u32 = 905;
+/// The call would order the capture with the legacy default stream.
+pub const STREAM_CAPTURE_IMPLICIT: u32 = 906;
+/// The event was recorded in a capture.
+pub const CAPTURED_EVENT: u32 = 907;
+/// The capture was ended on another thread than it began on.
+pub const STREAM_CAPTURE_WRONG_THREAD: u32 = 908;
+/// An executable graph cannot be updated from the graph.
+pub const GRAPH_EXEC_UPDATE_FAILURE: u32 = 910;
+/// The cluster is larger than the device allows.
+pub const INVALID_CLUSTER_SIZE: u32 = 912;
+/// An error without a code of its own.
+pub const UNKNOWN: u32 = 999;

@@ -1,0 +1,130 @@
+//! [`DriverError`]: what a driver reports.
+//!
+//! Errors are plain data and can be cloned.
+
+pub mod code;
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of a driver call.
+pub type Result<T, E = DriverError> = std::result::Result<T, E>;
+
+/// What a driver reports: what was wrong, and what to do about it.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The CUDA driver library could not be loaded.
+    #[error(
+        "no CUDA driver: libcuda.so.1 (nvcuda.dll) was not found; install the NVIDIA driver, \
+         or use the emulated device `cpu`, which needs none"
+    )]
+    NoLibrary,
+
+    /// The driver library is there but lacks a function this crate calls.
+    #[error(
+        "the CUDA driver has no function `{symbol}`; install driver 525 or newer (CUDA 12.0), or use the emulated device `cpu`"
+    )]
+    LacksFunction {
+        /// The function's name.
+        symbol: &'static str,
+    },
+
+    /// The driver refused a module's code.
+    #[error("the driver refused the GPU image: {source_error}{}", log_suffix(log))]
+    ImageRejected {
+        /// The driver's error.
+        source_error: Arc<DriverError>,
+        /// What its compiler said; empty if nothing.
+        log: String,
+    },
+
+    /// A driver call failed.
+    #[error("{call} failed with error {code} ({name}): {text}")]
+    Call {
+        /// The driver's function.
+        call: &'static str,
+        /// Its error code, as in CUDA's `CUresult`: see [`code`].
+        code: u32,
+        /// The code's name.
+        name: String,
+        /// The driver's explanation.
+        text: String,
+    },
+}
+
+/// The message, so that `main` and `unwrap` show it as it is meant to be read.
+impl fmt::Debug for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl DriverError {
+    /// CUDA's error code, when a driver call failed.
+    pub fn code(&self) -> Option<u32> {
+        match self {
+            Self::Call { code, .. } => Some(*code),
+            Self::ImageRejected { source_error, .. } => source_error.code(),
+            Self::NoLibrary | Self::LacksFunction { .. } => None,
+        }
+    }
+
+    /// Whether the call failed with a code after which the context does nothing more.
+    pub fn stops_context(&self) -> bool {
+        matches!(self.code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
+    }
+}
+
+fn log_suffix(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
+}
+
+/// What to do about a driver's code that is about captures.
+pub(crate) fn capture_advice(code: u32) -> Option<&'static str> {
+    Some(match code {
+        code::STREAM_CAPTURE_UNSUPPORTED => {
+            "it waits, asks or allocates, which cannot be captured; do it before the capture begins or after it ends"
+        }
+        code::STREAM_CAPTURE_INVALIDATED => {
+            "an earlier call spoilt the capture; once that is ended, mend the call and capture again"
+        }
+        code::STREAM_CAPTURE_MERGE => {
+            "it would join two captures; wait only for events that were recorded in the same capture"
+        }
+        code::STREAM_CAPTURE_UNMATCHED => "end the capture on the stream on which it began",
+        code::STREAM_CAPTURE_UNJOINED => {
+            "another stream took part and was not joined; record an event on it after its last work and let the stream \
+             on which the capture began wait for that event before the end"
+        }
+        code::STREAM_CAPTURE_ISOLATION => {
+            "captured work would depend on work outside of the capture; wait for that work before the capture begins"
+        }
+        code::STREAM_CAPTURE_IMPLICIT => {
+            "it would order the legacy default stream with the capture; use a stream that was created, during a capture"
+        }
+        code::CAPTURED_EVENT => {
+            "the event was recorded in a capture, which runs nothing; record it again after the graph was launched"
+        }
+        code::STREAM_CAPTURE_WRONG_THREAD => {
+            "end the capture on the thread on which it began, or begin it in the relaxed mode"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_about_captures_has_its_own_advice_and_no_other_has() {
+        let told: Vec<_> = (900..=908).map(|code| capture_advice(code).unwrap()).collect();
+        for (index, advice) in told.iter().enumerate() {
+            assert!(!told[..index].contains(advice), "{advice}");
+        }
+        for other in [code::INVALID_VALUE, code::NOT_PERMITTED, 899, 909, code::GRAPH_EXEC_UPDATE_FAILURE] {
+            assert_eq!(capture_advice(other), None, "{other}");
+        }
+    }
+}

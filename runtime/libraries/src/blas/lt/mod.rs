@@ -1,0 +1,489 @@
+//! [`matmul`]: products of matrices with a bias and an activation, through cuBLASLt.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `plan` | descriptors of a product, and the algorithms that there are for it |
+//! | `cache` | plans of earlier calls |
+//! | `search` | choosing an algorithm by time |
+
+pub(super) mod cache;
+mod plan;
+mod search;
+
+use cudarc::cublaslt::sys::{self, cublasLtEpilogue_t};
+
+use self::cache::PlanCache;
+use self::plan::{Key, Pointers};
+use super::gemm::{Gemm, Operand, Problem, Zeros, gemm, uses_tf32};
+use super::handle;
+use super::host;
+use super::matrix::{Matrix, MatrixMut};
+use super::settings::{Math, workspaces};
+use super::types::sealed::Sum;
+use super::types::{DataType, Element, Multiply, Scale};
+use crate::error::LibraryError;
+use crate::vendor::Vendor;
+use crate::work::{HostWork, Work};
+use warpsmith_core::device::Device;
+use warpsmith_core::error::{Error, Result};
+use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
+use warpsmith_core::seam::Access;
+use warpsmith_core::seam::BufferUse;
+use warpsmith_core::stream::Stream;
+
+/// What is applied to every element of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// `max(x, 0)`.
+    Relu,
+    /// The Gaussian error linear unit by its approximation with `tanh`.
+    Gelu,
+}
+
+/// What is done to a product before it is stored. A bias has one element for each column of the output.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Epilogue<'a, C: DeviceCopy> {
+    /// Nothing.
+    #[default]
+    None,
+    /// `max(x, 0)`.
+    Relu,
+    /// The Gaussian error linear unit by its approximation with `tanh`.
+    Gelu,
+    /// A bias is added.
+    Bias(DeviceSlice<'a, C>),
+    /// A bias is added, then `max(x, 0)`.
+    ReluBias(DeviceSlice<'a, C>),
+    /// A bias is added, then the Gaussian error linear unit.
+    GeluBias(DeviceSlice<'a, C>),
+}
+
+impl<'a, C: DeviceCopy> Epilogue<'a, C> {
+    /// The bias, if there is one.
+    pub fn bias(&self) -> Option<DeviceSlice<'a, C>> {
+        match *self {
+            Self::Bias(bias) | Self::ReluBias(bias) | Self::GeluBias(bias) => Some(bias),
+            Self::None | Self::Relu | Self::Gelu => None,
+        }
+    }
+
+    /// What comes after the bias.
+    pub fn activation(&self) -> Activation {
+        match self {
+            Self::None | Self::Bias(_) => Activation::None,
+            Self::Relu | Self::ReluBias(_) => Activation::Relu,
+            Self::Gelu | Self::GeluBias(_) => Activation::Gelu,
+        }
+    }
+
+    /// The same with another bias, if it has one.
+    fn with_bias<'b>(self, bias: DeviceSlice<'b, C>) -> Epilogue<'b, C> {
+        match self {
+            Self::None => Epilogue::None,
+            Self::Relu => Epilogue::Relu,
+            Self::Gelu => Epilogue::Gelu,
+            Self::Bias(_) => Epilogue::Bias(bias),
+            Self::ReluBias(_) => Epilogue::ReluBias(bias),
+            Self::GeluBias(_) => Epilogue::GeluBias(bias),
+        }
+    }
+
+    fn code(&self) -> cublasLtEpilogue_t {
+        match self {
+            Self::None => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            Self::Relu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
+            Self::Gelu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
+            Self::Bias(_) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            Self::ReluBias(_) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS,
+            Self::GeluBias(_) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
+        }
+    }
+}
+
+/// How an algorithm is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Search {
+    /// The first of cuBLASLt's heuristics.
+    #[default]
+    Heuristic,
+    /// The fastest of its first `candidates`, each run `repeats` times with the operands of the call. The first such call
+    /// of a shape waits for them; they write memory as large as the output, which is itself written once, as ever. While a
+    /// stream is captured, with [`Math::deterministic`], and where there is no such memory, it is as [`Self::Heuristic`].
+    Timed {
+        /// How many algorithms are tried.
+        candidates: usize,
+        /// How often each is run.
+        repeats: usize,
+    },
+}
+
+/// What a product is scaled by, what is done with it, and how its algorithm is chosen.
+#[derive(Debug, Clone, Copy)]
+pub struct Matmul<'a, S, C: DeviceCopy> {
+    /// What the product is multiplied by: 1 by default.
+    pub alpha: S,
+    /// What the content of the output is multiplied by before it is added: 0 by default, and then it is not read.
+    pub beta: S,
+    /// None by default.
+    pub epilogue: Epilogue<'a, C>,
+    /// One number on the device that `a` is multiplied by; for 8-bit floating point only.
+    pub scale_a: Option<DeviceSlice<'a, f32>>,
+    /// One number on the device that `b` is multiplied by; for 8-bit floating point only.
+    pub scale_b: Option<DeviceSlice<'a, f32>>,
+    /// `None` for the device's default ([`math`](super::math)).
+    pub math: Option<Math>,
+    /// The most memory that an algorithm may need for itself, in bytes; `None` for
+    /// [`Workspaces::cublas_lt`](super::Workspaces::cublas_lt).
+    pub workspace_limit: Option<usize>,
+    /// By the heuristics by default.
+    pub search: Search,
+}
+
+impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
+    fn default() -> Self {
+        Self {
+            alpha: S::ONE,
+            beta: S::ZERO,
+            epilogue: Epilogue::None,
+            scale_a: None,
+            scale_b: None,
+            math: None,
+            workspace_limit: None,
+            search: Search::Heuristic,
+        }
+    }
+}
+
+const OPERATION: &str = "matmul";
+
+/// Enqueues `c = epilogue(alpha * a * b + beta * c)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
+///
+/// What cuBLASLt's heuristics choose for a shape is kept ([`plan_cache`]). 8-bit floating point needs compute capability
+/// 8.9, `b` as a transposed view, other matrices not transposed, inner dimensions and columns that are multiples of 16, and
+/// strides and addresses that are multiples of 16 bytes. 8-bit integers go to [`gemm`](super::gemm), without an epilogue.
+///
+/// ```
+/// use warpsmith_runtime::library::blas::{self, Epilogue, Matmul, Matrix, MatrixMut};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let x = DeviceBuffer::from_host(&stream, &[1f32, 2.0])?; // one row
+/// let weights = DeviceBuffer::from_host(&stream, &[3f32, 4.0, -5.0, -6.0])?; // outputs x inputs
+/// let bias = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
+/// let mut y = DeviceBuffer::zeros(&stream, 2)?;
+/// let options = Matmul { epilogue: Epilogue::ReluBias(bias.as_slice()), ..Matmul::default() };
+/// let weights = Matrix::new(&weights, 2, 2)?.transposed();
+/// blas::matmul(&stream, &options, Matrix::new(&x, 1, 2)?, weights, MatrixMut::new(&mut y, 1, 2)?)?;
+/// assert_eq!(y.to_host()?, [11.5, 0.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`gemm`](super::gemm); [`LibraryError::Shape`] for a bias or a scale of another length;
+/// [`LibraryError::WorkspaceTooSmall`] when no algorithm gets by with the limit; [`LibraryError::Unsupported`] when there
+/// is none at all.
+pub fn matmul<A, B, C>(
+    stream: &Stream,
+    options: &Matmul<'_, Scale<A>, C>,
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    c: MatrixMut<'_, C>,
+) -> Result<()>
+where
+    A: Multiply<B, C>,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    let device = stream.device();
+    let problem = Problem::new(OPERATION, stream, &a, &b, &c)?;
+    let scales = [options.scale_a, options.scale_b];
+    check_extras(stream, options, &problem)?;
+    if problem.is_nothing() {
+        return Ok(());
+    }
+    if A::TYPE == DataType::I8 {
+        if options.epilogue.code() != cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT {
+            return Err(unsupported(
+                "an epilogue for 8-bit integers".to_owned(),
+                "a product of floating point",
+            ));
+        }
+        let Matmul { alpha, beta, math, .. } = *options;
+        return gemm(stream, Gemm { alpha, beta, math }, a, b, c);
+    }
+    if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
+        let zeros = Zeros::<A, B>::new(stream, &problem)?;
+        let (a, b) = zeros.matrices()?;
+        // Zero, whatever it is scaled by.
+        let unscaled = Matmul { alpha: <Scale<A> as Sum>::ONE, scale_a: None, scale_b: None, ..*options };
+        return matmul(stream, &unscaled, a, b, c);
+    }
+    if options.epilogue.bias().is_some() && problem.c.layout.is_transposed {
+        return Err(unsupported(
+            "a bias for a transposed output".to_owned(),
+            "an output that is not transposed",
+        ));
+    }
+    check_support(device, options, &problem.upright())?;
+    let bias = options.epilogue.bias();
+    if !device.is_emulated() {
+        let bias = bias.map(|bias| bias.as_device_ptr());
+        let scales = scales.map(|scale| scale.map(|scale| scale.as_device_ptr()));
+        let mut extras = scales.into_iter().chain([bias]).flatten();
+        if extras.any(|extra| !extra.0.is_multiple_of(EXTRA_ALIGNMENT)) {
+            return with_aligned_extras(stream, options, a, b, c);
+        }
+    }
+    let mut parts: Vec<BufferUse<'_>> = Vec::with_capacity(6);
+    parts.extend([a.slice.used(Access::Read), b.slice.used(Access::Read), c.slice.used()]);
+    parts.extend(bias.iter().map(|bias| bias.used(Access::Read)));
+    parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
+    if device.is_emulated() {
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        return unsafe { Work::new(stream, &parts) }
+            .enqueue(|_| Ok(()), || Ok(on_host::<A, B, C>(options, problem)));
+    }
+    Vendor::CublasLt.version()?;
+    let problem = problem.upright();
+    let math = options.math.unwrap_or_else(|| super::math(device));
+    let pointer = |slice: Option<DeviceSlice<'_, f32>>| slice.map_or(0, |slice| slice.as_device_ptr().0);
+    let pointers = Pointers {
+        a: problem.a.ptr,
+        b: problem.b.ptr,
+        c: problem.c.ptr,
+        d: problem.c.ptr,
+        bias: bias.map_or(0, |bias| bias.as_device_ptr().0),
+        scale_a: pointer(options.scale_a),
+        scale_b: pointer(options.scale_b),
+    };
+    let limit = options.workspace_limit.unwrap_or_else(|| workspaces(device).cublas_lt);
+    let key = |search| {
+        Key::new(&problem, &pointers, &options.epilogue, math, uses_tf32(math, device), limit, search)
+    };
+    let plans = &crate::blas::State::of(device).plans;
+    let search = match options.search {
+        Search::Timed { .. } if math.deterministic => Search::Heuristic,
+        // What was found before the capture is taken.
+        Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
+            Search::Heuristic
+        }
+        search => search,
+    };
+    let key = key(search);
+    let scalars = (options.alpha, options.beta);
+    let make = || match search {
+        Search::Heuristic => plan::make(stream, &key, &pointers, 1),
+        Search::Timed { candidates, repeats } => {
+            let inputs: Vec<BufferUse<'_>> =
+                parts.iter().map(|part| part.clone().with_access(Access::Read)).collect();
+            let extent = problem.c.layout.extent().unwrap_or(0);
+            match DeviceBuffer::<C>::uninit(stream, extent) {
+                Ok(output) => {
+                    search::fastest(stream, &key, &pointers, &scalars, (&inputs, output), candidates, repeats)
+                }
+                Err(Error::OutOfMemory(_)) => plan::make(stream, &key, &pointers, 1),
+                Err(error) => Err(error),
+            }
+        }
+    };
+    let plan = plans.get_or_make(&key, make)?;
+    handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
+        // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums are of; the
+        // workspace is as large as the plan needs.
+        unsafe { plan.run(handle, &pointers, &scalars, workspace, stream_handle) }
+    })
+}
+
+/// What the addresses of scales and biases must be multiples of, in bytes. The preferences by which cuBLASLt chooses an
+/// algorithm say nothing of them, and one that reads 16 bytes of a bias at once was seen (PyTorch's pull request 194497).
+const EXTRA_ALIGNMENT: u64 = 16;
+
+/// The same with copies of scales and bias, which lie where cuBLASLt takes them.
+#[cold]
+fn with_aligned_extras<A, B, C>(
+    stream: &Stream,
+    options: &Matmul<'_, Scale<A>, C>,
+    a: Matrix<'_, A>,
+    b: Matrix<'_, B>,
+    c: MatrixMut<'_, C>,
+) -> Result<()>
+where
+    A: Multiply<B, C>,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    const APART: usize = EXTRA_ALIGNMENT as usize / size_of::<f32>();
+    let scales = [options.scale_a, options.scale_b];
+    let mut copies = DeviceBuffer::<f32>::uninit(stream, scales.len() * APART)?;
+    for (index, scale) in scales.iter().enumerate() {
+        if let Some(scale) = scale {
+            stream.copy(scale, copies.slice_mut(index * APART..index * APART + 1))?;
+        }
+    }
+    let copy = |index: usize| scales[index].map(|_| copies.slice(index * APART..index * APART + 1));
+    let bias = match options.epilogue.bias() {
+        Some(bias) => {
+            let mut copy = DeviceBuffer::uninit(stream, bias.len())?;
+            stream.copy(bias, &mut copy)?;
+            Some(copy)
+        }
+        None => None,
+    };
+    let epilogue = match &bias {
+        Some(copy) => options.epilogue.with_bias(copy.as_slice()),
+        None => options.epilogue,
+    };
+    let options = Matmul { scale_a: copy(0), scale_b: copy(1), epilogue, ..*options };
+    matmul(stream, &options, a, b, c)
+}
+
+/// Plans that a device keeps for [`matmul`].
+pub fn plan_cache(device: &Device) -> PlanCache<'_> {
+    PlanCache::new(&crate::blas::State::of(device).plans)
+}
+
+/// Checks bias and scales.
+fn check_extras<S, C: DeviceCopy>(
+    stream: &Stream,
+    options: &Matmul<'_, S, C>,
+    problem: &Problem,
+) -> Result<()> {
+    let misfit = |problem: String| Err(Error::from(LibraryError::Shape { operation: OPERATION, problem }));
+    if let Some(bias) = options.epilogue.bias() {
+        stream.check_device(bias.device(), || (OPERATION.to_owned(), "the bias".to_owned()))?;
+        if bias.len() != problem.n {
+            return misfit(format!("a bias of {} elements for {} columns", bias.len(), problem.n));
+        }
+    }
+    for scale in [options.scale_a, options.scale_b].into_iter().flatten() {
+        stream.check_device(scale.device(), || (OPERATION.to_owned(), "a scale".to_owned()))?;
+        if scale.len() != 1 {
+            return misfit(format!("a scale of {} elements; it is one", scale.len()));
+        }
+        if !problem.a.data.is_float8() {
+            return Err(unsupported(
+                format!("a scale for {:?}", problem.a.data),
+                "8-bit floating point, or `alpha`",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn unsupported(what: String, needs: &str) -> Error {
+    LibraryError::Unsupported { operation: OPERATION, what, needs: Some(needs.to_owned()) }.into()
+}
+
+/// Checks what is known to be refused, to say better why; on any device, so that what runs on the emulated one runs on a GPU.
+fn check_support<S, C: DeviceCopy>(
+    device: &Device,
+    options: &Matmul<'_, S, C>,
+    problem: &Problem,
+) -> Result<()> {
+    let has_bias = options.epilogue.bias().is_some();
+    let Problem { a, b, c, .. } = problem;
+    if !a.data.is_float8() {
+        return Ok(());
+    }
+    if !device.is_emulated() && device.capability() < (8, 9) {
+        let (major, minor) = device.capability();
+        return Err(unsupported(
+            format!("8-bit floating point on compute capability {major}.{minor}"),
+            "8.9 or later",
+        ));
+    }
+    if a.layout.is_transposed || !b.layout.is_transposed {
+        return Err(unsupported(
+            "this order of 8-bit floating point".to_owned(),
+            "a that is not transposed and b as a transposed view of its n x k elements",
+        ));
+    }
+    let is_aligned = |operand: &Operand, size: usize| {
+        let of_sixteen = |elements: usize| elements.saturating_mul(size).is_multiple_of(16);
+        let Operand { ptr, layout, .. } = operand;
+        let is_apart = layout.count() == 1 || of_sixteen(layout.batch_stride);
+        ptr.is_multiple_of(16) && of_sixteen(layout.leading() as usize) && is_apart
+    };
+    let is_aligned = is_aligned(a, 1) && is_aligned(b, 1) && is_aligned(c, size_of::<C>());
+    if !is_aligned || !problem.k.is_multiple_of(16) || !problem.n.is_multiple_of(16) {
+        let batch = [a, b, c].map(|operand| operand.layout.batch_stride);
+        return Err(unsupported(
+            format!(
+                "8-bit floating point of {} x {} x {} with strides of {}, {} and {}, batch strides of {batch:?}, at {:#x}, \
+                 {:#x} and {:#x}",
+                problem.m,
+                problem.n,
+                problem.k,
+                a.layout.stride,
+                b.layout.stride,
+                c.layout.stride,
+                a.ptr,
+                b.ptr,
+                c.ptr
+            ),
+            "columns and an inner dimension that are multiples of 16, and strides and addresses that are multiples of 16 bytes",
+        ));
+    }
+    if has_bias && c.data == DataType::F32 {
+        return Err(unsupported(
+            "a bias of f32 for 8-bit floating point".to_owned(),
+            "an output and a bias of bf16 or f16",
+        ));
+    }
+    Ok(())
+}
+
+fn on_host<A, B, C>(options: &Matmul<'_, A::Sum, C>, problem: Problem) -> HostWork
+where
+    A: Element,
+    B: Element<Sum = A::Sum>,
+    C: Element<Sum = A::Sum>,
+{
+    let bias = options.epilogue.bias().map(|bias| host::HostMatrix {
+        ptr: bias.as_device_ptr().0,
+        layout: super::matrix::Layout::new(1, bias.len()),
+    });
+    let pointer = |scale: Option<DeviceSlice<'_, f32>>| scale.map(|scale| scale.as_device_ptr().0);
+    let scales = [pointer(options.scale_a), pointer(options.scale_b)];
+    let (alpha, beta, activation) = (options.alpha, options.beta, options.epilogue.activation());
+    let matrices = problem.host_matrices();
+    Box::new(move || {
+        let alpha = scales.into_iter().flatten().fold(alpha, |alpha, scale| {
+            // SAFETY: it is one element of memory that is noted as used by this work.
+            alpha.mul(A::Sum::from_f64(unsafe { (scale as *const f32).read_unaligned() }.into()))
+        });
+        let finish = |col: usize, value: A::Sum| {
+            // SAFETY: there is an element for each column, in memory that is noted as used by this work.
+            let bias = bias.map(|bias| unsafe { bias.get::<C>(0, 0, col) });
+            let value = bias.map_or(value, |bias| value.add(bias));
+            match activation {
+                Activation::None => value,
+                Activation::Relu => value.relu(),
+                Activation::Gelu => value.gelu(),
+            }
+        };
+        // SAFETY: the layouts lie inside of memory that is noted as used by this work, that of the output to be written;
+        // the types are those of the problem, and the shapes fit.
+        unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, finish) }
+    })
+}
+
+/// NVIDIA's name for a type.
+fn code(data: DataType) -> sys::cudaDataType {
+    match data {
+        DataType::F32 => sys::cudaDataType::CUDA_R_32F,
+        DataType::F64 => sys::cudaDataType::CUDA_R_64F,
+        DataType::F16 => sys::cudaDataType::CUDA_R_16F,
+        DataType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+        DataType::I8 => sys::cudaDataType::CUDA_R_8I,
+        DataType::I32 => sys::cudaDataType::CUDA_R_32I,
+        DataType::F8E4M3 => sys::cudaDataType::CUDA_R_8F_E4M3,
+        DataType::F8E5M2 => sys::cudaDataType::CUDA_R_8F_E5M2,
+    }
+}

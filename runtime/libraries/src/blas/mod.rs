@@ -1,0 +1,83 @@
+//! Dense linear algebra: products of matrices and vectors, through cuBLAS and cuBLASLt.
+//!
+//! | function | it computes | of `torch` |
+//! | --- | --- | --- |
+//! | [`gemm`] | `c = alpha * a * b + beta * c`, of one matrix or a batch | `mm`, `bmm`, `addmm`, `baddbmm` |
+//! | [`gemm_grouped`] | the same for matrices of many shapes | `_grouped_mm` |
+//! | [`matmul`] | the same with a bias and an activation in one kernel | `nn.functional.linear`, `_scaled_mm` |
+//! | [`gemv`] | `y = alpha * a * x + beta * y` | `mv`, `addmv` |
+//! | [`axpy`], [`scal`] | `y += alpha * x`, `x *= alpha` | `add_`, `mul_` |
+//! | [`dot`], [`nrm2`] | the inner product, the Euclidean norm | `dot`, `linalg.vector_norm` |
+//! | [`trsm`] | solves triangular systems | `linalg.solve_triangular` |
+//!
+//! Matrices are row-major ([`Matrix`], [`MatrixMut`]); a [`Layout`] says strides, transposes and batches.
+//! How exactly is computed is [`Math`]: TF32 is off by default. Each stream has one workspace, kept from the caching allocator
+//! ([`Workspaces`]), so no call allocates or waits, and two streams never share one. Everything may be captured.
+//!
+//! On the emulated device all of it is computed in plain Rust, in `f32` for narrower types and rounded once.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `matrix`, `vector_view` | views of memory |
+//! | `types`, `float8` | elements, and which products there are |
+//! | `settings` | precision, workspaces |
+//! | `handle` | handles of the libraries, and how calls are enqueued |
+//! | `gemm`, `grouped`, `vector`, `trsm` | the operations of cuBLAS |
+//! | `lt` | those of cuBLASLt: plans, their cache, the timed search |
+//! | `host` | the emulated device's |
+
+mod float8;
+mod gemm;
+mod grouped;
+mod handle;
+mod host;
+mod lt;
+mod matrix;
+mod settings;
+mod trsm;
+mod types;
+mod vector;
+mod vector_view;
+
+use std::sync::OnceLock;
+
+pub use self::float8::{F8E4M3, F8E5M2};
+pub use self::gemm::{Gemm, gemm};
+pub use self::grouped::gemm_grouped;
+pub use self::lt::cache::PlanCache;
+pub use self::lt::{Activation, Epilogue, Matmul, Search, matmul, plan_cache};
+pub use self::matrix::{Layout, Matrix, MatrixMut};
+pub use self::settings::{Math, Workspaces, math, set_math, workspaces};
+pub use self::trsm::{Side, Solve, Triangle, Trsm, trsm};
+pub use self::types::{Element, Float, Multiply, Scale};
+pub use self::vector::{axpy, dot, gemv, nrm2, scal};
+pub use self::vector_view::{Vector, VectorMut};
+
+use self::handle::{Handle, LtHandle};
+use self::settings::DefaultMath;
+use super::handles::{HandleGuard, HandlePool};
+use warpsmith_core::device::Device;
+use warpsmith_core::error::Result;
+use warpsmith_core::stream::Stream;
+
+/// What a device keeps for cuBLAS and cuBLASLt.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    handles: HandlePool<Handle>,
+    lt_handles: HandlePool<LtHandle>,
+    plans: lt::cache::Plans,
+    math: DefaultMath,
+    workspaces: OnceLock<Workspaces>,
+}
+
+impl State {
+    /// That of a device.
+    pub fn of(device: &Device) -> &Self {
+        device.extension(Self::default)
+    }
+
+    /// A handle for another library's sake, without a workspace. The device's context is current.
+    pub(super) fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, Handle>> {
+        self.handles.acquire(stream)
+    }
+}

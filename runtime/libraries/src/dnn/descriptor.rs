@@ -1,0 +1,332 @@
+//! [`Descriptor`]: descriptors of cuDNN's graph interface, and the older kinds, destroyed when they are dropped.
+//!
+//! The library is loaded whenever there is a handle of it, and everything here starts from one.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+
+use cudarc::cudnn::sys::{
+    self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type, cudnnBackendDescriptor_t,
+    cudnnBackendDescriptorType_t as Kind, cudnnDataType_t, cudnnHandle_t,
+};
+
+use super::functions::{self, Status};
+use super::tensor::Shape;
+use crate::error::LibraryError;
+use crate::handles::LibraryHandle;
+use warpsmith_core::driver::StreamHandle;
+use warpsmith_core::error::Result;
+
+/// What a call returned, as a result. The library's own words are the error's context.
+pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
+    if status == Status::SUCCESS {
+        return Ok(());
+    }
+    let mut message = [0 as c_char; 1024];
+    // SAFETY: cuDNN 9 has the function; it writes at most so many characters, with a zero at the end.
+    unsafe { sys::cudnnGetLastErrorString(message.as_mut_ptr(), message.len()) };
+    if let Some(last) = message.last_mut() {
+        *last = 0;
+    }
+    // SAFETY: the characters end with a zero.
+    let message = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy();
+    let context = (!message.trim().is_empty()).then(|| message.trim().to_owned());
+    Err(LibraryError::Call { library: "cuDNN", call, status: status.name(), context }.into())
+}
+
+/// A handle of the library, which one thread uses at a time.
+#[derive(Debug)]
+pub(super) struct RawHandle(cudnnHandle_t);
+
+// SAFETY: the library lets any thread use a handle, one at a time.
+unsafe impl Send for RawHandle {}
+
+impl RawHandle {
+    pub fn get(&self) -> cudnnHandle_t {
+        self.0
+    }
+}
+
+impl LibraryHandle for RawHandle {
+    fn create() -> Result<Self> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the library is there (callers have asked for its version) and the device's context is current.
+        check("cudnnCreate", unsafe { functions::cudnnCreate(&mut handle) })?;
+        Ok(Self(handle))
+    }
+
+    fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
+        let stream = stream.0 as usize as sys::cudaStream_t;
+        // SAFETY: the handle is alive, and the stream is one of its context.
+        check("cudnnSetStream", unsafe { functions::cudnnSetStream(self.0, stream) })
+    }
+}
+
+impl Drop for RawHandle {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this value's, which goes away. What it reports is of no use to anybody.
+        unsafe { functions::cudnnDestroy(self.0) };
+    }
+}
+
+/// A descriptor of the graph interface.
+#[derive(Debug)]
+pub(super) struct Descriptor(cudnnBackendDescriptor_t);
+
+// SAFETY: a descriptor is plain memory of the library's, which any thread may use, one at a time.
+unsafe impl Send for Descriptor {}
+
+impl Descriptor {
+    pub fn new(kind: Kind) -> Result<Self> {
+        let mut descriptor = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable.
+        check("cudnnBackendCreateDescriptor", unsafe {
+            functions::cudnnBackendCreateDescriptor(kind, &mut descriptor)
+        })?;
+        Ok(Self(descriptor))
+    }
+
+    pub fn get(&self) -> cudnnBackendDescriptor_t {
+        self.0
+    }
+
+    /// # Safety
+    /// The values are of the type that `kind` says.
+    unsafe fn set<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
+        let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
+        // SAFETY: the descriptor is alive, and there are so many values of this type, by the caller's promise.
+        check("cudnnBackendSetAttribute", unsafe {
+            functions::cudnnBackendSetAttribute(self.0, name, kind, count, values)
+        })
+    }
+
+    pub fn set_ints(&mut self, name: Name, values: &[i64]) -> Result<()> {
+        // SAFETY: the type is that of the values.
+        unsafe { self.set(name, Type::CUDNN_TYPE_INT64, values) }
+    }
+
+    pub fn set_bool(&mut self, name: Name, value: bool) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_BOOLEAN, &[value]) }
+    }
+
+    pub fn set_data_type(&mut self, name: Name, value: cudnnDataType_t) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_DATA_TYPE, &[value]) }
+    }
+
+    /// A factor, as the library wants it for a computation in this type.
+    pub fn set_factor(&mut self, name: Name, compute: cudnnDataType_t, value: f64) -> Result<()> {
+        if compute == cudnnDataType_t::CUDNN_DATA_DOUBLE {
+            // SAFETY: the type is that of the value.
+            unsafe { self.set(name, Type::CUDNN_TYPE_DOUBLE, &[value]) }
+        } else {
+            // SAFETY: the type is that of the value.
+            unsafe { self.set(name, Type::CUDNN_TYPE_FLOAT, &[value as f32]) }
+        }
+    }
+
+    pub fn set_pointwise_mode(&mut self, name: Name, value: sys::cudnnPointwiseMode_t) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_POINTWISE_MODE, &[value]) }
+    }
+
+    pub fn set_nan_propagation(&mut self, name: Name, value: sys::cudnnNanPropagation_t) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_NAN_PROPOGATION, &[value]) }
+    }
+
+    pub fn set_convolution_mode(&mut self, name: Name, value: sys::cudnnConvolutionMode_t) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_CONVOLUTION_MODE, &[value]) }
+    }
+
+    pub fn set_heuristics(&mut self, name: Name, value: sys::cudnnBackendHeurMode_t) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_HEUR_MODE, &[value]) }
+    }
+
+    pub fn set_handle(&mut self, name: Name, handle: &RawHandle) -> Result<()> {
+        // SAFETY: the type is that of the value.
+        unsafe { self.set(name, Type::CUDNN_TYPE_HANDLE, &[handle.get()]) }
+    }
+
+    /// Other descriptors, which must live as long as this one is used.
+    pub fn set_descriptors(&mut self, name: Name, descriptors: &[&Descriptor]) -> Result<()> {
+        let raw: Vec<_> = descriptors.iter().map(|descriptor| descriptor.0).collect();
+        // SAFETY: the type is that of the values.
+        unsafe { self.set(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw) }
+    }
+
+    /// # Safety
+    /// The addresses are what an execution with this descriptor may use.
+    pub unsafe fn set_pointers(&mut self, name: Name, pointers: &[*mut c_void]) -> Result<()> {
+        // SAFETY: the type is that of the values.
+        unsafe { self.set(name, Type::CUDNN_TYPE_VOID_PTR, pointers) }
+    }
+
+    pub fn finalize(self) -> Result<Self> {
+        // SAFETY: the descriptor is alive.
+        check("cudnnBackendFinalize", unsafe { functions::cudnnBackendFinalize(self.0) })?;
+        Ok(self)
+    }
+
+    pub fn int(&self, name: Name) -> Result<i64> {
+        let (mut value, mut count) = (0i64, 0i64);
+        // SAFETY: the descriptor is alive; there is room for the one value that is asked for.
+        check("cudnnBackendGetAttribute", unsafe {
+            let into = (&raw mut value).cast();
+            functions::cudnnBackendGetAttribute(self.0, name, Type::CUDNN_TYPE_INT64, 1, &mut count, into)
+        })?;
+        Ok(value)
+    }
+
+    /// How many values an attribute has.
+    pub fn count(&self, name: Name, kind: Type) -> Result<usize> {
+        let mut count = 0i64;
+        // SAFETY: the descriptor is alive; no value is asked for.
+        check("cudnnBackendGetAttribute", unsafe {
+            functions::cudnnBackendGetAttribute(self.0, name, kind, 0, &mut count, std::ptr::null_mut())
+        })?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// Fills descriptors with what an attribute has. Returns how many were filled, which are the first.
+    pub fn fill(&self, name: Name, into: &mut [Descriptor]) -> Result<usize> {
+        let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.0).collect();
+        let mut count = 0i64;
+        // SAFETY: the descriptor is alive, and there are as many others as are asked for.
+        check("cudnnBackendGetAttribute", unsafe {
+            let (room, into) = (raw.len() as i64, raw.as_mut_ptr().cast());
+            let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
+            functions::cudnnBackendGetAttribute(self.0, name, kind, room, &mut count, into)
+        })?;
+        Ok(usize::try_from(count).unwrap_or(0).min(into.len()))
+    }
+
+    /// The numerical notes of an engine, by number: a library that is newer than the bindings may have others.
+    pub fn numerical_notes(&self) -> Result<Vec<u32>> {
+        let mut notes = [u32::MAX; NOTES];
+        let mut count = 0i64;
+        // SAFETY: the descriptor is alive; a note is an enumeration of C, of the size of `u32`.
+        check("cudnnBackendGetAttribute", unsafe {
+            let (name, kind) = (Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE);
+            let into = notes.as_mut_ptr().cast();
+            functions::cudnnBackendGetAttribute(self.0, name, kind, NOTES as i64, &mut count, into)
+        })?;
+        let count = usize::try_from(count).unwrap_or(0).min(NOTES);
+        Ok(notes[..count].to_vec())
+    }
+}
+
+/// Kinds of numerical notes.
+const NOTES: usize = sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TYPE_COUNT as usize;
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's, which goes away.
+        unsafe { functions::cudnnBackendDestroyDescriptor(self.0) };
+    }
+}
+
+/// A kind of descriptor of the older interface.
+pub(super) trait Old {
+    type Raw: Copy;
+    const NAME: &'static str;
+    fn create(into: &mut Self::Raw) -> Status;
+    fn destroy(raw: Self::Raw);
+    const NULL: Self::Raw;
+}
+
+macro_rules! old {
+    ($name:ident, $raw:ident, $create:ident, $destroy:ident) => {
+        #[derive(Debug)]
+        pub(super) enum $name {}
+
+        impl Old for $name {
+            type Raw = sys::$raw;
+            const NAME: &'static str = stringify!($create);
+            const NULL: Self::Raw = std::ptr::null_mut();
+
+            fn create(into: &mut Self::Raw) -> Status {
+                // SAFETY: the pointer is to a variable.
+                unsafe { functions::$create(into) }
+            }
+
+            fn destroy(raw: Self::Raw) {
+                // SAFETY: it was created, and is destroyed once.
+                unsafe { functions::$destroy(raw) };
+            }
+        }
+    };
+}
+
+old!(TensorKind, cudnnTensorDescriptor_t, cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor);
+old!(PoolingKind, cudnnPoolingDescriptor_t, cudnnCreatePoolingDescriptor, cudnnDestroyPoolingDescriptor);
+old!(
+    ActivationKind,
+    cudnnActivationDescriptor_t,
+    cudnnCreateActivationDescriptor,
+    cudnnDestroyActivationDescriptor
+);
+
+/// A descriptor of the older interface.
+#[derive(Debug)]
+pub(super) struct OldDescriptor<K: Old> {
+    raw: K::Raw,
+    kind: PhantomData<K>,
+}
+
+impl<K: Old> OldDescriptor<K> {
+    pub fn new() -> Result<Self> {
+        let mut raw = K::NULL;
+        check(K::NAME, K::create(&mut raw))?;
+        Ok(Self { raw, kind: PhantomData })
+    }
+
+    pub fn get(&self) -> K::Raw {
+        self.raw
+    }
+}
+
+impl<K: Old> Drop for OldDescriptor<K> {
+    fn drop(&mut self) {
+        K::destroy(self.raw);
+    }
+}
+
+/// The older interface's descriptor of a tensor.
+pub(super) fn tensor(
+    operation: &'static str,
+    shape: &Shape,
+    data: cudnnDataType_t,
+) -> Result<OldDescriptor<TensorKind>> {
+    let rank = shape.rank();
+    let narrow = |values: [i64; 5]| {
+        let mut narrow = [0i32; 5];
+        for (to, from) in narrow.iter_mut().zip(values) {
+            *to = i32::try_from(from).ok()?;
+        }
+        Some(narrow)
+    };
+    let arrays = (narrow(shape.of_library(shape.dims)), narrow(shape.of_library(shape.strides())));
+    let (Some(dims), Some(strides), true) =
+        (arrays.0, arrays.1, shape.elements().is_some_and(|n| n < 1 << 31))
+    else {
+        let what = format!("a tensor of shape {:?}", shape.shown());
+        let needs = Some("fewer than 2^31 elements; split the batch".to_owned());
+        return Err(LibraryError::Unsupported { operation, what, needs }.into());
+    };
+    let descriptor = OldDescriptor::<TensorKind>::new()?;
+    // SAFETY: the descriptor is alive, and both arrays have `rank` values.
+    check("cudnnSetTensorNdDescriptor", unsafe {
+        functions::cudnnSetTensorNdDescriptor(
+            descriptor.get(),
+            data,
+            rank as i32,
+            dims.as_ptr(),
+            strides.as_ptr(),
+        )
+    })?;
+    Ok(descriptor)
+}

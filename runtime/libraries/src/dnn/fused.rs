@@ -1,0 +1,206 @@
+//! [`convolution_fused`]: a convolution with bias and activation in one pass.
+
+use cudarc::cudnn::sys::{cudnnActivationMode_t, cudnnNanPropagation_t};
+
+use super::call::{self, Place, check_device, check_type, pointer, pointer_mut};
+use super::convolution::{Convolution, convolution};
+use super::descriptor::{ActivationKind, OldDescriptor, TensorKind, check, tensor};
+use super::element::{Float, Scale};
+use super::functions;
+use super::geometry::{Epilogue, Geometry, Key, Operation};
+use super::host;
+use super::options;
+use super::plan::{Outcome, Request};
+use super::tensor::{Shape, Tensor, TensorMut, problem};
+use crate::error::LibraryError;
+use crate::work::Work;
+use warpsmith_core::driver::DevicePtr;
+use warpsmith_core::error::{Error, Result};
+use warpsmith_core::memory::DeviceSlice;
+use warpsmith_core::seam::Access;
+use warpsmith_core::stream::Stream;
+
+/// What is applied to each element in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    Identity,
+    /// `max(v, 0)`.
+    Relu,
+}
+
+/// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias for each output channel.
+///
+/// On GPUs it is one pass for an `alpha` of 1 and a `beta` of 0, where cuDNN has an engine for it and there is the workspace
+/// that it takes, else three: the result is the same but for rounding, since sums are then rounded to the element type before
+/// the bias is added. Should one of the three fail, those before it were enqueued.
+///
+/// # Errors
+/// As [`convolution`]; [`LibraryError::Shape`] unless there is a bias for each output channel.
+pub fn convolution_fused<T: Float>(
+    stream: &Stream,
+    options: &Convolution,
+    x: &Tensor<'_, T>,
+    w: &Tensor<'_, T>,
+    bias: &DeviceSlice<'_, T>,
+    activation: Activation,
+    y: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    const NAME: &str = "dnn::convolution_fused";
+    let geometry = Geometry::new(NAME, options, &x.shape, &w.shape, &y.shape)?;
+    if bias.len() != y.shape.dims[1] {
+        return Err(problem(
+            NAME,
+            format!("there are {} biases for {} output channels", bias.len(), y.shape.dims[1]),
+        ));
+    }
+    let device = stream.device();
+    let parts =
+        [x.slice.used(Access::Read), w.slice.used(Access::Read), y.slice.used(), bias.used(Access::Read)];
+    for (part, what) in parts.iter().zip(["x", "w", "y", "bias"]) {
+        check_device(stream, NAME, what, part.device())?;
+    }
+    if y.slice.is_empty() {
+        return Ok(());
+    }
+    let places = [Place::of(&x.slice), Place::of(&w.slice), Place::of_mut(&y.slice), Place::of(bias)];
+    if device.is_emulated() {
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        return unsafe { Work::new(stream, &parts) }.enqueue(
+            |_| Err(LibraryError::NeedsGpu { operation: NAME }.into()),
+            || {
+                // SAFETY: the parts are noted, lie at these places and are of the geometry's shapes.
+                Ok(Box::new(move || unsafe {
+                    host::convolution::run_fused::<T>(&geometry, places, activation);
+                }))
+            },
+        );
+    }
+    check_type::<T>(NAME, device)?;
+    // Whether engines for one pass heed factors is not documented.
+    let is_plain = geometry.alpha == 1.0 && geometry.beta == 0.0;
+    if is_plain && places.iter().all(|place| place.len != 0) {
+        let addresses = places.map(|place| DevicePtr(place.address));
+        let epilogue = match activation {
+            Activation::Identity => Epilogue::Bias,
+            Activation::Relu => Epilogue::BiasRelu,
+        };
+        let options = options.options.unwrap_or_else(|| options::options(device));
+        let request = Request {
+            name: NAME,
+            stream,
+            key: Key::new::<T>(Operation::Forward, epilogue, &geometry, options, addresses),
+            data: T::DATA,
+            geometry: &geometry,
+            parts: &parts,
+            addresses: &addresses,
+        };
+        // SAFETY: parts and addresses are of tensors of the geometry's shapes, as was checked above.
+        match unsafe { request.run() } {
+            Ok(Outcome::Enqueued) => return Ok(()),
+            Ok(Outcome::NoPlan(_)) => {}
+            Err(error) if is_for_workspace(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // What can be refused is before the convolution, so that y is as it was then.
+    let passes = Passes::new::<T>(NAME, stream, &y.shape, activation)?;
+    convolution(stream, options, x, w, y)?;
+    passes.enqueue(NAME, stream, bias, y)
+}
+
+/// Whether there was not as much workspace as the engines for one pass take. The passes may do with less.
+fn is_for_workspace(error: &Error) -> bool {
+    matches!(error, Error::OutOfMemory(_))
+        || matches!(error.downcast_ref(), Some(LibraryError::WorkspaceTooSmall { .. }))
+}
+
+/// What is added to a convolution by the older interface, in passes of their own.
+struct Passes {
+    bias: OldDescriptor<TensorKind>,
+    y: OldDescriptor<TensorKind>,
+    /// `None`: there is no activation.
+    relu: Option<OldDescriptor<ActivationKind>>,
+}
+
+impl Passes {
+    /// For an output of this shape.
+    fn new<T: Float>(name: &'static str, stream: &Stream, y: &Shape, activation: Activation) -> Result<Self> {
+        let _handle = call::acquire(stream)?;
+        let of_bias = Shape { dims: [1, y.dims[1], 1, 1, 1], ..*y };
+        let relu = match activation {
+            Activation::Identity => None,
+            Activation::Relu => {
+                let relu = OldDescriptor::<ActivationKind>::new()?;
+                let mode = cudnnActivationMode_t::CUDNN_ACTIVATION_RELU;
+                let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+                // SAFETY: the descriptor is alive.
+                check("cudnnSetActivationDescriptor", unsafe {
+                    functions::cudnnSetActivationDescriptor(relu.get(), mode, nans, 0.0)
+                })?;
+                Some(relu)
+            }
+        };
+        Ok(Self { bias: tensor(name, &of_bias, T::DATA)?, y: tensor(name, y, T::DATA)?, relu })
+    }
+
+    /// Enqueues `y = activation(y + bias)`; y is of the shape that this was made for.
+    fn enqueue<T: Float>(
+        &self,
+        name: &'static str,
+        stream: &Stream,
+        bias: &DeviceSlice<'_, T>,
+        y: &mut TensorMut<'_, T>,
+    ) -> Result<()> {
+        let handle = call::acquire(stream)?;
+        let raw = handle.raw.get();
+        let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        let (from, to) = (pointer(Place::of(bias)), pointer_mut(Place::of_mut(&y.slice)));
+        let parts = [bias.used(Access::Read), y.slice.used()];
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        unsafe { Work::new(stream, &parts) }.enqueue(
+            |_| {
+                let of_y = self.y.get();
+                // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
+                // are the parts that are noted.
+                check("cudnnAddTensor", unsafe {
+                    functions::cudnnAddTensor(
+                        raw,
+                        one.as_ptr(),
+                        self.bias.get(),
+                        from,
+                        one.as_ptr(),
+                        of_y,
+                        to,
+                    )
+                })?;
+                let Some(relu) = &self.relu else { return Ok(()) };
+                let (one, zero) = (one.as_ptr(), zero.as_ptr());
+                // SAFETY: as above.
+                check("cudnnActivationForward", unsafe {
+                    functions::cudnnActivationForward(raw, relu.get(), one, of_y, to, zero, of_y, to)
+                })
+            },
+            || Err(LibraryError::NeedsGpu { operation: name }.into()),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use warpsmith_core::device::Device;
+    use warpsmith_core::memory::DeviceBuffer;
+
+    #[test]
+    fn passes_are_tried_when_there_is_no_workspace_for_one() {
+        let stream = Device::emulated(0).unwrap().default_stream();
+        assert!(is_for_workspace(&DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err()));
+        let small = LibraryError::WorkspaceTooSmall { operation: "test", limit: 0, least: 1 };
+        assert!(is_for_workspace(&small.into()));
+        assert!(!is_for_workspace(&LibraryError::NeedsGpu { operation: "test" }.into()));
+    }
+}

@@ -1,0 +1,239 @@
+//! [`pooling`]: the greatest or the mean element of each window, and its gradient.
+
+use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
+
+use super::call::{self, Place, check_same, pointer, pointer_mut};
+use super::descriptor::{OldDescriptor, PoolingKind, check, tensor};
+use super::element::{Float, Scale};
+use super::functions;
+use super::host;
+use super::options;
+use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent, problem};
+use warpsmith_core::error::Result;
+use warpsmith_core::seam::Access;
+use warpsmith_core::stream::Stream;
+
+/// What is made of a window's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum PoolingMode {
+    /// The greatest; NaN if one is.
+    #[default]
+    Max,
+    /// The mean of the window, of which padding is a part (PyTorch: `count_include_pad=True`).
+    AverageWithPadding,
+    /// The mean of the elements in the window.
+    Average,
+}
+
+/// Windows over the spatial dimensions, as PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pooling {
+    /// What is made of a window's elements.
+    pub mode: PoolingMode,
+    /// The window's extents. 2 by default.
+    pub window: Axes,
+    /// Elements before and after the input, at most half a window. 0 by default.
+    pub padding: Axes,
+    /// Elements from one window to the next; `None`, the default: the window's extent.
+    pub stride: Option<Axes>,
+}
+
+impl Default for Pooling {
+    fn default() -> Self {
+        Self { mode: PoolingMode::Max, window: 2.into(), padding: 0.into(), stride: None }
+    }
+}
+
+/// The windows of a pooling over an input, which fit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Windows {
+    pub mode: PoolingMode,
+    pub x: Shape,
+    pub y: Shape,
+    pub window: [usize; 3],
+    pub padding: [usize; 3],
+    pub stride: [usize; 3],
+}
+
+impl Pooling {
+    /// The shape of the output for an input of batch, channels and spatial dimensions.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`](crate::LibraryError::Shape) when the windows do not fit.
+    pub fn output_shape(&self, input: &[usize]) -> Result<Vec<usize>> {
+        let x = Shape::new(input, Layout::Nchw)?;
+        Ok(self.windows("Pooling::output_shape", &x)?.y.shown())
+    }
+
+    fn windows(&self, operation: &'static str, x: &Shape) -> Result<Windows> {
+        if x.spatial == 0 || x.dims[2..].contains(&0) {
+            let text = format!("the input {:?} has no spatial dimension, or an empty one", x.shown());
+            return Err(problem(operation, text));
+        }
+        let window = self.window.spread(operation, "window", x.spatial, 1)?;
+        let padding = self.padding.spread(operation, "padding", x.spatial, 0)?;
+        let stride = self.stride.unwrap_or(self.window).spread(operation, "stride", x.spatial, 1)?;
+        let mut dims = [x.dims[0], x.dims[1], 1, 1, 1];
+        for axis in 0..3 {
+            if padding[axis] > window[axis] / 2 {
+                return Err(problem(
+                    operation,
+                    format!("padding {} is more than half of the window's {}", padding[axis], window[axis]),
+                ));
+            }
+            let input = x.dims[axis + 2];
+            let Some(extent) = output_extent(input, window[axis], padding[axis], stride[axis], 1) else {
+                return Err(problem(
+                    operation,
+                    format!(
+                        "a window of {} with stride {} and padding {} does not fit into an extent of {input}",
+                        window[axis], stride[axis], padding[axis]
+                    ),
+                ));
+            };
+            dims[axis + 2] = extent;
+        }
+        let y = Shape { dims, ..*x };
+        Ok(Windows { mode: self.mode, x: *x, y, window, padding, stride })
+    }
+}
+
+impl Windows {
+    fn check_output(&self, operation: &'static str, y: &Shape) -> Result<()> {
+        check_same(operation, ("the output of this pooling", &self.y), ("the given tensor", y))
+    }
+
+    fn descriptor(&self, is_deterministic: bool) -> Result<OldDescriptor<PoolingKind>> {
+        let mode = match self.mode {
+            PoolingMode::Max if is_deterministic => cudnnPoolingMode_t::CUDNN_POOLING_MAX_DETERMINISTIC,
+            PoolingMode::Max => cudnnPoolingMode_t::CUDNN_POOLING_MAX,
+            PoolingMode::AverageWithPadding => {
+                cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING
+            }
+            PoolingMode::Average => cudnnPoolingMode_t::CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING,
+        };
+        let rank = self.x.rank() - 2;
+        // `output_extent` has checked that they are within 31 bits.
+        let of = |values: [usize; 3]| {
+            let values = values.map(|value| i32::try_from(value).unwrap_or(i32::MAX));
+            if rank == 3 { values } else { [values[1], values[2], 0] }
+        };
+        let (window, padding, stride) = (of(self.window), of(self.padding), of(self.stride));
+        let descriptor = OldDescriptor::<PoolingKind>::new()?;
+        // SAFETY: the descriptor is alive, and the arrays have `rank` values.
+        check("cudnnSetPoolingNdDescriptor", unsafe {
+            functions::cudnnSetPoolingNdDescriptor(
+                descriptor.get(),
+                mode,
+                cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN,
+                rank as i32,
+                window.as_ptr(),
+                padding.as_ptr(),
+                stride.as_ptr(),
+            )
+        })?;
+        Ok(descriptor)
+    }
+}
+
+/// Enqueues `y = pooling(x)`.
+///
+/// # Errors
+/// [`LibraryError::Shape`](crate::LibraryError::Shape), [`LibraryError::Missing`](crate::LibraryError::Missing),
+/// [`warpsmith_core::Error::DifferentDevices`]; whatever the library or the driver reports.
+pub fn pooling<T: Float>(
+    stream: &Stream,
+    pooling: &Pooling,
+    x: &Tensor<'_, T>,
+    y: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    const NAME: &str = "dnn::pooling";
+    let windows = pooling.windows(NAME, &x.shape)?;
+    windows.check_output(NAME, &y.shape)?;
+    let places = [Place::of(&x.slice), Place::of_mut(&y.slice)];
+    let is_deterministic = options::options(stream.device()).deterministic;
+    call::enqueue::<T>(
+        NAME,
+        stream,
+        (&[x.slice.used(Access::Read), y.slice.used()], &["x", "y"]),
+        |handle| {
+            let descriptor = windows.descriptor(is_deterministic)?;
+            let of_x = tensor(NAME, &windows.x, T::DATA)?;
+            let of_y = tensor(NAME, &windows.y, T::DATA)?;
+            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
+            check("cudnnPoolingForward", unsafe {
+                functions::cudnnPoolingForward(
+                    handle,
+                    descriptor.get(),
+                    one.as_ptr(),
+                    of_x.get(),
+                    pointer(places[0]),
+                    zero.as_ptr(),
+                    of_y.get(),
+                    pointer_mut(places[1]),
+                )
+            })
+        },
+        // SAFETY: the parts are noted, lie at these places and are of the windows' shapes.
+        move || unsafe { host::pooling::forward::<T>(&windows, places) },
+    )
+}
+
+/// Enqueues `dx = gradient of pooling(x)`, given `y = pooling(x)` and the gradient `dy` for it. Where several elements of a
+/// window are the greatest, one of them gets the gradient.
+///
+/// # Errors
+/// As [`pooling`].
+pub fn pooling_backward<T: Float>(
+    stream: &Stream,
+    pooling: &Pooling,
+    x: &Tensor<'_, T>,
+    y: &Tensor<'_, T>,
+    dy: &Tensor<'_, T>,
+    dx: &mut TensorMut<'_, T>,
+) -> Result<()> {
+    const NAME: &str = "dnn::pooling_backward";
+    let windows = pooling.windows(NAME, &x.shape)?;
+    windows.check_output(NAME, &y.shape)?;
+    windows.check_output(NAME, &dy.shape)?;
+    check_same(NAME, ("x", &x.shape), ("dx", &dx.shape))?;
+    let places = [Place::of(&x.slice), Place::of(&y.slice), Place::of(&dy.slice), Place::of_mut(&dx.slice)];
+    let parts = [
+        x.slice.used(Access::Read),
+        y.slice.used(Access::Read),
+        dy.slice.used(Access::Read),
+        dx.slice.used(),
+    ];
+    let is_deterministic = options::options(stream.device()).deterministic;
+    call::enqueue::<T>(
+        NAME,
+        stream,
+        (&parts, &["x", "y", "dy", "dx"]),
+        |handle| {
+            let descriptor = windows.descriptor(is_deterministic)?;
+            let of_x = tensor(NAME, &windows.x, T::DATA)?;
+            let of_y = tensor(NAME, &windows.y, T::DATA)?;
+            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
+            check("cudnnPoolingBackward", unsafe {
+                functions::cudnnPoolingBackward(
+                    handle,
+                    descriptor.get(),
+                    one.as_ptr(),
+                    of_y.get(),
+                    pointer(places[1]),
+                    of_y.get(),
+                    pointer(places[2]),
+                    of_x.get(),
+                    pointer(places[0]),
+                    zero.as_ptr(),
+                    of_x.get(),
+                    pointer_mut(places[3]),
+                )
+            })
+        },
+        // SAFETY: the parts are noted, lie at these places and are of the windows' shapes.
+        move || unsafe { host::pooling::backward::<T>(&windows, places) },
+    )
+}

@@ -1,0 +1,100 @@
+//! [`LibraryError`]: what goes wrong with NVIDIA's libraries.
+
+use warpsmith_core::Error;
+use warpsmith_core::error::Bytes;
+
+use crate::VendorVersion;
+
+/// What went wrong with a library of NVIDIA's, or with what it was asked for.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// The library could not be loaded.
+    #[error(
+        "{library} (lib{file}) was not found or could not be loaded; install it (`pip install {package}`, or the CUDA \
+         toolkit's package) and name its folder in WARPSMITH_LIBRARY_PATH, or use the emulated device `cpu`"
+    )]
+    Missing {
+        /// Its name.
+        library: &'static str,
+        /// The file's name between `lib` and `.so`.
+        file: &'static str,
+        /// The package of PyPI that has it.
+        package: &'static str,
+    },
+
+    /// The library is older than what the bindings were made for.
+    #[error(
+        "{library} {version} is too old: install version {least} or newer, where the system finds it first (LD_LIBRARY_PATH)"
+    )]
+    TooOld {
+        /// Its name.
+        library: &'static str,
+        /// The version that was found.
+        version: VendorVersion,
+        /// The least major version.
+        least: u32,
+    },
+
+    /// A call of a library failed.
+    #[error("{call} of {library} failed with {status}{}", context.as_deref().map(|c| format!(": {c}")).unwrap_or_default())]
+    Call {
+        /// The library's name.
+        library: &'static str,
+        /// The function.
+        call: &'static str,
+        /// What it returned, by NVIDIA's name.
+        status: String,
+        /// What was asked for, and what may be done about it.
+        context: Option<String>,
+    },
+
+    /// Shapes, strides or lengths that do not fit each other.
+    #[error("{operation}: {problem}")]
+    Shape {
+        /// What was asked for.
+        operation: &'static str,
+        /// What does not fit, with the figures, and what would.
+        problem: String,
+    },
+
+    /// The library, or this GPU, does not do this.
+    #[error("{operation}: {what} is not supported{}", needs.as_deref().map(|n| format!("; it needs {n}")).unwrap_or_default())]
+    Unsupported {
+        /// What was asked for.
+        operation: &'static str,
+        /// The type, layout or option.
+        what: String,
+        /// What would do it.
+        needs: Option<String>,
+    },
+
+    /// The emulated device has no such operation.
+    #[error(
+        "{operation} needs a GPU: the emulated device does not have it; open a CUDA device, `Device::cuda(0)`"
+    )]
+    NeedsGpu {
+        /// What was asked for.
+        operation: &'static str,
+    },
+
+    /// No algorithm gets by with the workspace that is allowed.
+    #[error(
+        "{operation}: no algorithm gets by with {} of workspace; the smallest that works needs {}",
+        Bytes(*limit), Bytes(*least)
+    )]
+    WorkspaceTooSmall {
+        /// What was asked for.
+        operation: &'static str,
+        /// What is allowed, in bytes.
+        limit: u64,
+        /// What the least demanding algorithm needs, in bytes.
+        least: u64,
+    },
+}
+
+impl From<LibraryError> for Error {
+    fn from(error: LibraryError) -> Self {
+        Self::extension(error)
+    }
+}

@@ -1,0 +1,362 @@
+//! Fourier transforms in one to three dimensions: cuFFT on GPUs, `rustfft` on the emulated device.
+//!
+//! What a caller can rely on:
+//!
+//! - Sizes, types and lengths are checked before anything is enqueued. Both sides are contiguous, a whole transform after
+//!   the other, the last dimension fastest; a strided view is an error by its length.
+//! - The input is not changed, but by [`inverse_real`], which takes it to be overwritten.
+//! - Plans are kept for each device in a cache like PyTorch's ([`PlanCache`]). A call gives the same with and without it.
+//! - cuFFT's work area is memory of the caching allocator, allocated for each call on its stream, so that calls on two
+//!   streams never share it. Calls can be captured in graphs; the graph keeps the plan.
+//! - [`Norm`] says which direction is divided by the number of elements, as `norm=` of `torch.fft` and `numpy.fft`; the
+//!   default is that the inverse is. cuFFT does not divide: a direction that is divided goes over its result once more,
+//!   with cuBLAS. [`Norm::None`] is what cuFFT does by itself.
+//!
+//! | data | forward | inverse |
+//! | --- | --- | --- |
+//! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
+//! | real to half of a spectrum and back | [`forward_real`] | [`inverse_real`] |
+//!
+//! [`prepare`] makes a plan ahead.
+//!
+//! Elements are `f32`, `f64` or `f16`. Half precision takes powers of two in each dimension, on GPUs from compute
+//! capability 5.3, and overflows above 65504, which the sum of a transform reaches before it is divided.
+//!
+//! ```
+//! use warpsmith_runtime::library::fft::{self, Complex, Shape};
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = Device::emulated(0)?.default_stream();
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0])?;
+//! let mut spectrum = DeviceBuffer::<Complex<f32>>::uninit(&stream, 2 * 3)?;
+//! let shape = Shape::from(4).batch(2);
+//! fft::forward_real(&stream, shape, &x, &mut spectrum)?;
+//! let found = spectrum.to_host()?;
+//! assert!(found[..3].iter().all(|z| (z - 1.0).norm() < 1e-6));
+//! assert!((found[3] - 4.0).norm() < 1e-6 && found[4].norm() < 1e-6);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `shape` | [`Shape`], [`Norm`] and the checks |
+//! | `element` | [`Real`]: the types |
+//! | `cache` | [`PlanCache`] |
+//! | `plan` | a plan of cuFFT, or of the host |
+//! | `vendor` | cuFFT's functions |
+//! | `host` | transforms on the emulated device |
+
+mod cache;
+mod element;
+mod host;
+mod plan;
+mod shape;
+mod vendor;
+
+use std::sync::Arc;
+
+pub use num_complex::Complex;
+
+pub(crate) use self::cache::State;
+pub use self::cache::{DEFAULT_MAX_SIZE, PlanCache, plan_cache};
+use self::element::Precision;
+pub use self::element::Real;
+use self::plan::{Kept, Plan};
+use self::shape::Key;
+pub use self::shape::{Norm, Shape};
+use super::work::Work;
+use crate::error::LibraryError;
+use crate::scale;
+use warpsmith_core::device::Device;
+use warpsmith_core::driver::DevicePtr;
+use warpsmith_core::error::{Bytes, Result};
+use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::Access;
+use warpsmith_core::seam::BufferUse;
+use warpsmith_core::stream::Stream;
+
+/// Which way a transform goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    /// With `exp(-2πi jk/n)`.
+    Forward,
+    /// With `exp(+2πi jk/n)`.
+    Inverse,
+}
+
+/// From what to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Complex numbers to complex numbers, in both directions.
+    Complex,
+    /// Real numbers to half of their spectrum: [`forward_real`].
+    FromReal,
+    /// Half of a spectrum to real numbers: [`inverse_real`].
+    ToReal,
+}
+
+/// Makes the plan for transforms of a shape, if it is not in the cache: so that the first of them takes no longer than the
+/// others, some milliseconds. A cache of at most 0 plans keeps it not.
+///
+/// ```
+/// use warpsmith_runtime::Device;
+/// use warpsmith_runtime::library::fft::{self, Kind};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// fft::prepare::<f32>(&device, [640, 480], Kind::FromReal)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`forward`]; [`LibraryError::Shape`] for one that the device's memory does not hold.
+pub fn prepare<T: Real>(device: &Device, shape: impl Into<Shape>, kind: Kind) -> Result<()> {
+    let operation = "fft::prepare";
+    let (key, lengths) = shape.into().key::<T>(operation, kind)?;
+    let Some(key) = key else { return Ok(()) };
+    check_precision(device, operation, key)?;
+    device.check()?;
+    let elements = lengths[0].max(lengths[1]);
+    let (bytes, memory) = (elements.saturating_mul(size_of::<T>()) as u64, device.properties().total_memory);
+    if bytes > memory {
+        let problem =
+            format!("{} are {}, and the device has {}", key.describe(), Bytes(bytes), Bytes(memory));
+        return Err(LibraryError::Shape { operation, problem }.into());
+    }
+    crate::fft::State::of(device).plan(device, operation, key).map(|_| ())
+}
+
+/// Whether a GPU knows the type.
+fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result<()> {
+    let old = !device.is_emulated() && device.properties().capability < (5, 3);
+    if key.precision != Precision::Half || !old {
+        return Ok(());
+    }
+    let needs = Some("a GPU of compute capability 5.3 or newer, or f32".to_owned());
+    Err(LibraryError::Unsupported { operation, what: "half precision".to_owned(), needs }.into())
+}
+
+/// Enqueues the forward transform of complex numbers, after all earlier work on both sides.
+///
+/// # Errors
+/// [`LibraryError::Shape`] when a size is 0 or a length is not that of the shape,
+/// [`LibraryError::Unsupported`] for a size or a GPU that half precision does not work
+/// with, [`LibraryError::Missing`],
+/// [`LibraryError::Call`] with what cuFFT says,
+/// [`Error::OutOfMemory`](warpsmith_core::Error::OutOfMemory) for the work area,
+/// [`Error::DifferentDevices`](warpsmith_core::Error::DifferentDevices).
+#[track_caller]
+pub fn forward<'i, 'o, T: Real>(
+    stream: &Stream,
+    shape: impl Into<Shape>,
+    input: impl Into<DeviceSlice<'i, Complex<T>>>,
+    output: impl Into<DeviceSliceMut<'o, Complex<T>>>,
+) -> Result<()> {
+    let call = Call { operation: "fft::forward", kind: Kind::Complex, direction: Direction::Forward };
+    call.apart(stream, shape.into(), input.into(), output.into())
+}
+
+/// Enqueues the inverse transform of complex numbers, after all earlier work on both sides.
+///
+/// # Errors
+/// As [`forward`].
+#[track_caller]
+pub fn inverse<'i, 'o, T: Real>(
+    stream: &Stream,
+    shape: impl Into<Shape>,
+    input: impl Into<DeviceSlice<'i, Complex<T>>>,
+    output: impl Into<DeviceSliceMut<'o, Complex<T>>>,
+) -> Result<()> {
+    let call = Call { operation: "fft::inverse", kind: Kind::Complex, direction: Direction::Inverse };
+    call.apart(stream, shape.into(), input.into(), output.into())
+}
+
+/// Enqueues the forward transform of complex numbers in their place.
+///
+/// # Errors
+/// As [`forward`].
+#[track_caller]
+pub fn forward_in_place<'d, T: Real>(
+    stream: &Stream,
+    shape: impl Into<Shape>,
+    data: impl Into<DeviceSliceMut<'d, Complex<T>>>,
+) -> Result<()> {
+    let call =
+        Call { operation: "fft::forward_in_place", kind: Kind::Complex, direction: Direction::Forward };
+    call.in_place(stream, shape.into(), data.into())
+}
+
+/// Enqueues the inverse transform of complex numbers in their place.
+///
+/// # Errors
+/// As [`forward`].
+#[track_caller]
+pub fn inverse_in_place<'d, T: Real>(
+    stream: &Stream,
+    shape: impl Into<Shape>,
+    data: impl Into<DeviceSliceMut<'d, Complex<T>>>,
+) -> Result<()> {
+    let call =
+        Call { operation: "fft::inverse_in_place", kind: Kind::Complex, direction: Direction::Inverse };
+    call.in_place(stream, shape.into(), data.into())
+}
+
+/// Enqueues the forward transform of real numbers. The output has the first half of the last dimension, `n / 2 + 1`
+/// complex numbers where the input has `n` real ones; the other half is its conjugate mirrored.
+///
+/// The input begins at an even element of its buffer, as cuFFT wants it.
+///
+/// # Errors
+/// As [`forward`].
+#[track_caller]
+pub fn forward_real<'i, 'o, T: Real>(
+    stream: &Stream,
+    shape: impl Into<Shape>,
+    input: impl Into<DeviceSlice<'i, T>>,
+    output: impl Into<DeviceSliceMut<'o, Complex<T>>>,
+) -> Result<()> {
+    let call = Call { operation: "fft::forward_real", kind: Kind::FromReal, direction: Direction::Forward };
+    call.apart(stream, shape.into(), input.into(), output.into())
+}
+
+/// Enqueues the inverse transform of half of a spectrum, as [`forward_real`] gives it, to real numbers. The shape is that
+/// of the real numbers. What should be real in the spectrum is taken to be.
+///
+/// **The spectrum is overwritten**: cuFFT uses it for what it has computed in between, and so it has any content
+/// afterwards. Transform a copy to keep it.
+///
+/// The output begins at an even element of its buffer, as cuFFT wants it.
+///
+/// # Errors
+/// As [`forward`].
+#[track_caller]
+pub fn inverse_real<'i, 'o, T: Real>(
+    stream: &Stream,
+    shape: impl Into<Shape>,
+    spectrum: impl Into<DeviceSliceMut<'i, Complex<T>>>,
+    output: impl Into<DeviceSliceMut<'o, T>>,
+) -> Result<()> {
+    let call = Call { operation: "fft::inverse_real", kind: Kind::ToReal, direction: Direction::Inverse };
+    let (shape, spectrum, output) = (shape.into(), spectrum.into(), output.into());
+    stream.check_device(spectrum.device(), || call.elsewhere("the spectrum"))?;
+    stream.check_device(output.device(), || call.elsewhere("the output"))?;
+    let Some(key) = shape.check::<T>(call, spectrum.len(), output.len())? else { return Ok(()) };
+    shape::check_alignment::<T>(call, output.as_device_ptr())?;
+    let ends = Ends { input: spectrum.as_device_ptr(), output: output.as_device_ptr(), reals: output.len() };
+    call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends)
+}
+
+/// One of the functions above.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    operation: &'static str,
+    kind: Kind,
+    direction: Direction,
+}
+
+/// Where a call's data lies.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    input: DevicePtr,
+    output: DevicePtr,
+    /// Real numbers of the output.
+    reals: usize,
+}
+
+impl Call {
+    fn elsewhere(self, what: &str) -> (String, String) {
+        (self.operation.to_owned(), what.to_owned())
+    }
+
+    #[track_caller]
+    fn apart<T: Real, I: DeviceCopy>(
+        self,
+        stream: &Stream,
+        shape: Shape,
+        input: DeviceSlice<'_, I>,
+        output: DeviceSliceMut<'_, Complex<T>>,
+    ) -> Result<()> {
+        stream.check_device(input.device(), || self.elsewhere("the input"))?;
+        stream.check_device(output.device(), || self.elsewhere("the output"))?;
+        let Some(key) = shape.check::<T>(self, input.len(), output.len())? else { return Ok(()) };
+        if self.kind == Kind::FromReal {
+            shape::check_alignment::<T>(self, input.as_device_ptr())?;
+        }
+        let reals = 2 * output.len();
+        let ends = Ends { input: input.as_device_ptr(), output: output.as_device_ptr(), reals };
+        self.enqueue::<T>(stream, shape, key, &[input.used(Access::Read), output.used()], ends)
+    }
+
+    #[track_caller]
+    fn in_place<T: Real>(
+        self,
+        stream: &Stream,
+        shape: Shape,
+        data: DeviceSliceMut<'_, Complex<T>>,
+    ) -> Result<()> {
+        stream.check_device(data.device(), || self.elsewhere("the data"))?;
+        let Some(key) = shape.check::<T>(self, data.len(), data.len())? else { return Ok(()) };
+        let at = data.as_device_ptr();
+        let ends = Ends { input: at, output: at, reals: 2 * data.len() };
+        self.enqueue::<T>(stream, shape, key, &[data.used()], ends)
+    }
+
+    /// The lengths of the ends are those of the key, and `parts` are of them.
+    #[track_caller]
+    fn enqueue<T: Real>(
+        self,
+        stream: &Stream,
+        shape: Shape,
+        key: Key,
+        parts: &[BufferUse<'_>],
+        ends: Ends,
+    ) -> Result<()> {
+        let device = stream.device();
+        check_precision(device, self.operation, key)?;
+        let factor = shape.factor(self.direction);
+        if factor.is_some() {
+            scale::check_library(device)?;
+        }
+        let plan = crate::fft::State::of(device).plan(device, self.operation, key)?;
+        let area = match plan.work_bytes() {
+            0 => None,
+            bytes => Some(DeviceBuffer::<u8>::uninit(stream, bytes)?),
+        };
+        let area_part = area.as_ref().map(|area| area.as_slice().used(Access::Write));
+        let parts: Vec<BufferUse<'_>> = parts.iter().cloned().chain(area_part).collect();
+        let area = area.as_ref().map_or(DevicePtr::NULL, DeviceBuffer::as_device_ptr);
+        stream.with_steady_capture(|| {
+            stream.keep_in_capture(|| Arc::new(Kept::new(Arc::clone(&plan), device)));
+            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+            // inside them, by their shapes.
+            unsafe { Work::new(stream, &parts) }.enqueue(
+                |handle| {
+                    if let Plan::Gpu(plan) = &*plan {
+                        // SAFETY: the parts have the lengths of the key, from which the plan was made, and are ordered; the
+                        // work area has what the plan asks for.
+                        unsafe { plan.execute(self, handle, area, ends.input, ends.output) }?;
+                    }
+                    match factor {
+                        // SAFETY: the output has as many real numbers, and is ordered.
+                        Some(factor) => unsafe {
+                            scale::enqueue::<T>(stream, ends.output, ends.reals, factor)
+                        },
+                        None => Ok(()),
+                    }
+                },
+                || {
+                    let plan = Arc::clone(&plan);
+                    Ok(Box::new(move || {
+                        if let Plan::Host(plan) = &*plan {
+                            // SAFETY: the parts have the lengths of the key, are ordered, and are memory of the process.
+                            unsafe { plan.run::<T>(self, ends.input, ends.output, factor) };
+                        }
+                    }))
+                },
+            )
+        })
+    }
+}

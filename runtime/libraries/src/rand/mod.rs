@@ -1,0 +1,265 @@
+//! cuRAND's generators: log-normal and Poisson numbers, and Sobol sequences. They need a GPU.
+//!
+//! What a caller can rely on:
+//!
+//! - A [`Generator`] gives the same numbers for the same kind, seed, offset and sequence of calls.
+//! - It is used by one thread at a time, on any streams of its device: its calls run in the order in which they were made,
+//!   and each gives the numbers that come after those of the call before.
+//! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer will do; where
+//!   cuRAND wants an even number of elements (normal and log-normal ones), or another address, the numbers go through memory of the caching allocator.
+//! - **Nothing of it can be captured in a graph**: cuRAND keeps a generator's place on the host, so that each launch would
+//!   give the same numbers. The calls say so and the capture goes on.
+//!
+//! ```
+//! use warpsmith_runtime::library::rand::{Generator, Pseudo};
+//! use warpsmith_runtime::{Device, DeviceBuffer, Error};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let device = Device::best()?;
+//! let stream = device.default_stream();
+//! let mut counts = DeviceBuffer::<u32>::uninit(&stream, 1000)?;
+//! match Generator::pseudo(&device, Pseudo::Philox, 42, 0) {
+//!     Ok(mut generator) => generator.poisson(&stream, &mut counts, 4.5)?,
+//!     Err(error) => println!("{error}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod vendor;
+
+use std::fmt;
+
+use self::vendor::Raw;
+pub use self::vendor::{Float, Pseudo, Quasi};
+use super::pressure::with_memory;
+use super::work::Work;
+use crate::Vendor;
+use crate::error::LibraryError;
+use warpsmith_core::device::Device;
+use warpsmith_core::driver::DevicePtr;
+use warpsmith_core::error::Result;
+use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSliceMut};
+use warpsmith_core::seam::Access;
+use warpsmith_core::stream::Stream;
+
+/// Addresses that every one of cuRAND's kernels takes are multiples of this.
+const ALIGNMENT: u64 = 16;
+
+/// A generator of numbers: see the [module's documentation](self).
+pub struct Generator {
+    /// Goes before what orders its work.
+    raw: Raw,
+    /// Of how many dimensions a vector is; `None` for pseudo-random numbers.
+    dimensions: Option<u32>,
+    /// Written by every call, so that they run one after the other on whatever streams.
+    order: DeviceBuffer<u8>,
+}
+
+impl Generator {
+    /// A generator of pseudo-random numbers that begins `offset` numbers after the first of `seed`.
+    ///
+    /// # Errors
+    /// [`LibraryError::NeedsGpu`] on the emulated device, [`LibraryError::Missing`], [`LibraryError::Call`] with what cuRAND
+    /// says.
+    pub fn pseudo(device: &Device, kind: Pseudo, seed: u64, offset: u64) -> Result<Self> {
+        Self::make(device, "rand::Generator::pseudo", None, |stream| Raw::pseudo(stream, kind, seed, offset))
+    }
+
+    /// A generator of a Sobol sequence with vectors of `dimensions`, from the vector `offset` on. The dimensions lie one
+    /// after the other: of `n` numbers, the first `n / dimensions` are the first dimension's.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] unless there are 1 to 20000 dimensions; as [`Self::pseudo`].
+    pub fn quasi(device: &Device, kind: Quasi, dimensions: u32, offset: u64) -> Result<Self> {
+        let operation = "rand::Generator::quasi";
+        if !(1..=20_000).contains(&dimensions) {
+            let problem = format!("there are 1 to 20000 dimensions, not {dimensions}");
+            return Err(LibraryError::Shape { operation, problem }.into());
+        }
+        Self::make(device, operation, Some(dimensions), |stream| Raw::quasi(stream, kind, dimensions, offset))
+    }
+
+    fn make(
+        device: &Device,
+        operation: &'static str,
+        dimensions: Option<u32>,
+        raw: impl Fn(&Stream) -> Result<Raw>,
+    ) -> Result<Self> {
+        if device.is_emulated() {
+            return Err(LibraryError::NeedsGpu { operation }.into());
+        }
+        Vendor::Curand.version()?;
+        let stream = device.default_stream();
+        let raw = with_memory(device, || raw(&stream))?;
+        // After the first numbers were enqueued on its stream, so that every use of it comes after them.
+        let order = DeviceBuffer::uninit(&stream, 1)?;
+        Ok(Self { raw, dimensions, order })
+    }
+
+    /// The device that it is of.
+    pub fn device(&self) -> &Device {
+        self.order.device()
+    }
+
+    /// Enqueues uniform numbers above 0 and up to 1.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] when the length is no multiple of the dimensions, [`LibraryError::Call`] with what cuRAND
+    /// says (a generator of 64-bit numbers gives no `f32`),
+    /// [`GraphError::NotCapturable`](warpsmith_core::GraphError::NotCapturable),
+    /// [`Error::DifferentDevices`](warpsmith_core::Error::DifferentDevices).
+    #[track_caller]
+    pub fn uniform<'o, T: Float>(
+        &mut self,
+        stream: &Stream,
+        output: impl Into<DeviceSliceMut<'o, T>>,
+    ) -> Result<()> {
+        self.fill(stream, "rand::Generator::uniform", output.into(), 1, |raw, at, len| {
+            // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
+            unsafe { T::uniform(raw, at, len) }
+        })
+    }
+
+    /// Enqueues normal numbers with a mean and a standard deviation.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] for a parameter that is not finite or a negative deviation; as [`Self::uniform`].
+    #[track_caller]
+    pub fn normal<'o, T: Float>(
+        &mut self,
+        stream: &Stream,
+        output: impl Into<DeviceSliceMut<'o, T>>,
+        mean: f64,
+        deviation: f64,
+    ) -> Result<()> {
+        let operation = "rand::Generator::normal";
+        check_normal::<T>(operation, mean, deviation)?;
+        self.fill(stream, operation, output.into(), 2, |raw, at, len| {
+            // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
+            unsafe { T::normal(raw, at, len, mean, deviation) }
+        })
+    }
+
+    /// Enqueues numbers whose logarithms are normal with a mean and a standard deviation.
+    ///
+    /// # Errors
+    /// As [`Self::normal`].
+    #[track_caller]
+    pub fn log_normal<'o, T: Float>(
+        &mut self,
+        stream: &Stream,
+        output: impl Into<DeviceSliceMut<'o, T>>,
+        mean: f64,
+        deviation: f64,
+    ) -> Result<()> {
+        let operation = "rand::Generator::log_normal";
+        check_normal::<T>(operation, mean, deviation)?;
+        self.fill(stream, operation, output.into(), 2, |raw, at, len| {
+            // SAFETY: as above.
+            unsafe { T::log_normal(raw, at, len, mean, deviation) }
+        })
+    }
+
+    /// Enqueues Poisson numbers with a mean.
+    ///
+    /// # Errors
+    /// [`LibraryError::Shape`] unless the mean is positive and finite; as [`Self::uniform`].
+    #[track_caller]
+    pub fn poisson<'o>(
+        &mut self,
+        stream: &Stream,
+        output: impl Into<DeviceSliceMut<'o, u32>>,
+        mean: f64,
+    ) -> Result<()> {
+        let operation = "rand::Generator::poisson";
+        if !(mean > 0.0 && mean.is_finite()) {
+            let problem = format!("the mean is {mean}; it is positive and finite");
+            return Err(LibraryError::Shape { operation, problem }.into());
+        }
+        self.fill(stream, operation, output.into(), 1, |raw, at, len| {
+            // SAFETY: as above.
+            unsafe { raw.poisson(at, len, mean) }
+        })
+    }
+
+    /// Enqueues what `generate` does with the generator, an address, aligned to [`ALIGNMENT`], and the number of elements
+    /// that are there, whose use is ordered. Pseudo-random numbers come by as many as `group` at once: of what is left of the
+    /// last group, nothing is used.
+    #[track_caller]
+    fn fill<T: DeviceCopy>(
+        &mut self,
+        stream: &Stream,
+        operation: &'static str,
+        mut output: DeviceSliceMut<'_, T>,
+        group: usize,
+        generate: impl FnOnce(&mut Raw, DevicePtr, usize) -> Result<()>,
+    ) -> Result<()> {
+        let elsewhere = |what: &'static str| move || (operation.to_owned(), what.to_owned());
+        stream.check_device(output.device(), elsewhere("the output"))?;
+        stream.check_device(self.device(), elsewhere("the generator"))?;
+        stream.check_not_capturing(
+            operation,
+            "each launch would give the same numbers; enqueue it before the graph, into a buffer that the graph reads",
+        )?;
+        let len = output.len();
+        if let Some(dimensions) = self.dimensions
+            && !len.is_multiple_of(dimensions as usize)
+        {
+            let problem = format!("{len} numbers are no multiple of {dimensions} dimensions");
+            return Err(LibraryError::Shape { operation, problem }.into());
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let whole = if self.dimensions.is_none() { len.next_multiple_of(group) } else { len };
+        if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
+            return self.enqueue(stream, operation, &mut output, len, generate);
+        }
+        let mut buffer = DeviceBuffer::uninit(stream, whole)?;
+        self.enqueue(stream, operation, &mut buffer.as_mut_slice(), whole, generate)?;
+        stream.copy(buffer.slice(..len), output)
+    }
+
+    fn enqueue<T: DeviceCopy>(
+        &mut self,
+        stream: &Stream,
+        operation: &'static str,
+        output: &mut DeviceSliceMut<'_, T>,
+        len: usize,
+        generate: impl FnOnce(&mut Raw, DevicePtr, usize) -> Result<()>,
+    ) -> Result<()> {
+        let Self { raw, order, .. } = self;
+        let parts = [output.used(), order.as_slice().used(Access::Write)];
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        unsafe { Work::new(stream, &parts) }.enqueue(
+            |handle| {
+                raw.set_stream(handle)?;
+                generate(raw, output.as_device_ptr(), len)
+            },
+            || Err(LibraryError::NeedsGpu { operation }.into()),
+        )
+    }
+}
+
+fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result<()> {
+    // In the type that they are computed in.
+    let is_finite =
+        |value: f64| if size_of::<T>() == 4 { (value as f32).is_finite() } else { value.is_finite() };
+    if is_finite(mean) && is_finite(deviation) && deviation >= 0.0 {
+        return Ok(());
+    }
+    let problem = format!(
+        "the mean is {mean} and the deviation {deviation}; both are finite in the type of the numbers, and the second is not \
+         negative"
+    );
+    Err(LibraryError::Shape { operation, problem }.into())
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.dimensions.is_some() { "quasi" } else { "pseudo" };
+        write!(f, "Generator({kind} on {})", self.device().id())
+    }
+}

@@ -1,0 +1,298 @@
+//! Products of a sparse matrix with vectors and matrices: cuSPARSE on GPUs, loops on the emulated device.
+//!
+//! What a caller can rely on:
+//!
+//! - A [`Csr`] owns its offsets and columns, which it has checked, so that no safe program can have the library read
+//!   beyond its memory. Its values may be changed at any time.
+//! - Lengths are checked before anything is enqueued. A factor `beta` of 0 reads nothing of the output.
+//! - Vectors and dense matrices may begin at any element. cuSPARSE wants addresses that are multiples of 16 bytes: others
+//!   go through memory of the caching allocator, which costs a copy of the input, and one or two of the output.
+//! - What cuSPARSE finds out about a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
+//!   and used again. Two streams never share a workspace. A captured call has a workspace of the graph's.
+//!
+//! Values are `f32`, `f64`, `f16` or `bf16`; the last two are summed up in single precision on GPUs, where cuSPARSE may
+//! round what parts of a row amount to. Indices are `i32` or
+//! `i64`, from 0. On the emulated device everything is summed up in double precision and rounded once.
+//!
+//! ```
+//! use warpsmith_runtime::library::sparse::{self, Csr, Product};
+//! use warpsmith_runtime::{Device, DeviceBuffer};
+//!
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = Device::emulated(0)?.default_stream();
+//! // 5 0 1
+//! // 0 0 2
+//! let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
+//! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 10.0, 100.0])?;
+//! let mut y = DeviceBuffer::uninit(&stream, 2)?;
+//! sparse::spmv(&stream, &a, &x, &mut y, Product::default())?;
+//! assert_eq!(y.to_host()?, [105.0, 200.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `csr` | [`Csr`] |
+//! | `element` | [`Value`] and [`Index`]: the types |
+//! | `plan` | descriptors and workspaces |
+//! | `vendor` | cuSPARSE's functions |
+//! | `host` | the emulated device |
+
+mod csr;
+mod element;
+mod host;
+mod plan;
+mod vendor;
+
+pub use self::csr::{Csr, CsrFailed};
+pub use self::element::{Index, Value};
+use self::plan::{Dense, Operands};
+use super::work::Work;
+use crate::error::LibraryError;
+use crate::{Vendor, scale};
+use warpsmith_core::driver::DevicePtr;
+use warpsmith_core::error::Result;
+use warpsmith_core::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::seam::Access;
+use warpsmith_core::stream::Stream;
+use warpsmith_core::transfer::{DeviceRows, DeviceRowsMut};
+
+pub(crate) use self::vendor::State;
+
+/// Addresses that cuSPARSE takes are multiples of this.
+const ALIGNMENT: u64 = 16;
+
+/// What a product is: `output = alpha * op(matrix) * input + beta * output`.
+///
+/// ```
+/// use warpsmith_runtime::library::sparse::Product;
+///
+/// let added = Product { beta: 1.0, ..Product::default() };
+/// assert_eq!((added.alpha, added.transpose), (1.0, false));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Product {
+    /// The factor of the product: 1 by default. It is rounded to single precision but for `f64`.
+    pub alpha: f64,
+    /// The factor of what the output has: 0 by default, which reads nothing of it.
+    pub beta: f64,
+    /// Whether the sparse matrix is transposed.
+    pub transpose: bool,
+    /// Whether each run gives the same bits. cuSPARSE knows no such way for the transposed matrix.
+    pub deterministic: bool,
+}
+
+impl Default for Product {
+    fn default() -> Self {
+        Self { alpha: 1.0, beta: 0.0, transpose: false, deterministic: false }
+    }
+}
+
+/// Enqueues the product of a sparse matrix and a vector, after all earlier work on the three.
+///
+/// # Errors
+/// [`LibraryError::Shape`] when a length does not fit the matrix, [`LibraryError::Unsupported`] for a transposed matrix in a
+/// deterministic way, [`LibraryError::Missing`], [`LibraryError::Call`] with what cuSPARSE says,
+/// [`Error::OutOfMemory`](warpsmith_core::Error::OutOfMemory) for the workspace,
+/// [`Error::DifferentDevices`](warpsmith_core::Error::DifferentDevices).
+#[track_caller]
+pub fn spmv<'x, 'y, T: Value, I: Index>(
+    stream: &Stream,
+    matrix: &Csr<T, I>,
+    x: impl Into<DeviceSlice<'x, T>>,
+    y: impl Into<DeviceSliceMut<'y, T>>,
+    product: Product,
+) -> Result<()> {
+    const OPERATION: &str = "sparse::spmv";
+    let (x, mut y) = (x.into(), y.into());
+    stream.check_device(x.device(), || (OPERATION.to_owned(), "the vector".to_owned()))?;
+    stream.check_device(y.device(), || (OPERATION.to_owned(), "the output".to_owned()))?;
+    let [rows, columns] = matrix.shape_of(product);
+    if (x.len(), y.len()) != (columns, rows) {
+        let problem = format!(
+            "the vector has {} elements and the output {}; the matrix, {rows} x {columns}{}, wants {columns} and {rows}",
+            x.len(),
+            y.len(),
+            if product.transpose { " when transposed" } else { "" },
+        );
+        return Err(LibraryError::Shape { operation: OPERATION, problem }.into());
+    }
+    let dense = Dense::Vector;
+    enqueue(stream, OPERATION, matrix, x, &mut y, dense, product)
+}
+
+/// Enqueues the product of a sparse matrix and rows of a dense one, after all earlier work on the three. What lies between
+/// the rows of the output is left as it is.
+///
+/// ```
+/// use warpsmith_runtime::library::sparse::{self, Csr, Product};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Device::emulated(0)?.default_stream();
+/// let a = Csr::from_host(&stream, [2, 3], &[0i32, 2, 3], &[0, 2, 2], &[5.0f32, 1.0, 2.0])?;
+/// let b = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+/// let mut c = DeviceBuffer::uninit(&stream, 2 * 2)?;
+/// let (rows, output) = (b.as_slice().rows(2, 2)?, c.as_mut_slice().rows_mut(2, 2)?);
+/// sparse::spmm(&stream, &a, rows, output, Product::default())?;
+/// assert_eq!(c.to_host()?, [10.0, 16.0, 10.0, 12.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`spmv`].
+#[track_caller]
+pub fn spmm<T: Value, I: Index>(
+    stream: &Stream,
+    matrix: &Csr<T, I>,
+    b: DeviceRows<'_, T>,
+    mut c: DeviceRowsMut<'_, T>,
+    product: Product,
+) -> Result<()> {
+    const OPERATION: &str = "sparse::spmm";
+    stream.check_device(b.device(), || (OPERATION.to_owned(), "the dense matrix".to_owned()))?;
+    stream.check_device(c.device(), || (OPERATION.to_owned(), "the output".to_owned()))?;
+    let [rows, inner] = matrix.shape_of(product);
+    let fits =
+        b.rows() == inner && c.rows() == rows && (b.row_len() == c.row_len() || inner == 0 || rows == 0);
+    if !fits {
+        let problem = format!(
+            "the dense matrix is {} x {} and the output {} x {}; the sparse matrix, {rows} x {inner}{}, wants {inner} x n and \
+             {rows} x n",
+            b.rows(),
+            b.row_len(),
+            c.rows(),
+            c.row_len(),
+            if product.transpose { " when transposed" } else { "" },
+        );
+        return Err(LibraryError::Shape { operation: OPERATION, problem }.into());
+    }
+    let dense = Dense::Matrix { columns: c.row_len(), input_stride: b.stride(), output_stride: c.stride() };
+    enqueue(stream, OPERATION, matrix, b.memory(), &mut c.memory_mut(), dense, product)
+}
+
+/// The lengths fit each other.
+#[track_caller]
+fn enqueue<T: Value, I: Index>(
+    stream: &Stream,
+    operation: &'static str,
+    matrix: &Csr<T, I>,
+    input: DeviceSlice<'_, T>,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    product: Product,
+) -> Result<()> {
+    stream.check_device(matrix.device(), || (operation.to_owned(), "the sparse matrix".to_owned()))?;
+    if product.transpose && product.deterministic {
+        return Err(LibraryError::Unsupported {
+            operation,
+            what: "a deterministic product with the transposed matrix".to_owned(),
+            needs: Some("the transposed matrix as a matrix of its own".to_owned()),
+        }
+        .into());
+    }
+    if output.is_empty() || dense.columns() == 0 {
+        return Ok(());
+    }
+    if !stream.device().is_emulated() {
+        Vendor::Cusparse.version()?;
+        if matrix.nonzeros() == 0 {
+            return scale_rows(stream, operation, output, dense, product.beta);
+        }
+    }
+    // On the emulated device too, which would take any address, so that both do the same.
+    let is_aligned = |at: DevicePtr| at.0.is_multiple_of(ALIGNMENT);
+    let copy;
+    let input = if is_aligned(input.as_device_ptr()) {
+        input
+    } else {
+        copy = copied(stream, input)?;
+        copy.as_slice()
+    };
+    if is_aligned(output.as_device_ptr()) {
+        return multiply(stream, operation, matrix, input, output, dense, product);
+    }
+    let mut aligned = if product.beta != 0.0 || dense.output_has_gaps() {
+        copied(stream, output.as_slice())?
+    } else {
+        DeviceBuffer::uninit(stream, output.len())?
+    };
+    multiply(stream, operation, matrix, input, &mut aligned.as_mut_slice(), dense, product)?;
+    stream.copy(&aligned, output.reborrow())
+}
+
+/// A copy at an address of its own, which is aligned.
+#[track_caller]
+fn copied<T: Value>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
+    let mut copy = DeviceBuffer::uninit(stream, from.len())?;
+    stream.copy(from, &mut copy)?;
+    Ok(copy)
+}
+
+/// Enqueues the product itself. Both sides are aligned; on a GPU, the matrix has elements.
+#[track_caller]
+fn multiply<T: Value, I: Index>(
+    stream: &Stream,
+    operation: &'static str,
+    matrix: &Csr<T, I>,
+    input: DeviceSlice<'_, T>,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    product: Product,
+) -> Result<()> {
+    let operands = Operands { input: input.as_device_ptr(), output: output.as_device_ptr(), dense, product };
+    if stream.device().is_emulated() {
+        let parts = matrix.parts(input.used(Access::Read), output.used());
+        let work = host::Work::new(matrix, operands, input.len(), output.len());
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        return unsafe { Work::new(stream, &parts) }.enqueue(
+            |_| Err(LibraryError::NeedsGpu { operation }.into()),
+            || {
+                // SAFETY: the lengths fit each other, and the parts are memory of the process that is ordered.
+                Ok(Box::new(move || unsafe { work.run() }))
+            },
+        );
+    }
+    plan::run(stream, operation, matrix, input.used(Access::Read), output.used(), operands)
+}
+
+/// Multiplies the output of a matrix without elements by `beta`, on a GPU.
+#[track_caller]
+fn scale_rows<T: Value>(
+    stream: &Stream,
+    operation: &'static str,
+    output: &mut DeviceSliceMut<'_, T>,
+    dense: Dense,
+    beta: f64,
+) -> Result<()> {
+    let (row_len, stride) = match dense {
+        Dense::Vector => (output.len(), output.len()),
+        Dense::Matrix { columns, output_stride, .. } if columns == output_stride => {
+            (output.len(), output.len())
+        }
+        Dense::Matrix { columns, output_stride, .. } => (columns, output_stride),
+    };
+    if beta == 1.0 {
+        return Ok(());
+    }
+    scale::check_library(stream.device())?;
+    for start in (0..output.len()).step_by(stride) {
+        let mut row = output.slice_mut(start..start + row_len);
+        if beta == 0.0 {
+            stream.fill_zero(&mut row)?;
+            continue;
+        }
+        let parts = [row.used()];
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
+        // inside them, by their shapes.
+        unsafe { Work::new(stream, &parts) }.enqueue(
+            // SAFETY: the row has as many elements, and is ordered.
+            |_| unsafe { scale::enqueue::<T>(stream, row.as_device_ptr(), row_len, beta) },
+            || Err(LibraryError::NeedsGpu { operation }.into()),
+        )?;
+    }
+    Ok(())
+}

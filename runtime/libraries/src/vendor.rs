@@ -1,0 +1,330 @@
+//! [`Vendor`]: which of NVIDIA's libraries are there, and in which version.
+//!
+//! A library is looked for once in a process. Nothing here panics: the bindings' own loader, which does when a library is
+//! missing, is asked only for one that is known to be loaded.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+#[cfg(feature = "dnn")]
+use cudarc::cudnn;
+#[cfg(feature = "fft")]
+use cudarc::cufft;
+#[cfg(feature = "rand")]
+use cudarc::curand;
+#[cfg(feature = "sparse")]
+use cudarc::cusparse;
+#[cfg(feature = "blas")]
+use cudarc::{cublas, cublaslt};
+
+use crate::error::LibraryError;
+use warpsmith_core::error::{Error, Result};
+
+/// One of NVIDIA's libraries, if its feature is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Vendor {
+    /// Dense linear algebra.
+    #[cfg(feature = "blas")]
+    Cublas,
+    /// Matrix products with epilogues.
+    #[cfg(feature = "blas")]
+    CublasLt,
+    /// Convolutions and what goes with them.
+    #[cfg(feature = "dnn")]
+    Cudnn,
+    /// Fourier transforms.
+    #[cfg(feature = "fft")]
+    Cufft,
+    /// Random numbers.
+    #[cfg(feature = "rand")]
+    Curand,
+    /// Sparse linear algebra.
+    #[cfg(feature = "sparse")]
+    Cusparse,
+}
+
+/// A library's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VendorVersion {
+    /// The number before the first dot.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+    /// The third number.
+    pub patch: u32,
+}
+
+impl VendorVersion {
+    fn at_least(self, least: u32, library: &'static str) -> std::result::Result<Self, LibraryError> {
+        if self.major < least {
+            Err(LibraryError::TooOld { library, version: self, least })
+        } else {
+            Ok(self)
+        }
+    }
+}
+
+impl fmt::Display for VendorVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// What is known of a library.
+struct Entry {
+    name: &'static str,
+    /// The file's name between `lib` and `.so`.
+    file: &'static str,
+    /// The package of PyPI that has it.
+    package: &'static str,
+    /// The oldest major version whose functions and types are those of the bindings.
+    least: u32,
+    is_loaded: unsafe fn() -> bool,
+    property: fn(Property) -> Option<i32>,
+}
+
+/// A part of a version.
+#[derive(Clone, Copy)]
+enum Property {
+    Major,
+    Minor,
+    Patch,
+}
+
+macro_rules! entry {
+    ($name:literal, $file:literal, $package:literal, $least:literal, $module:ident, $get:ident, $status:ident :: $ok:ident) => {
+        Entry {
+            name: $name,
+            file: $file,
+            package: $package,
+            least: $least,
+            is_loaded: $module::sys::is_culib_present,
+            property: |property| {
+                use $module::sys::{self, libraryPropertyType};
+                let property = match property {
+                    Property::Major => libraryPropertyType::MAJOR_VERSION,
+                    Property::Minor => libraryPropertyType::MINOR_VERSION,
+                    Property::Patch => libraryPropertyType::PATCH_LEVEL,
+                };
+                let mut value = 0;
+                // SAFETY: the library is loaded (callers have asked); the pointer is to a local variable.
+                let status = unsafe { sys::$get(property, &mut value) };
+                (status == sys::$status::$ok).then_some(value)
+            },
+        }
+    };
+}
+
+#[cfg(feature = "blas")]
+static CUBLAS: Entry = entry!(
+    "cuBLAS",
+    "cublas",
+    "nvidia-cublas",
+    12,
+    cublas,
+    cublasGetProperty,
+    cublasStatus_t::CUBLAS_STATUS_SUCCESS
+);
+#[cfg(feature = "blas")]
+static CUBLAS_LT: Entry = entry!(
+    "cuBLASLt",
+    "cublasLt",
+    "nvidia-cublas",
+    12,
+    cublaslt,
+    cublasLtGetProperty,
+    cublasStatus_t::CUBLAS_STATUS_SUCCESS
+);
+#[cfg(feature = "dnn")]
+static CUDNN: Entry = entry!(
+    "cuDNN",
+    "cudnn",
+    "nvidia-cudnn-cu13",
+    9,
+    cudnn,
+    cudnnGetProperty,
+    cudnnStatus_t::CUDNN_STATUS_SUCCESS
+);
+#[cfg(feature = "fft")]
+static CUFFT: Entry =
+    entry!("cuFFT", "cufft", "nvidia-cufft", 11, cufft, cufftGetProperty, cufftResult::CUFFT_SUCCESS);
+#[cfg(feature = "rand")]
+static CURAND: Entry = entry!(
+    "cuRAND",
+    "curand",
+    "nvidia-curand",
+    10,
+    curand,
+    curandGetProperty,
+    curandStatus_t::CURAND_STATUS_SUCCESS
+);
+#[cfg(feature = "sparse")]
+static CUSPARSE: Entry = entry!(
+    "cuSPARSE",
+    "cusparse",
+    "nvidia-cusparse",
+    12,
+    cusparse,
+    cusparseGetProperty,
+    cusparseStatus_t::CUSPARSE_STATUS_SUCCESS
+);
+
+impl Vendor {
+    /// All of them.
+    pub const ALL: &'static [Vendor] = &[
+        #[cfg(feature = "blas")]
+        Self::Cublas,
+        #[cfg(feature = "blas")]
+        Self::CublasLt,
+        #[cfg(feature = "dnn")]
+        Self::Cudnn,
+        #[cfg(feature = "fft")]
+        Self::Cufft,
+        #[cfg(feature = "rand")]
+        Self::Curand,
+        #[cfg(feature = "sparse")]
+        Self::Cusparse,
+    ];
+
+    fn entry(self) -> &'static Entry {
+        match self {
+            #[cfg(feature = "blas")]
+            Self::Cublas => &CUBLAS,
+            #[cfg(feature = "blas")]
+            Self::CublasLt => &CUBLAS_LT,
+            #[cfg(feature = "dnn")]
+            Self::Cudnn => &CUDNN,
+            #[cfg(feature = "fft")]
+            Self::Cufft => &CUFFT,
+            #[cfg(feature = "rand")]
+            Self::Curand => &CURAND,
+            #[cfg(feature = "sparse")]
+            Self::Cusparse => &CUSPARSE,
+        }
+    }
+
+    /// Its name as NVIDIA writes it.
+    pub fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// The version that this process uses. The first call of a process loads the library.
+    ///
+    /// ```
+    /// use warpsmith_runtime::library::Vendor;
+    ///
+    /// for vendor in Vendor::ALL {
+    ///     match vendor.version() {
+    ///         Ok(version) => println!("{} {version}", vendor.name()),
+    ///         Err(error) => println!("{error}"),
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`LibraryError::Missing`] when it is not installed or cannot be loaded, [`LibraryError::TooOld`].
+    pub fn version(self) -> Result<VendorVersion> {
+        static KNOWN: [OnceLock<std::result::Result<VendorVersion, LibraryError>>; 6] =
+            [const { OnceLock::new() }; 6];
+        let known = KNOWN[self as usize].get_or_init(|| self.load());
+        known.clone().map_err(Error::from)
+    }
+
+    fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
+        let Entry { name, file, package, least, is_loaded, property } = self.entry();
+        // SAFETY: it loads a library of NVIDIA's, whose initialisers may run at any time.
+        let found = unsafe { is_loaded() } || {
+            preload(file, &folders());
+            // SAFETY: as above.
+            unsafe { is_loaded() }
+        };
+        if !found {
+            return Err(LibraryError::Missing { library: name, file, package });
+        }
+        let part = |part| property(part).and_then(|value| u32::try_from(value).ok());
+        let version = match (part(Property::Major), part(Property::Minor), part(Property::Patch)) {
+            (Some(major), Some(minor), Some(patch)) => VendorVersion { major, minor, patch },
+            _ => VendorVersion { major: 0, minor: 0, patch: 0 },
+        };
+        version.at_least(*least, name)
+    }
+}
+
+/// Folders where the system does not look: those that the user names, of CUDA toolkits, and of the active Python
+/// environment.
+fn folders() -> Vec<PathBuf> {
+    let named = std::env::var_os("WARPSMITH_LIBRARY_PATH");
+    let mut folders: Vec<PathBuf> =
+        named.map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
+    folders.extend(toolkits.map(|toolkit| toolkit.join("lib64")));
+    if let Some(python) = std::env::var_os("VIRTUAL_ENV") {
+        let versions = inside(&Path::new(&python).join("lib"));
+        let packages = versions.iter().flat_map(|version| inside(&version.join("site-packages/nvidia")));
+        folders.extend(packages.map(|package| package.join("lib")));
+    }
+    folders
+}
+
+fn inside(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// Loads the newest version of a library from the first of the folders that has it. The system then finds it by the name
+/// that it gives itself.
+#[cfg(unix)]
+fn preload(file: &str, folders: &[PathBuf]) {
+    use std::os::unix::ffi::OsStrExt;
+
+    let wanted = format!("lib{file}.so");
+    let version = |path: &Path| -> Option<Vec<u32>> {
+        let rest = path.file_name()?.to_str()?.strip_prefix(&wanted)?;
+        rest.split('.').skip(1).map(|number| number.parse().ok()).collect()
+    };
+    let _ = folders.iter().find_map(|folder| {
+        let mut versions: Vec<(Vec<u32>, PathBuf)> =
+            inside(folder).into_iter().filter_map(|path| Some((version(&path)?, path))).collect();
+        versions.sort();
+        versions.into_iter().rev().map(|(_, path)| path).find(|path| {
+            let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
+            // SAFETY: the string ends with a zero. A library of NVIDIA's is loaded, whose initialisers may run at any
+            // time; it is never unloaded.
+            let loaded = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_GLOBAL) };
+            !loaded.is_null()
+        })
+    });
+}
+
+#[cfg(not(unix))]
+fn preload(_file: &str, _folders: &[PathBuf]) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_library_is_told_with_what_is_needed() {
+        let version = VendorVersion { major: 8, minor: 9, patch: 7 };
+        assert_eq!(version.at_least(8, "cuDNN").unwrap(), version);
+        let text = version.at_least(9, "cuDNN").unwrap_err().to_string();
+        assert!(text.contains("cuDNN 8.9.7 is too old") && text.contains("version 9 or newer"), "{text}");
+    }
+
+    #[test]
+    fn a_library_is_there_in_a_version_or_an_error_names_it_and_how_to_get_it() {
+        for &vendor in Vendor::ALL {
+            match vendor.version() {
+                Ok(version) => assert!(version.major >= vendor.entry().least),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains(vendor.name()) && text.contains("install"), "{text}");
+                }
+            }
+        }
+    }
+}
