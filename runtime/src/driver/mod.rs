@@ -35,8 +35,9 @@ pub use self::graph::{
     CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Edge, ExecUpdate, GraphDriver,
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
+pub use self::host_function::{HostAccess, HostWork};
 pub use self::telemetry::Telemetry;
-use crate::error::Result;
+use crate::error::{Error, Result, code};
 
 handle!(
     /// A device's primary context.
@@ -429,6 +430,17 @@ pub trait Driver: GraphDriver + Send + Sync + Debug {
     /// `CUDA_ERROR_NOT_PERMITTED`. When the context stops first, it is dropped without a call, at the latest with
     /// the last release of the context. A panic in it is caught and forgotten.
     fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()>;
+
+    /// Enqueues work of the host on device memory. On a stream that is being captured it becomes part of the graph.
+    /// Fails where the host cannot reach what the work names. A panic in it stops the context.
+    ///
+    /// # Safety
+    /// The work uses no device memory but what it names, which is valid until the work has run, at each launch.
+    unsafe fn host_work(&self, _context: Context, _stream: StreamHandle, _work: HostWork) -> Result<()> {
+        let (name, text) =
+            ("CUDA_ERROR_NOT_SUPPORTED".to_owned(), "the host cannot reach device memory".to_owned());
+        Err(Error::Driver { call: "host_work", code: code::NOT_SUPPORTED, name, text })
+    }
 
     /// Creates an event.
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle>;

@@ -1,8 +1,9 @@
 //! Enqueueing a library's work: on a GPU by a call of the library, on the emulated device by a function of the host.
 
-use crate::driver::{GraphFunction, StreamHandle};
+use crate::driver::{self, HostAccess, StreamHandle};
 use crate::error::Result;
 use crate::memory::storage::{self, Kind, Part};
+use crate::memory::usage::Access;
 use crate::stream::Stream;
 
 /// Enqueues work on `stream` that uses these parts, after the uses that it must come after, and noted as a use itself.
@@ -23,20 +24,17 @@ pub(super) fn enqueue(
             library(handle)
         });
     }
-    let work = host()?;
-    match stream.capturing() {
-        Some(capturing) => {
-            let function = GraphFunction::new(work);
-            capturing.keep_function(&function);
-            // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
-            storage::enqueue(parts.iter(), stream, Kind::Copy, |driver, context| unsafe {
-                driver.capture_host_function(context, handle, &function)
-            })
-        }
-        None => storage::enqueue(parts.iter(), stream, Kind::Copy, |driver, context| {
-            driver.host_function(context, handle, Box::new(work))
-        }),
-    }
+    let uses = parts.iter().map(|part| HostAccess {
+        ptr: part.storage.ptr().offset(part.range.start),
+        bytes: part.range.len(),
+        write: part.access == Access::Write,
+    });
+    let work = driver::HostWork::new(uses.collect(), host()?);
+    // SAFETY: the work stays inside of the parts, as the caller has checked. Their memory is not freed before the work
+    // has run, nor is it while a graph with this work can be launched.
+    storage::enqueue(parts.iter(), stream, Kind::Copy, |driver, context| unsafe {
+        driver.host_work(context, handle, work)
+    })
 }
 
 /// What the host does in a library's place. It uses no device: it computes, on memory that its maker promises to be there.

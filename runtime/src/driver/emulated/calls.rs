@@ -21,8 +21,8 @@ use super::{Call, EmulatedDriver};
 use crate::driver::host_function::HostCall;
 use crate::driver::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
-    Telemetry,
+    HostFunction, HostWork, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
+    StreamHandle, Telemetry,
 };
 use crate::error::{Result, code};
 
@@ -330,6 +330,12 @@ impl Driver for EmulatedDriver {
         self.enter(Call::HostFunction, context)?;
         let work = Work::Host(HostCall::new(function));
         self.push(Call::HostFunction, stream, work, Touched::new())
+    }
+
+    unsafe fn host_work(&self, context: Context, stream: StreamHandle, work: HostWork) -> Result<()> {
+        let context = self.enter(Call::HostWork, context)?;
+        let touched = self.check_uses(Call::HostWork, &context, work.uses())?;
+        self.push(Call::HostWork, stream, Work::Act(Action::HostWork(Arc::new(work))), touched)
     }
 
     fn event_create(&self, context: Context, _timing: bool) -> Result<EventHandle> {
