@@ -283,7 +283,25 @@ pub struct LibraryCalls {
 ///
 /// Those that take raw memory, handles in use by running work or kernel arguments are `unsafe`: the caller
 /// promises that handles are alive and of this driver, and that memory stays valid until the work is done.
-pub trait Driver: GraphDriver + Send + Sync + Debug {
+///
+/// # Safety
+/// The layers above use what a driver returns in `unsafe` code without checking it. An implementation promises:
+/// - [`Self::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint from everything
+///   else, and valid for reads and writes until [`Self::pinned_free`].
+/// - [`Self::memory_allocate`], [`Self::stream_allocate`] and [`Self::virtual_map`] give device memory that is disjoint from all
+///   other memory until it is freed or unmapped. It is aligned to at least 256 bytes. If [`Self::name`] is `"emulated"`, either
+///   it is memory of the process, valid for reads and writes, or all work that names it fails.
+/// - Handles stay valid until they are destroyed, and no two live ones are equal.
+/// - Work of one stream runs in order. Work behind [`Self::stream_wait_event`] runs after the work before the event's last
+///   record. Calls that wait ([`Self::stream_synchronize`], [`Self::event_synchronize`], [`Self::context_synchronize`]) return
+///   when none of the work runs any more, whatever they return; [`Self::stream_query`] and [`Self::event_query`] answer `true`
+///   only then.
+/// - Copies, fills and launches touch the memory that they name and no other, and only until they are done. Arguments and
+///   specs are not used after the call.
+/// - A function is called at most once ([`GraphFunction`]: once for each launch), and dropped once.
+///
+/// An error of a call promises nothing about work that was enqueued before it.
+pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;
 

@@ -30,7 +30,10 @@ use crate::error::{Result, code};
 const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
 
-impl Driver for EmulatedDriver {
+// SAFETY: blocks are of the process's heap or reserved pages, which are freed by the calls that say so only; without memory behind
+// them, work that names them is refused. Handles are never used again. Streams run their tasks in order, a wait blocks until
+// its mark is reached, and calls that wait return when the tasks have run.
+unsafe impl Driver for EmulatedDriver {
     fn name(&self) -> &'static str {
         "emulated"
     }
