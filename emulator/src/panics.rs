@@ -5,13 +5,13 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::panic::{self, PanicHookInfo};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::sync::Once;
 
 use crate::registers::registers;
 
 thread_local! {
-    /// Where the kernel on this host thread panicked, until [`take`] fetches it.
+    /// Where the kernel on this host thread panicked, until [`describe`] fetches it.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -58,18 +58,22 @@ fn aborts(info: &PanicHookInfo<'_>) -> bool {
         || text == "panic in a destructor during cleanup"
 }
 
-/// Text and place of a caught panic; `None` for [`Stopped`].
-pub(crate) fn take(payload: Box<dyn Any + Send>) -> Option<(String, Option<String>)> {
+/// Text and place of a caught panic; `None` for [`Stopped`]. The payload is to be [discarded](discard).
+pub(crate) fn describe(payload: &(dyn Any + Send)) -> Option<(String, Option<String>)> {
     let place = PLACE.take().filter(|place| !place.is_empty());
     if payload.is::<Stopped>() {
         return None;
     }
-    let message = match payload.downcast::<String>() {
-        Ok(text) => *text,
-        Err(payload) => match payload.downcast_ref::<&'static str>() {
-            Some(text) => (*text).to_owned(),
-            None => "a panic without text".to_owned(),
-        },
-    };
-    Some((message, place))
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&'static str>().copied());
+    Some((text.unwrap_or("a panic without text").to_owned(), place))
+}
+
+/// Drops the payload of a panic. Its type is the kernel's: when its drop panics, that panic ends here.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(second) = panic::catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // The drop of this one may panic too, and so on: it is leaked.
+        std::mem::forget(second);
+        PLACE.take();
+    }
 }

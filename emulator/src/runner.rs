@@ -111,8 +111,8 @@ impl Drop for Runners {
 }
 
 fn quit(mut runner: Runner) {
-    // One whose thread is suspended is unwound by its own destructor.
-    if !runner.suspended {
+    // One whose thread is suspended is unwound by its own destructor; one that a panic ended cannot be resumed.
+    if !runner.suspended && !runner.coroutine.done() {
         runner.coroutine.resume(Command::Quit);
     }
     STACKS.fetch_sub(1, Ordering::Relaxed);

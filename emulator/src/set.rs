@@ -163,16 +163,17 @@ impl<'g> BlockSet<'g> {
                 }
             }
         }));
-        if let Err(payload) = result
-            && let Some((message, location)) = panics::take(payload)
-        {
-            self.fail(Fault::Panic {
-                kernel: self.grid.kernel.name,
-                message,
-                location,
-                block: block.index(),
-                thread: registers.thread.get(),
-            });
+        if let Err(payload) = result {
+            if let Some((message, location)) = panics::describe(&*payload) {
+                self.fail(Fault::Panic {
+                    kernel: self.grid.kernel.name,
+                    message,
+                    location,
+                    block: block.index(),
+                    thread: registers.thread.get(),
+                });
+            }
+            panics::discard(payload);
         }
     }
 

@@ -237,3 +237,36 @@ fn a_panic_without_text_is_reported_too() {
     let fault = launch(&PAYLOAD, [1; 3], [1; 3], &[]).unwrap_err();
     assert_eq!(fault.message(), "a panic without text");
 }
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+kernel!(static BOMB = "bomb"() {
+    if thread::linear_index() == 5 {
+        std::panic::panic_any(Bomb);
+    }
+    barrier(true);
+});
+
+kernel!(static AFTER = "after"() {
+    panic!("the next one");
+});
+
+#[test]
+fn a_payload_that_panics_on_drop_is_one_fault() {
+    for order in ORDERS {
+        let fault = launch_as(&BOMB, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
+        assert_eq!(fault.message(), "a panic without text");
+        assert_eq!(fault.thread(), Some([5, 0, 0]));
+        // The place of the second panic is not kept for the next fault.
+        let fault = launch_as(&AFTER, [1, 1, 1], [1, 1, 1], 0, order, &[]).unwrap_err();
+        assert_eq!(fault.message(), "the next one");
+        assert!(fault.location().is_some_and(|place| place.contains("faults.rs")), "{fault}");
+    }
+}

@@ -377,3 +377,23 @@ fn a_peak_of_what_is_reserved_is_never_more_than_the_driver_gave() {
     assert_eq!(now.num_device_free, 0, "nothing went back");
     drop(held);
 }
+
+#[test]
+fn requests_of_observers_call_no_callbacks() {
+    let (_, device) = device_with(64 * MIB, "");
+    let calls = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let (observed, freed) = (Arc::clone(&calls), Arc::clone(&calls));
+    let [in_observer, in_callback] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    device.memory().on_out_of_memory(move |_| {
+        observed[0].fetch_add(1, Ordering::Relaxed);
+        DeviceBuffer::<u8>::uninit(&in_observer, 100 * MIB).unwrap_err();
+    });
+    device.memory().add_free_callback(move || {
+        freed[1].fetch_add(1, Ordering::Relaxed);
+        DeviceBuffer::<u8>::uninit(&in_callback, 100 * MIB).is_ok()
+    });
+    for times in 1..3 {
+        fails(&device.default_stream(), 100 * MIB);
+        assert_eq!([0, 1].map(|of| calls[of].load(Ordering::Relaxed)), [times; 2]);
+    }
+}

@@ -10,7 +10,7 @@ use common::Random;
 use emulated_support::*;
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
-use warpsmith_runtime::driver::{DevicePtr, Driver};
+use warpsmith_runtime::driver::{CaptureMode, DevicePtr, Driver, GraphDriver, HostAccess, HostWork};
 
 fn machine(streams: usize) -> Machine {
     Machine::new(stepped(Schedule::Oldest), streams)
@@ -473,4 +473,43 @@ fn without_the_check_nothing_is_found() {
     m.set(0, x, 1, 64);
     m.set(1, x, 2, 64);
     none(&m);
+}
+
+fn host_work(m: &Machine, stream: usize, ptr: DevicePtr, write: bool) -> Result<()> {
+    let work = HostWork::new(vec![HostAccess { ptr, bytes: 64, write }], Box::new(|| ()));
+    // SAFETY: it touches nothing.
+    unsafe { m.driver.host_work(m.context, m.streams[stream], work) }
+}
+
+#[test]
+fn host_work_races_by_the_ranges_it_names() {
+    let m = machine(2);
+    let x = m.memory(128);
+    m.set(0, x, 1, 64);
+    host_work(&m, 1, x.offset(64), true).unwrap();
+    none(&m);
+    host_work(&m, 1, x, false).unwrap();
+    assert!(race(&m).contains("host_work on stream"));
+    m.order(1, 0);
+    host_work(&m, 0, x, true).unwrap();
+    none(&m);
+    // In a graph too, whose launch is a task of its stream.
+    m.driver.capture_begin(m.context, m.streams[0], CaptureMode::Relaxed).unwrap();
+    host_work(&m, 0, x, true).unwrap();
+    let graph = m.driver.capture_end(m.context, m.streams[0]).unwrap();
+    let exec = m.driver.graph_instantiate(m.context, graph).unwrap();
+    // SAFETY: its work touches nothing.
+    unsafe { m.driver.graph_launch(m.context, exec, m.streams[0]) }.unwrap();
+    none(&m);
+    m.set(1, x, 2, 1);
+    assert!(race(&m).contains("graph_launch on stream"));
+}
+
+#[test]
+fn host_work_on_freed_memory_is_refused() {
+    let m = machine(1);
+    let x = m.memory(64);
+    host_work(&m, 0, x.offset(1), true).unwrap_err();
+    m.free(x).unwrap();
+    host_work(&m, 0, x, false).unwrap_err();
 }

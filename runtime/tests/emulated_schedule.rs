@@ -278,7 +278,8 @@ fn a_wait_left_out_is_found() {
         loop {
             let m = Machine::new(stepped(Schedule::Newest), 4);
             let memory = m.memory(96);
-            m.driver.skip_wait(wait);
+            // SAFETY: the driver is stepped, and the memory lives until its work has run.
+            unsafe { m.driver.skip_wait(wait) };
             let model = random_program(&m, memory, &mut Random::from_seed(2 * program + 1));
             m.driver.context_synchronize(m.context).unwrap();
             let expected: Vec<u8> = model.iter().flat_map(|value| [*value; 16]).collect();
@@ -304,7 +305,8 @@ fn the_skipped_wait_is_the_one_that_was_said() {
         let m = Machine::new(stepped(Schedule::Oldest), 3);
         m.driver.set_schedule(Schedule::Starve(m.streams[0]));
         let memory = m.memory(8);
-        m.driver.skip_wait(skip);
+        // SAFETY: the driver is stepped, and the memory lives until its work has run.
+        unsafe { m.driver.skip_wait(skip) };
         m.set(0, memory, 1, 4);
         m.order(0, 1);
         m.copy(1, memory.offset(4), memory, 4);
@@ -333,7 +335,8 @@ fn buffers_are_ordered_by_waits_that_matter() {
         driver.set_schedule(Schedule::Starve(first.handle()));
         kernel.launch(&first, Launch::auto(100), (1.0, &x, &mut y)).unwrap();
         if let Some(after) = skip {
-            driver.skip_wait(after);
+            // SAFETY: the driver is stepped, and the memory lives until its work has run.
+            unsafe { driver.skip_wait(after) };
         }
         let z = DeviceBuffer::from_host(&second, &[0.0f32; 100]).unwrap();
         kernel.launch(&second, Launch::auto(100), (1.0, &z, &mut y)).unwrap();

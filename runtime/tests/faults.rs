@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::driver::{Driver, Fault, FaultKind, HostWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Result, Stream};
 
 #[test]
@@ -243,4 +243,19 @@ fn any_driver_call_may_fail_and_the_next_program_runs() {
         }
     }
     assert!(failed > 100, "only {failed} programs failed: the orders did not reach them");
+}
+
+#[test]
+fn a_panic_of_host_work_stops_the_device() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let context = driver.context_retain(0).unwrap();
+    let work = HostWork::new(Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
+    // SAFETY: it touches no memory.
+    unsafe { driver.host_work(context, stream.handle(), work) }.unwrap();
+    driver.context_release(0);
+    let error = stream.synchronize().unwrap_err();
+    assert!(matches!(&error, Error::KernelPanic { .. }), "{error:?}");
+    assert!(error.to_string().contains("panicked: a shape of 3 rows"), "{error}");
+    assert!(matches!(stream.synchronize(), Err(Error::DeviceLost { .. })));
 }

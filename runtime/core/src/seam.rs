@@ -43,7 +43,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::device::Device;
-use crate::driver::{GraphFunction, LibraryCalls, StreamHandle};
+use crate::driver::{HostAccess, HostWork, LibraryCalls, StreamHandle};
 use crate::error::{Error, Result};
 use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
@@ -100,19 +100,17 @@ impl Stream {
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
         let handle = self.handle();
-        match self.capturing() {
-            Some(capturing) => {
-                let function = GraphFunction::new(work);
-                capturing.keep_function(&function);
-                // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
-                storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| unsafe {
-                    driver.capture_host_function(context, handle, &function)
-                })
-            }
-            None => storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| {
-                driver.host_function(context, handle, Box::new(work))
-            }),
-        }
+        let accesses = uses.iter().map(|used| HostAccess {
+            ptr: used.storage.ptr().offset(used.range.start),
+            bytes: used.range.len(),
+            write: used.access == Access::Write,
+        });
+        let work = HostWork::new(accesses.collect(), Box::new(work));
+        // SAFETY: the work stays inside the uses, by the caller's promise. Their memory is not freed before the work has
+        // run, nor while a graph with this work can be launched.
+        storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| unsafe {
+            driver.host_work(context, handle, work)
+        })
     }
 
     /// On a stream that is being captured: keeps `item` as long as the graph. Otherwise it drops it.

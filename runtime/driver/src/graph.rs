@@ -198,7 +198,13 @@ pub enum ExecUpdate {
 /// executable must not be made by two threads at once.
 ///
 /// A driver without graphs leaves the methods as they are: each fails with `CUDA_ERROR_NOT_SUPPORTED`.
-pub trait GraphDriver {
+///
+/// # Safety
+/// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs: work that is
+/// captured or added does not run before a launch; a launch runs each piece after those that its edges name and before later
+/// work of its stream, touches the memory that the pieces name and no other, and calls no function after the executable is
+/// destroyed and its launches are done. What [`Self::graph_add`] and captures get as arguments is copied by the call.
+pub unsafe trait GraphDriver {
     /// Makes work on a stream part of a new graph from now on, instead of running it. Other streams that wait for an
     /// event recorded on it take part as well.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
-use super::{GraphFunction, HostFunction};
+use super::{DevicePtr, GraphFunction, HostFunction};
 
 thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
@@ -43,6 +43,65 @@ pub fn drop_elsewhere(item: Box<dyn Send>) {
             }
         }
         None => std::mem::forget(item),
+    }
+}
+
+/// A range of device memory that [`HostWork`] uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostAccess {
+    /// Where it begins.
+    pub ptr: DevicePtr,
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// Whether the work writes there; else it only reads.
+    pub write: bool,
+}
+
+/// Work of the host on device memory, in the order of a stream: what an emulated device does in place of a library.
+/// It is dropped as if it were called, whatever that does.
+pub struct HostWork {
+    uses: Vec<HostAccess>,
+    function: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl HostWork {
+    /// `function` is called once, or once for each launch of a graph. The rules of
+    /// [`Driver::host_function`](super::Driver::host_function) hold for it.
+    pub fn new(uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
+        Self { uses, function: Some(function) }
+    }
+
+    /// The device memory that it uses.
+    pub(super) fn uses(&self) -> &[HostAccess] {
+        &self.uses
+    }
+
+    /// Calls it. Fails with the text of its panic.
+    pub(super) fn run(&self) -> Result<(), String> {
+        let mut done = Ok(());
+        inside(|| {
+            let call = || self.function.iter().for_each(|function| function());
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+                let text = payload.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| payload.downcast_ref::<&'static str>().copied());
+                done = Err(text.unwrap_or("a panic without text").to_owned());
+                forgive(|| drop(payload));
+            }
+        });
+        done
+    }
+}
+
+impl Drop for HostWork {
+    fn drop(&mut self) {
+        let function = self.function.take();
+        inside(|| forgive(|| drop(function)));
+    }
+}
+
+impl fmt::Debug for HostWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostWork").field("uses", &self.uses).finish_non_exhaustive()
     }
 }
 

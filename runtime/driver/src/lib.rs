@@ -37,6 +37,7 @@ pub use self::graph::{
     CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Edge, ExecUpdate, GraphDriver,
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork,
 };
+pub use self::host_function::{HostAccess, HostWork};
 pub use self::telemetry::Telemetry;
 
 handle!(
@@ -318,7 +319,25 @@ pub struct LibraryCalls {
 ///
 /// Those that take raw memory, handles in use by running work or kernel arguments are `unsafe`: the caller
 /// promises that handles are alive and of this driver, and that memory stays valid until the work is done.
-pub trait Driver: GraphDriver + Send + Sync + Debug {
+///
+/// # Safety
+/// The layers above use what a driver returns in `unsafe` code without checking it. An implementation promises:
+/// - [`Self::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint from everything
+///   else, and valid for reads and writes until [`Self::pinned_free`].
+/// - [`Self::memory_allocate`], [`Self::stream_allocate`] and [`Self::virtual_map`] give device memory that is disjoint from all
+///   other memory until it is freed or unmapped. It is aligned to at least 256 bytes. If [`Self::name`] is `"emulated"`, either
+///   it is memory of the process, valid for reads and writes, or all work that names it fails.
+/// - Handles stay valid until they are destroyed, and no two live ones are equal.
+/// - Work of one stream runs in order. Work behind [`Self::stream_wait_event`] runs after the work before the event's last
+///   record. Calls that wait ([`Self::stream_synchronize`], [`Self::event_synchronize`], [`Self::context_synchronize`]) return
+///   when none of the work runs any more, whatever they return; [`Self::stream_query`] and [`Self::event_query`] answer `true`
+///   only then.
+/// - Copies, fills and launches touch the memory that they name and no other, and only until they are done. Arguments and
+///   specs are not used after the call.
+/// - A function is called at most once ([`GraphFunction`]: once for each launch), and dropped once.
+///
+/// An error of a call promises nothing about work that was enqueued before it.
+pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
     /// `"cuda"` or `"emulated"`.
     fn name(&self) -> &'static str;
 
@@ -465,6 +484,17 @@ pub trait Driver: GraphDriver + Send + Sync + Debug {
     /// `CUDA_ERROR_NOT_PERMITTED`. When the context stops first, it is dropped without a call, at the latest with
     /// the last release of the context. A panic in it is caught and forgotten.
     fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()>;
+
+    /// Enqueues work of the host on device memory. On a stream that is being captured it becomes part of the graph.
+    /// Fails where the host cannot reach what the work names. A panic in it stops the context.
+    ///
+    /// # Safety
+    /// The work uses no device memory but what it names, which is valid until the work has run, at each launch.
+    unsafe fn host_work(&self, _context: Context, _stream: StreamHandle, _work: HostWork) -> Result<()> {
+        let (name, text) =
+            ("CUDA_ERROR_NOT_SUPPORTED".to_owned(), "the host cannot reach device memory".to_owned());
+        Err(DriverError::Call { call: "host_work", code: error::code::NOT_SUPPORTED, name, text })
+    }
 
     /// Creates an event.
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle>;

@@ -19,6 +19,7 @@
 //! needs one which is not fails with [`LibraryError::Missing`] and does nothing. The system's own places come
 //! first, then folders named by `WARPSMITH_LIBRARY_PATH` (several with `:` between them), then `CUDA_HOME`, `CUDA_PATH`,
 //! `/usr/local/cuda` and the packages of the active Python environment.
+//! Folders that are not absolute are ignored, and in a set-uid program the variables are.
 //!
 //! Every operation checks shapes, strides and types before anything is enqueued, returns before it has run, and may be
 //! captured in a graph unless its documentation says otherwise. Handles of libraries are kept for each device, used by

@@ -3,6 +3,7 @@
 //! A library is looked for once in a process. Nothing here panics: the bindings' own loader, which does when a library is
 //! missing, is asked only for one that is known to be loaded.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -254,18 +255,44 @@ impl Vendor {
 /// Folders where the system does not look: those that the user names, of CUDA toolkits, and of the active Python
 /// environment.
 fn folders() -> Vec<PathBuf> {
-    let named = std::env::var_os("WARPSMITH_LIBRARY_PATH");
+    folders_of(|name| if is_privileged() { None } else { std::env::var_os(name) })
+}
+
+/// As [`folders`], with these variables. A folder that is not absolute would be one of whatever folder the program is
+/// started in, and an empty variable means none.
+fn folders_of(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let named = variable("WARPSMITH_LIBRARY_PATH");
     let mut folders: Vec<PathBuf> =
         named.map(|paths| std::env::split_paths(&paths).collect()).unwrap_or_default();
-    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(&variable).map(PathBuf::from);
     let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda")]);
     folders.extend(toolkits.map(|toolkit| toolkit.join("lib64")));
-    if let Some(python) = std::env::var_os("VIRTUAL_ENV") {
+    folders.retain(|folder| folder.is_absolute());
+    if let Some(python) = variable("VIRTUAL_ENV").filter(|python| Path::new(python).is_absolute()) {
         let versions = inside(&Path::new(&python).join("lib"));
         let packages = versions.iter().flat_map(|version| inside(&version.join("site-packages/nvidia")));
         folders.extend(packages.map(|package| package.join("lib")));
     }
     folders
+}
+
+/// Whether the program has rights that whoever started it does not have, such as those of a set-uid file: then the
+/// environment must not choose what code it loads.
+#[cfg(target_os = "linux")]
+fn is_privileged() -> bool {
+    // SAFETY: it reads a number that the kernel gave the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_privileged() -> bool {
+    // SAFETY: these calls only read the process's numbers, and cannot fail.
+    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
+}
+
+#[cfg(not(unix))]
+fn is_privileged() -> bool {
+    false
 }
 
 fn inside(folder: &Path) -> Vec<PathBuf> {
@@ -313,6 +340,22 @@ mod tests {
         assert_eq!(version.at_least(8, "cuDNN").unwrap(), version);
         let text = version.at_least(9, "cuDNN").unwrap_err().to_string();
         assert!(text.contains("cuDNN 8.9.7 is too old") && text.contains("version 9 or newer"), "{text}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn only_absolute_folders_are_searched() {
+        let of = |set: &[(&str, &str)]| {
+            folders_of(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+        };
+        let system = PathBuf::from("/usr/local/cuda/lib64");
+        assert_eq!(of(&[]), [system.clone()]);
+        for value in ["", ".", "here", "../cuda", ":", ":here:"] {
+            let all = ["WARPSMITH_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"];
+            assert_eq!(of(&all.map(|name| (name, value))), [system.clone()], "`{value}`");
+        }
+        let found = of(&[("WARPSMITH_LIBRARY_PATH", ":/a:b::/c:"), ("CUDA_HOME", "/d"), ("CUDA_PATH", "e")]);
+        assert_eq!(found, ["/a".into(), "/c".into(), "/d/lib64".into(), system]);
     }
 
     #[test]

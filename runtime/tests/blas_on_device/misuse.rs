@@ -1,5 +1,7 @@
 //! What does not fit is told, and nothing is done.
 
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+
 use super::*;
 
 #[track_caller]
@@ -63,4 +65,17 @@ fn on_a_gpu_the_libraries_are_there() {
     for vendor in [Vendor::Cublas, Vendor::CublasLt] {
         println!("{} {}", vendor.name(), vendor.version().unwrap());
     }
+}
+
+#[test]
+fn a_device_without_memory_refuses_products() {
+    let driver = EmulatedDriver::builder().unbacked().build();
+    let stream = Device::with_driver(driver, 0).unwrap().default_stream();
+    let a = DeviceBuffer::<f32>::uninit(&stream, 16).unwrap();
+    let mut c = DeviceBuffer::<f32>::uninit(&stream, 16).unwrap();
+    let matrix = Matrix::new(&a, 4, 4).unwrap();
+    let output = MatrixMut::new(&mut c, 4, 4).unwrap();
+    let error = blas::gemm(&stream, Gemm::default(), matrix, matrix, output).unwrap_err();
+    assert!(error.to_string().contains("built without memory behind its addresses"), "{error}");
+    stream.synchronize().unwrap();
 }

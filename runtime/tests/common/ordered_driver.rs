@@ -248,7 +248,8 @@ macro_rules! unsupported {
     };
 }
 
-impl Driver for OrderedDriver {
+// SAFETY: addresses and handles are those of an emulated driver, and nothing runs.
+unsafe impl Driver for OrderedDriver {
     fn name(&self) -> &'static str {
         "emulated"
     }
@@ -597,4 +598,5 @@ impl Driver for OrderedDriver {
     }
 }
 
-impl GraphDriver for OrderedDriver {}
+// SAFETY: it has no graphs.
+unsafe impl GraphDriver for OrderedDriver {}

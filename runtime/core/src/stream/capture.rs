@@ -324,11 +324,6 @@ impl Capturing {
         self.lock().kept.push(item);
     }
 
-    /// Keeps a function that work of the capture calls as long as the graph.
-    pub fn keep_function(&self, function: &Arc<GraphFunction>) {
-        self.lock().functions.push(Arc::clone(function));
-    }
-
     /// Has a function called before each launch of the graph.
     pub fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {
         let mut state = self.lock();

@@ -9,7 +9,7 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::capture::Captures;
 use super::clock::Clock;
@@ -52,8 +52,9 @@ pub(crate) struct StreamCore {
     pub(super) captured_clock: Clock,
     pub(super) captures: Captures,
     /// Made when another stream first has to wait for this one. It is recorded anew for each wait: a wait
-    /// counts from the last record before it, and a later record on the same stream only covers more.
-    pub(super) order: OnceLock<EventHandle>,
+    /// counts from the last record before it. Locked from the record until the wait: a record of another thread between
+    /// them may be part of a capture that began meanwhile, and the wait would join it.
+    pub(super) order: Mutex<Option<EventHandle>>,
     /// Where the stream's memory comes from, once it has allocated.
     pub(super) arena: OnceLock<Arc<Arena>>,
     pub(super) scratch: Mutex<Vec<Scratch>>,
@@ -70,7 +71,7 @@ impl StreamCore {
             clock: Clock::new(id),
             captured_clock: Clock::new(id),
             captures: Captures::default(),
-            order: OnceLock::new(),
+            order: Mutex::default(),
             arena: OnceLock::new(),
             scratch: Mutex::default(),
         }
@@ -82,7 +83,8 @@ impl StreamCore {
 
     /// Destroys the event, and the stream itself unless it is another's.
     pub(super) fn destroy(&self, driver: &dyn Driver, context: Context, adopted: bool) {
-        for &event in self.order.get().into_iter().chain(self.captures.order.get()) {
+        let order = *self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        for event in order.into_iter().chain(self.captures.order.get().copied()) {
             // SAFETY: the owner is being dropped, so nobody uses the event's handle again.
             unsafe { driver.event_destroy(context, event) };
         }

@@ -1,6 +1,6 @@
 //! Waiting: of the host for a stream, of a stream for another and for events.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Stream;
@@ -254,7 +254,11 @@ impl Stream {
                 return Ok(());
             }
             let closed = other.running_clock().close();
-            let event = other.order_event(&other.core().order)?;
+            let mut order = other.core().order.lock().unwrap_or_else(PoisonError::into_inner);
+            let event = match *order {
+                Some(event) => event,
+                None => *order.insert(other.call(|driver, context| driver.event_create(context, false))?),
+            };
             let handle = other.handle();
             other.call(|driver, context| driver.event_record(context, event, handle))?;
             if other.capture_count() != captures {
@@ -311,5 +315,47 @@ impl Stream {
 
     pub(crate) fn captured_clock(&self) -> &Clock {
         self.clock(Time::Captured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::Capture;
+    use crate::device::Device;
+    use crate::driver::CaptureMode;
+    use crate::driver::emulated::EmulatedDriver;
+
+    /// One thread captures on a stream while others wait for its running work again and again.
+    #[test]
+    fn waits_for_running_work_join_no_capture() {
+        let device = Device::with_driver(EmulatedDriver::builder().build(), 0).unwrap();
+        let [captured, first, second] = [(); 3].map(|()| Stream::new(&device).unwrap());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for waiting in [&first, &second] {
+                let (captured, done) = (&captured, &done);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        match waiting.wait_for_running(captured, None) {
+                            Ok(()) => waiting.synchronize().unwrap(),
+                            Err(error) => {
+                                assert!(matches!(error, Error::Graph(_)), "{error}");
+                            }
+                        }
+                    }
+                });
+            }
+            let start = Instant::now();
+            let ended =
+                (0..20_000).take_while(|_| start.elapsed() < Duration::from_secs(5)).try_for_each(|_| {
+                    let capture = Capture::begin(&captured, CaptureMode::Relaxed)?;
+                    capture.end().map(drop)
+                });
+            done.store(true, Ordering::Relaxed);
+            ended.unwrap();
+        });
     }
 }

@@ -122,7 +122,8 @@ fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
     }
 }
 
-impl Driver for CudaDriver {
+// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+unsafe impl Driver for CudaDriver {
     fn name(&self) -> &'static str {
         "cuda"
     }

@@ -8,7 +8,7 @@ use super::context::EmulatedContext;
 use super::kernel::KernelCall;
 use super::rows::Rows;
 use crate::host_function::HostCall;
-use crate::{Fault, FaultKind, GraphFunction, NodeInfo};
+use crate::{Fault, FaultKind, GraphFunction, HostWork, NodeInfo};
 
 /// See the [module's documentation](self).
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) enum Action {
     Launch(KernelCall),
     /// A function that whoever captured or added it keeps alive, as the driver's contract says.
     Host(Weak<GraphFunction>),
+    /// What a library would do on a GPU.
+    HostWork(Arc<HostWork>),
 }
 
 impl Action {
@@ -66,6 +68,12 @@ impl Action {
                     "a graph was to call a function that is no longer there; keep it until no executable can run",
                 )),
             },
+            Self::HostWork(work) => {
+                if let Err(text) = work.run() {
+                    let text = format!("work on the host in place of a library panicked: {text}");
+                    context.poison(fault(FaultKind::Panic, text));
+                }
+            }
         }
     }
 
@@ -76,7 +84,7 @@ impl Action {
             Self::Rows(rows) => NodeInfo::Copy { bytes: rows.bytes() },
             Self::Set { bytes, .. } => NodeInfo::Set { bytes: *bytes },
             Self::Launch(call) => NodeInfo::Kernel { function: call.function(), config: call.config() },
-            Self::Host(_) => NodeInfo::Host,
+            Self::Host(_) | Self::HostWork(_) => NodeInfo::Host,
         }
     }
 }

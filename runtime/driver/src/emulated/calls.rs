@@ -22,15 +22,18 @@ use crate::error::{Result, code};
 use crate::host_function::HostCall;
 use crate::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    HostFunction, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
-    Telemetry,
+    HostFunction, HostWork, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
+    StreamHandle, Telemetry,
 };
 
 /// The ends of the range of priorities, as GPUs of today have them.
 const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
 
-impl Driver for EmulatedDriver {
+// SAFETY: blocks are of the process's heap or reserved pages, which are freed by the calls that say so only; without memory behind
+// them, work that names them is refused. Handles are never used again. Streams run their tasks in order, a wait blocks until
+// its mark is reached, and calls that wait return when the tasks have run.
+unsafe impl Driver for EmulatedDriver {
     fn name(&self) -> &'static str {
         "emulated"
     }
@@ -330,6 +333,12 @@ impl Driver for EmulatedDriver {
         self.enter(Call::HostFunction, context)?;
         let work = Work::Host(HostCall::new(function));
         self.push(Call::HostFunction, stream, work, Touched::new())
+    }
+
+    unsafe fn host_work(&self, context: Context, stream: StreamHandle, work: HostWork) -> Result<()> {
+        let context = self.enter(Call::HostWork, context)?;
+        let touched = self.check_uses(Call::HostWork, &context, work.uses())?;
+        self.push(Call::HostWork, stream, Work::Act(Action::HostWork(Arc::new(work))), touched)
     }
 
     fn event_create(&self, context: Context, _timing: bool) -> Result<EventHandle> {

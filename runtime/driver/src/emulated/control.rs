@@ -62,6 +62,7 @@ calls! {
     StreamSynchronize = "stream_synchronize",
     StreamWaitEvent = "stream_wait_event",
     HostFunction = "host_function",
+    HostWork = "host_work",
     EventCreate = "event_create",
     EventCreateShared = "event_create_shared",
     EventExport = "event_export",

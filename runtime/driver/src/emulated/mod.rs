@@ -411,7 +411,11 @@ impl EmulatedDriver {
 
     /// Lets `after` more calls of [`Call::StreamWaitEvent`] do what they should, and makes the next one succeed
     /// without doing anything: what a program that forgets this wait does.
-    pub fn skip_wait(&self, after: u64) {
+    ///
+    /// # Safety
+    /// The memory of work that the wait would have ordered is not freed before that work has run, and tasks run one at a
+    /// time ([`EmulatedDriverBuilder::stepped`]), or none of those on both sides of the wait touches what the other writes.
+    pub unsafe fn skip_wait(&self, after: u64) {
         self.control.skip_wait(after);
     }
 

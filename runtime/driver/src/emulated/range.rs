@@ -9,10 +9,10 @@ use super::context::EmulatedContext;
 use super::control::driver_error;
 use super::kernel::KernelCall;
 use super::pages::Backing;
-use super::stream::Touched;
+use super::stream::{Access, Touched};
 use super::{Call, EmulatedDriver};
-use crate::DevicePtr;
 use crate::error::{DriverError, Result, code};
+use crate::{DevicePtr, HostAccess};
 
 impl EmulatedDriver {
     /// Checks that work of a context may use a range of device memory.
@@ -40,6 +40,21 @@ impl EmulatedDriver {
         }
         let text = format!("{bytes} bytes at {:#x} are not within a live block of this device", ptr.0);
         Err(driver_error(call.name(), code::INVALID_VALUE, text))
+    }
+
+    /// Checks the memory that work of the host names.
+    pub(super) fn check_uses(
+        &self,
+        call: Call,
+        context: &EmulatedContext,
+        uses: &[HostAccess],
+    ) -> Result<Touched> {
+        let check = |used: &HostAccess| {
+            self.check_range(call, context, used.ptr, used.bytes)?;
+            let access = if used.write { Access::write } else { Access::read };
+            Ok(access(used.ptr.0, used.bytes))
+        };
+        uses.iter().map(check).collect()
     }
 
     /// Checks the memory that a launch names.

@@ -120,7 +120,7 @@ impl Timeline {
                 config = call.config();
                 SimulatedWork::Kernel { spec: call.kernel(), config: &config }
             }
-            Action::Host(_) => return,
+            Action::Host(_) | Action::HostWork(_) => return,
         };
         self.pass(&work, context);
     }

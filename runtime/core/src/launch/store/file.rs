@@ -229,6 +229,8 @@ fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(directory) = set("WARPSMITH_CACHE_DIR") {
         return Some(directory);
     }
+    // A folder of whatever folder the program is started in is not the user's.
+    let set = |name| set(name).filter(|path| path.is_absolute());
     let caches = if cfg!(windows) {
         set("LOCALAPPDATA")
     } else if cfg!(target_os = "macos") {
@@ -256,6 +258,8 @@ mod tests {
         assert_eq!(of(&all[1..]), Some("/x/warpsmith".into()));
         assert_eq!(of(&all[2..]), Some("/h/.cache/warpsmith".into()));
         assert_eq!(of(&[("WARPSMITH_CACHE_DIR", ""), ("HOME", "/h")]), Some("/h/.cache/warpsmith".into()));
+        assert_eq!(of(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]), Some("/h/.cache/warpsmith".into()));
+        assert_eq!(of(&[("HOME", "h")]), None);
         assert_eq!(of(&[]), None);
     }
 

@@ -13,6 +13,7 @@
 //!
 //! While a capture is underway nothing waits and nothing goes back, so steps 2, 3, 5 and 6 are left out.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::arena::{ArenaState, Segment, Source};
@@ -111,6 +112,7 @@ impl CachingAllocator {
 
     /// Calls what the user registered, with no lock held. Whether any of it freed memory.
     fn run_free_callbacks(&self) -> bool {
+        let Some(_guard) = Callbacks::enter() else { return false };
         let callbacks = self.registry.lock().free_callbacks.clone();
         // Every one is called, whatever those before it freed.
         callbacks.iter().filter(|callback| callback()).count() > 0
@@ -260,6 +262,26 @@ impl CachingAllocator {
                 Place { stream, arena: &arena, owner: Some(&arena) }.take(request)
             },
         )
+    }
+}
+
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it is there, this thread calls what the user registered, with any device.
+pub(super) struct Callbacks(());
+
+impl Callbacks {
+    /// `None` inside of a callback, which may use devices: if its own requests called callbacks, they would not end.
+    pub(super) fn enter() -> Option<Self> {
+        (!IN_CALLBACK.replace(true)).then(|| Self(()))
+    }
+}
+
+impl Drop for Callbacks {
+    fn drop(&mut self) {
+        IN_CALLBACK.set(false);
     }
 }
 

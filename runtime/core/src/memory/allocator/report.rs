@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::counters::Counted;
+use super::miss::Callbacks;
 use super::size;
 use super::streams::Arena;
 use super::{CachingAllocator, Request};
@@ -180,8 +181,8 @@ impl CachingAllocator {
             registry.observers.clone()
         };
         arena.lock().note(TraceAction::Oom, free, request.bytes, request.site);
-        for observer in observers {
-            observer(&report);
+        if let Some(_guard) = Callbacks::enter() {
+            observers.iter().for_each(|observer| observer(&report));
         }
         Error::OutOfMemory(Box::new(report))
     }

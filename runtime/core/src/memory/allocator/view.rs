@@ -205,14 +205,14 @@ impl<'a> Memory<'a> {
     }
 
     /// Calls `observer` with every request that cannot be served, before its error is returned. No lock is held,
-    /// so it may use the device.
+    /// so it may use the device. Its own requests call neither observers nor free callbacks.
     pub fn on_out_of_memory(&self, observer: impl Fn(&OutOfMemory) + Send + Sync + 'static) {
         let observer: Observer = Arc::new(observer);
         self.allocator().registry.lock().observers.push(observer);
     }
 
     /// Calls `callback` when a request finds no free block, before the driver is asked. It may free memory, and
-    /// says whether it did. No lock is held.
+    /// says whether it did. No lock is held. Its own requests call neither free callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -48,23 +48,31 @@ impl Snapshot {
     /// segments is a snapshot without history.
     ///
     /// # Errors
-    /// [`Error::SnapshotFile`] when there is no such file, or it is damaged or no snapshot.
+    /// [`Error::SnapshotFile`] when there is no such file, it is larger than 2 GiB, or it is damaged or no snapshot.
     pub fn read(path: impl AsRef<Path>) -> Result<Snapshot> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| match error.kind() {
+        let bytes = bounded(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => failure(path, "is not there; give the path of a file that holds one"),
             _ => failure(path, format!("cannot be read: {error}")),
         })?;
+        Self::from_bytes(&bytes).map_err(|reason| failure(path, reason))
+    }
+
+    /// As [`Self::read`], with the content of a file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Snapshot, String> {
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         let content = match (bytes.first(), first) {
-            (Some(&PICKLE), _) => from_pickle(&bytes),
-            (_, Some(b'{' | b'[')) => from_json(&bytes),
+            (Some(&PICKLE), _) => from_pickle(bytes),
+            (_, Some(b'{' | b'[')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
             _ => Err("is not one: it begins neither like a pickle nor like JSON; \
                       give a file that `write_pickle` or `write_json` made"
                 .to_owned()),
         };
-        content.map(|Content(snapshot)| snapshot).map_err(|reason| failure(path, reason))
+        content.map(|Content(snapshot)| snapshot)
     }
 
     /// The snapshot with a history, if only an empty one, for every device that has segments: viewers look for
@@ -82,6 +90,25 @@ impl Snapshot {
 
 /// More devices than a machine has: an ordinal above is damage, not a reason to write so many lists.
 const MOST_DEVICES: usize = 1024;
+
+/// The largest file that is read, in bytes.
+const MOST_BYTES: u64 = 2 << 30;
+
+/// The content of a file of up to [`MOST_BYTES`].
+fn bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let too_large = || {
+        let limit = MOST_BYTES >> 30;
+        io::Error::other(format!("it is larger than {limit} GiB; record fewer entries or shorter stacks"))
+    };
+    let file = File::open(path)?;
+    if file.metadata()?.len() > MOST_BYTES {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    // Not all that can be read has a length.
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
+}
 
 fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
     let written = File::create(path).and_then(|file| {

@@ -288,7 +288,7 @@ fn depth_cycles_and_claimed_lengths_do_no_harm() {
     for (content, words) in [
         (&deep[..], "invalid type: sequence"),
         (cycle, "invalid type: sequence"),
-        (cyclic_history, "nested too deeply"),
+        (cyclic_history, "invalid type: sequence"),
         (b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff.", "cut off"),
         (b"\x80\x04\x8b\xff\xff\xff\xff.", "cut off"),
         (b"\x80\x04(0t.", "byte 3"),
@@ -452,4 +452,60 @@ fn damaged_files_never_panic() {
         }
     }
     assert!(refused > 1000, "only {refused} of 9000 were refused");
+}
+
+/// A text in a pickle.
+fn text(text: &str) -> Vec<u8> {
+    [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+/// A list of an item and of as many uses of it as make `times`.
+fn repeated(item: &[u8], memo: u8, times: usize) -> Vec<u8> {
+    [b"](", item, &[0x94], &[b'h', memo].repeat(times - 1), b"e\x94"].concat()
+}
+
+/// A snapshot of `times`³ frames, which are all the same.
+fn bomb(times: usize) -> Vec<u8> {
+    let frame = [&b"}"[..], &text("filename"), &text("f"), b"s", &text("line"), b"K\x01s", &text("name")];
+    let frames = repeated(&[&frame.concat()[..], &text("n"), b"s"].concat(), 0, times);
+    let block =
+        [&b"}"[..], &text("size"), b"K\x01s", &text("state"), &text("inactive"), b"s", &text("frames")];
+    let blocks = repeated(&[&block.concat()[..], &frames, b"s"].concat(), 2, times);
+    let segment = [&b"}"[..], &text("total_size"), b"K\x01s", &text("blocks"), &blocks, b"s"].concat();
+    [&b"\x80\x04}"[..], &text("segments"), &repeated(&segment, 4, times), b"s."].concat()
+}
+
+#[test]
+fn shared_values_unfold_to_a_limit() {
+    assert_eq!(read(&bomb(4)).unwrap().segments[3].blocks[3].frames.len(), 4);
+    let content = bomb(1000);
+    assert!(content.len() < 7000);
+    let error = read(&content).unwrap_err();
+    assert!(error.contains("shared values unfold to more than 16 MiB"), "{error}");
+    // A long text that is shared costs as often as it is used.
+    let long = text(&"x".repeat(64 << 10));
+    let annotations =
+        [b"](}\x8c\x05stage", &long[..], b"\x94s", &b"}\x8c\x05stageh\x00s".repeat(300), b"e"].concat();
+    let keys = [text("segments"), text("external_annotations")];
+    let content = [b"\x80\x04}", &keys[0][..], b"]s", &keys[1], &annotations, b"s."].concat();
+    let error = read(&content).unwrap_err();
+    assert!(error.contains("shared values unfold to more than 16 MiB"), "{error}");
+}
+
+#[test]
+fn nested_host_histories_are_refused_unread() {
+    let mut content = [&b"\x80\x04}"[..], &text("segments"), b"]s", &text("host_traces"), b"]\x94"].concat();
+    // Each list has the one before twice; the whole is too large for any memory.
+    (0..31).for_each(|memo| content.extend([b'0', b']', b'h', memo, b'a', b'h', memo, b'a', 0x94]));
+    content.extend(b"s.");
+    let error = read(&content).unwrap_err();
+    assert!(error.contains("invalid type: sequence"), "{error}");
+}
+
+#[test]
+fn a_file_over_the_limit_is_refused() {
+    let file = TemporaryFile::new(b"{");
+    std::fs::OpenOptions::new().write(true).open(&file.0).unwrap().set_len((2 << 30) + 1).unwrap();
+    let error = Snapshot::read(&file.0).unwrap_err().to_string();
+    assert!(error.contains("larger than 2 GiB"), "{error}");
 }

@@ -3,6 +3,8 @@
 //! Guarantees: what old files lack is worked out, the addresses of blocks from their sizes and the sums of a
 //! segment from its blocks. Lists of the history of host memory are taken in either of their forms.
 
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -19,20 +21,42 @@ pub(super) fn flat_or_nested<'de, D>(deserializer: D) -> Result<Vec<TraceEntry>,
 where
     D: Deserializer<'de>,
 {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Item {
-        Entry(TraceEntry),
-        List(Vec<TraceEntry>),
-    }
     let mut entries = Vec::new();
-    for item in Vec::<Item>::deserialize(deserializer)? {
+    for item in Vec::<OneOrMore>::deserialize(deserializer)? {
         match item {
-            Item::Entry(entry) => entries.push(entry),
-            Item::List(list) => entries.extend(list),
+            OneOrMore::One(entry) => entries.push(entry),
+            OneOrMore::More(list) => entries.extend(list),
         }
     }
     Ok(entries)
+}
+
+/// An entry of a history, or a list of them. An untagged enum would keep all of what it reads before it looks.
+enum OneOrMore {
+    One(TraceEntry),
+    More(Vec<TraceEntry>),
+}
+
+impl<'de> Deserialize<'de> for OneOrMore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = OneOrMore;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an entry of a history or a list of them")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<OneOrMore, A::Error> {
+                TraceEntry::deserialize(MapAccessDeserializer::new(map)).map(OneOrMore::One)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<OneOrMore, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(OneOrMore::More)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
 }
 
 /// A segment as files have it.

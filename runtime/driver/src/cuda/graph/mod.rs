@@ -40,7 +40,8 @@ fn enter(context: Context, call: &'static str) -> Result<()> {
     Feature::Graphs.need(call)
 }
 
-impl GraphDriver for CudaDriver {
+// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+unsafe impl GraphDriver for CudaDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         enter(context, "cuStreamBeginCapture")?;
         capture::begin(stream_of(stream), mode)

@@ -40,7 +40,8 @@ use crate::{
     GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeInfo, NodeWork, StreamHandle,
 };
 
-impl GraphDriver for EmulatedDriver {
+// SAFETY: plans own what their work names, nodes run in an order of their edges, and a launch is one task of its stream.
+unsafe impl GraphDriver for EmulatedDriver {
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
         let context = self.enter(Call::CaptureBegin, context)?;
         self.stream_of(Call::CaptureBegin, &context, stream)?;

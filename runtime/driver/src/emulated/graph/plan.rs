@@ -84,6 +84,7 @@ impl<G> Step<G> {
                 Action::Set { .. } => "a fill",
                 Action::Launch(_) => "a kernel",
                 Action::Host(_) => "a host function",
+                Action::HostWork(_) => "work of a library",
             },
         }
     }

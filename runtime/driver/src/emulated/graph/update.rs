@@ -61,7 +61,7 @@ fn piece_difference(old: &Piece, new: &Piece) -> Option<&'static str> {
     if !Weak::ptr_eq(&old.context, &new.context) {
         return Some("it is of another device");
     }
-    let is_memory_alone = !matches!(new.action, Action::Launch(_) | Action::Host(_));
+    let is_memory_alone = !matches!(new.action, Action::Launch(_) | Action::Host(_) | Action::HostWork(_));
     let mut homes = old.homes.iter().zip(&new.homes);
     if is_memory_alone && homes.any(|(old, new)| old.device() != new.device()) {
         return Some("its memory is on another device than in the executable, or on the host");

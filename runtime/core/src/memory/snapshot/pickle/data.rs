@@ -1,6 +1,9 @@
 //! The values of a pickle as a source of serde's data.
 //!
-//! Guarantees: values that lie too deep in others, or in themselves, are an error instead of an overflow.
+//! Guarantees: values that lie too deep in others, or in themselves, are an error instead of an overflow. Lists that are
+//! shared unfold to no more than a [`Budget`]: a file of 300 bytes can stand for more values than fit into memory.
+
+use std::cell::Cell;
 
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Visitor};
@@ -11,18 +14,50 @@ use super::machine::Value;
 /// Values in values that are read at most: more than any snapshot has, less than the stack holds.
 const DEEPEST: usize = 32;
 
+/// Bytes that values may still take when they are read.
+pub(super) struct Budget {
+    left: Cell<u64>,
+    all: u64,
+}
+
+/// What a value takes besides its text, about.
+const VALUE_BYTES: u64 = 16;
+/// Bytes of values for each byte of a file: twice what a history takes whose entries share stacks of a hundred frames.
+const UNFOLDED_BYTES: u64 = 512;
+/// What a small file may unfold to, and a large one.
+const LEAST_BUDGET: u64 = 16 << 20;
+const MOST_BUDGET: u64 = 16 << 30;
+
+impl Budget {
+    /// That of a file of this length.
+    pub(super) fn of(file_bytes: usize) -> Self {
+        let all = (file_bytes as u64).saturating_mul(UNFOLDED_BYTES).clamp(LEAST_BUDGET, MOST_BUDGET);
+        Self { left: Cell::new(all), all }
+    }
+
+    fn spend(&self, value: Value<'_>) -> Result<(), Error> {
+        let text = if let Value::Text(text) = value { text.len() as u64 } else { 0 };
+        let left = self.left.get().checked_sub(VALUE_BYTES + text);
+        let too_many =
+            || Error::custom(format_args!("shared values unfold to more than {} MiB", self.all >> 20));
+        self.left.set(left.ok_or_else(too_many)?);
+        Ok(())
+    }
+}
+
 /// A value and the lists it may refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Data<'s, 'a> {
     lists: &'s [Vec<Value<'a>>],
+    budget: &'s Budget,
     value: Value<'a>,
     /// How many values it lies in.
     deep: usize,
 }
 
 impl<'s, 'a> Data<'s, 'a> {
-    pub(super) fn new(lists: &'s [Vec<Value<'a>>], value: Value<'a>) -> Self {
-        Self { lists, value, deep: 0 }
+    pub(super) fn new(lists: &'s [Vec<Value<'a>>], budget: &'s Budget, value: Value<'a>) -> Self {
+        Self { lists, budget, value, deep: 0 }
     }
 
     fn items(self, list: usize) -> Result<Items<'s, 'a>, Error> {
@@ -96,10 +131,11 @@ struct Items<'s, 'a> {
 }
 
 impl<'s, 'a> Items<'s, 'a> {
-    fn next(&mut self) -> Option<Data<'s, 'a>> {
-        let (&value, rest) = self.rest.split_first()?;
+    fn next(&mut self) -> Result<Option<Data<'s, 'a>>, Error> {
+        let Some((&value, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
-        Some(Data { value, deep: self.data.deep + 1, ..self.data })
+        self.data.budget.spend(value)?;
+        Ok(Some(Data { value, deep: self.data.deep + 1, ..self.data }))
     }
 }
 
@@ -107,7 +143,7 @@ impl<'a> SeqAccess<'a> for Items<'_, 'a> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        self.next().map(|item| seed.deserialize(item)).transpose()
+        self.next()?.map(|item| seed.deserialize(item)).transpose()
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -119,11 +155,11 @@ impl<'a> MapAccess<'a> for Items<'_, 'a> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        self.next().map(|key| seed.deserialize(key)).transpose()
+        self.next()?.map(|key| seed.deserialize(key)).transpose()
     }
 
     fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        let value = self.next().ok_or_else(|| Error::custom("a key has no value"))?;
+        let value = self.next()?.ok_or_else(|| Error::custom("a key has no value"))?;
         seed.deserialize(value)
     }
 }

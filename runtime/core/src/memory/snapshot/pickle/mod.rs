@@ -14,7 +14,7 @@ mod write;
 
 use serde::Deserialize;
 
-use self::data::Data;
+use self::data::{Budget, Data};
 use self::machine::Machine;
 pub(super) use self::write::write;
 
@@ -33,5 +33,6 @@ pub(super) enum Problem {
 pub(super) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
     let mut machine = Machine::new(bytes);
     let value = machine.run()?;
-    T::deserialize(Data::new(&machine.lists, value)).map_err(Problem::Content)
+    let budget = Budget::of(bytes.len());
+    T::deserialize(Data::new(&machine.lists, &budget, value)).map_err(Problem::Content)
 }
