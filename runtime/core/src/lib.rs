@@ -39,6 +39,7 @@ pub mod graph;
 pub mod launch;
 pub mod memory;
 pub mod module;
+mod open;
 pub mod seam;
 pub mod stream;
 pub mod transfer;

@@ -38,7 +38,7 @@ impl Default for Origin {
 impl Origin {
     /// Fails in a copy of that process.
     #[inline]
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
     }
 
@@ -55,14 +55,14 @@ fn bit(kind: DeviceId) -> u8 {
 }
 
 /// Fails where devices of this kind cannot be used, since the process was forked from one that used them.
-pub(super) fn check(kind: DeviceId) -> Result<()> {
+pub(crate) fn check(kind: DeviceId) -> Result<()> {
     if BARRED.load(Ordering::Relaxed) & bit(kind) != 0 { Err(Error::Forked) } else { Ok(()) }
 }
 
 /// Notes that devices of this kind are used from now on. To be called before the driver is.
 ///
 /// Fails as [`check`] does.
-pub(super) fn begin_use(kind: DeviceId) -> Result<()> {
+pub(crate) fn begin_use(kind: DeviceId) -> Result<()> {
     check(kind)?;
     if !REGISTERED.load(Ordering::Acquire) {
         // Two threads may both come here: a fork that is noted twice is noted. No lock is taken, since the copy

@@ -6,17 +6,12 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::{Arc, RwLock, Weak};
 
-use super::{Device, DeviceInner};
-use crate::error::Result;
+use super::Device;
 
 thread_local! {
     static CURRENT: RefCell<Option<Device>> = const { RefCell::new(None) };
 }
-
-/// What [`Device::best`] gave last. It keeps no device alive: a lost one could not be opened again.
-static BEST: RwLock<Weak<DeviceInner>> = RwLock::new(Weak::new());
 
 /// Makes a device the thread's current one until it is dropped; then the one before is current again.
 ///
@@ -69,35 +64,11 @@ impl Device {
     pub fn set_current(&self) {
         drop(exchange(Some(self.clone())));
     }
-
-    /// The thread's current device: of the innermost [`Device::guard`] or the last [`Device::set_current`], else
-    /// [`Device::best`]. Without either, devices are listed once in the process, not with every call.
-    ///
-    /// # Errors
-    /// As [`Device::best`]. [`Error::Forked`](crate::Error::Forked) when the current device was opened before the
-    /// process was forked.
-    pub fn current() -> Result<Self> {
-        if let Some(device) = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten() {
-            device.check_process()?;
-            return Ok(device);
-        }
-        if let Some(device) = known_best() {
-            device.check_process()?;
-            return Ok(device);
-        }
-        let best = Self::best()?;
-        if let Ok(mut known) = BEST.try_write() {
-            *known = Arc::downgrade(&best.0);
-        }
-        Ok(best)
-    }
 }
 
-/// What [`Device::best`] gave before, unless it is lost: no handle of it is kept then, so that it can be opened anew.
-fn known_best() -> Option<Device> {
-    // A lock that cannot be had at once is left alone: in a forked process its holder may not exist.
-    let device = Device(BEST.try_read().ok()?.upgrade()?);
-    (device.is_forked() || !device.is_lost()).then_some(device)
+/// The device that the thread has set.
+pub(crate) fn current() -> Option<Device> {
+    CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
 impl Drop for DeviceGuard {
@@ -110,15 +81,6 @@ impl Drop for DeviceGuard {
 mod tests {
     use super::*;
     use crate::driver::emulated::EmulatedDriver;
-
-    #[test]
-    fn the_best_device_is_looked_for_once() {
-        let [first, second] = [0; 2].map(|_| Device::current().unwrap());
-        assert_eq!(known_best(), Some(first.clone()), "the next call takes this one");
-        assert_eq!(first, second);
-        let other_thread = std::thread::spawn(known_best).join().unwrap();
-        assert_eq!(other_thread, Some(first));
-    }
 
     #[test]
     fn an_exchange_gives_what_was_set() {

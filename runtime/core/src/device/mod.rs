@@ -22,35 +22,28 @@
 //! | `can_device_access_peer` | [`Device::can_access_peer`], for all devices [`Device::peers`] |
 //! | `synchronize`, `mem_get_info` | [`Device::synchronize`], [`Device::memory_info`] |
 
+pub(crate) mod drivers;
+mod events;
 mod extension;
 pub(crate) mod fork;
 pub(crate) mod guard;
 mod health;
-mod id;
+mod parts;
 pub(crate) mod peer;
 mod query;
-mod registry;
 pub mod visible;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+pub(crate) use self::events::EventPool;
 pub use self::guard::DeviceGuard;
-pub use self::id::DeviceId;
+pub(crate) use self::parts::{Part, Parts};
 pub use self::peer::PeerInfo;
 pub use self::query::Uuid;
-use crate::driver::{Context, DeviceProperties, Driver, FunctionHandle};
-use crate::error::{Error, GraphError, Result};
-use crate::event::pool::EventPool;
-use crate::launch::Launches;
-use crate::memory::MemoryInfo;
-use crate::memory::allocator::CachingAllocator;
-use crate::memory::options::AllocatorOptions;
-use crate::memory::pinned::allocator::PinnedAllocator;
-use crate::module::{GpuImage, Module, ModuleInner};
-use crate::stream::StreamCore;
-use crate::stream::pool::Streams;
+use crate::driver::{Context, DeviceProperties, Driver};
+pub use crate::error::DeviceId;
+use crate::error::{Error, Result};
 
 use self::extension::Extensions;
 use self::health::Health;
@@ -78,13 +71,8 @@ pub(crate) struct DeviceInner {
     pub(crate) health: Health,
     /// Whether every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
     pub(crate) launch_blocking: bool,
-    pub(crate) streams: Streams,
     pub(crate) events: EventPool,
-    pub(crate) launches: Launches,
-    pub(crate) memory: CachingAllocator,
-    pub(crate) pinned: PinnedAllocator,
-    /// Loaded images, by the address of their static.
-    modules: Mutex<HashMap<usize, Arc<ModuleInner>>>,
+    parts: Parts,
     extensions: Extensions,
 }
 
@@ -109,118 +97,6 @@ pub struct DeviceInfo {
 }
 
 impl Device {
-    /// The CUDA device with the most multiprocessors if a CUDA device can be used, else the emulated `cpu:0`.
-    ///
-    /// [`Device::cuda`] says why there is no CUDA device.
-    ///
-    /// # Errors
-    /// When neither can be opened. [`Error::Forked`] in a process that was forked from one which used CUDA: it is
-    /// not given the emulated device instead.
-    pub fn best() -> Result<Self> {
-        fork::check(DeviceId::Cuda(0))?;
-        let cuda = Self::list().into_iter().filter(|info| !info.id.is_emulated());
-        let best = cuda.max_by_key(|info| (info.properties.multiprocessors, std::cmp::Reverse(info.id)));
-        match best.map(|info| registry::open(info.id)) {
-            Some(Ok(device)) => Ok(device),
-            _ => Self::emulated(0),
-        }
-    }
-
-    /// The CUDA device `ordinal`, as `CUDA_VISIBLE_DEVICES` numbers them.
-    ///
-    /// # Errors
-    /// [`DriverError::NoLibrary`](crate::DriverError::NoLibrary) without a driver, [`Error::NoSuchDevice`] beyond the last device.
-    pub fn cuda(ordinal: u32) -> Result<Self> {
-        registry::open(DeviceId::Cuda(ordinal))
-    }
-
-    /// The emulated device `ordinal`. There are as many as `WARPSMITH_EMULATED_DEVICES` says, 1 by default.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDevice`] beyond the last device.
-    pub fn emulated(ordinal: u32) -> Result<Self> {
-        registry::open(DeviceId::Emulated(ordinal))
-    }
-
-    /// Opens a device by its text: `cuda`, `cuda:N`, `cpu`, `cpu:N`.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDevice`] for another text; as [`Device::cuda`] and [`Device::emulated`].
-    pub fn open(text: &str) -> Result<Self> {
-        registry::open(text.parse()?)
-    }
-
-    /// Opens the device with this identity.
-    ///
-    /// # Errors
-    /// As [`Device::cuda`] and [`Device::emulated`].
-    pub fn from_id(id: DeviceId) -> Result<Self> {
-        registry::open(id)
-    }
-
-    /// Every device there is, CUDA devices first. Opens none. Devices whose driver does not work are left out;
-    /// [`Device::cuda_count`] says why.
-    pub fn list() -> Vec<DeviceInfo> {
-        let mut devices = Vec::new();
-        for kind in [DeviceId::Cuda(0), DeviceId::Emulated(0)] {
-            let Ok(driver) = registry::driver(kind) else { continue };
-            for ordinal in 0..driver.device_count().unwrap_or(0) {
-                if let Ok(properties) = driver.device_properties(ordinal) {
-                    devices.push(DeviceInfo { id: kind.with_ordinal(ordinal), properties });
-                }
-            }
-        }
-        devices
-    }
-
-    /// The number of CUDA devices.
-    ///
-    /// # Errors
-    /// Why CUDA cannot be used: no driver library, a driver that does not start, [`Error::Forked`].
-    pub fn cuda_count() -> Result<u32> {
-        Ok(registry::driver(DeviceId::Cuda(0))?.device_count()?)
-    }
-
-    /// A device of a driver of one's own, for tests. It is not shared: each call retains the context again.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchDevice`] beyond the last device; whatever the driver reports.
-    pub fn with_driver(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
-        let id = match driver.name() {
-            "cuda" => DeviceId::Cuda(ordinal),
-            _ => DeviceId::Emulated(ordinal),
-        };
-        let count = driver.device_count()?;
-        if ordinal >= count {
-            return Err(Error::NoSuchDevice { device: id, count });
-        }
-        fork::begin_use(id)?;
-        let options = AllocatorOptions::from_environment()?;
-        let properties = driver.device_properties(ordinal)?;
-        let context = driver.context_retain(ordinal)?;
-        let made = Streams::new(&*driver, context)
-            .and_then(|streams| Ok((streams, StreamCore::create(&*driver, context, 0)?)));
-        let (streams, default) = made.inspect_err(|_| driver.context_release(ordinal))?;
-        let pinned = PinnedAllocator::new(Arc::clone(&driver), context, options.pinned.clone());
-        let device = Self(Arc::new(DeviceInner {
-            driver,
-            id,
-            context,
-            memory: CachingAllocator::new(options, properties.total_memory),
-            pinned,
-            properties,
-            health: Health::default(),
-            launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
-            streams,
-            events: EventPool::default(),
-            launches: Launches::from_environment(),
-            modules: Mutex::default(),
-            extensions: Extensions::default(),
-        }));
-        device.0.streams.set_default(&device, default);
-        Ok(device)
-    }
-
     /// Which device it is.
     pub fn id(&self) -> DeviceId {
         self.0.id
@@ -241,52 +117,6 @@ impl Device {
         self.0.id.is_emulated()
     }
 
-    /// Free and total memory.
-    ///
-    /// # Errors
-    /// Whatever the driver reports.
-    pub fn memory_info(&self) -> Result<MemoryInfo> {
-        let (free, total) = self.call(|driver, context| driver.memory_info(context))?;
-        Ok(MemoryInfo { free, total })
-    }
-
-    /// Waits for everything enqueued on the device.
-    ///
-    /// # Errors
-    /// A fault of a kernel that was running.
-    pub fn synchronize(&self) -> Result<()> {
-        self.check()?;
-        if self.0.memory.capturing() {
-            return Err(GraphError::CaptureUnderway.into());
-        }
-        self.call(|driver, context| driver.context_synchronize(context))?;
-        self.0.health.all_finished();
-        Ok(())
-    }
-
-    /// Loads an image, or finds it loaded: the best form of it that the device takes.
-    ///
-    /// # Errors
-    /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`], [`DriverError::ImageRejected`](crate::DriverError::ImageRejected). On the emulated device none of them: it needs no code.
-    pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
-        self.check_process()?;
-        let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = std::ptr::from_ref(image).addr();
-        if let Some(loaded) = modules.get(&key) {
-            return Ok(Module::new(self.clone(), Arc::clone(loaded)));
-        }
-        let loaded = Arc::new(ModuleInner::load(self, image)?);
-        modules.insert(key, Arc::clone(&loaded));
-        Ok(Module::new(self.clone(), loaded))
-    }
-
-    /// The symbol of a kernel of a loaded image, by the driver's handle.
-    pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
-        let modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        modules.values().find_map(|module| module.kernel_symbol(function))
-    }
-
     /// Whether a fault stopped the device. See the [module's documentation](self).
     pub fn is_lost(&self) -> bool {
         self.0.health.is_lost()
@@ -304,6 +134,33 @@ impl Device {
     /// other handles that go into the driver's methods came from it, for this context, and are alive.
     pub unsafe fn driver(&self) -> (&Arc<dyn Driver>, Context) {
         self.raw()
+    }
+
+    /// A device with its retained context, which this takes over, and what the modules above keep with it.
+    pub(crate) fn assemble(
+        driver: Arc<dyn Driver>,
+        id: DeviceId,
+        context: Context,
+        properties: DeviceProperties,
+        parts: Parts,
+    ) -> Self {
+        Self(Arc::new(DeviceInner {
+            driver,
+            id,
+            context,
+            properties,
+            health: Health::default(),
+            launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
+            events: EventPool::default(),
+            parts,
+            extensions: Extensions::default(),
+        }))
+    }
+
+    /// What the module above that `P` is of keeps with the device.
+    #[inline]
+    pub(crate) fn part<P: Part>(&self) -> &P {
+        self.0.parts.get()
     }
 
     pub(crate) fn raw(&self) -> (&Arc<dyn Driver>, Context) {
@@ -364,21 +221,12 @@ impl Device {
 
 impl Drop for DeviceInner {
     fn drop(&mut self) {
-        // Kernels without buffers may still run. A lost context reports its fault again, to nobody.
+        // Kernels without buffers may still run. The fault of a lost context was reported before.
         let _ = self.driver.context_synchronize(self.context);
-        let modules = self.modules.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for module in std::mem::take(modules).into_values() {
-            for handle in module.handles() {
-                // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
-                unsafe { self.driver.module_unload(self.context, handle) };
-            }
-        }
+        // Extensions use the memory and the streams of the parts.
         self.extensions.close(&*self.driver, self.context);
-        self.pinned.close();
-        self.memory.shut_down(&*self.driver, self.context);
-        self.launches.close(&self.events);
+        self.parts.close(&*self.driver, self.context, &self.events);
         self.events.destroy(&*self.driver, self.context);
-        self.streams.destroy(&*self.driver, self.context);
         self.driver.context_release(self.id.ordinal());
     }
 }

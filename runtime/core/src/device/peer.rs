@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{Device, DeviceId, DeviceInner, registry};
+use super::{Device, DeviceId, DeviceInner, drivers};
 use crate::driver::{Driver, LinkKind};
 use crate::error::{Error, Result};
 
@@ -96,7 +96,7 @@ impl Device {
     pub fn peers() -> Result<Vec<PeerInfo>> {
         let mut all = Vec::new();
         for kind in [DeviceId::Cuda(0), DeviceId::Emulated(0)] {
-            if let Ok(driver) = registry::driver(kind) {
+            if let Ok(driver) = drivers::driver(kind) {
                 all.extend(pairs(&*driver, kind)?);
             }
         }

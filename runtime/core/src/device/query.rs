@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Device, DeviceId, fork, registry, visible};
+use super::{Device, DeviceId, drivers, fork, visible};
 use crate::driver::Telemetry;
 use crate::driver::cuda::CudaDriver;
 use crate::error::Result;
@@ -38,6 +38,11 @@ impl fmt::Debug for Uuid {
     }
 }
 
+/// The number of CUDA devices, by starting CUDA.
+fn cuda_count() -> Result<u32> {
+    Ok(drivers::driver(DeviceId::Cuda(0))?.device_count()?)
+}
+
 impl Device {
     /// Whether there is a CUDA device that this process can open. CUDA is not started by the question, where the
     /// driver's management library (NVML) is there to answer it, so a process may fork afterwards; otherwise it is.
@@ -57,17 +62,14 @@ impl Device {
         }
         match visible::here() {
             Some(here) => !here.devices.is_empty(),
-            None => Self::cuda_count().is_ok_and(|count| count > 0),
+            None => cuda_count().is_ok_and(|count| count > 0),
         }
     }
 
     /// The number of emulated devices: what `WARPSMITH_EMULATED_DEVICES` says, 1 by default. 0 in a process that was
     /// forked from one that had opened such a device.
     pub fn emulated_count() -> u32 {
-        registry::driver(DeviceId::Emulated(0))
-            .ok()
-            .and_then(|driver| driver.device_count().ok())
-            .unwrap_or(0)
+        drivers::driver(DeviceId::Emulated(0)).ok().and_then(|driver| driver.device_count().ok()).unwrap_or(0)
     }
 
     /// The index among devices of its kind.

@@ -1,7 +1,7 @@
 //! [`GraphError`]: what goes wrong with captures, graphs and their executables.
 
+use super::DeviceId;
 use super::Error;
-use crate::device::DeviceId;
 
 /// What a capture, a graph or an executable cannot do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use super::DeviceId;
 use super::Error;
-use crate::device::DeviceId;
 use crate::driver::LaunchConfig;
 
 /// A launch that asks for more than a grid of blocks, and cannot have it. Nothing was launched.

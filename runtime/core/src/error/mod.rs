@@ -2,28 +2,31 @@
 //!
 //! Errors are plain data and can be cloned: a lost device hands the same cause to every later call.
 
+mod device_id;
 mod extension;
 mod graph;
 mod launch;
+mod out_of_memory;
+mod pool_id;
 mod text;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::device_id::DeviceId;
 pub use self::extension::ExtensionError;
 pub use self::graph::GraphError;
 use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
+pub use self::out_of_memory::OutOfMemory;
+pub use self::pool_id::PoolId;
 pub use self::text::Bytes;
 use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, pinned_advice, ptx_version,
 };
-use crate::device::DeviceId;
 use crate::driver::DriverError;
 use crate::launch::store::StoreProblem;
-use crate::memory::OutOfMemory;
-use crate::memory::statistics::PoolId;
 pub use warpsmith_driver::error::code;
 
 /// The result of every fallible call of this crate.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::device::DeviceId;
+use super::DeviceId;
 
 /// A number of bytes in the largest unit that keeps it above one.
 pub struct Bytes(pub u64);

@@ -4,16 +4,16 @@
 //! its last record. Events come from a pool of the device and go back there when they are dropped, also while
 //! streams still wait for them.
 
-pub(crate) mod pool;
+mod wait;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
-use crate::driver::{Driver, EventHandle};
+use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::capture::Capturing;
+use crate::stream::captures::CaptureSink;
 use crate::stream::clock::Closed;
 
 /// A mark in a stream.
@@ -54,7 +54,7 @@ pub(crate) enum Record {
     /// By another process.
     Foreign,
     /// In a capture: it is part of a graph, and nothing comes to it otherwise.
-    Captured(Arc<Capturing>, Closed),
+    Captured(Arc<dyn CaptureSink>, Closed),
 }
 
 /// What another process needs to use an event: see [`Event::export`]. Plain bytes, to be sent there.
@@ -92,14 +92,13 @@ impl Event {
     fn enqueue(&self, stream: &Stream) -> Result<Record> {
         let captures = stream.capture_count();
         let handle = stream.handle();
-        let record = |driver: &dyn Driver, context| driver.event_record(context, self.handle, handle);
-        if let Some(capturing) = stream.capturing() {
+        if let Some(capture) = stream.capture_sink() {
             let closed = stream.captured_clock().close();
-            capturing.call(stream, record)?;
-            return Ok(Record::Captured(capturing, closed));
+            capture.record_event(stream, self.handle)?;
+            return Ok(Record::Captured(capture, closed));
         }
         let closed = stream.running_clock().close();
-        stream.call(record)?;
+        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
         if stream.capture_count() != captures {
             // The record may have become part of the capture.
             return Err(GraphError::CaptureUnderway.into());

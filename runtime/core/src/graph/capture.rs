@@ -7,8 +7,8 @@ use super::Graph;
 use super::content::Content;
 use crate::driver::CaptureMode;
 use crate::error::{Error, GraphError, Result, code};
+use crate::memory::capturing::{self, Captured, Capturing};
 use crate::stream::Stream;
-use crate::stream::capture::{self, Captured, Capturing};
 
 /// A capture that is underway: work on its stream becomes part of a graph until it ends. When the value is dropped, the
 /// capture ends and what was captured is forgotten. [`Graph::capture`] does both in one call.
@@ -46,7 +46,7 @@ impl Capture {
     /// # Errors
     /// As [`Graph::capture`].
     pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<Self> {
-        let capturing = capture::begin(stream, mode)?;
+        let capturing = capturing::begin(stream, mode)?;
         Ok(Self { stream: stream.clone(), capturing: Some(capturing), thread: PhantomData })
     }
 

@@ -4,15 +4,16 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::launch_hook::LaunchHooks;
 use crate::driver::GraphFunction;
 use crate::error::{Error, GraphError, Result};
 use crate::memory::MemoryPool;
+use crate::memory::capturing::{Captured, Launched, PrivateMemory};
 use crate::memory::statistics::PoolId;
 use crate::memory::tracked::{Resources, Tracked};
 use crate::memory::usage::{Access, Usage};
 use crate::stream::Stream;
-use crate::stream::capture::{Captured, Launched, PrivateMemory, Taint};
+use crate::stream::captures::Taint;
+use crate::stream::launch_hook::LaunchHooks;
 
 /// How many kernels of a graph are remembered for messages.
 const NAMED_KERNELS: usize = 64;

@@ -10,13 +10,13 @@ use super::{Graph, Node};
 use crate::device::Device;
 use crate::driver::{NodeWork, Place};
 use crate::error::{GraphError, Result};
+use crate::memory::capturing::CapturedUse;
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::BufferUse;
 use crate::memory::tracked::Tracked;
 use crate::memory::usage::{Access, Usage};
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
-use crate::stream::capture::CapturedUse;
 
 /// Page-locked memory of the host that graphs copy from and to at each launch, and that the program reads and writes
 /// between launches.

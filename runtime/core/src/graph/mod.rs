@@ -48,7 +48,6 @@
 //! | `conditional` | parts that run or not, or again and again, by what kernels decide |
 //! | `exec` | [`GraphExec`]: launching and updating |
 //! | `cache` | [`GraphCache`]: capturing on first use |
-//! | `launch_hook` | what is called before each launch: [`Stream::on_graph_launch`] |
 //! | `host_buffer` | [`HostBuffer`] |
 //! | `dot` | a graph as text for Graphviz |
 
@@ -59,7 +58,6 @@ mod content;
 mod dot;
 mod exec;
 mod host_buffer;
-pub(crate) mod launch_hook;
 mod nodes;
 
 use std::cell::Cell;
@@ -74,7 +72,6 @@ pub use self::conditional::Condition;
 use self::content::Content;
 pub use self::exec::GraphExec;
 pub use self::host_buffer::{HostBuffer, HostGuard};
-pub use self::launch_hook::CaptureId;
 use self::nodes::Added;
 pub use self::nodes::{KernelNode, Node};
 use crate::device::Device;
@@ -83,6 +80,7 @@ use crate::driver::{DriverError, GraphHandle, NodeHandle, host_function};
 pub use crate::error::GraphError;
 use crate::error::{Error, Result};
 use crate::memory::tracked::Resources;
+pub use crate::stream::CaptureId;
 use crate::stream::Stream;
 
 /// Work and its order: see the [module's documentation](self). It can go from thread to thread, but be used by one at a

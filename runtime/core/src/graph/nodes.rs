@@ -12,12 +12,12 @@ use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
 use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::ArgumentList;
 use crate::launch::{Arguments, Function, Launch, TypedKernel};
+use crate::memory::capturing::CapturedUse;
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::BufferUse;
 use crate::memory::tracked::Resources;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
-use crate::stream::capture::CapturedUse;
 
 /// A node of a graph, for others to come after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

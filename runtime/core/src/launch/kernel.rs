@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
-use super::adaptive;
+use super::adaptive::{self, Launches};
 use super::arguments::{ArgumentList, Arguments};
 use super::kept::Kept;
 use super::limits::Limits;
@@ -266,7 +266,7 @@ impl Function {
         if !found? {
             return Ok(());
         }
-        if self.device.0.launches.is_adaptive() && launch.is_open() {
+        if self.device.part::<Launches>().is_adaptive() && launch.is_open() {
             // SAFETY: passed on from the caller.
             return unsafe { self.launch_adaptive(stream, &launch, resolved, &list) };
         }

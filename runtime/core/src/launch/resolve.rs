@@ -1,6 +1,7 @@
 //! From a [`Launch`] to a [`LaunchConfig`] within all limits of device and kernel.
 
 use super::Function;
+use super::adaptive::Launches;
 use super::heuristic::{GridChoice, grid_for_bandwidth};
 use super::limits::Limits;
 use super::shape::{Launch, Shape};
@@ -65,7 +66,7 @@ impl Launch {
 
     /// What the launch became before, or becomes now.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
-        let generation = function.device().0.launches.generation();
+        let generation = function.device().part::<Launches>().generation();
         if function.kept().get(self, generation, resolved) {
             return Ok(true);
         }
@@ -81,7 +82,7 @@ impl Launch {
     fn resolve_new(&self, function: &Function) -> Result<Option<Resolved>> {
         let limits = Limits::of(function);
         let usable = |winner: &Winner| limits.clamp_block(winner.block) == winner.block;
-        let tuned = function.device().0.launches.winner(function, self);
+        let tuned = function.device().part::<Launches>().winner(function, self);
         let (winner, source) = match (self.shape, tuned.filter(|(winner, _)| usable(winner))) {
             (Shape::Linear { block: Some(_), .. } | Shape::Explicit { .. }, _) => (None, Source::Given),
             (_, Some((winner, source))) => (Some(winner), source),

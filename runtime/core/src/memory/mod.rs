@@ -19,9 +19,12 @@
 
 pub mod allocator;
 pub mod buffer;
+pub(crate) mod capturing;
+mod device;
 mod large_pages;
 pub mod options;
 pub mod pinned;
+mod scratch;
 pub mod slice;
 pub mod snapshot;
 pub mod statistics;
@@ -32,10 +35,11 @@ pub(crate) mod usage;
 
 pub use self::allocator::Memory;
 pub use self::allocator::pool::{CaptureGuard, MemoryPool, PoolGuard, PoolOptions};
-pub use self::allocator::report::OutOfMemory;
 pub use self::buffer::DeviceBuffer;
 pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
+pub(crate) use self::scratch::stream_ended;
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
+pub use crate::error::OutOfMemory;
 
 /// Types whose values can lie in device memory: plain bits, any of which are a value.
 ///

@@ -5,21 +5,9 @@
 //! panics: a figure that would leave its range stays at the end of it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-/// Identity of a pool: `(0, 0)` the default pool, `(0, n)` made by a user, `(n, 0)` made for a graph.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct PoolId(pub u64, pub u64);
-
-/// As in the keys of statistics: `0_1`.
-impl fmt::Display for PoolId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}", self.0, self.1)
-    }
-}
+pub use crate::error::PoolId;
 
 /// An amount that goes up and down, in bytes or in pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

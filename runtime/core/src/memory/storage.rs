@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::{Arc, MutexGuard, OnceLock};
 
 use super::allocator::{self, Allocation};
+use super::capturing;
 use super::tracked::{Presence, Tracked};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::driver::{self, Context, DevicePtr, Driver, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::capture;
 use crate::stream::clock::Time;
 
 /// Device memory that is handed out again only when its users are done.
@@ -38,7 +38,7 @@ impl Storage {
         let storage = Self { allocation, bytes, stream: stream.clone(), usage, tracked: OnceLock::new() };
         if let Some(pool) = storage.allocation.pool() {
             // Memory of a capture: earlier work of the graph may use the same block, at each launch.
-            capture::note_allocated(stream, pool, || storage.track(Access::Write))?;
+            capturing::note_allocated(stream, pool, || storage.track(Access::Write))?;
         }
         Ok(storage)
     }
@@ -249,7 +249,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
             }
             .into());
         }
-        return capture::enqueue(stream, parts, work);
+        return capturing::enqueue(stream, parts, work);
     }
     let is_tracked = |part: &BufferUse<'_>| part.storage.tracked.get().is_some();
     let guards = if parts.clone().any(is_tracked) { lock(parts.clone()) } else { Vec::new() };

@@ -13,11 +13,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::capturing::CapturedUse;
 use super::statistics::PoolId;
 use super::usage::{Access, Usage, Waits};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::capture::CapturedUse;
 use crate::stream::clock::Time;
 
 /// See the [module's documentation](self).

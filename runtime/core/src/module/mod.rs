@@ -17,8 +17,8 @@ use gpu_spec::{Kernel, KernelSpec};
 pub use self::image::{
     Binary, BinaryTuple, CompilersTuple, GpuImage, ImageTuple, KernelResources, KernelTuple, LinkedTuple,
 };
-use crate::device::Device;
-use crate::driver::{Driver, DriverError, FunctionHandle, ModuleHandle, ModuleSource};
+use crate::device::{Device, EventPool, Part};
+use crate::driver::{Context, Driver, DriverError, FunctionHandle, ModuleHandle, ModuleSource};
 use crate::error::{Error, Result, code};
 use crate::launch::{Function, FunctionInner, TypedKernel};
 
@@ -27,6 +27,49 @@ use crate::launch::{Function, FunctionInner, TypedKernel};
 pub struct Module {
     device: Device,
     inner: Arc<ModuleInner>,
+}
+
+/// The images that a device has loaded, by the address of their static.
+#[derive(Debug, Default)]
+pub(crate) struct Modules(Mutex<HashMap<usize, Arc<ModuleInner>>>);
+
+impl Part for Modules {
+    const PLACE: usize = 0;
+
+    fn close(&mut self, driver: &dyn Driver, context: Context, _: &EventPool) {
+        let modules = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for module in std::mem::take(modules).into_values() {
+            for handle in module.handles() {
+                // SAFETY: functions hold the device, so none is left; the work of all streams was waited for.
+                unsafe { driver.module_unload(context, handle) };
+            }
+        }
+    }
+}
+
+impl Device {
+    /// Loads an image, or finds it loaded: the best form of it that the device takes.
+    ///
+    /// # Errors
+    /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
+    /// [`Error::DriverTooOld`], [`DriverError::ImageRejected`](crate::DriverError::ImageRejected). On the emulated device none of them: it needs no code.
+    pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
+        self.check_process()?;
+        let mut modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = std::ptr::from_ref(image).addr();
+        if let Some(loaded) = modules.get(&key) {
+            return Ok(Module::new(self.clone(), Arc::clone(loaded)));
+        }
+        let loaded = Arc::new(ModuleInner::load(self, image)?);
+        modules.insert(key, Arc::clone(&loaded));
+        Ok(Module::new(self.clone(), loaded))
+    }
+
+    /// The symbol of a kernel of a loaded image, by the driver's handle.
+    pub(crate) fn kernel_symbol(&self, function: FunctionHandle) -> Option<&'static str> {
+        let modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
+        modules.values().find_map(|module| module.kernel_symbol(function))
+    }
 }
 
 /// What of a module the device keeps.

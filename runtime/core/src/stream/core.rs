@@ -6,20 +6,20 @@
 //! | kept (the default stream, those of the pools) | in the device | with the device |
 //! | adopted | in a box of its own | by whoever made it |
 
+use std::any::{Any, TypeId};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::capture::Captures;
+use super::captures::Captures;
 use super::clock::Clock;
 use super::handles::HandleCount;
-use super::scratch::Scratch;
+use super::pool::Streams;
 use crate::device::Device;
 use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
-use crate::memory::allocator::Arena;
 
 /// Aligned so that two streams, whose handles are counted by two threads, share no cache line.
 #[repr(align(128))]
@@ -55,9 +55,8 @@ pub(crate) struct StreamCore {
     /// counts from the last record before it. Locked from the record until the wait: a record of another thread between
     /// them may be part of a capture that began meanwhile, and the wait would join it.
     pub(super) order: Mutex<Option<EventHandle>>,
-    /// Where the stream's memory comes from, once it has allocated.
-    pub(super) arena: OnceLock<Arc<Arena>>,
-    pub(super) scratch: Mutex<Vec<Scratch>>,
+    /// What the module that has memory of streams keeps with it, once the stream has allocated.
+    memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
 }
 
 impl StreamCore {
@@ -72,9 +71,35 @@ impl StreamCore {
             captured_clock: Clock::new(id),
             captures: Captures::default(),
             order: Mutex::default(),
-            arena: OnceLock::new(),
-            scratch: Mutex::default(),
+            memory: OnceLock::new(),
         }
+    }
+
+    /// What is kept of memory with the stream, which is a `T` in all streams; `None` if nothing was yet.
+    #[inline]
+    pub(crate) fn memory<T: Any>(&self) -> Option<&T> {
+        match self.memory.get() {
+            Some((kind, kept)) if *kind == TypeId::of::<T>() => {
+                // SAFETY: the value is of that type.
+                Some(unsafe { &*std::ptr::from_ref::<dyn Any + Send + Sync>(&**kept).cast::<T>() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Keeps a value of memory with the stream, unless one is kept already. Returns whether it is kept.
+    pub(crate) fn keep_memory<T: Any + Send + Sync>(&self, value: T) -> bool {
+        self.memory.set((TypeId::of::<T>(), Box::new(value))).is_ok()
+    }
+
+    /// The stream's number.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The driver's handle.
+    pub(crate) fn handle(&self) -> StreamHandle {
+        self.handle
     }
 
     pub(crate) fn create(driver: &dyn Driver, context: Context, priority: i32) -> Result<Self> {
@@ -160,10 +185,9 @@ impl Shared {
     fn end(&self) {
         let (device, core) = (&*self.device, &self.core);
         if let Keeping::Adopted(number) = self.keeping {
-            device.0.streams.forget_adopted(number, NonNull::from(self));
+            device.part::<Streams>().forget_adopted(number, NonNull::from(self));
         }
-        self.free_scratch();
-        device.0.memory.retire(device, core.id, core.handle);
+        device.part::<Streams>().ended(device, core);
         let (driver, context) = device.raw();
         core.destroy(&**driver, context, self.keeping != Keeping::Own);
     }

@@ -23,13 +23,13 @@
 //! | `scratch` | memory that a stream keeps for a purpose |
 //! | `handles`, `slots` | counting handles; giving things out in turn |
 
-pub(crate) mod capture;
+pub(crate) mod captures;
 pub(crate) mod clock;
 pub(crate) mod core;
 mod current;
 mod handles;
+pub(crate) mod launch_hook;
 pub(crate) mod pool;
-mod scratch;
 mod slots;
 mod steady;
 mod sync;
@@ -38,15 +38,15 @@ mod wait;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+pub use self::captures::CaptureId;
 pub(crate) use self::core::StreamCore;
 use self::core::{Keeping, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
 use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
 use crate::error::{Error, GraphError, Result, code};
-use crate::memory::allocator::Arena;
 
 /// A queue of work on a device. Cheap to clone; usable from any thread.
 ///
@@ -106,7 +106,7 @@ impl Stream {
     }
 
     #[inline]
-    fn core(&self) -> &StreamCore {
+    pub(crate) fn core(&self) -> &StreamCore {
         &self.shared().core
     }
 
@@ -169,8 +169,8 @@ impl Stream {
     /// # Errors
     /// [`GraphError::NotCapturing`] when nothing is captured on the stream; whatever the driver reports.
     pub fn graph_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
-        match self.capturing() {
-            Some(capturing) => capturing.host_function(self, GraphFunction::new(function)),
+        match self.capture_sink() {
+            Some(capture) => capture.host_function(self, GraphFunction::new(function)),
             None => Err(Error::Graph(GraphError::NotCapturing { call: "Stream::graph_function" })),
         }
     }
@@ -178,10 +178,6 @@ impl Stream {
     /// Whether it is one that the device gives to everybody (the default stream, those of the pools), or one of CUDA's own.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared().keeping == Keeping::Kept || (!self.device().is_emulated() && self.handle().0 <= 2)
-    }
-
-    pub(crate) fn arena(&self) -> &OnceLock<Arc<Arena>> {
-        &self.core().arena
     }
 
     /// Calls the driver for work on this stream, as [`Device::call`] does.

@@ -8,10 +8,10 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::Stream;
-use super::capture::Captures;
+use super::captures::Captures;
 use super::core::{Keeping, Shared, StreamCore};
 use super::slots::Slots;
-use crate::device::Device;
+use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
 use crate::error::{Error, Result, code};
 
@@ -28,6 +28,8 @@ pub(crate) struct Streams {
     pools: [Slots<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent.
     range: (i32, i32),
+    /// What the module that has memory of streams does when one has ended.
+    on_end: fn(&Device, &StreamCore),
     /// By the driver's number of the stream. An entry whose stream has no handle any more is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,
 }
@@ -37,13 +39,26 @@ struct Entry(NonNull<Shared>);
 // SAFETY: the pointer is only followed under the lock of the table, in which the stream is until it ends.
 unsafe impl Send for Entry {}
 
+impl Part for Streams {
+    const PLACE: usize = 4;
+
+    fn close(&mut self, driver: &dyn Driver, context: Context, _: &EventPool) {
+        // The device's work was waited for, and there are no handles.
+        let pooled = self.pools.iter_mut().flat_map(Slots::take);
+        for stream in self.default.take().into_iter().chain(pooled) {
+            stream.core.destroy(driver, context, false);
+        }
+    }
+}
+
 impl Streams {
     /// Fails with what the driver reports.
-    pub fn new(driver: &dyn Driver, context: Context) -> Result<Self> {
+    pub fn new(driver: &dyn Driver, context: Context, on_end: fn(&Device, &StreamCore)) -> Result<Self> {
         Ok(Self {
             default: OnceLock::new(),
             pools: std::array::from_fn(|_| Slots::new()),
             range: driver.stream_priorities(context)?,
+            on_end,
             adopted: Mutex::default(),
         })
     }
@@ -53,12 +68,9 @@ impl Streams {
         self.default.get_or_init(|| Shared::kept(device, core))
     }
 
-    /// Destroys the kept streams. The device's work was waited for, and there are no handles.
-    pub fn destroy(&mut self, driver: &dyn Driver, context: Context) {
-        let pooled = self.pools.iter_mut().flat_map(Slots::take);
-        for stream in self.default.take().into_iter().chain(pooled) {
-            stream.core.destroy(driver, context, false);
-        }
+    /// Tells the module that has memory of streams that one ends.
+    pub(super) fn ended(&self, device: &Device, core: &StreamCore) {
+        (self.on_end)(device, core);
     }
 
     fn adopted(&self) -> MutexGuard<'_, Vec<(u64, Entry)>> {
@@ -74,7 +86,7 @@ impl Streams {
 impl Device {
     /// The stream for work that needs no other. Every call gives the same one.
     pub fn default_stream(&self) -> Stream {
-        let streams = &self.0.streams;
+        let streams = &self.part::<Streams>();
         let Some(shared) = streams.default.get() else { unreachable!("set when the device was opened") };
         Stream(shared.first_handle(self))
     }
@@ -82,7 +94,7 @@ impl Device {
     /// The priorities that streams of the device can have: (least urgent, most urgent). Lower numbers are more
     /// urgent.
     pub fn stream_priorities(&self) -> (i32, i32) {
-        self.0.streams.range
+        self.part::<Streams>().range
     }
 }
 
@@ -106,7 +118,7 @@ impl Stream {
     /// As [`Stream::from_pool`].
     #[inline]
     pub fn from_pool_with_priority(device: &Device, priority: i32) -> Result<Self> {
-        let streams = &device.0.streams;
+        let streams = &device.part::<Streams>();
         let (least, greatest) = streams.range;
         let most_urgent = greatest.max(least - (PRIORITIES as i32 - 1)).min(least);
         let priority = priority.clamp(most_urgent, least);
@@ -158,7 +170,7 @@ impl Stream {
             }
             _ => error,
         })?;
-        let mut adopted = device.0.streams.adopted();
+        let mut adopted = device.part::<Streams>().adopted();
         for (of, Entry(entry)) in adopted.iter() {
             // SAFETY: it is in the table, so it has not ended; see `Entry`.
             if *of == number && unsafe { entry.as_ref() }.handles().add_unless_none() {

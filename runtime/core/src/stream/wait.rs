@@ -4,11 +4,10 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Stream;
-use super::capture::{Captures, Capturing};
+use super::captures::{CaptureSink, Captures};
 use super::clock::{Clock, Closed, Time};
 use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
-use crate::event::{Event, Record};
 
 /// Why nothing can wait for a stream that is being captured.
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
@@ -112,53 +111,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Records an event after everything enqueued so far, for ordering: it takes no time.
-    ///
-    /// # Errors
-    /// Whatever the driver reports.
-    pub fn record_event(&self) -> Result<Event> {
-        Event::recorded(self, false)
-    }
-
-    /// Records an event after everything enqueued so far that also takes the time, for [`Event::elapsed_us`].
-    ///
-    /// # Errors
-    /// Whatever the driver reports.
-    pub fn record_timed_event(&self) -> Result<Event> {
-        Event::recorded(self, true)
-    }
-
-    /// Makes later work on this stream wait for the last record of an event, which may be of another device. An event
-    /// that was never recorded is not waited for.
-    ///
-    /// When the event was recorded on a stream that is being captured, this stream takes part in the capture from now on,
-    /// until the capture ends; the stream where it began must wait for this one before.
-    ///
-    /// # Errors
-    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that is being
-    /// captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; whatever the driver
-    /// reports.
-    pub fn wait_event(&self, event: &Event) -> Result<()> {
-        self.check_driver(event.device(), "waiting for an event", "the event")?;
-        let last = event.last();
-        match (&*last, self.capturing()) {
-            (None, _) => Ok(()),
-            (Some(Record::Captured(capture, closed)), own) => {
-                self.wait_captured(own, capture, event.raw(), closed)
-            }
-            (Some(_), Some(_)) => {
-                Err(Error::Graph(GraphError::OutsideCapture { what: "the event was recorded" }))
-            }
-            (Some(record), None) => {
-                self.wait_handle(event.raw())?;
-                if let Record::Own(closed) = record {
-                    self.running_clock().learn(closed);
-                }
-                Ok(())
-            }
-        }
-    }
-
     /// Makes later work on this stream wait for everything enqueued so far on another, which may be of another
     /// device. If that one is being captured, this stream takes part, as [`Self::wait_event`] says.
     ///
@@ -169,7 +121,7 @@ impl Stream {
             return Ok(());
         }
         self.check_driver(other.device(), "waiting for a stream", "the other stream")?;
-        match (self.capturing(), other.capturing()) {
+        match (self.capture_sink(), other.capture_sink()) {
             (_, Some(_)) if !self.device().ptr_eq(other.device()) => {
                 Err(Error::Graph(GraphError::NotCapturable {
                     call: "Stream::wait_stream",
@@ -177,7 +129,7 @@ impl Stream {
                 }))
             }
             (own, Some(capture)) => {
-                let (event, closed) = other.record_captured(&capture)?;
+                let (event, closed) = other.record_captured(&*capture)?;
                 self.wait_captured(own, &capture, event, &closed)
             }
             (Some(_), None) => {
@@ -188,20 +140,17 @@ impl Stream {
     }
 
     /// Waits for a place in a capture: `own` is what this stream takes part in.
-    fn wait_captured(
+    pub(crate) fn wait_captured(
         &self,
-        own: Option<Arc<Capturing>>,
-        capture: &Arc<Capturing>,
+        own: Option<Arc<dyn CaptureSink>>,
+        capture: &Arc<dyn CaptureSink>,
         event: EventHandle,
         closed: &Closed,
     ) -> Result<()> {
-        let stream = self.handle();
         match own {
-            None => {
-                capture.join(self, closed, |driver, context| driver.stream_wait_event(context, stream, event))
-            }
+            None => Arc::clone(capture).join(self, closed, event),
             Some(own) if Arc::ptr_eq(&own, capture) => {
-                capture.call(self, |driver, context| driver.stream_wait_event(context, stream, event))?;
+                capture.wait_event(self, event)?;
                 self.captured_clock().learn(closed);
                 Ok(())
             }
@@ -212,10 +161,10 @@ impl Stream {
     }
 
     /// Records a place of a stream that takes part in a capture.
-    fn record_captured(&self, capture: &Capturing) -> Result<(EventHandle, Closed)> {
-        let (event, handle) = (self.order_event(&self.captures().order)?, self.handle());
+    fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Closed)> {
+        let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
-        capture.call(self, |driver, context| driver.event_record(context, event, handle))?;
+        capture.record_event(self, event)?;
         Ok((event, closed))
     }
 
@@ -271,7 +220,7 @@ impl Stream {
         }
     }
 
-    fn wait_handle(&self, event: EventHandle) -> Result<()> {
+    pub(crate) fn wait_handle(&self, event: EventHandle) -> Result<()> {
         let stream = self.handle();
         self.call(|driver, context| driver.stream_wait_event(context, stream, event))
     }

@@ -29,10 +29,10 @@ use super::resolve::{Resolved, Source};
 use super::shape::Shape;
 use super::store::{LaunchStore, Subject, Winner};
 use super::{Function, Launch, LaunchConfig};
-use crate::device::Device;
+use crate::device::{Device, EventPool, Part};
 use crate::driver::EventHandle;
+use crate::driver::{Context, Driver};
 use crate::error::Result;
-use crate::event::pool::EventPool;
 use crate::stream::Stream;
 
 /// The most sizes of kernels that are measured at the same time.
@@ -78,6 +78,14 @@ pub(super) struct Measurement {
     n: u64,
 }
 
+impl Part for Launches {
+    const PLACE: usize = 3;
+
+    fn close(&mut self, _: &dyn Driver, _: Context, events: &EventPool) {
+        self.return_events(events);
+    }
+}
+
 impl Launches {
     /// As the environment says.
     pub(crate) fn from_environment() -> Self {
@@ -118,8 +126,8 @@ impl Launches {
         self.store(function.device()).get(&subject)
     }
 
-    /// Gives the events of measurements that nobody will read back. The device is going.
-    pub(crate) fn close(&self, events: &EventPool) {
+    /// Returns the events of measurements that are never read. The device is closing.
+    fn return_events(&self, events: &EventPool) {
         for pending in self.running().drain().flat_map(|(_, running)| running.pending) {
             [pending.start, pending.end].into_iter().for_each(|event| events.put(event, true));
         }
@@ -181,7 +189,7 @@ pub(super) fn choose(
     resolved: Resolved,
 ) -> (LaunchConfig, Option<Measurement>) {
     let plain = (resolved.config, None);
-    let launches = &function.device().0.launches;
+    let launches = &function.device().part::<Launches>();
     let (subject, n) = match (resolved.source, subject(function, launch)) {
         (Source::Heuristic, Some(subject)) if may_measure(stream) => subject,
         _ => return plain,
@@ -269,7 +277,7 @@ impl Measurement {
         let is_started = events.is_some_and(|(start, _)| record(start).is_ok());
         let launched = launch();
         let is_ended = is_started && launched.is_ok() && events.is_some_and(|(_, end)| record(end).is_ok());
-        let mut running = device.0.launches.running();
+        let mut running = device.part::<Launches>().running();
         let mut trial = running.get_mut(&self.key);
         match (events, &mut trial) {
             (Some((start, end)), Some(trial)) if is_ended => {
@@ -301,23 +309,23 @@ impl Device {
     /// # }
     /// ```
     pub fn set_adaptive_launch(&self, is_on: bool) {
-        self.0.launches.is_adaptive.store(is_on, Ordering::Relaxed);
+        self.part::<Launches>().is_adaptive.store(is_on, Ordering::Relaxed);
     }
 
     /// Whether the adaptive launcher is on.
     pub fn is_adaptive_launch(&self) -> bool {
-        self.0.launches.is_adaptive()
+        self.part::<Launches>().is_adaptive()
     }
 
     /// Where the device looks up which launches are fastest, and keeps what it measures.
     pub fn launch_store(&self) -> LaunchStore {
-        self.0.launches.store(self)
+        self.part::<Launches>().store(self)
     }
 
     /// Gives the device another store. Launches look there from now on.
     pub fn set_launch_store(&self, store: LaunchStore) {
-        store.watch(&self.0.launches.generation);
-        *self.0.launches.store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
-        self.0.launches.changed();
+        store.watch(&self.part::<Launches>().generation);
+        *self.part::<Launches>().store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
+        self.part::<Launches>().changed();
     }
 }

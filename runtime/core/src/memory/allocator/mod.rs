@@ -59,8 +59,8 @@ use self::block::{BlockId, NONE};
 use self::counters::Counters;
 use self::pool::PoolShared;
 use self::raw::RawTable;
-pub(crate) use self::streams::Arena;
 use self::streams::ArenaGuard;
+pub(crate) use self::streams::{Arena, Scratch, StreamMemory, memory_of};
 pub use self::view::Memory;
 use super::options::{AllocatorOptions, Backend};
 use super::statistics::PoolId;
@@ -242,7 +242,7 @@ pub(crate) fn allocate(stream: &Stream, bytes: usize) -> Result<Allocation> {
     }
     let site = Location::caller();
     let device = stream.device();
-    let memory = &device.0.memory;
+    let memory = &device.part::<CachingAllocator>();
     device.0.health.check(device.id())?;
     if memory.routes.load(Ordering::Acquire) > 0
         && let Some(pool) = memory.route(stream)
@@ -279,7 +279,9 @@ pub(crate) unsafe fn free_at_end(
             // When this returns, nothing of the stream runs any more, whatever the result.
             let waited = state.wait_until_idle(device);
             // SAFETY: passed on from the caller, and the stream was waited for.
-            waited.and(unsafe { device.0.memory.give_uncached_back(device, &mut state, block, stream) })
+            waited.and(unsafe {
+                device.part::<CachingAllocator>().give_uncached_back(device, &mut state, block, stream)
+            })
         }
         block => {
             state.free(block, false);
@@ -319,7 +321,7 @@ fn allocate_from(
     }
     state.settle();
     if !state.pending.is_empty() {
-        device.0.memory.poll(device, &mut state)?;
+        device.part::<CachingAllocator>().poll(device, &mut state)?;
     }
     let request = Request { bytes, size: state.policy.round(bytes), site };
     if let Some(block) = state.take(request.size, bytes, site) {
@@ -328,7 +330,7 @@ fn allocate_from(
         return Ok(Allocation { arena: owner.cloned(), block, ptr });
     }
     drop(state);
-    device.0.memory.miss(stream, arena, owner, request)
+    device.part::<CachingAllocator>().miss(stream, arena, owner, request)
 }
 
 /// Gives memory back, which may still be in use by work enqueued on its home `stream` and on `users`.
@@ -359,17 +361,17 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
     if state.blocks[block].uncached {
         drop(state);
         // SAFETY: passed on from the caller.
-        return unsafe { device.0.memory.free_uncached(stream, arena, block, users) };
+        return unsafe { device.part::<CachingAllocator>().free_uncached(stream, arena, block, users) };
     }
     if users.is_empty() || device.is_lost() {
         let whole = state.free(block, false);
         if state.policy.lends {
-            device.0.memory.mark_idle(device, &mut state, whole);
+            device.part::<CachingAllocator>().mark_idle(device, &mut state, whole);
         }
         return Ok(());
     }
     state.free(block, true);
-    if device.0.memory.capturing() {
+    if device.part::<CachingAllocator>().capturing() {
         state.pending.defer(block, users.to_vec());
         return Ok(());
     }
@@ -382,7 +384,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     let mut recorded = Vec::with_capacity(users.len());
     for user in users {
         let event = state.record_event(device, user.handle());
-        if device.0.memory.capturing() {
+        if device.part::<CachingAllocator>().capturing() {
             // A capture began meanwhile, and the record may have become part of it.
             recorded.extend(event.map(|event| (user.id(), event)));
             recorded.into_iter().for_each(|(_, event)| state.pending.keep_event(event));

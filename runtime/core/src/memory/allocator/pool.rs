@@ -19,6 +19,7 @@ use super::{CachingAllocator, wait_for_users};
 use crate::device::Device;
 use crate::error::{Error, GraphError, Result};
 use crate::memory::options::Strategy;
+use crate::memory::pinned::allocator::PinnedAllocator;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
 
@@ -90,8 +91,8 @@ impl PoolShared {
         if let Some(arena) = self.existing_arena_of(stream) {
             return Ok(arena);
         }
-        let mut registry = self.device.0.memory.registry.lock();
-        let mut policy = Policy::new(&registry.options, &self.device.0.memory.clock);
+        let mut registry = self.device.part::<CachingAllocator>().registry.lock();
+        let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
         policy.strategy = self.options.strategy.unwrap_or(policy.strategy);
         policy.no_split = self.options.no_split;
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
@@ -130,7 +131,7 @@ impl PoolShared {
         for arena in std::mem::take(&mut *self.arenas()).into_values() {
             arena.freeable.store(true, Ordering::Release);
         }
-        let memory = &self.device.0.memory;
+        let memory = &self.device.part::<CachingAllocator>();
         memory.registry.lock().pools.retain(|pool| pool.strong_count() > 0);
         if memory.capturing() || self.device.is_lost() {
             return Ok(());
@@ -183,7 +184,7 @@ impl MemoryPool {
             released: AtomicBool::new(false),
             arenas: Mutex::default(),
         });
-        device.0.memory.registry.lock().pools.push(Arc::downgrade(&shared));
+        device.part::<CachingAllocator>().registry.lock().pools.push(Arc::downgrade(&shared));
         Ok(Self(shared))
     }
 
@@ -209,7 +210,7 @@ impl MemoryPool {
     /// [`Error::PoolReleased`].
     pub fn enter(&self) -> Result<PoolGuard> {
         self.0.check()?;
-        self.0.device.0.memory.routes.fetch_add(1, Ordering::AcqRel);
+        self.0.device.part::<CachingAllocator>().routes.fetch_add(1, Ordering::AcqRel);
         ROUTES.with_borrow_mut(|routes| routes.push(Arc::clone(&self.0)));
         Ok(PoolGuard { pool: Arc::clone(&self.0), thread: PhantomData })
     }
@@ -226,14 +227,14 @@ impl MemoryPool {
         stream.check_device(&self.0.device, || ("capturing".to_owned(), "the pool".to_owned()))?;
         // Before it counts: the arena may wait for the work of a stream that is gone.
         self.0.arena_of(stream)?;
-        let memory = &self.0.device.0.memory;
+        let memory = &self.0.device.part::<CachingAllocator>();
         let mut registry = memory.registry.lock();
         if registry.captures.iter().any(|(id, _)| *id == stream.id()) {
             return Err(GraphError::CaptureUnderway.into());
         }
         registry.captures.push((stream.id(), Arc::clone(&self.0)));
         drop(registry);
-        self.0.device.0.pinned.capture_begins();
+        self.0.device.part::<PinnedAllocator>().capture_begins();
         memory.begin_capture();
         memory.routes.fetch_add(1, Ordering::AcqRel);
         Ok(CaptureGuard { pool: Arc::clone(&self.0), stream: stream.clone() })
@@ -245,7 +246,7 @@ impl MemoryPool {
     /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; whatever the driver reports.
     pub fn empty_cache(&self) -> Result<u64> {
         self.0.check()?;
-        let memory = &self.0.device.0.memory;
+        let memory = &self.0.device.part::<CachingAllocator>();
         if memory.capturing() {
             return Err(GraphError::CaptureUnderway.into());
         }
@@ -306,7 +307,7 @@ impl Drop for PoolGuard {
             let last = routes.iter().rposition(|pool| Arc::ptr_eq(pool, &self.pool))?;
             Some(routes.remove(last))
         });
-        self.pool.device.0.memory.routes.fetch_sub(1, Ordering::AcqRel);
+        self.pool.device.part::<CachingAllocator>().routes.fetch_sub(1, Ordering::AcqRel);
         drop(removed);
     }
 }
@@ -339,10 +340,10 @@ impl Drop for CaptureGuard {
         if device.is_forked() {
             return;
         }
-        let memory = &device.0.memory;
+        let memory = &device.part::<CachingAllocator>();
         memory.registry.lock().captures.retain(|(id, _)| *id != self.stream.id());
         memory.routes.fetch_sub(1, Ordering::AcqRel);
-        device.0.pinned.capture_ends();
+        device.part::<PinnedAllocator>().capture_ends();
         if memory.captures.fetch_sub(1, Ordering::AcqRel) == 1 {
             let finished = memory.finish_deferred(device);
             device.0.health.record_drop(finished);

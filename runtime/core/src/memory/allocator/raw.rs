@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::view::Memory;
-use super::{Allocation, allocate, free};
+use super::{Allocation, CachingAllocator, allocate, free};
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
@@ -75,7 +75,7 @@ impl Memory<'_> {
         let ptr = allocation.ptr();
         if ptr != DevicePtr::NULL {
             let raw = Raw { stream: stream.clone(), allocation, users: Vec::new() };
-            self.device.0.memory.raw.shard(ptr).insert(ptr.0, raw);
+            self.device.part::<CachingAllocator>().raw.shard(ptr).insert(ptr.0, raw);
         }
         Ok(ptr)
     }
@@ -94,8 +94,13 @@ impl Memory<'_> {
             return Ok(());
         }
         self.device.check_process()?;
-        let raw =
-            self.device.0.memory.raw.shard(ptr).remove(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
+        let raw = self
+            .device
+            .part::<CachingAllocator>()
+            .raw
+            .shard(ptr)
+            .remove(&ptr.0)
+            .ok_or_else(|| self.not_allocated(ptr))?;
         // SAFETY: the entry is gone, so this is the only free; the rest is passed on from the caller.
         unsafe { free(&raw.stream, raw.allocation, &raw.users) }
     }
@@ -111,7 +116,7 @@ impl Memory<'_> {
         }
         self.device.check_process()?;
         stream.check_device(self.device, || ("recording a stream".to_owned(), "the memory".to_owned()))?;
-        let mut shard = self.device.0.memory.raw.shard(ptr);
+        let mut shard = self.device.part::<CachingAllocator>().raw.shard(ptr);
         let raw = shard.get_mut(&ptr.0).ok_or_else(|| self.not_allocated(ptr))?;
         if raw.stream != *stream && !raw.users.contains(stream) {
             raw.users.push(stream.clone());

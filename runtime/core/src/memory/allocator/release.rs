@@ -10,11 +10,19 @@ use super::block::BlockId;
 use super::size::Kind;
 use super::streams::{Arena, ArenaGuard, Order};
 use super::{CachingAllocator, expandable};
-use crate::device::Device;
+use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, DevicePtr, Driver, StreamHandle};
 use crate::error::Result;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
+
+impl Part for CachingAllocator {
+    const PLACE: usize = 2;
+
+    fn close(&mut self, driver: &dyn Driver, context: Context, _: &EventPool) {
+        self.shut_down(driver, context);
+    }
+}
 
 impl CachingAllocator {
     /// Gives free whole segments of an arena back, after waiting for its stream. Returns how many bytes went: none
@@ -269,7 +277,7 @@ impl CachingAllocator {
     }
 
     /// Gives everything back, when the device goes. Its context was waited for; errors have nobody to go to.
-    pub fn shut_down(&self, driver: &dyn Driver, context: Context) {
+    fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();
             state.destroy_events(driver, context);

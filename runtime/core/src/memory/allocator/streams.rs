@@ -5,14 +5,14 @@
 //! it has cached waits for the next stream, which first waits for that event. So a program that makes and drops
 //! streams keeps its cache, and no block meets another stream's work unordered.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::arena::ArenaState;
 use super::history::History;
 use super::lock::{Guard, Lock};
 use super::policy::Policy;
-use super::{CachingAllocator, Registry};
+use super::{Allocation, CachingAllocator, Registry};
 use crate::device::Device;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
@@ -35,6 +35,22 @@ pub(crate) struct Arena {
 pub(crate) struct Inner {
     state: ArenaState,
     home: Home,
+}
+
+/// What is kept with a stream that has allocated.
+pub(crate) struct StreamMemory {
+    /// Where its memory comes from, in the default pool.
+    pub arena: Arc<Arena>,
+    /// What it keeps for purposes: see [`Stream::with_scratch`].
+    pub scratch: Mutex<Vec<Scratch>>,
+}
+
+/// Memory that a stream keeps for one purpose.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub purpose: &'static str,
+    pub bytes: usize,
+    pub memory: Allocation,
 }
 
 /// The stream whose order protects an arena's free blocks.
@@ -139,22 +155,31 @@ impl Arena {
 /// The arena of a stream in the default pool.
 #[inline]
 pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
-    match stream.arena().get() {
-        Some(arena) => Ok(arena),
+    memory_of(stream).map(|memory| &memory.arena)
+}
+
+/// What is kept with a stream, made when it is first asked for.
+#[inline]
+pub(crate) fn memory_of(stream: &Stream) -> Result<&StreamMemory> {
+    match stream.core().memory() {
+        Some(memory) => Ok(memory),
         None => attach_default(stream),
     }
 }
 
 #[cold]
-fn attach_default(stream: &Stream) -> Result<&Arc<Arena>> {
-    let memory = &stream.device().0.memory;
+fn attach_default(stream: &Stream) -> Result<&StreamMemory> {
+    let memory = stream.device().part::<CachingAllocator>();
     let mut registry = memory.registry.lock();
-    if let Some(arena) = stream.arena().get() {
-        return Ok(arena);
+    if stream.core().memory::<StreamMemory>().is_none() {
+        let policy = Policy::new(&registry.options, &memory.clock);
+        let arena = attach(&mut registry, stream, PoolId::default(), policy)?;
+        stream.core().keep_memory(StreamMemory { arena, scratch: Mutex::default() });
     }
-    let policy = Policy::new(&registry.options, &memory.clock);
-    let arena = attach(&mut registry, stream, PoolId::default(), policy)?;
-    Ok(stream.arena().get_or_init(|| arena))
+    match stream.core().memory() {
+        Some(memory) => Ok(memory),
+        None => unreachable!("it was kept under the registry's lock"),
+    }
 }
 
 /// An arena for a stream in a pool: one whose stream is gone, else a new one.

@@ -9,7 +9,7 @@ use super::background::Background;
 use super::cache::Block;
 use super::classes;
 use super::store::Store;
-use crate::device::Device;
+use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver};
 use crate::error::{Error, Result};
 use crate::memory::options::PinnedOptions;
@@ -40,6 +40,14 @@ fn rounded(options: &PinnedOptions, bytes: usize) -> usize {
         classes::round_to_pages(bytes)
     } else {
         classes::round_up(bytes)
+    }
+}
+
+impl Part for PinnedAllocator {
+    const PLACE: usize = 1;
+
+    fn close(&mut self, _: &dyn Driver, _: Context, _: &EventPool) {
+        self.shut_down();
     }
 }
 
@@ -125,7 +133,7 @@ impl PinnedAllocator {
     /// Keeps the block until the stream has run what is enqueued on it.
     fn end_use(&self, device: &Device, block: Arc<Block>, stream: Stream) {
         let user = stream.device();
-        let theirs = &user.0.pinned;
+        let theirs = &user.part::<PinnedAllocator>();
         let captures = theirs.store.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 {
             let deferred = Deferred { device: device.clone(), block, stream: stream.clone() };
@@ -188,12 +196,12 @@ impl PinnedAllocator {
             std::mem::take(&mut *self.deferred.lock().unwrap_or_else(PoisonError::into_inner))
         };
         for Deferred { device, block, stream } in deferred {
-            device.0.pinned.end_use(&device, block, stream);
+            device.part::<PinnedAllocator>().end_use(&device, block, stream);
         }
     }
 
     /// Gives everything back, when the device goes: its work was waited for, and no buffer is left.
-    pub(crate) fn close(&self) {
+    fn shut_down(&self) {
         self.background.stop();
         self.store.close();
     }
@@ -216,8 +224,8 @@ mod tests {
         drop(waiting);
         stream.synchronize().unwrap();
 
-        device.0.pinned.capture_begins();
-        device.0.pinned.capture_begins();
+        device.part::<PinnedAllocator>().capture_begins();
+        device.part::<PinnedAllocator>().capture_begins();
         driver.reset_calls();
         let used = buffer(5000);
         used.record_use(&stream).unwrap();
@@ -225,14 +233,14 @@ mod tests {
         let _others = [buffer(1000), buffer(5000)];
         drop(buffer(70_000));
         assert_eq!(device.pinned_memory().empty_cache().unwrap(), 73_728, "what no stream used is free");
-        device.0.pinned.capture_ends();
+        device.part::<PinnedAllocator>().capture_ends();
         for call in [Call::EventCreate, Call::EventRecord, Call::EventQuery, Call::EventSynchronize] {
             assert_eq!(driver.calls(call), 0, "{}", call.name());
         }
         assert_eq!(driver.calls(Call::PinnedAllocate), 4, "nothing was reused");
         assert_eq!(device.pinned_memory().statistics().active_requests.current, 4);
 
-        device.0.pinned.capture_ends();
+        device.part::<PinnedAllocator>().capture_ends();
         stream.synchronize().unwrap();
         driver.reset_calls();
         let _reused = [buffer(1000), buffer(5000)];
@@ -246,12 +254,12 @@ mod tests {
         let stream = Stream::new(&device).unwrap();
         let used = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
         used.record_use(&stream).unwrap();
-        device.0.pinned.capture_begins();
+        device.part::<PinnedAllocator>().capture_begins();
         drop(used);
         device.pinned_memory().set_limit(Some(4096));
         let error = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap_err();
         assert!(matches!(error, Error::PinnedOutOfMemory { held: 4096, cached: 0, .. }), "{error}");
-        device.0.pinned.capture_ends();
+        device.part::<PinnedAllocator>().capture_ends();
         PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
     }
 
@@ -262,7 +270,7 @@ mod tests {
         let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
         let used = PinnedBuffer::<u8>::zeroed(&devices[0], 4096).unwrap();
         streams.iter().for_each(|stream| used.record_use(stream).unwrap());
-        devices[1].0.pinned.capture_begins();
+        devices[1].part::<PinnedAllocator>().capture_begins();
         drop(used);
         assert_eq!(driver.calls(Call::EventRecord), 1, "on the device without a capture");
         streams[0].synchronize().unwrap();
@@ -271,7 +279,7 @@ mod tests {
             devices[0].pinned_memory().statistics().active_requests.current
         };
         assert_eq!(active(), 1);
-        devices[1].0.pinned.capture_ends();
+        devices[1].part::<PinnedAllocator>().capture_ends();
         streams[1].synchronize().unwrap();
         assert_eq!(active(), 0);
         drop((streams, devices));

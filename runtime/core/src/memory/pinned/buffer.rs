@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
+use super::allocator::PinnedAllocator;
 use super::cache::Block;
 use crate::device::Device;
 use crate::driver::host_function;
@@ -77,7 +78,8 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
             .checked_mul(size_of::<T>())
             .filter(|bytes| *bytes <= isize::MAX as usize)
             .ok_or(Error::TooManyElements { elements: len, element_bytes: size_of::<T>() })?;
-        let block = if bytes == 0 { None } else { Some(device.0.pinned.allocate(device, bytes)?) };
+        let block =
+            if bytes == 0 { None } else { Some(device.part::<PinnedAllocator>().allocate(device, bytes)?) };
         let elements = block.as_ref().map_or(NonNull::dangling(), |block| block.ptr.cast());
         Ok(Self { elements, len, device: device.clone(), block, streams: Mutex::default() })
     }
@@ -166,7 +168,7 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                     streams: Mutex::new(streams),
                 }));
             }
-            self.device.0.pinned.release(&self.device, block, streams);
+            self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
         }
     }
 }

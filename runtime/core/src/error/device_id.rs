@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use super::{Error, Result};
 
 /// Names a device: how it is reached, and its index.
 ///

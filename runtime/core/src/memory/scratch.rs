@@ -2,31 +2,24 @@
 
 use std::sync::PoisonError;
 
-use super::Stream;
-use super::core::Shared;
+use super::allocator::{self, CachingAllocator, Scratch, StreamMemory};
+use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::Error;
-use crate::memory::allocator::{self, Allocation};
+use crate::stream::{Stream, StreamCore};
 
-/// Memory that a stream keeps for one purpose.
-#[derive(Debug)]
-pub(super) struct Scratch {
-    purpose: &'static str,
-    bytes: usize,
-    memory: Allocation,
-}
-
-impl Shared {
-    /// Gives the scratch memory back; the stream is ending.
-    pub(super) fn free_scratch(&self) {
-        let Some(arena) = self.core.arena.get() else { return };
-        let scratch = std::mem::take(&mut *self.core.scratch.lock().unwrap_or_else(PoisonError::into_inner));
-        for Scratch { memory, .. } in scratch {
+/// Frees the memory of a stream that has ended, and releases its arenas to other streams.
+pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
+    if let Some(StreamMemory { arena, scratch }) = core.memory() {
+        for Scratch { memory, .. } in
+            std::mem::take(&mut *scratch.lock().unwrap_or_else(PoisonError::into_inner))
+        {
             // SAFETY: the stream goes away, so nobody enqueues work with its scratch memory again.
-            let freed = unsafe { allocator::free_at_end(self.device(), arena, memory, self.core.handle) };
-            self.device().0.health.record_drop(freed);
+            let freed = unsafe { allocator::free_at_end(device, arena, memory, core.handle()) };
+            device.0.health.record_drop(freed);
         }
     }
+    device.part::<CachingAllocator>().retire(device, core.id(), core.handle());
 }
 
 impl Stream {
@@ -50,12 +43,11 @@ impl Stream {
         work: impl FnOnce(DevicePtr, bool) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         self.device().check_process()?;
-        let lock = || self.core().scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
             // Without the lock: an allocation may call what the user registered.
             capturing.scratch(self, purpose, bytes)?;
-            let guard = lock();
+            let guard = self.captures().exclusive.lock().unwrap_or_else(PoisonError::into_inner);
             // Another thread may have used it since.
             let (ptr, new) = capturing.scratch(self, purpose, bytes)?;
             let done = work(ptr, new);
@@ -66,6 +58,8 @@ impl Stream {
             drop(guard);
             return done;
         }
+        let kept = allocator::memory_of(self)?;
+        let lock = || kept.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let find = |scratch: &[Scratch]| scratch.iter().position(|scratch| scratch.purpose == purpose);
         let mut scratch = lock();
         let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);

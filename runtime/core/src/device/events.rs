@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::device::Device;
+use super::Device;
 use crate::driver::{Context, Driver, EventHandle};
 use crate::error::Result;
 

@@ -5,11 +5,10 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::Stream;
 use crate::error::{Error, GraphError, Result};
-use crate::stream::Stream;
-use crate::stream::capture::Capturing;
 
 /// What it calls, with the stream of the launch.
 type Call = dyn Fn(&Stream) -> Result<()> + Send + Sync;
@@ -67,31 +66,7 @@ impl LaunchHooks {
     }
 }
 
-/// Which capture a stream takes part in: equal for all streams of one capture, and for no other, also when it has ended.
-#[derive(Debug, Clone)]
-pub struct CaptureId(Weak<Capturing>);
-
-impl CaptureId {
-    /// Whether the capture has not ended yet.
-    pub fn is_underway(&self) -> bool {
-        self.0.upgrade().is_some_and(|capturing| !capturing.has_ended())
-    }
-}
-
-impl PartialEq for CaptureId {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ptr_eq(&other.0)
-    }
-}
-
-impl Eq for CaptureId {}
-
 impl Stream {
-    /// The capture that the stream takes part in, if it does.
-    pub fn capture_id(&self) -> Option<CaptureId> {
-        self.capturing().map(|capturing| CaptureId(Arc::downgrade(&capturing)))
-    }
-
     /// Has a function called right before each launch of the graph that is being captured on this stream, on the thread
     /// that launches and with the stream of the launch: what it enqueues there comes before the graph. An error that it
     /// returns is what the launch returns, and nothing else is enqueued.
@@ -136,8 +111,8 @@ impl Stream {
         &self,
         function: impl Fn(&Stream) -> Result<()> + Send + Sync + 'static,
     ) -> Result<()> {
-        match self.capturing() {
-            Some(capturing) => capturing.add_hook(LaunchHook::new(function)),
+        match self.capture_sink() {
+            Some(capture) => capture.add_hook(LaunchHook::new(function)),
             None => Err(Error::Graph(GraphError::NotCapturing { call: "Stream::on_graph_launch" })),
         }
     }

@@ -1,93 +1,31 @@
-//! [`Capturing`]: a capture that is underway, and the streams that take part in it.
+//! [`Capturing`]: a capture that is underway, and what it notes for the graph.
 //!
-//! While a stream takes part, its work becomes part of a graph instead of running. So it is ordered and noted apart: the
-//! buffers' own notes, which are of work that runs, are neither asked nor changed; the capture notes for itself which
-//! work uses what ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime does between any, and
-//! hands its notes to the graph, whose launches then count as uses of the buffers.
-//!
-//! Threads. Each stream counts the beginnings and ends of captures ([`Captures::count`], odd while it takes part), before
-//! the driver hears of a beginning and after it has heard of an end. Whoever enqueues work that runs looks at the count
-//! before and after: if it has moved, the work may have become part of the graph although it was noted as running, and
-//! the graph is spoilt ([`Taint`]). Work that is captured is enqueued with the capture's lock held, which its end takes too.
+//! Captured work is ordered and noted apart: the buffers' own notes, which are of work that runs, are neither asked nor
+//! changed; the capture notes which work uses what ([`Capturing::enqueue`]), inserts waits between its own streams as the
+//! runtime does between any, and passes its notes to the graph, whose launches then count as uses of the buffers. Work is
+//! captured with the capture's lock held, which its end takes too.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Stream;
-use super::clock::{Closed, Time};
-use crate::device::Device;
+use super::MemoryPool;
+use super::allocator::pool::CaptureGuard;
+use super::allocator::{self, CachingAllocator};
+use super::statistics::PoolId;
+use super::storage::BufferUse;
+use super::tracked::Tracked;
+use super::usage::{Access, Usage, Waits};
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
-use crate::graph::launch_hook::{LaunchHook, LaunchHooks};
-use crate::memory::allocator::pool::CaptureGuard;
-use crate::memory::statistics::PoolId;
-use crate::memory::storage::BufferUse;
-use crate::memory::tracked::Tracked;
-use crate::memory::usage::{Access, Usage, Waits};
-use crate::memory::{MemoryPool, allocator};
-
-/// Whether a graph must not be launched because work that it does not know of may have become part of it.
-pub(crate) type Taint = Arc<AtomicBool>;
-
-/// What a stream knows of captures.
-#[derive(Debug, Default)]
-pub(crate) struct Captures {
-    /// Beginnings and ends: odd while the stream takes part in a capture.
-    count: AtomicU64,
-    slot: Mutex<Slot>,
-    /// What captured work of other streams waits for. Recorded by captures only.
-    pub(super) order: OnceLock<EventHandle>,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    current: Option<Arc<Capturing>>,
-    /// The stream's place before its current capture, which work that runs can wait for.
-    before: Option<Arc<Before>>,
-    /// Of the current or the last capture.
-    taint: Option<Taint>,
-    /// Likewise.
-    pool: Option<PoolId>,
-}
-
-/// A stream's place before a capture.
-#[derive(Debug)]
-pub(super) struct Before {
-    pub event: EventHandle,
-    pub closed: Closed,
-    device: Device,
-}
-
-impl Drop for Before {
-    fn drop(&mut self) {
-        if !self.device.is_forked() {
-            self.device.0.events.put(self.event, false);
-        }
-    }
-}
-
-impl Captures {
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// See the [module's documentation](self).
-    #[inline]
-    pub fn count(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
-    }
-
-    /// Whether a stream with this count takes part in a capture.
-    #[inline]
-    pub fn is_capturing(count: u64) -> bool {
-        count % 2 == 1
-    }
-}
+use crate::stream::Stream;
+use crate::stream::captures::{Before, CaptureSink, Taint};
+use crate::stream::clock::{Closed, Time};
+use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 
 /// What captured work uses.
 #[derive(Debug, Clone)]
@@ -201,7 +139,7 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
     if stream.is_shared() {
         return Err(GraphError::SharedStream.into());
     }
-    if device.0.memory.is_stream_ordered() {
+    if device.part::<CachingAllocator>().is_stream_ordered() {
         return Err(GraphError::NotCapturable {
             call: "Graph::capture",
             instead: "with the driver's stream-ordered pool, memory would become part of the graph; use the native backend",
@@ -251,29 +189,9 @@ impl Capturing {
             return Err(error);
         }
         slot.before = Some(before);
-        slot.current = Some(Arc::clone(self));
+        slot.current = Some(Arc::clone(self) as Arc<dyn CaptureSink>);
         state.streams.push(stream.clone());
         state.routes.push(route);
-        Ok(())
-    }
-
-    /// Makes a stream that runs take part: what comes later on it comes after a place of the capture, for which `wait` has
-    /// the driver wait.
-    pub fn join(
-        self: &Arc<Self>,
-        stream: &Stream,
-        closed: &Closed,
-        wait: impl FnOnce(&dyn Driver, Context) -> driver::Result<()>,
-    ) -> Result<()> {
-        if stream.is_shared() {
-            return Err(GraphError::SharedStream.into());
-        }
-        let mut state = self.lock();
-        if state.ended {
-            return Err(GraphError::CaptureEnded.into());
-        }
-        self.enter(stream, &mut state, wait)?;
-        stream.captured_clock().learn(closed);
         Ok(())
     }
 
@@ -305,7 +223,7 @@ impl Capturing {
     }
 
     /// Calls the driver for something that uses no buffers and is captured.
-    pub fn call<R>(
+    fn call<R>(
         &self,
         stream: &Stream,
         work: impl FnOnce(&dyn Driver, Context) -> driver::Result<R>,
@@ -324,37 +242,9 @@ impl Capturing {
         self.lock().kept.push(item);
     }
 
-    /// Has a function called before each launch of the graph.
-    pub fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {
-        let mut state = self.lock();
-        if state.ended {
-            return Err(GraphError::CaptureEnded.into());
-        }
-        state.hooks.add(hook);
-        Ok(())
-    }
-
-    /// Whether it has ended.
-    pub fn has_ended(&self) -> bool {
-        self.lock().ended
-    }
-
     /// Notes a kernel that was captured.
     pub fn note_kernel(&self, kernel: Launched) {
         self.lock().kernels.push(kernel);
-    }
-
-    /// Adds a call of a function to the capture.
-    pub fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()> {
-        let mut state = self.lock();
-        if state.ended {
-            return Err(GraphError::CaptureEnded.into());
-        }
-        // Before the call, so that it is kept whatever comes.
-        state.functions.push(Arc::clone(&function));
-        let handle = stream.handle();
-        // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
-        stream.call(|driver, context| unsafe { driver.capture_host_function(context, handle, &function) })
     }
 
     /// Memory of the graph's own for a purpose of a stream's: its address, and whether it is new to this capture.
@@ -456,6 +346,57 @@ impl Capturing {
     }
 }
 
+impl CaptureSink for Capturing {
+    fn join(self: Arc<Self>, stream: &Stream, closed: &Closed, event: EventHandle) -> Result<()> {
+        if stream.is_shared() {
+            return Err(GraphError::SharedStream.into());
+        }
+        let handle = stream.handle();
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        self.enter(stream, &mut state, |driver, context| driver.stream_wait_event(context, handle, event))?;
+        stream.captured_clock().learn(closed);
+        Ok(())
+    }
+
+    fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()> {
+        let handle = stream.handle();
+        self.call(stream, |driver, context| driver.stream_wait_event(context, handle, event))
+    }
+
+    fn record_event(&self, stream: &Stream, event: EventHandle) -> Result<()> {
+        let handle = stream.handle();
+        self.call(stream, |driver, context| driver.event_record(context, event, handle))
+    }
+
+    fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        // Before the call, so that it is kept whatever comes.
+        state.functions.push(Arc::clone(&function));
+        let handle = stream.handle();
+        // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
+        stream.call(|driver, context| unsafe { driver.capture_host_function(context, handle, &function) })
+    }
+
+    fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(GraphError::CaptureEnded.into());
+        }
+        state.hooks.add(hook);
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.lock().ended
+    }
+}
+
 impl State {
     fn resource(&mut self, tracked: &Arc<Tracked>) -> &mut Resource {
         match self.resources.entry(Arc::as_ptr(tracked)) {
@@ -478,58 +419,10 @@ impl Resource {
 }
 
 impl Stream {
-    pub(super) fn captures(&self) -> &Captures {
-        &self.core().captures
-    }
-
-    /// Whether work on it is being captured into a graph.
-    #[inline]
-    pub fn is_capturing(&self) -> bool {
-        Captures::is_capturing(self.captures().count())
-    }
-
     /// The capture that the stream takes part in.
     pub(crate) fn capturing(&self) -> Option<Arc<Capturing>> {
-        if !self.is_capturing() {
-            return None;
-        }
-        self.captures().slot().current.clone()
-    }
-
-    /// The stream's place before the capture it takes part in.
-    pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
-        self.captures().slot().before.clone()
-    }
-
-    /// Beginnings and ends of captures so far: see the [module](self).
-    #[inline]
-    pub(crate) fn capture_count(&self) -> u64 {
-        self.captures().count()
-    }
-
-    /// Spoils the graph into which work that was noted as running may have gone.
-    #[cold]
-    pub(crate) fn taint_captures(&self) {
-        if let Some(taint) = &self.captures().slot().taint {
-            taint.store(true, Ordering::Release);
-        }
-    }
-
-    /// Whether the graph that is being captured is spoilt.
-    pub(super) fn is_tainted(&self) -> bool {
-        self.captures().slot().taint.as_ref().is_some_and(|taint| taint.load(Ordering::Acquire))
-    }
-
-    /// Fails if the stream is being captured, because `call` cannot be; `instead` says what to do.
-    ///
-    /// # Errors
-    /// [`GraphError::NotCapturable`].
-    pub fn check_not_capturing(&self, call: &'static str, instead: &'static str) -> Result<()> {
-        if self.is_capturing() {
-            Err(Error::Graph(GraphError::NotCapturable { call, instead }))
-        } else {
-            Ok(())
-        }
+        let capture: Arc<dyn Any + Send + Sync> = self.capture_sink()?;
+        capture.downcast().ok()
     }
 }
 
@@ -548,6 +441,8 @@ pub(crate) fn note_allocated<'a>(
         }
         slot.current.clone()
     };
+    let capturing =
+        capturing.and_then(|capture| (capture as Arc<dyn Any + Send + Sync>).downcast::<Capturing>().ok());
     let Some(capturing) = capturing else { return Err(GraphError::CaptureEnded.into()) };
     let mut state = capturing.lock();
     if state.ended {

@@ -1,0 +1,108 @@
+//! [`OutOfMemory`]: what the error of a failed request says.
+
+use std::fmt;
+
+use super::{Bytes, DeviceId};
+
+/// A request that could not be served, and where the memory is. All sizes are in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The device.
+    pub device: DeviceId,
+    /// What was asked for.
+    pub asked: u64,
+    /// What the driver was asked for, to serve it.
+    pub segment: u64,
+    /// What the device has.
+    pub total: u64,
+    /// What of it no process has.
+    pub free: u64,
+    /// The most that may be reserved, if a memory fraction is set.
+    pub limit: Option<u64>,
+    /// What the program has from the driver.
+    pub reserved: u64,
+    /// Blocks in use.
+    pub allocated: u64,
+    /// Blocks that were given back but that work on other streams may still use.
+    pub pending: u64,
+    /// Free blocks of the request's own stream and pool.
+    pub cached: u64,
+    /// The largest of them.
+    pub largest_cached: u64,
+    /// Free blocks of other streams, in the default pool.
+    pub cached_by_other_streams: u64,
+    /// Free blocks of private pools, other than the request's.
+    pub cached_in_private_pools: u64,
+    /// Other processes on the device and what they have, where the system tells.
+    pub other_processes: Vec<(u32, u64)>,
+    /// Whether a graph is being captured, so that nothing could be waited for.
+    pub capturing: bool,
+    /// Whether segments of the request's pool can grow in place.
+    pub expandable: bool,
+}
+
+impl OutOfMemory {
+    /// What to try, most promising first.
+    fn advice(&self) -> &'static str {
+        let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
+        let others: u64 = self.other_processes.iter().map(|(_, bytes)| bytes).sum();
+        if self.capturing {
+            "run the work once before capturing it, so that its memory is in the pool"
+        } else if over_limit && self.limit.is_some_and(|limit| self.segment > limit) {
+            "ask for less, or allow more by a larger memory fraction"
+        } else if self.segment > self.total {
+            "ask for less than the device has"
+        } else if self.pending >= self.segment {
+            "wait for the streams that use the freed blocks"
+        } else if self.cached_in_private_pools >= self.segment {
+            "empty or release the private pools, or let them lend with `use_on_oom`"
+        } else if self.cached + self.cached_by_other_streams >= self.segment && !self.expandable {
+            "the free memory is in pieces: `expandable_segments:True` avoids that (WARPSMITH_ALLOC_CONF)"
+        } else if self.cached_by_other_streams >= self.segment {
+            "use fewer streams, or let them share with `cross_stream_reuse:True` (WARPSMITH_ALLOC_CONF)"
+        } else if over_limit {
+            "free buffers first, or allow more by a larger memory fraction"
+        } else if others >= self.segment {
+            "end other processes on the device, or use another device"
+        } else {
+            "free buffers first, or work in smaller parts"
+        }
+    }
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, asked, segment, free, total, reserved, allocated, .. } = self;
+        write!(f, "out of memory on {device}: asked for {}", Bytes(*asked))?;
+        if segment > asked {
+            write!(f, " (a segment of {})", Bytes(*segment))?;
+        }
+        write!(f, ", {} of {} are free", Bytes(*free), Bytes(*total))?;
+        if let Some(limit) = self.limit {
+            write!(f, ", {} are allowed by the memory fraction", Bytes(limit))?;
+        }
+        write!(f, "; this program has {} reserved: {} in use", Bytes(*reserved), Bytes(*allocated))?;
+        if self.cached > 0 {
+            write!(f, ", {} free", Bytes(self.cached))?;
+            if self.largest_cached < self.cached {
+                write!(f, " (the largest block {})", Bytes(self.largest_cached))?;
+            }
+        }
+        for (bytes, what) in [
+            (self.cached_by_other_streams, "free for other streams"),
+            (self.pending, "waiting for events of other streams"),
+            (self.cached_in_private_pools, "free in private pools"),
+        ] {
+            if bytes > 0 {
+                write!(f, ", {} {what}", Bytes(bytes))?;
+            }
+        }
+        for (pid, bytes) in &self.other_processes {
+            write!(f, "; process {pid} has {}", Bytes(*bytes))?;
+        }
+        if self.capturing {
+            write!(f, "; a capture is underway")?;
+        }
+        write!(f, "; {}", self.advice())
+    }
+}

@@ -1,0 +1,54 @@
+//! Recording events on streams, and waiting for events.
+
+use super::{Event, Record};
+use crate::error::{Error, GraphError, Result};
+use crate::stream::Stream;
+
+impl Stream {
+    /// Records an event after everything enqueued so far, for ordering: it takes no time.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn record_event(&self) -> Result<Event> {
+        Event::recorded(self, false)
+    }
+
+    /// Records an event after everything enqueued so far that also takes the time, for [`Event::elapsed_us`].
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn record_timed_event(&self) -> Result<Event> {
+        Event::recorded(self, true)
+    }
+
+    /// Makes later work on this stream wait for the last record of an event, which may be of another device. An event
+    /// that was never recorded is not waited for.
+    ///
+    /// When the event was recorded on a stream that is being captured, this stream takes part in the capture from now on,
+    /// until the capture ends; the stream where it began must wait for this one before.
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`] for a CUDA and an emulated device; [`GraphError::OutsideCapture`] on a stream that is being
+    /// captured, for an event that was not recorded in that capture; [`GraphError::CaptureEnded`]; whatever the driver
+    /// reports.
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        self.check_driver(event.device(), "waiting for an event", "the event")?;
+        let last = event.last();
+        match (&*last, self.capture_sink()) {
+            (None, _) => Ok(()),
+            (Some(Record::Captured(capture, closed)), own) => {
+                self.wait_captured(own, capture, event.raw(), closed)
+            }
+            (Some(_), Some(_)) => {
+                Err(Error::Graph(GraphError::OutsideCapture { what: "the event was recorded" }))
+            }
+            (Some(record), None) => {
+                self.wait_handle(event.raw())?;
+                if let Record::Own(closed) = record {
+                    self.running_clock().learn(closed);
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! [`Device::memory_info`], [`Device::synchronize`]: what is asked of the whole device.
+
+use super::MemoryInfo;
+use super::allocator::CachingAllocator;
+use crate::device::Device;
+use crate::error::{GraphError, Result};
+
+impl Device {
+    /// Free and total memory.
+    ///
+    /// # Errors
+    /// Whatever the driver reports.
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let (free, total) = self.call(|driver, context| driver.memory_info(context))?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// Waits for everything enqueued on the device.
+    ///
+    /// # Errors
+    /// A fault of a kernel that was running.
+    pub fn synchronize(&self) -> Result<()> {
+        self.check()?;
+        if self.part::<CachingAllocator>().capturing() {
+            return Err(GraphError::CaptureUnderway.into());
+        }
+        self.call(|driver, context| driver.context_synchronize(context))?;
+        self.0.health.all_finished();
+        Ok(())
+    }
+}

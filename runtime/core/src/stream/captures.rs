@@ -1,0 +1,178 @@
+//! Which capture a stream takes part in, as far as streams know captures.
+//!
+//! While a stream takes part in a capture, its work becomes part of a graph instead of running. What a capture notes of the
+//! work is the business of the module above ([`CaptureSink`]).
+//!
+//! Threads. Each stream counts the beginnings and ends of captures ([`Captures::count`], odd while it takes part), before
+//! the driver hears of a beginning and after it has heard of an end. Whoever enqueues work that runs looks at the count
+//! before and after: if it has moved, the work may have become part of the graph although it was noted as running, and
+//! the graph is invalid ([`Taint`]).
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use super::Stream;
+use super::clock::Closed;
+use super::launch_hook::LaunchHook;
+use crate::device::Device;
+use crate::driver::{EventHandle, GraphFunction};
+use crate::error::{Error, GraphError, PoolId, Result};
+
+/// A capture that streams take part in.
+pub(crate) trait CaptureSink: Any + Send + Sync + fmt::Debug {
+    /// Makes a stream that runs take part: what comes later on it comes after the event, which was recorded in the
+    /// capture when an epoch was closed.
+    fn join(self: Arc<Self>, stream: &Stream, closed: &Closed, event: EventHandle) -> Result<()>;
+    /// Has a stream that takes part wait for an event that was recorded in the capture.
+    fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
+    /// Records an event on a stream that takes part.
+    fn record_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
+    /// Adds a call of a function on the host.
+    fn host_function(&self, stream: &Stream, function: Arc<GraphFunction>) -> Result<()>;
+    /// Has a function called before each launch of the graph.
+    fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()>;
+    /// Whether it has ended.
+    fn has_ended(&self) -> bool;
+}
+
+/// Whether a graph must not be launched because work that it does not know of may have become part of it.
+pub(crate) type Taint = Arc<AtomicBool>;
+
+/// What a stream knows of captures.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    /// Beginnings and ends: odd while the stream takes part in a capture.
+    pub count: AtomicU64,
+    slot: Mutex<Slot>,
+    /// What captured work of other streams waits for. Recorded by captures only.
+    pub(super) order: OnceLock<EventHandle>,
+    /// Held while work that is being captured uses memory that the capture has for a purpose of this stream.
+    pub exclusive: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub current: Option<Arc<dyn CaptureSink>>,
+    /// The stream's place before its current capture, which work that runs can wait for.
+    pub before: Option<Arc<Before>>,
+    /// Of the current or the last capture.
+    pub taint: Option<Taint>,
+    /// Likewise.
+    pub pool: Option<PoolId>,
+}
+
+/// A stream's place before a capture.
+#[derive(Debug)]
+pub(crate) struct Before {
+    pub event: EventHandle,
+    pub closed: Closed,
+    pub device: Device,
+}
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        if !self.device.is_forked() {
+            self.device.0.events.put(self.event, false);
+        }
+    }
+}
+
+impl Captures {
+    pub fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See the [module's documentation](self).
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether a stream with this count takes part in a capture.
+    #[inline]
+    pub fn is_capturing(count: u64) -> bool {
+        count % 2 == 1
+    }
+}
+
+/// Which capture a stream takes part in: equal for all streams of one capture, and for no other, also when it has ended.
+#[derive(Debug, Clone)]
+pub struct CaptureId(Weak<dyn CaptureSink>);
+
+impl CaptureId {
+    /// Whether the capture has not ended yet.
+    pub fn is_underway(&self) -> bool {
+        self.0.upgrade().is_some_and(|capture| !capture.has_ended())
+    }
+}
+
+impl PartialEq for CaptureId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl Eq for CaptureId {}
+
+impl Stream {
+    pub(crate) fn captures(&self) -> &Captures {
+        &self.core().captures
+    }
+
+    /// Whether work on it is being captured into a graph.
+    #[inline]
+    pub fn is_capturing(&self) -> bool {
+        Captures::is_capturing(self.captures().count())
+    }
+
+    /// The capture that the stream takes part in.
+    pub(crate) fn capture_sink(&self) -> Option<Arc<dyn CaptureSink>> {
+        if !self.is_capturing() {
+            return None;
+        }
+        self.captures().slot().current.clone()
+    }
+
+    /// The capture that the stream takes part in, if it does.
+    pub fn capture_id(&self) -> Option<CaptureId> {
+        self.capture_sink().map(|capture| CaptureId(Arc::downgrade(&capture)))
+    }
+
+    /// The stream's place before the capture it takes part in.
+    pub(super) fn before_capture(&self) -> Option<Arc<Before>> {
+        self.captures().slot().before.clone()
+    }
+
+    /// Beginnings and ends of captures so far: see the [module](self).
+    #[inline]
+    pub(crate) fn capture_count(&self) -> u64 {
+        self.captures().count()
+    }
+
+    /// Spoils the graph into which work that was noted as running may have gone.
+    #[cold]
+    pub(crate) fn taint_captures(&self) {
+        if let Some(taint) = &self.captures().slot().taint {
+            taint.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the graph that is being captured is spoilt.
+    pub(super) fn is_tainted(&self) -> bool {
+        self.captures().slot().taint.as_ref().is_some_and(|taint| taint.load(Ordering::Acquire))
+    }
+
+    /// Fails if the stream is being captured, because `call` cannot be; `instead` says what to do.
+    ///
+    /// # Errors
+    /// [`GraphError::NotCapturable`].
+    pub fn check_not_capturing(&self, call: &'static str, instead: &'static str) -> Result<()> {
+        if self.is_capturing() {
+            Err(Error::Graph(GraphError::NotCapturable { call, instead }))
+        } else {
+            Ok(())
+        }
+    }
+}
