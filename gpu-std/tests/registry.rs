@@ -65,6 +65,9 @@ fn every_instance_is_registered_once() {
         .collect();
     expected.sort_unstable();
     assert_eq!(found, expected);
+    let mut listed: Vec<_> = everything::<(), (), 0, 0, false>::instances().map(|spec| spec.symbol).collect();
+    listed.sort_unstable();
+    assert_eq!(listed, expected);
     assert_eq!(gpu_std::registry::kernels().filter(|spec| spec.symbol == "plain").count(), 1);
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
         function.attrs.push(syn::parse_quote!(#[inline(always)]));
     }
     let marker = marker(kernel);
+    let instances = instances(kernel);
     let types = types(kernel);
     let checks = kernel.instances.iter().map(|instance| checks(kernel, instance));
     let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
@@ -32,6 +33,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     quote! {
         #function
         #marker
+        #instances
         #[doc(hidden)]
         const _: () = {
             #types
@@ -81,6 +83,29 @@ fn marker(kernel: &Kernel) -> TokenStream {
         #[allow(non_camel_case_types, dead_code)]
         #vis struct #name<#(#declared),*> {
             _types: ::core::marker::PhantomData<(#(#types,)*)>,
+        }
+    }
+}
+
+/// The list of all instances, on the host.
+fn instances(kernel: &Kernel) -> TokenStream {
+    let sig = &kernel.function.sig;
+    let name = &sig.ident;
+    let (declared, used) = plain_generics(&sig.generics);
+    let count = Literal::usize_unsuffixed(kernel.instances.len());
+    let specs = kernel.instances.iter().map(|instance| {
+        let arguments = instance.0.iter().map(Argument::tokens);
+        quote!(<#name<#(#arguments),*> as ::gpu_std::Kernel>::spec)
+    });
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[allow(dead_code)]
+        impl<#(#declared),*> #name<#(#used),*> {
+            /// All instances of the kernel, whatever the generic arguments are that this is called with.
+            pub fn instances() -> impl ::core::iter::Iterator<Item = &'static ::gpu_std::KernelSpec> {
+                let specs: [fn() -> &'static ::gpu_std::KernelSpec; #count] = [#(#specs),*];
+                specs.into_iter().map(|spec| spec())
+            }
         }
     }
 }
