@@ -6,6 +6,10 @@
 //! Every function here but [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in the
 //! mask must call it, with the same mask, and the caller must be one of them; they wait for each other. The
 //! emulated device reports lanes that disagree or never come; a GPU hangs or gives unspecified values.
+//!
+//! The functions are safe all the same, and that is the one exception to what safe code promises: PTX leaves a call by
+//! lanes that disagree, or by a lane outside of its mask, undefined. On the GPUs there are it means what is said above,
+//! for the calling warp; a check in each call would cost as much as the call.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
