@@ -3,6 +3,8 @@
 //! They are written as assembly because LLVM, asked through `core::sync::atomic`, forgets the ordering and
 //! knows no scope: it writes relaxed operations of device scope. Where those are enough it is asked, since it
 //! finds out which memory they go to (`atom.shared`, `atom.global`), which is faster than a generic address.
+//! So all atomics of LLVM that come from here are `monotonic`: one with an ordering is from `core::sync::atomic` in some
+//! other crate.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
