@@ -45,7 +45,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(asm_experimental_arch, link_llvm_intrinsics, portable_simd),
+    feature(asm_experimental_arch, core_intrinsics, link_llvm_intrinsics, portable_simd),
     allow(internal_features)
 )]
 #![deny(missing_docs)]
