@@ -130,7 +130,7 @@ pub fn thread_rank() -> u32 {
 /// Waits until every thread of the cluster is here. What any of them wrote to shared or global memory before, all can
 /// read after.
 ///
-/// Every thread of the cluster that has not returned must come to the same barrier, the lanes of a warp together.
+/// Every thread of the cluster that has not returned must come to the same barrier.
 #[inline(always)]
 #[track_caller]
 pub fn sync() {
@@ -151,8 +151,9 @@ pub fn sync() {
 /// The first half of [`sync`]: says that the thread has come, and does not wait. Work that neither touches what others
 /// read nor reads what they write can follow before [`wait`].
 ///
-/// Every thread of the cluster that has not returned must call it, the lanes of a warp together, and then `wait`
-/// before anything here that synchronizes; the emulated device reports one that does not.
+/// Every thread of the cluster that has not returned must call it, and then `wait` before anything here that
+/// synchronizes; the emulated device reports one that does not. PTX leaves that undefined, as the wrong masks of
+/// [`warp`](crate::warp).
 #[inline(always)]
 #[track_caller]
 pub fn arrive() {

@@ -68,9 +68,9 @@ unsafe extern "C" {
     pub safe fn cluster_ctarank() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.cluster.nctarank"]
     pub safe fn cluster_nctarank() -> u32;
-    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive"]
     pub safe fn cluster_arrive();
-    #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
+    #[link_name = "llvm.nvvm.barrier.cluster.wait"]
     pub safe fn cluster_wait();
     #[link_name = "llvm.nvvm.mapa"]
     pub fn mapa(pointer: *mut c_void, rank: u32) -> *mut c_void;
@@ -81,13 +81,13 @@ unsafe extern "C" {
     #[link_name = "llvm.nvvm.griddepcontrol.wait"]
     pub safe fn dependency_wait();
 
-    #[link_name = "llvm.nvvm.barrier.cta.sync.aligned.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.sync.all"]
     pub safe fn barrier(id: u32);
-    #[link_name = "llvm.nvvm.barrier.cta.red.popc.aligned.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.red.popc.all"]
     pub safe fn barrier_count(id: u32, predicate: bool) -> u32;
-    #[link_name = "llvm.nvvm.barrier.cta.red.and.aligned.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.red.and.all"]
     pub safe fn barrier_and(id: u32, predicate: bool) -> bool;
-    #[link_name = "llvm.nvvm.barrier.cta.red.or.aligned.all"]
+    #[link_name = "llvm.nvvm.barrier.cta.red.or.all"]
     pub safe fn barrier_or(id: u32, predicate: bool) -> bool;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     pub safe fn bar_warp_sync(mask: u32);

@@ -114,8 +114,9 @@ pub fn launch_size() -> usize {
 /// Waits until every thread of the block is here. What any of them wrote to shared or global memory before, all
 /// can read after.
 ///
-/// Every thread of the block that has not returned must come to the same barrier; on the emulated device a
-/// thread that does not is reported as a deadlock.
+/// Every thread of the block that has not returned must come to a barrier; on the emulated device a thread that does not
+/// is reported as a deadlock, and a GPU hangs. The threads of a warp may come apart: it is PTX's `barrier.sync` without
+/// `.aligned`, which is defined in divergent code too.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads() {

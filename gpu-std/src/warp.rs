@@ -6,10 +6,15 @@
 //! Every function here but [`lane_id`], [`active_mask`] and [`elect`] takes a mask of lanes. All lanes in the
 //! mask must call it, with the same mask, and the caller must be one of them; they wait for each other. The
 //! emulated device reports lanes that disagree or never come; a GPU hangs or gives unspecified values.
+//!
+//! The functions are safe all the same, and that is the one exception to what safe code promises: PTX leaves a call by
+//! lanes that disagree, or by a lane outside of its mask, undefined. On the GPUs there are it means what is said above,
+//! for the calling warp; a check in each call would cost as much as the call.
 
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 use crate::scalar::Scalar;
+use crate::sealed::Sealed;
 use core::ops::{BitAnd, BitOr, BitXor};
 use half::{bf16, f16};
 #[cfg(not(target_arch = "nvptx64"))]
@@ -21,10 +26,10 @@ pub const WARP_SIZE: u32 = 32;
 /// The mask of all lanes.
 pub const FULL_MASK: u32 = u32::MAX;
 
-/// A value that lanes can exchange: a number of up to 64 bits.
+/// A value that lanes can exchange: a number of up to 64 bits. No other type can implement it.
 ///
 /// 64-bit values take two instructions, all others one.
-pub trait WarpValue: Copy + 'static {
+pub trait WarpValue: Sealed + Copy + 'static {
     /// Whether it has 64 bits.
     #[doc(hidden)]
     const WIDE: bool;

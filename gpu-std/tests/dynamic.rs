@@ -207,6 +207,8 @@ fn impossible(refused: &[Atomic<u32>]) {
             dynamic::launch::<bounded>((1, 65536), 64, 0, ()),
             dynamic::launch::<bounded>(1, (64, 0), 0, ()),
             dynamic::launch::<bounded>(1, [u32::MAX; 3], 0, ()),
+            // 2^64 + 4 threads.
+            dynamic::launch::<bounded>([2147418113, 49477, 34724], 5, 0, ()),
             dynamic::launch::<bounded>(1, 64, 48 * 1024 + 1, ()),
             dynamic::launch::<together>(1, 64, 0, ()),
         ]
@@ -221,7 +223,7 @@ fn impossible(refused: &[Atomic<u32>]) {
 fn impossible_launches_are_refused() {
     let refused = [Atomic::new(0u32)];
     launch::<impossible>([1, 1, 1], [1, 1, 1], &Args::new().slice::<Atomic<u32>>(&refused));
-    assert_eq!(refused[0].load(Ordering::Relaxed), 8);
+    assert_eq!(refused[0].load(Ordering::Relaxed), 9);
 }
 
 /// What a child sees of its launch: its own sizes and shared memory.
@@ -319,4 +321,44 @@ fn errors_keep_their_numbers() {
     assert_eq!(LaunchError::from_code(0), None);
     assert_eq!(LaunchError::from_code(69), Some(LaunchError::TOO_MANY_PENDING));
     assert!(LaunchError::from_code(700).unwrap().to_string().contains("700"));
+}
+
+#[kernel]
+fn many(
+    a: u8,
+    b: u16,
+    c: u32,
+    d: u64,
+    e: u8,
+    f: u16,
+    g: u32,
+    h: u64,
+    i: u8,
+    j: u16,
+    k: u32,
+    l: u64,
+    m: u8,
+    n: u16,
+    o: u32,
+    out: &[Atomic<u64>],
+) {
+    let small = [a, e, i, m].map(u64::from).iter().sum::<u64>();
+    let middle = [b, f, j, n].map(u64::from).iter().sum::<u64>();
+    let large = [c, g, k, o].map(u64::from).iter().sum::<u64>();
+    out[0].store(small * 1_000_000 + middle * 10_000 + large * 100 + d + h + l, Ordering::Relaxed);
+}
+
+#[kernel]
+fn launch_many(out: &[Atomic<u64>]) {
+    // SAFETY: nothing else uses the memory.
+    let launched =
+        unsafe { dynamic::launch::<many>(1, 1, 0, (1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, out)) };
+    assert_eq!(launched, Ok(()));
+}
+
+#[test]
+fn sixteen_arguments_are_passed_in_order() {
+    let out = [Atomic::new(0u64)];
+    launch::<launch_many>([1, 1, 1], [1, 1, 1], &Args::new().slice::<Atomic<u64>>(&out));
+    assert_eq!(out[0].load(Ordering::Relaxed), 4_081_212);
 }

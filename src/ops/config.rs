@@ -160,13 +160,34 @@ fn of_types(kernel: &str, dtype: &str) -> Option<&'static ByVariant> {
     instances(kernel, dtype).map(|(_, by_variant)| by_variant)
 }
 
-/// The registry's instances of this workspace's own kernels, by kernel, type arguments and variant; with the type
-/// arguments that they have themselves.
+/// The instances of the operations' kernels. They are found by type: the registry may hold kernels of another package
+/// with the same names, and operations launch an instance for what its name promises.
+fn all_instances() -> Vec<&'static KernelSpec> {
+    use gpu_kernels::{arg_reduce, cast, copy, elementwise, fill, random, reduce};
+
+    let mut all = Vec::new();
+    macro_rules! add {
+        ($($module:ident: $($kernel:ident)*;)*) => { $($(all.extend($module::$kernel::<(), 0, 0>::instances());)*)* };
+    }
+    add! {
+        copy: copy;
+        fill: fill;
+        elementwise: axpy add mul fma relu gelu sigmoid exp;
+        reduce: reduce_sum reduce_prod reduce_min reduce_max;
+        arg_reduce: reduce_argmin reduce_argmax;
+        random: uniform normal exponential integers bernoulli dropout permutation;
+    }
+    all.extend(cast::cast::<(), (), 0, 0>::instances());
+    all
+}
+
+/// The instances of the operations' kernels, by kernel, type arguments and variant; with the type arguments that they
+/// have themselves.
 pub(super) fn instances(kernel: &str, dtype: &str) -> Option<(&'static str, &'static ByVariant)> {
     static TABLE: OnceLock<HashMap<&'static str, HashMap<String, ByVariant>>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let mut table: HashMap<&'static str, HashMap<String, ByVariant>> = HashMap::new();
-        for spec in gpu_std::registry::kernels().filter(|spec| spec.package == PACKAGE) {
+        for spec in all_instances() {
             let number = |name| spec.const_argument(name).and_then(|value| u32::try_from(value).ok());
             if let (Some(items), Some(vector)) = (number("ITEMS"), number("VECTOR")) {
                 let types: Vec<&str> = spec.types.iter().map(|argument| argument.name).collect();
@@ -338,6 +359,47 @@ mod tests {
         }
         assert_eq!(variants("copy", "bf16").len(), 8);
         assert!(variants("no_such_kernel", "f32").is_empty());
+    }
+
+    unsafe fn forged_entry(_: *const *const std::ffi::c_void) {
+        unreachable!("operations launch kernels of their own package only");
+    }
+
+    /// A kernel of another package with the same name.
+    #[gpu_std::__private::linkme::distributed_slice(gpu_std::registry::KERNELS)]
+    #[linkme(crate = gpu_std::__private::linkme)]
+    static FORGED: &KernelSpec = &KernelSpec {
+        name: "copy",
+        symbol: "copy__u32_1_4",
+        package: PACKAGE,
+        types: &[gpu_std::TypeArgument { parameter: "T", name: "u32" }],
+        consts: &[
+            gpu_std::ConstArgument { parameter: "ITEMS", value: 77 },
+            gpu_std::ConstArgument { parameter: "VECTOR", value: 4 },
+        ],
+        params: &[],
+        launch_bounds: None,
+        stack: None,
+        min_arch: 0,
+        is_safe: true,
+        cooperative: false,
+        dependent: false,
+        entry: forged_entry,
+    };
+
+    #[test]
+    fn registered_kernels_of_the_same_name_are_ignored() {
+        assert!(gpu_std::registry::kernels().any(|spec| std::ptr::eq(spec, FORGED)));
+        assert!(variants("copy", "u32").iter().all(|variant| variant.items != 77));
+    }
+
+    #[test]
+    fn every_kernel_with_variants_is_known() {
+        let is_variant =
+            |spec: &&KernelSpec| spec.const_argument("VECTOR").is_some() && !std::ptr::eq(*spec, FORGED);
+        let registered =
+            gpu_std::registry::kernels().filter(|spec| spec.package == PACKAGE).filter(is_variant);
+        assert_eq!(registered.count(), all_instances().len());
     }
 
     #[test]

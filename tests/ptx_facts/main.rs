@@ -148,7 +148,7 @@ fn the_barrier_of_the_grid_is_one_atomic_addition_and_a_loop() {
         for (symbol, barriers) in [("grid_sync_rounds", 2), ("grid_sync_chain", 2)] {
             let body = &entries[symbol];
             for (instruction, times) in
-                [("atom.release.gpu.add.u32", 1), ("ld.acquire.gpu.b32", 1), ("bar.sync", barriers)]
+                [("atom.release.gpu.add.u32", 1), ("ld.acquire.gpu.b32", 1), ("barrier.sync", barriers)]
             {
                 assert_eq!(
                     count(body, instruction),
@@ -168,11 +168,9 @@ fn clusters_and_dependent_launches_have_their_instructions_where_there_are_any()
         {
             assert_eq!(entries.contains_key(symbol), arch >= 90, "{symbol} for sm_{arch}");
             let Some(body) = entries.get(symbol) else { continue };
-            for (instruction, times) in [
-                ("barrier.cluster.arrive.aligned", barriers),
-                ("barrier.cluster.wait.aligned", barriers),
-                ("mapa", maps),
-            ] {
+            for (instruction, times) in
+                [("barrier.cluster.arrive", barriers), ("barrier.cluster.wait", barriers), ("mapa", maps)]
+            {
                 assert_eq!(
                     count(body, instruction),
                     times,

@@ -1,7 +1,8 @@
 //! What `#[kernel]` writes beside the function.
 //!
 //! - For the GPU, one `extern "ptx-kernel"` entry per instance, with its limits in the name of its section,
-//!   where the builder reads them.
+//!   `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH` and `,STACK` where it is given, and a record of its parameters as
+//!   the device compiler lays them out. The builder reads both.
 //! - For the host, a type with the kernel's name, `Kernel` implemented for each instance, an entry for the
 //!   emulated device, and a registered `KernelSpec`.
 //!
@@ -11,7 +12,7 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, Generics, Ident, WherePredicate};
+use syn::{Attribute, GenericParam, Generics, Ident};
 
 use super::Kernel;
 use super::instances::{Argument, Instance};
@@ -24,6 +25,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
         function.attrs.push(syn::parse_quote!(#[inline(always)]));
     }
     let marker = marker(kernel);
+    let instances = instances(kernel);
     let types = types(kernel);
     let checks = kernel.instances.iter().map(|instance| checks(kernel, instance));
     let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
@@ -31,6 +33,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     quote! {
         #function
         #marker
+        #instances
         #[doc(hidden)]
         const _: () = {
             #types
@@ -84,6 +87,29 @@ fn marker(kernel: &Kernel) -> TokenStream {
     }
 }
 
+/// The list of all instances, on the host.
+fn instances(kernel: &Kernel) -> TokenStream {
+    let sig = &kernel.function.sig;
+    let name = &sig.ident;
+    let (declared, used) = plain_generics(&sig.generics);
+    let count = Literal::usize_unsuffixed(kernel.instances.len());
+    let specs = kernel.instances.iter().map(|instance| {
+        let arguments = instance.0.iter().map(Argument::tokens);
+        quote!(<#name<#(#arguments),*> as ::gpu_std::Kernel>::spec)
+    });
+    quote! {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[allow(dead_code)]
+        impl<#(#declared),*> #name<#(#used),*> {
+            /// All instances of the kernel, whatever the generic arguments are that this is called with.
+            pub fn instances() -> impl ::core::iter::Iterator<Item = &'static ::gpu_std::KernelSpec> {
+                let specs: [fn() -> &'static ::gpu_std::KernelSpec; #count] = [#(#specs),*];
+                specs.into_iter().map(|spec| spec())
+            }
+        }
+    }
+}
+
 /// The parameter types of all instances.
 fn types(kernel: &Kernel) -> TokenStream {
     let generics = &kernel.function.sig.generics;
@@ -99,11 +125,7 @@ fn types(kernel: &Kernel) -> TokenStream {
             Some(quote!(const #ident: #ty))
         }
     });
-    let predicates = generics
-        .where_clause
-        .iter()
-        .flat_map(|clause| &clause.predicates)
-        .filter(|predicate| !matches!(predicate, WherePredicate::Lifetime(_)));
+    let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
     let parameters = generics.type_params().map(|parameter| &parameter.ident);
     let names: Vec<Ident> = (0..kernel.params.len()).map(element_name).collect();
     let elements = kernel.params.iter().map(|param| &param.element);
@@ -137,20 +159,67 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
-/// What the parameter types must be, asked once for each, where the type is written.
+/// What the parameters must be: each type, asked where it is written; all together; and their lifetimes.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let checks = kernel.params.iter().enumerate().filter_map(|(index, param)| {
         let element = projection(instance, param, &element_name(index));
         let at = param.element.span();
         match param.kind {
-            Kind::Value | Kind::SliceMut(_) => {
-                Some(quote_spanned!(at=> ::gpu_std::__private::check_value::<#element>();))
-            }
+            Kind::Value => Some(quote_spanned!(at=> ::gpu_std::__private::check_value::<#element>();)),
             Kind::Slice => Some(quote_spanned!(at=> ::gpu_std::__private::check_element::<#element>();)),
+            Kind::SliceMut(_) => Some(quote_spanned!(at=> ::gpu_std::__private::check_view::<#element>();)),
             Kind::Pointer | Kind::PointerMut => None,
         }
     });
-    quote!(const _: () = { #(#checks)* };)
+    let abi = abi(kernel, instance);
+    let any_lifetime = any_lifetime(kernel, instance);
+    let at = kernel.function.sig.ident.span();
+    quote! {
+        const _: () = { #(#checks)* };
+        const _: () = #any_lifetime;
+    }
+    .into_iter()
+    .chain(quote_spanned!(at=> const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);))
+    .collect()
+}
+
+/// Compiles when the kernel takes slices and views of any lifetime. One that asks for a longer one than the launch's, in
+/// whatever way it is written, could keep the data.
+fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let params = kernel.params.iter().enumerate().map(|(index, param)| {
+        let element = projection(instance, param, &element_name(index));
+        match &param.kind {
+            Kind::Value => element,
+            Kind::Slice => quote!(&[#element]),
+            Kind::SliceMut(_) => {
+                let mapping = projection(instance, param, &mapping_name(index));
+                quote!(::gpu_std::DisjointMut<'_, #element, #mapping>)
+            }
+            Kind::Pointer => quote!(*const #element),
+            Kind::PointerMut => quote!(*mut #element),
+        }
+    });
+    let safety = (!kernel.is_safe).then(|| quote!(unsafe));
+    let callee = callee(kernel, instance);
+    quote!({ let _: #safety fn(#(#params),*) = #callee; })
+}
+
+/// An `AbiParam` for each parameter.
+fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
+    let params = kernel.params.iter().enumerate();
+    params
+        .map(|(index, param)| {
+            let element = projection(instance, param, &element_name(index));
+            let kind = kind_name(&param.kind);
+            quote! {
+                ::gpu_std::__private::AbiParam::new(
+                    ::gpu_std::ParamKind::#kind,
+                    ::core::mem::size_of::<#element>(),
+                    ::core::mem::align_of::<#element>(),
+                )
+            }
+        })
+        .collect()
 }
 
 /// `name` or `name::<f32, 4>`.
@@ -164,7 +233,10 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.to_string());
     let (max_threads, min_blocks) = kernel.options.launch_bounds;
-    let section = format!(".warpsmith,{max_threads},{min_blocks},{}", kernel.options.arch);
+    let mut section = format!(".warpsmith,{max_threads},{min_blocks},{}", kernel.options.arch);
+    if let Some(bytes) = kernel.options.stack {
+        section.push_str(&format!(",{bytes}"));
+    }
     let mut machine = Vec::new();
     let mut arguments = Vec::new();
     for (index, param) in kernel.params.iter().enumerate() {
@@ -199,6 +271,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let wait =
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
+    let record = abi_record(kernel, instance, &symbol);
     quote! {
         #[cfg(target_arch = "nvptx64")]
         const _: () = {
@@ -214,9 +287,34 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 #[allow(unused_unsafe)]
                 unsafe { #callee(#(#arguments),*) }
             }
+            #record
             #as_type
         };
     }
+}
+
+/// What the device compiler knows of the parameters, for the builder: see `gpu_spec::AbiParam`.
+fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
+    let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
+    let length = Literal::usize_unsuffixed(kernel.params.len());
+    let params = abi(kernel, instance);
+    quote! {
+        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        #[unsafe(export_name = #symbol)]
+        static __ABI: [::gpu_std::__private::AbiParam; #length] = [#(#params),*];
+    }
+}
+
+/// The `gpu_spec::ParamKind`.
+fn kind_name(kind: &Kind) -> Ident {
+    let name = match kind {
+        Kind::Value => "Value",
+        Kind::Slice => "Slice",
+        Kind::SliceMut(_) => "SliceMut",
+        Kind::Pointer => "Pointer",
+        Kind::PointerMut => "PointerMut",
+    };
+    format_ident!("{name}")
 }
 
 /// The instance as a type in the GPU image, by which another kernel launches it.
@@ -266,31 +364,20 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     for (index, param) in kernel.params.iter().enumerate() {
         let element = projection(instance, param, &element_name(index));
         let position = Literal::usize_unsuffixed(slot);
-        let (kind, argument, slots) = match &param.kind {
-            Kind::Value => {
-                (quote!(Value), quote!(::gpu_std::__private::read_value::<#element>(args, #position)), 1)
-            }
-            Kind::Slice => {
-                (quote!(Slice), quote!(::gpu_std::__private::read_slice::<#element>(args, #position)), 2)
-            }
+        let kind = kind_name(&param.kind);
+        let (argument, slots) = match &param.kind {
+            Kind::Value => (quote!(::gpu_std::__private::read_value::<#element>(args, #position)), 1),
+            Kind::Slice => (quote!(::gpu_std::__private::read_slice::<#element>(args, #position)), 2),
             Kind::SliceMut(_) => {
                 let mapping = projection(instance, param, &mapping_name(index));
-                (
-                    quote!(SliceMut),
-                    quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)),
-                    2,
-                )
+                (quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)), 2)
             }
-            Kind::Pointer => (
-                quote!(Pointer),
-                quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)),
-                1,
-            ),
-            Kind::PointerMut => (
-                quote!(PointerMut),
-                quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)),
-                1,
-            ),
+            Kind::Pointer => {
+                (quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)), 1)
+            }
+            Kind::PointerMut => {
+                (quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)), 1)
+            }
         };
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
@@ -330,6 +417,10 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         })),
     };
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
+    let stack = match kernel.options.stack {
+        None => quote!(::core::option::Option::None),
+        Some(bytes) => quote!(::core::option::Option::Some(#bytes)),
+    };
     let (cooperative, dependent) = (kernel.options.cooperative, kernel.options.dependent);
     let safe_kernel = is_safe.then(|| {
         quote! {
@@ -348,6 +439,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 consts: &[#(#consts),*],
                 params: &[#(#params),*],
                 launch_bounds: #bounds,
+                stack: #stack,
                 min_arch: #min_arch,
                 is_safe: #is_safe,
                 cooperative: #cooperative,

@@ -3,12 +3,17 @@
 //! They are written as assembly because LLVM, asked through `core::sync::atomic`, forgets the ordering and
 //! knows no scope: it writes relaxed operations of device scope. Where those are enough it is asked, since it
 //! finds out which memory they go to (`atom.shared`, `atom.global`), which is faster than a generic address.
+//! It is asked through rustc's intrinsics, whose ordering is part of the type: all of LLVM's atomics that come from here
+//! are `monotonic`, before any optimisation too. One with another ordering is from `core::sync::atomic`.
 
 use core::arch::asm;
-use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::intrinsics::{self, AtomicOrdering};
+use core::sync::atomic::Ordering;
 
 use super::scope::{Level, Scope};
 use crate::scalar::Scalar;
+
+const RELAXED: AtomicOrdering = AtomicOrdering::Relaxed;
 
 /// The operations that all types have.
 ///
@@ -139,12 +144,12 @@ macro_rules! atoms {
 
 /// Functions `name(p, value, order)` of integers, which are LLVM's when relaxed.
 macro_rules! integer_atoms {
-    ($atomic:ident, $class:ident: $($name:ident = $method:ident $op:literal),*) => { $(
+    ($class:ident: $($name:ident = $relaxed:expr, $op:literal;)*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block | Level::Device)) {
                 // SAFETY: the caller's promise; a wider scope than asked for does no harm.
-                return unsafe { $atomic::from_ptr(p) }.$method(value, Ordering::Relaxed);
+                return unsafe { $relaxed(p, value) };
             }
             fence_if_sequential::<S>(order);
             let old: Self;
@@ -215,22 +220,32 @@ fn stronger(success: Ordering, failure: Ordering) -> Ordering {
 }
 
 macro_rules! integers {
-    ($($t:ty: $atomic:ident $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
+    ($($t:ty: $least:ident $greatest:ident $class:ident $b:literal $exch:literal $cas:literal $and:literal $or:literal $xor:literal
         $add:literal $min:literal $max:literal;)*) => { $(
         impl Raw for $t {
             common!($class, $b, $exch, $cas, $t, |value| value, |bits| bits);
-            integer_atoms!($atomic, $class: add = fetch_add $add, min = fetch_min $min, max = fetch_max $max);
+            integer_atoms! {
+                $class:
+                add = intrinsics::atomic_xadd::<Self, Self, RELAXED>, $add;
+                min = intrinsics::$least::<Self, RELAXED>, $min;
+                max = intrinsics::$greatest::<Self, RELAXED>, $max;
+            }
         }
         impl RawInteger for $t {
-            integer_atoms!($atomic, $class: and = fetch_and $and, or = fetch_or $or, xor = fetch_xor $xor);
+            integer_atoms! {
+                $class:
+                and = intrinsics::atomic_and::<Self, Self, RELAXED>, $and;
+                or = intrinsics::atomic_or::<Self, Self, RELAXED>, $or;
+                xor = intrinsics::atomic_xor::<Self, Self, RELAXED>, $xor;
+            }
         }
     )* };
 }
 integers! {
-    i32: AtomicI32 reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.s32" "min.s32" "max.s32";
-    u32: AtomicU32 reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.u32" "min.u32" "max.u32";
-    i64: AtomicI64 reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.s64" "max.s64";
-    u64: AtomicU64 reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.u64" "max.u64";
+    i32: atomic_min atomic_max reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.s32" "min.s32" "max.s32";
+    u32: atomic_umin atomic_umax reg32 "b32" "exch.b32" "cas.b32" "and.b32" "or.b32" "xor.b32" "add.u32" "min.u32" "max.u32";
+    i64: atomic_min atomic_max reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.s64" "max.s64";
+    u64: atomic_umin atomic_umax reg64 "b64" "exch.b64" "cas.b64" "and.b64" "or.b64" "xor.b64" "add.u64" "min.u64" "max.u64";
 }
 
 macro_rules! floats {

@@ -8,6 +8,8 @@
 //! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (all of it) |
 //! | `data: *const T` | `*const T`, `*mut T` |
 //! | `out: *mut T` | `*mut T` |
+//!
+//! They are passed as one tuple of up to 32.
 
 use core::marker::PhantomData;
 
@@ -15,7 +17,7 @@ use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::disjoint::DisjointMut;
-use crate::element::KernelValue;
+use crate::element::KernelType;
 
 /// Bytes that the parameters of a launch can take.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
@@ -73,7 +75,7 @@ pub unsafe trait Argument<M> {
 }
 
 // SAFETY: a value is one machine parameter, its bytes.
-unsafe impl<T: KernelValue> Argument<Value<T>> for T {
+unsafe impl<T: KernelType> Argument<Value<T>> for T {
     const BYTES: usize = bytes_of::<T>();
 
     #[inline(always)]
@@ -99,12 +101,12 @@ macro_rules! slice_argument {
 }
 
 slice_argument! {
-    [T: KernelValue] &[T] => Slice<T>: self, self.as_ptr(), self.len();
-    [T: KernelValue] *const [T] => Slice<T>: self, self.cast::<T>(), self.len();
+    [T: KernelType] &[T] => Slice<T>: self, self.as_ptr(), self.len();
+    [T: KernelType] *const [T] => Slice<T>: self, self.cast::<T>(), self.len();
     [T: AtomicValue, S] &[Atomic<T, S>] => AtomicSlice<T>: self, self.as_ptr(), self.len();
-    [T: KernelValue] *mut [T] => SliceMut<T>: self, self.cast::<T>(), self.len();
-    [T: KernelValue] &mut [T] => SliceMut<T>: self, self.as_mut_ptr(), self.len();
-    [T: KernelValue, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+    [T: KernelType] *mut [T] => SliceMut<T>: self, self.cast::<T>(), self.len();
+    [T: KernelType] &mut [T] => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+    [T: KernelType, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
 }
 
 /// Implements [`Argument`] for a raw pointer.
@@ -147,7 +149,7 @@ pub unsafe trait Arguments<P> {
 }
 
 macro_rules! arguments {
-    ($($argument:ident $marker:ident $index:tt),*) => {
+    ($(($argument:ident $marker:ident $index:tt))*) => {
         // SAFETY: each argument is added once, in order.
         unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
             const BYTES: usize = 0 $(+ $argument::BYTES)*;
@@ -161,21 +163,18 @@ macro_rules! arguments {
     };
 }
 
-arguments!();
-arguments!(A0 P0 0);
-arguments!(A0 P0 0, A1 P1 1);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9);
-arguments!(
-    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10
-);
-arguments!(
-    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10,
-    A11 P11 11
+/// Implements it for all tuples of up to as many as are named.
+macro_rules! arguments_up_to {
+    ([$($done:tt)*]) => { arguments!($($done)*); };
+    ([$($done:tt)*] $next:tt $($rest:tt)*) => {
+        arguments!($($done)*);
+        arguments_up_to!([$($done)* $next] $($rest)*);
+    };
+}
+
+arguments_up_to!(
+    [] (A0 P0 0) (A1 P1 1) (A2 P2 2) (A3 P3 3) (A4 P4 4) (A5 P5 5) (A6 P6 6) (A7 P7 7) (A8 P8 8) (A9 P9 9) (A10 P10 10)
+    (A11 P11 11) (A12 P12 12) (A13 P13 13) (A14 P14 14) (A15 P15 15) (A16 P16 16) (A17 P17 17) (A18 P18 18) (A19 P19 19)
+    (A20 P20 20) (A21 P21 21) (A22 P22 22) (A23 P23 23) (A24 P24 24) (A25 P25 25) (A26 P26 26) (A27 P27 27) (A28 P28 28)
+    (A29 P29 29) (A30 P30 30) (A31 P31 31)
 );

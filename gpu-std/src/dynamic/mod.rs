@@ -255,6 +255,18 @@ unsafe fn enqueue<K: Kernel, A: Arguments<K::Params>>(
     when: When,
 ) -> Result<(), LaunchError> {
     const { assert!(A::BYTES <= MAX_PARAMETER_BYTES, "the arguments take more than 4096 bytes") };
+    if !is_countable(grid, block) {
+        return Err(LaunchError::INVALID_CONFIGURATION);
+    }
     // SAFETY: passed on from the caller; the arguments are those of `K`, and fit.
     unsafe { backend::enqueue::<K, A>(grid, block, shared_bytes, arguments, when) }
+}
+
+/// Whether the child can count its threads: with 2^63 of them or more, indices would wrap and belong to several threads.
+#[inline(always)]
+fn is_countable(grid: Dim, block: Dim) -> bool {
+    let rest = [grid.z, block.x, block.y, block.z];
+    let plane = u64::from(grid.x) * u64::from(grid.y);
+    let threads = rest.into_iter().try_fold(plane, |product, size| product.checked_mul(u64::from(size)));
+    threads.is_some_and(|threads| threads <= isize::MAX as u64)
 }

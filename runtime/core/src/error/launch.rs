@@ -54,6 +54,19 @@ pub enum LaunchError {
         cluster: [u32; 3],
     },
 
+    /// More threads than a kernel can count.
+    #[error(
+        "kernel `{kernel}`: grid {grid:?} of blocks {block:?} has 2^63 threads or more; launch fewer and let them loop"
+    )]
+    TooManyThreads {
+        /// The instance's symbol.
+        kernel: String,
+        /// The grid asked for.
+        grid: [u32; 3],
+        /// The block asked for.
+        block: [u32; 3],
+    },
+
     /// A cooperative launch on a device that has none.
     #[error(
         "kernel `{kernel}`: {device} cannot keep all blocks of a grid on the device at once; its blocks must not wait for each other"

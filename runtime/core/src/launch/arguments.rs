@@ -9,7 +9,7 @@
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
-//! Arguments are passed as one tuple. They borrow their buffers until the launch is enqueued; after that the
+//! Arguments are passed as one tuple of up to 32. They borrow their buffers until the launch is enqueued; after that the
 //! buffers know the stream.
 
 use std::ffi::c_void;
@@ -25,8 +25,9 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// The most arguments a launch can have.
-const MAX_ARGUMENTS: usize = 16;
+/// The most arguments a launch can have. The lists lie on the stack, and of their places only those that are used are
+/// written.
+const MAX_ARGUMENTS: usize = 32;
 /// Each is at most a pointer and a length.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 
@@ -219,7 +220,7 @@ pub unsafe trait Arguments<P> {
 }
 
 macro_rules! arguments {
-    ($($argument:ident $marker:ident $index:tt),*) => {
+    ($(($argument:ident $marker:ident $index:tt))*) => {
         // SAFETY: each argument is added once, in order.
         unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
             #[inline]
@@ -234,21 +235,43 @@ macro_rules! arguments {
     };
 }
 
-arguments!();
-arguments!(A0 P0 0);
-arguments!(A0 P0 0, A1 P1 1);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8);
-arguments!(A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9);
-arguments!(
-    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10
+/// Implements it for all tuples of up to as many as are named.
+macro_rules! arguments_up_to {
+    ([$($done:tt)*]) => { arguments!($($done)*); };
+    ([$($done:tt)*] $next:tt $($rest:tt)*) => {
+        arguments!($($done)*);
+        arguments_up_to!([$($done)* $next] $($rest)*);
+    };
+}
+
+arguments_up_to!(
+    [] (A0 P0 0) (A1 P1 1) (A2 P2 2) (A3 P3 3) (A4 P4 4) (A5 P5 5) (A6 P6 6) (A7 P7 7) (A8 P8 8) (A9 P9 9) (A10 P10 10)
+    (A11 P11 11) (A12 P12 12) (A13 P13 13) (A14 P14 14) (A15 P15 15) (A16 P16 16) (A17 P17 17) (A18 P18 18) (A19 P19 19)
+    (A20 P20 20) (A21 P21 21) (A22 P22 22) (A23 P23 23) (A24 P24 24) (A25 P25 25) (A26 P26 26) (A27 P27 27) (A28 P28 28)
+    (A29 P29 29) (A30 P30 30) (A31 P31 31)
 );
-arguments!(
-    A0 P0 0, A1 P1 1, A2 P2 2, A3 P3 3, A4 P4 4, A5 P5 5, A6 P6 6, A7 P7 7, A8 P8 8, A9 P9 9, A10 P10 10,
-    A11 P11 11
-);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thirty_two_arguments_are_passed_in_order() {
+        macro_rules! check {
+            ($($value:literal)*) => {{
+                let args = ($($value as u64,)*);
+                let mut list = ArgumentList::new();
+                Arguments::<($(check!(@ $value),)*)>::add_all(&args, &mut list);
+                list.with_pointers(|pointers| {
+                    // SAFETY: every argument is a `u64` that lives.
+                    let passed: Vec<u64> = pointers.iter().map(|value| unsafe { *value.cast::<u64>() }).collect();
+                    assert_eq!(passed, [$($value),*]);
+                    Ok(())
+                })
+                .unwrap();
+            }};
+            (@ $value:literal) => { Value<u64> };
+        }
+        check!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    }
+}

@@ -61,6 +61,7 @@ impl<'a> Limits<'a> {
             && z <= most_z
             && x.saturating_mul(y).saturating_mul(z).wrapping_sub(1) < u64::from(self.block_limit().0)
             && below(grid)
+            && (grid[1] | grid[2] == 1 || is_countable(config))
             && shared <= u64::from(self.shared_limit());
         if fits { Ok(()) } else { self.refuse(config) }
     }
@@ -90,6 +91,9 @@ impl<'a> Limits<'a> {
         }
         if exceeds(grid, self.device.max_grid) {
             return Err(self.grid_error(grid.map(u64::from)));
+        }
+        if !is_countable(config) {
+            return Err(LaunchError::TooManyThreads { kernel: self.name(), grid, block }.into());
         }
         let (static_bytes, limit) = (self.attributes.static_shared, self.shared_limit());
         if u64::from(shared_bytes) + u64::from(static_bytes) > u64::from(limit) {
@@ -128,6 +132,13 @@ impl<'a> Limits<'a> {
         u64::from(shared_bytes) + u64::from(self.attributes.static_shared)
             > u64::from(self.device.shared_memory_per_block)
     }
+}
+
+/// Whether a kernel can count the launch's threads: with 2^63 of them or more, indices would wrap and belong to several
+/// threads.
+fn is_countable(config: &LaunchConfig) -> bool {
+    let sizes = config.grid.iter().chain(&config.block).map(|size| u64::from(*size));
+    sizes.fold(1, u64::saturating_mul) <= isize::MAX as u64
 }
 
 #[cfg(test)]
@@ -179,7 +190,7 @@ mod tests {
         let most = u32::MAX >> 1;
         for (grid, block, shared) in [
             ([1, 1, 1], [1, 1, 1], 0),
-            ([most, 65535, 65535], [512, 1, 1], most_shared),
+            ([most, 65535, 128], [512, 1, 1], most_shared),
             ([1, 1, 1], [1, 512, 1], 0),
             ([1, 1, 1], [8, 1, 64], 0),
         ] {
@@ -201,5 +212,25 @@ mod tests {
         ] {
             assert!(check(grid, block, shared).is_err(), "{grid:?} {block:?} {shared}");
         }
+    }
+
+    #[test]
+    fn launches_of_2_to_63_threads_are_refused() {
+        let (device, attributes) = (gpu((9, 0)), kernel(32, 1024));
+        let limits = Limits { kernel: &KERNEL, device: &device, attributes: &attributes };
+        // 2^63, 2^64, 2^64 + 4, more than 2^64.
+        for (grid, block) in [
+            ([1 << 30, 1 << 15, 1 << 15], 8),
+            ([1 << 30, 1 << 15, 1 << 15], 16),
+            ([2147418113, 49477, 34724], 5),
+            ([u32::MAX >> 1, 65535, 65535], 512),
+        ] {
+            let config = LaunchConfig::new(grid, [block, 1, 1], 0);
+            let error = limits.check(&config).unwrap_err();
+            assert!(matches!(&error, Error::Launch(LaunchError::TooManyThreads { .. })), "{error}");
+            assert!(error.to_string().contains("2^63"), "{error}");
+        }
+        let most = LaunchConfig::new([1 << 30, 1 << 15, 1 << 15], [7, 1, 1], 0);
+        assert!(limits.check(&most).is_ok());
     }
 }

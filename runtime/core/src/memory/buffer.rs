@@ -11,6 +11,9 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
 
+/// What every driver's and allocator's blocks are aligned to.
+const ALIGN: usize = 256;
+
 /// `len` elements in the memory of a device, aligned to at least 256 bytes.
 ///
 /// A buffer is made on a stream, on which its own copies run. It can be used on any stream of the same device, and be
@@ -30,6 +33,22 @@ use crate::stream::Stream;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// Elements that need a larger alignment do not compile:
+///
+/// ```compile_fail
+/// # use warpsmith_runtime::{Device, DeviceBuffer};
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// #[derive(Clone, Copy)]
+/// #[repr(C, align(512))]
+/// struct Page([u8; 512]);
+/// # unsafe impl bytemuck::Zeroable for Page {}
+/// # unsafe impl bytemuck::AnyBitPattern for Page {}
+/// let stream = Device::emulated(0)?.default_stream();
+/// let pages = DeviceBuffer::<Page>::uninit(&stream, 1)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeviceBuffer<T: DeviceCopy> {
     storage: Storage,
     len: usize,
@@ -44,6 +63,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::TooManyElements`](crate::Error::TooManyElements).
     #[track_caller]
     pub fn uninit(stream: &Stream, len: usize) -> Result<Self> {
+        const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
         let storage = Storage::allocate(stream, len, size_of::<T>())?;
         Ok(Self { storage, len, elements: PhantomData })
     }
