@@ -83,19 +83,58 @@ pub struct ParamSpec {
     pub align: usize,
 }
 
-/// How a parameter is passed.
+impl ParamSpec {
+    /// What the device compiler has to record for this parameter.
+    pub const fn abi(&self) -> AbiParam {
+        AbiParam::new(self.kind, self.size, self.align)
+    }
+}
+
+/// One parameter of a kernel as a compiler laid it out: kind, size and alignment.
+///
+/// The host compiler writes it into [`KernelSpec::params`]. The device compiler writes it into the GPU code: beside
+/// the entry with symbol `S` stands a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`, one element for
+/// each parameter in the source's order; a kernel without parameters has an array of length 0. In LLVM IR that is an
+/// array of bytes, every number little-endian, or `zeroinitializer`. The builder compares the constants with the
+/// entries' machine parameters; nothing refers to them, so none is left in the PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct AbiParam {
+    /// The [`ParamKind`] as a number.
+    pub kind: u32,
+    /// Size in bytes of the value, or of one element behind a slice, view or pointer.
+    pub size: u32,
+    /// Alignment in bytes of the same.
+    pub align: u32,
+}
+
+impl AbiParam {
+    /// Before the symbol of a kernel: the symbol of its record.
+    pub const PREFIX: &str = "__warpsmith_abi.";
+
+    /// The record of a parameter. Sizes of 4 GiB and more become `u32::MAX`.
+    pub const fn new(kind: ParamKind, size: usize, align: usize) -> Self {
+        const fn clamp(bytes: usize) -> u32 {
+            if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
+        }
+        Self { kind: kind as u32, size: clamp(size), align: clamp(align) }
+    }
+}
+
+/// How a parameter is passed. The numbers are part of the format of GPU images: they never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
 pub enum ParamKind {
     /// `T`: the bytes of the value.
-    Value,
+    Value = 0,
     /// `&[T]`: a device pointer and a length in elements.
-    Slice,
+    Slice = 1,
     /// A disjoint mutable view: a device pointer and a length in elements.
-    SliceMut,
+    SliceMut = 2,
     /// `*const T`.
-    Pointer,
+    Pointer = 3,
     /// `*mut T`.
-    PointerMut,
+    PointerMut = 4,
 }
 
 impl ParamKind {

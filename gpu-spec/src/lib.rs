@@ -17,7 +17,7 @@ pub mod mailbox;
 pub mod param;
 
 pub use kernel::{
-    ConstArgument, HostEntry, Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel,
+    AbiParam, ConstArgument, HostEntry, Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel,
     TypeArgument,
 };
 pub use mailbox::Mailbox;

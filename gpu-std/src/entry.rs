@@ -7,6 +7,7 @@ use crate::element::{KernelValue, SliceElement};
 pub use linkme;
 
 pub use crate::printf::*;
+pub use gpu_spec::AbiParam;
 
 /// Compiles for types that can be passed by value.
 pub const fn check_value<T: KernelValue>() {}

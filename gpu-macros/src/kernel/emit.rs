@@ -199,6 +199,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let wait =
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
+    let record = abi_record(kernel, instance, &symbol);
     quote! {
         #[cfg(target_arch = "nvptx64")]
         const _: () = {
@@ -214,9 +215,44 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 #[allow(unused_unsafe)]
                 unsafe { #callee(#(#arguments),*) }
             }
+            #record
             #as_type
         };
     }
+}
+
+/// What the device compiler knows of the parameters, for the builder: see `gpu_spec::AbiParam`.
+fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
+    let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
+    let length = Literal::usize_unsuffixed(kernel.params.len());
+    let params = kernel.params.iter().enumerate().map(|(index, param)| {
+        let element = projection(instance, param, &element_name(index));
+        let kind = kind_name(&param.kind);
+        quote! {
+            ::gpu_std::__private::AbiParam::new(
+                ::gpu_std::ParamKind::#kind,
+                ::core::mem::size_of::<#element>(),
+                ::core::mem::align_of::<#element>(),
+            )
+        }
+    });
+    quote! {
+        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        #[unsafe(export_name = #symbol)]
+        static __ABI: [::gpu_std::__private::AbiParam; #length] = [#(#params),*];
+    }
+}
+
+/// The `gpu_spec::ParamKind`.
+fn kind_name(kind: &Kind) -> Ident {
+    let name = match kind {
+        Kind::Value => "Value",
+        Kind::Slice => "Slice",
+        Kind::SliceMut(_) => "SliceMut",
+        Kind::Pointer => "Pointer",
+        Kind::PointerMut => "PointerMut",
+    };
+    format_ident!("{name}")
 }
 
 /// The instance as a type in the GPU image, by which another kernel launches it.
@@ -266,31 +302,20 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     for (index, param) in kernel.params.iter().enumerate() {
         let element = projection(instance, param, &element_name(index));
         let position = Literal::usize_unsuffixed(slot);
-        let (kind, argument, slots) = match &param.kind {
-            Kind::Value => {
-                (quote!(Value), quote!(::gpu_std::__private::read_value::<#element>(args, #position)), 1)
-            }
-            Kind::Slice => {
-                (quote!(Slice), quote!(::gpu_std::__private::read_slice::<#element>(args, #position)), 2)
-            }
+        let kind = kind_name(&param.kind);
+        let (argument, slots) = match &param.kind {
+            Kind::Value => (quote!(::gpu_std::__private::read_value::<#element>(args, #position)), 1),
+            Kind::Slice => (quote!(::gpu_std::__private::read_slice::<#element>(args, #position)), 2),
             Kind::SliceMut(_) => {
                 let mapping = projection(instance, param, &mapping_name(index));
-                (
-                    quote!(SliceMut),
-                    quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)),
-                    2,
-                )
+                (quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)), 2)
             }
-            Kind::Pointer => (
-                quote!(Pointer),
-                quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)),
-                1,
-            ),
-            Kind::PointerMut => (
-                quote!(PointerMut),
-                quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)),
-                1,
-            ),
+            Kind::Pointer => {
+                (quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)), 1)
+            }
+            Kind::PointerMut => {
+                (quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)), 1)
+            }
         };
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
