@@ -48,6 +48,7 @@ const fn spec(name: &'static str, entry: HostEntry, params: &'static [ParamSpec]
         consts: &[],
         params,
         launch_bounds: None,
+        stack: None,
         min_arch: 0,
         is_safe: false,
         cooperative: false,

@@ -26,6 +26,8 @@ pub struct KernelSpec {
     pub params: &'static [ParamSpec],
     /// Limits promised with `launch_bounds`; `None` when the kernel promises nothing.
     pub launch_bounds: Option<LaunchBounds>,
+    /// Bytes of stack that each thread needs, as `stack = BYTES` says; `None` leaves it to what the builder finds.
+    pub stack: Option<u32>,
     /// The least compute capability that has this kernel, as `10 * major + minor`; 0 means any.
     pub min_arch: u32,
     /// Whether the kernel is a safe function.
@@ -118,6 +120,25 @@ impl AbiParam {
             if bytes > u32::MAX as usize { u32::MAX } else { bytes as u32 }
         }
         Self { kind: kind as u32, size: clamp(size), align: clamp(align) }
+    }
+
+    /// Bytes that the machine parameters of `params` take: each lies at the next multiple of its alignment.
+    pub const fn machine_bytes(params: &[Self]) -> usize {
+        const WORD: usize = 8;
+        let mut bytes = 0usize;
+        let mut i = 0;
+        while i < params.len() {
+            let Self { kind, size, align } = params[i];
+            if kind == ParamKind::Value as u32 {
+                bytes = bytes.next_multiple_of(align as usize) + size as usize;
+            } else {
+                let words =
+                    if kind == ParamKind::Slice as u32 || kind == ParamKind::SliceMut as u32 { 2 } else { 1 };
+                bytes = bytes.next_multiple_of(WORD) + words * WORD;
+            }
+            i += 1;
+        }
+        bytes
     }
 }
 

@@ -1,19 +1,48 @@
 //! What the expansion of `#[kernel]` calls. Not for other use.
 
 use crate::disjoint::DisjointMut;
-use crate::element::{KernelValue, SliceElement};
+use crate::element::{KernelType, SliceElement};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
 
 pub use crate::printf::*;
+pub use bytemuck;
 pub use gpu_spec::AbiParam;
 
+/// Alignment in bytes of every buffer of a host, and so the most that an element can need.
+const BUFFER_ALIGN: usize = 256;
+
 /// Compiles for types that can be passed by value.
-pub const fn check_value<T: KernelValue>() {}
+pub const fn check_value<T: KernelType>() {
+    assert!(
+        size_of::<T>() > 0,
+        "a zero-sized value is no parameter of a GPU kernel: remove it, or make it a generic argument"
+    );
+    assert!(align_of::<T>() <= 16, "a kernel's values are aligned to at most 16 bytes: pass it in a slice");
+}
 
 /// Compiles for types that can be elements of a slice.
-pub const fn check_element<T: SliceElement>() {}
+pub const fn check_element<T: SliceElement>() {
+    check_alignment::<T>();
+}
+
+/// Compiles for types that can be elements of a view.
+pub const fn check_view<T: KernelType>() {
+    check_alignment::<T>();
+}
+
+const fn check_alignment<T>() {
+    assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
+}
+
+/// Compiles for parameters that fit into a launch.
+pub const fn check_parameters(params: &[AbiParam]) {
+    assert!(
+        AbiParam::machine_bytes(params) <= crate::dynamic::MAX_PARAMETER_BYTES,
+        "the parameters of a kernel take at most 4096 bytes: pass large values in a slice"
+    );
+}
 
 /// The slice of a parameter.
 ///

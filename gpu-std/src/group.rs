@@ -24,12 +24,15 @@
 //! }
 //! ```
 
+use crate::sealed::Sealed;
 use crate::{block, cluster, grid, thread};
 
 pub use crate::tile::Tile;
 
 /// Threads that can wait for each other. A value of it stands for the group that the calling thread belongs to.
-pub trait Group {
+///
+/// No other type can implement it, so `unsafe` code can rely on sizes and ranks.
+pub trait Group: Sealed {
     /// Threads of the group.
     fn size(&self) -> usize;
 

@@ -76,6 +76,7 @@ pub mod random;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod registry;
 pub mod scalar;
+mod sealed;
 pub mod shared;
 pub mod thread;
 pub mod tile;
@@ -83,9 +84,34 @@ pub mod vector;
 pub mod warp;
 
 pub use disjoint::{Chunks, DisjointMut, Elements};
-pub use element::{KernelValue, SliceElement};
+pub use element::{KernelType, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
+/// Derives [`KernelType`](trait@KernelType) for a struct that is `#[repr(C)]` or `#[repr(transparent)]`, with what it
+/// needs of bytemuck.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[derive(Debug, Clone, Copy, KernelType)]
+/// #[repr(C)]
+/// struct Pair<T> {
+///     key: u32,
+///     value: T,
+/// }
+/// ```
+///
+/// Without a fixed layout it does not compile:
+///
+/// ```compile_fail
+/// # use gpu_std::prelude::*;
+/// #[derive(Clone, Copy, KernelType)]
+/// struct Body {
+///     mass: f64,
+///     id: u32,
+/// }
+/// ```
+pub use gpu_macros::KernelType;
 /// Places a static in the shared memory of a block.
 ///
 /// The static is written as `MaybeUninit`, and becomes a [`shared::Shared`], whose
@@ -113,7 +139,7 @@ pub use gpu_macros::address_space;
 ///
 /// | type | what it is | what a launch passes |
 /// | --- | --- | --- |
-/// | `T` | a plain value, see [`KernelValue`] | the value |
+/// | `T` | a plain value, see [`KernelType`] | the value |
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
@@ -129,6 +155,8 @@ pub use gpu_macros::address_space;
 /// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more
 ///   threads, and asks for registers to be shared out so that `min_blocks` blocks fit on a multiprocessor.
 /// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less.
+/// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels that recurse, call through
+///   pointers or `dyn`, or format with `core::fmt`, whose need the compiler does not know.
 /// - `cooperative`: its blocks wait for each other, by [`grid::sync`]. Every launch is cooperative then, so that all
 ///   blocks are on the device at once; a grid too large for that is an error that says how large it may be.
 /// - `dependent`: on compute capability 9.0 and later its launch may begin before the one ahead of it on the stream

@@ -5,5 +5,6 @@ pub use crate::scalar::{Float, Scalar};
 pub use crate::tile::Tile;
 pub use crate::warp::WarpValue;
 pub use crate::{
-    Vector, address_space, bf16, block, cluster, f16, grid, kernel, printf, shared_array, thread, warp,
+    KernelType, Vector, address_space, bf16, block, cluster, f16, grid, kernel, printf, shared_array, thread,
+    warp,
 };

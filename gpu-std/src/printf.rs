@@ -6,6 +6,8 @@
 
 use half::{bf16, f16};
 
+use crate::sealed::Sealed;
+
 pub use core::ffi::CStr;
 
 #[cfg(target_arch = "nvptx64")]
@@ -16,7 +18,7 @@ pub use crate::nvvm::vprintf;
     message = "`{Self}` is not an integer, which this conversion prints",
     note = "`%d` and `%i` print signed integers, `%u`, `%x`, `%X` and `%o` unsigned ones; use `%f`, `%e` or `%g` for floats"
 )]
-pub trait CInteger {
+pub trait CInteger: Sealed {
     /// The value; for `%d`.
     fn signed(self) -> i64;
     /// The bits as an unsigned number of the same size; for `%u`, `%x`.
@@ -45,7 +47,7 @@ integers!(isize as usize, usize as usize, bool as u8);
     message = "`{Self}` is not a float, which this conversion prints",
     note = "`%f`, `%e`, `%g` and `%a` print f32, f64, f16 and bf16; use `%d` or `%u` for integers"
 )]
-pub trait CFloat {
+pub trait CFloat: Sealed {
     /// The value.
     fn float(self) -> f64;
 }
@@ -83,7 +85,7 @@ impl CFloat for bf16 {
     message = "`{Self}` is not a character, which this conversion prints",
     note = "`%c` prints a `char` or a `u8`"
 )]
-pub trait CChar {
+pub trait CChar: Sealed {
     /// One byte; `?` for what is not ASCII.
     fn byte(self) -> u32;
 }

@@ -9,10 +9,12 @@ use core::ops::{Add, Div, Mul, Neg, Sub};
 use bytemuck::Pod;
 use half::{bf16, f16};
 
+use crate::element::KernelType;
 use crate::math::Math;
+use crate::sealed::Sealed;
 use crate::warp::WarpValue;
 
-/// A plain number: `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64`.
+/// A plain number: `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64`. No other type can implement it.
 ///
 /// ```
 /// use gpu_std::scalar::Scalar;
@@ -22,7 +24,7 @@ use crate::warp::WarpValue;
 /// assert_eq!(add(250_u8, 10), 4);
 /// assert_eq!(3.9_f32.cast::<u8>(), 3);
 /// ```
-pub trait Scalar: Pod + PartialEq + PartialOrd + Debug + Send + Sync + From64 {
+pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + Send + Sync + From64 {
     /// The type's name, for example `"f32"`.
     const NAME: &'static str;
     /// Its bytes.

@@ -10,6 +10,7 @@
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 use crate::scalar::Scalar;
+use crate::sealed::Sealed;
 use core::ops::{BitAnd, BitOr, BitXor};
 use half::{bf16, f16};
 #[cfg(not(target_arch = "nvptx64"))]
@@ -21,10 +22,10 @@ pub const WARP_SIZE: u32 = 32;
 /// The mask of all lanes.
 pub const FULL_MASK: u32 = u32::MAX;
 
-/// A value that lanes can exchange: a number of up to 64 bits.
+/// A value that lanes can exchange: a number of up to 64 bits. No other type can implement it.
 ///
 /// 64-bit values take two instructions, all others one.
-pub trait WarpValue: Copy + 'static {
+pub trait WarpValue: Sealed + Copy + 'static {
     /// Whether it has 64 bits.
     #[doc(hidden)]
     const WIDE: bool;

@@ -15,7 +15,7 @@ const ORDERINGS: [Ordering; 5] =
 fn contend<T: AtomicValue>(
     sum: &[Atomic<T>],
     least: &[Atomic<T, scope::System>],
-    greatest: &[Atomic<T, scope::Block>],
+    greatest: &[Atomic<T>],
     input: &[T],
     mut before: DisjointMut<T>,
 ) {
@@ -34,7 +34,7 @@ macro_rules! check_contention {
     ($($t:ty),*) => { $( {
         let n = 8 * 64;
         let input: Vec<$t> = randoms(n).into_iter().map(|bits| (bits as i32 >> 4) as $t).collect();
-        let (sum, least, greatest) = ([Atomic::<$t>::new(0 as $t)], [Atomic::<$t, scope::System>::new(<$t>::MAX)], [Atomic::<$t, scope::Block>::new(<$t>::MIN)]);
+        let (sum, least, greatest) = ([Atomic::<$t>::new(0 as $t)], [Atomic::<$t, scope::System>::new(<$t>::MAX)], [Atomic::<$t>::new(<$t>::MIN)]);
         let mut before = vec![0 as $t; n];
         let args = Args::new().slice(&sum).slice(&least).slice(&greatest).slice(&input).view(&mut before);
         launch::<contend<$t>>([8, 1, 1], [64, 1, 1], &args);

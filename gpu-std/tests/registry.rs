@@ -8,7 +8,7 @@ use gpu_std::{Kernel, ParamKind, SafeKernel};
 /// # Safety
 ///
 /// It does nothing.
-#[kernel(types(T = f32, f16; U = i64), consts(N = 2, 8; NEGATIVE = -3; FLAG = true, false), launch_bounds(256, 2), arch = 90)]
+#[kernel(types(T = f32, f16; U = i64), consts(N = 2, 8; NEGATIVE = -3; FLAG = true, false), launch_bounds(256, 2), arch = 90, stack = 4096)]
 pub unsafe fn everything<T: Scalar, U, const N: usize, const NEGATIVE: i32, const FLAG: bool>(
     value: T::Accumulator,
     array: [U; 3],
@@ -17,7 +17,7 @@ pub unsafe fn everything<T: Scalar, U, const N: usize, const NEGATIVE: i32, cons
     pointer: *const U,
     pointer_mut: *mut T,
 ) where
-    U: Copy + bytemuck::AnyBitPattern + Send + Sync,
+    U: KernelType,
 {
     let _ = (value, array, slice, view.len(), pointer, pointer_mut, NEGATIVE, FLAG);
 }
@@ -36,6 +36,7 @@ fn the_spec_says_everything() {
     assert_eq!(spec.const_argument("FLAG"), Some(1));
     let bounds = spec.launch_bounds.expect("they are given");
     assert_eq!((bounds.max_threads, bounds.min_blocks, spec.min_arch, spec.is_safe), (256, 2, 90, false));
+    assert_eq!((spec.stack, <plain as Kernel>::spec().stack), (Some(4096), None));
     let params: Vec<_> = spec.params.iter().map(|p| (p.name, p.kind, p.type_name, p.size, p.align)).collect();
     assert_eq!(
         params,

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Args, floats, launch, launch_shared, randoms};
+#[cfg(feature = "glam")]
 use glam::{Mat4, Vec3, Vec3A, Vec4};
 use gpu_std::math::{self, Math};
 use gpu_std::prelude::*;
@@ -220,6 +221,51 @@ fn functions_agree_with_the_standard_library() {
     );
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
+#[repr(C)]
+pub struct Pair<T> {
+    key: u8,
+    value: T,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
+#[repr(transparent)]
+pub struct Metres(f64);
+
+#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
+#[repr(C, align(16))]
+pub struct Row {
+    pairs: [Pair<Metres>; 2],
+    total: Metres,
+}
+
+#[kernel]
+fn total(row: Row, rows: &[Row], mut out: DisjointMut<Row>) {
+    let i = thread::unique_index();
+    if let Some(out) = out.get_mut(i) {
+        *out = rows[i.get()];
+        out.pairs[1] = row.pairs[1];
+        out.total.0 = out.pairs.iter().map(|pair| pair.value.0).sum();
+    }
+}
+
+#[test]
+fn derived_structs_are_parameters_and_elements() {
+    let row = |key: u8| {
+        let pair = |key| Pair { key, value: Metres(f64::from(key)) };
+        Row { pairs: [pair(key), pair(key + 1)], total: Metres(0.0) }
+    };
+    let rows = [row(10), row(20), row(30)];
+    let mut out = [row(0); 3];
+    launch::<total>([1, 1, 1], [3, 1, 1], &Args::new().value(row(4)).slice(&rows).view(&mut out));
+    assert_eq!(out.map(|row| row.total.0), [15.0, 25.0, 35.0]);
+    assert_eq!(out.map(|row| row.pairs[1].key), [5; 3]);
+    let spec = <total as gpu_std::Kernel>::spec();
+    assert_eq!(spec.params[0].abi(), gpu_std::__private::AbiParam { kind: 0, size: 48, align: 16 });
+    assert_eq!(spec.params[2].abi(), gpu_std::__private::AbiParam { kind: 2, size: 48, align: 16 });
+}
+
+#[cfg(feature = "glam")]
 #[kernel]
 fn transform(matrix: Mat4, offset: Vec3, points: &[Vec3A], mut out: DisjointMut<Vec4>) {
     let i = thread::unique_index();
@@ -228,6 +274,7 @@ fn transform(matrix: Mat4, offset: Vec3, points: &[Vec3A], mut out: DisjointMut<
     }
 }
 
+#[cfg(feature = "glam")]
 #[test]
 fn glam_types_are_parameters_and_elements() {
     let f = floats(19 + 3 * 40);

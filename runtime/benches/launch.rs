@@ -44,6 +44,7 @@ const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec 
         consts: &[],
         params,
         launch_bounds: None,
+        stack: None,
         min_arch: 0,
         is_safe: true,
         cooperative: false,

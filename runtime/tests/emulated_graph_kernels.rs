@@ -43,6 +43,7 @@ const fn kernel(
         consts: &[],
         params,
         launch_bounds: None,
+        stack: None,
         min_arch: 0,
         is_safe: false,
         cooperative: false,

@@ -18,6 +18,7 @@ pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> Kernel
         consts: &[],
         params: WORDS.split_at(params).0,
         launch_bounds: None,
+        stack: None,
         min_arch: 0,
         is_safe: false,
         cooperative: false,

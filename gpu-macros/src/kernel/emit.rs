@@ -1,7 +1,8 @@
 //! What `#[kernel]` writes beside the function.
 //!
 //! - For the GPU, one `extern "ptx-kernel"` entry per instance, with its limits in the name of its section,
-//!   where the builder reads them.
+//!   `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH` and `,STACK` where it is given, and a record of its parameters as
+//!   the device compiler lays them out. The builder reads both.
 //! - For the host, a type with the kernel's name, `Kernel` implemented for each instance, an entry for the
 //!   emulated device, and a registered `KernelSpec`.
 //!
@@ -11,7 +12,7 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, GenericParam, Generics, Ident, WherePredicate};
+use syn::{Attribute, GenericParam, Generics, Ident};
 
 use super::Kernel;
 use super::instances::{Argument, Instance};
@@ -99,11 +100,7 @@ fn types(kernel: &Kernel) -> TokenStream {
             Some(quote!(const #ident: #ty))
         }
     });
-    let predicates = generics
-        .where_clause
-        .iter()
-        .flat_map(|clause| &clause.predicates)
-        .filter(|predicate| !matches!(predicate, WherePredicate::Lifetime(_)));
+    let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
     let parameters = generics.type_params().map(|parameter| &parameter.ident);
     let names: Vec<Ident> = (0..kernel.params.len()).map(element_name).collect();
     let elements = kernel.params.iter().map(|param| &param.element);
@@ -137,20 +134,67 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
-/// What the parameter types must be, asked once for each, where the type is written.
+/// What the parameters must be: each type, asked where it is written; all together; and their lifetimes.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let checks = kernel.params.iter().enumerate().filter_map(|(index, param)| {
         let element = projection(instance, param, &element_name(index));
         let at = param.element.span();
         match param.kind {
-            Kind::Value | Kind::SliceMut(_) => {
-                Some(quote_spanned!(at=> ::gpu_std::__private::check_value::<#element>();))
-            }
+            Kind::Value => Some(quote_spanned!(at=> ::gpu_std::__private::check_value::<#element>();)),
             Kind::Slice => Some(quote_spanned!(at=> ::gpu_std::__private::check_element::<#element>();)),
+            Kind::SliceMut(_) => Some(quote_spanned!(at=> ::gpu_std::__private::check_view::<#element>();)),
             Kind::Pointer | Kind::PointerMut => None,
         }
     });
-    quote!(const _: () = { #(#checks)* };)
+    let abi = abi(kernel, instance);
+    let any_lifetime = any_lifetime(kernel, instance);
+    let at = kernel.function.sig.ident.span();
+    quote! {
+        const _: () = { #(#checks)* };
+        const _: () = #any_lifetime;
+    }
+    .into_iter()
+    .chain(quote_spanned!(at=> const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);))
+    .collect()
+}
+
+/// Compiles when the kernel takes slices and views of any lifetime. One that asks for a longer one than the launch's, in
+/// whatever way it is written, could keep the data.
+fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
+    let params = kernel.params.iter().enumerate().map(|(index, param)| {
+        let element = projection(instance, param, &element_name(index));
+        match &param.kind {
+            Kind::Value => element,
+            Kind::Slice => quote!(&[#element]),
+            Kind::SliceMut(_) => {
+                let mapping = projection(instance, param, &mapping_name(index));
+                quote!(::gpu_std::DisjointMut<'_, #element, #mapping>)
+            }
+            Kind::Pointer => quote!(*const #element),
+            Kind::PointerMut => quote!(*mut #element),
+        }
+    });
+    let safety = (!kernel.is_safe).then(|| quote!(unsafe));
+    let callee = callee(kernel, instance);
+    quote!({ let _: #safety fn(#(#params),*) = #callee; })
+}
+
+/// An `AbiParam` for each parameter.
+fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
+    let params = kernel.params.iter().enumerate();
+    params
+        .map(|(index, param)| {
+            let element = projection(instance, param, &element_name(index));
+            let kind = kind_name(&param.kind);
+            quote! {
+                ::gpu_std::__private::AbiParam::new(
+                    ::gpu_std::ParamKind::#kind,
+                    ::core::mem::size_of::<#element>(),
+                    ::core::mem::align_of::<#element>(),
+                )
+            }
+        })
+        .collect()
 }
 
 /// `name` or `name::<f32, 4>`.
@@ -164,7 +208,10 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.to_string());
     let (max_threads, min_blocks) = kernel.options.launch_bounds;
-    let section = format!(".warpsmith,{max_threads},{min_blocks},{}", kernel.options.arch);
+    let mut section = format!(".warpsmith,{max_threads},{min_blocks},{}", kernel.options.arch);
+    if let Some(bytes) = kernel.options.stack {
+        section.push_str(&format!(",{bytes}"));
+    }
     let mut machine = Vec::new();
     let mut arguments = Vec::new();
     for (index, param) in kernel.params.iter().enumerate() {
@@ -225,17 +272,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
     let length = Literal::usize_unsuffixed(kernel.params.len());
-    let params = kernel.params.iter().enumerate().map(|(index, param)| {
-        let element = projection(instance, param, &element_name(index));
-        let kind = kind_name(&param.kind);
-        quote! {
-            ::gpu_std::__private::AbiParam::new(
-                ::gpu_std::ParamKind::#kind,
-                ::core::mem::size_of::<#element>(),
-                ::core::mem::align_of::<#element>(),
-            )
-        }
-    });
+    let params = abi(kernel, instance);
     quote! {
         // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
@@ -355,6 +392,10 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         })),
     };
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
+    let stack = match kernel.options.stack {
+        None => quote!(::core::option::Option::None),
+        Some(bytes) => quote!(::core::option::Option::Some(#bytes)),
+    };
     let (cooperative, dependent) = (kernel.options.cooperative, kernel.options.dependent);
     let safe_kernel = is_safe.then(|| {
         quote! {
@@ -373,6 +414,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 consts: &[#(#consts),*],
                 params: &[#(#params),*],
                 launch_bounds: #bounds,
+                stack: #stack,
                 min_arch: #min_arch,
                 is_safe: #is_safe,
                 cooperative: #cooperative,

@@ -10,7 +10,7 @@ mod params;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use syn::{Error, ItemFn, Result, ReturnType, Safety, Type};
+use syn::{Error, ItemFn, Result, ReturnType, Safety, Type, WherePredicate};
 
 use options::Options;
 use params::Param;
@@ -96,6 +96,18 @@ fn check_signature(function: &ItemFn, errors: &mut Errors) {
                 "a kernel returns nothing: remove this, and write results through a parameter `DisjointMut<T>`",
             );
         }
+    }
+    let clauses = sig.generics.where_clause.iter().flat_map(|clause| &clause.predicates);
+    let bounds = sig
+        .generics
+        .lifetimes()
+        .filter(|lifetime| !lifetime.bounds.is_empty())
+        .map(ToTokens::to_token_stream);
+    for bound in bounds.chain(clauses.filter_map(|clause| match clause {
+        WherePredicate::Lifetime(bound) => Some(bound.to_token_stream()),
+        _ => None,
+    })) {
+        errors.push(bound, "the data lives only as long as the launch, which no bound can change: remove it");
     }
     for attribute in &function.attrs {
         if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {

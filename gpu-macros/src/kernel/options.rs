@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub launch_bounds: (u32, u32),
     /// `arch = 90`; 0 when not given.
     pub arch: u32,
+    /// `stack = 16384`: bytes of stack that a thread needs.
+    pub stack: Option<u32>,
     /// `cooperative`: its blocks wait for each other.
     pub cooperative: bool,
     /// `dependent`: it may start before the kernel ahead of it is done.
@@ -55,6 +57,7 @@ impl Parse for Options {
                 "consts" => options.consts = lists(input, &name, constant)?,
                 "launch_bounds" => options.launch_bounds = launch_bounds(input)?,
                 "arch" => options.arch = arch(input)?,
+                "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
                 "dependent" => options.dependent = true,
                 _ => {
@@ -62,7 +65,8 @@ impl Parse for Options {
                         name.span(),
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
-                             launch_bounds(max_threads, min_blocks), arch = 90, cooperative and dependent"
+                             launch_bounds(max_threads, min_blocks), arch = 90, stack = 16384, cooperative and \
+                             dependent"
                         ),
                     ));
                 }
@@ -176,4 +180,20 @@ fn arch(input: ParseStream) -> Result<u32> {
         ));
     }
     Ok(arch)
+}
+
+/// `= 16384`.
+fn stack(input: ParseStream) -> Result<u32> {
+    /// What a thread's local memory can be at most.
+    const MOST: u32 = 512 << 10;
+    input.parse::<Token![=]>()?;
+    let literal: LitInt = input.parse()?;
+    let bytes: u32 = literal.base10_parse()?;
+    if !(1..=MOST).contains(&bytes) {
+        return Err(Error::new(
+            literal.span(),
+            "write the bytes of stack that each thread needs: 1 to 524288, as in `stack = 16384`",
+        ));
+    }
+    Ok(bytes)
 }

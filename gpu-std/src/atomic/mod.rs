@@ -5,7 +5,8 @@
 //! (`.acquire` for a load, `.relaxed` for a store), as PTX's memory model maps it. A wider scope costs more;
 //! [`scope::Device`] is the default. On the emulated device every scope is that of the process.
 //!
-//! A `&[Atomic<T>]` is a parameter of a safe kernel; a launch takes a buffer of `T` for it, borrowed mutably.
+//! A `&[Atomic<T>]` is a parameter of a safe kernel; a launch takes a buffer of `T` for it, borrowed mutably. An atomic
+//! of [`scope::Block`] is none, because all blocks share the buffer; it is for shared memory.
 //! An operation whose result is not used becomes a reduction (`red`), which does not wait for the memory.
 //!
 //! ```
@@ -51,9 +52,17 @@ pub struct Atomic<T, S = Device> {
 // SAFETY: all access through a shared reference is atomic.
 unsafe impl<T: AtomicValue, S> Sync for Atomic<T, S> {}
 
-impl<T: AtomicValue, S: Scope> SliceElement for Atomic<T, S> {
-    type Param = gpu_spec::param::AtomicSlice<T>;
+// All blocks of a launch have the same slice, so a scope of one block would not do.
+macro_rules! slice_elements {
+    ($($scope:ty),*) => { $(
+        // SAFETY: it has the layout of `T`, of which any bytes are a value; all access is atomic for all threads of the
+        // launch, and the launch borrows the buffer mutably.
+        unsafe impl<T: AtomicValue> SliceElement for Atomic<T, $scope> {
+            type Param = gpu_spec::param::AtomicSlice<T>;
+        }
+    )* };
 }
+slice_elements!(scope::Device, scope::System);
 
 /// The types that have atomic operations: `i32`, `u32`, `i64`, `u64`, `f32`, `f64`.
 #[diagnostic::on_unimplemented(

@@ -15,7 +15,7 @@ use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::disjoint::DisjointMut;
-use crate::element::KernelValue;
+use crate::element::KernelType;
 
 /// Bytes that the parameters of a launch can take.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
@@ -73,7 +73,7 @@ pub unsafe trait Argument<M> {
 }
 
 // SAFETY: a value is one machine parameter, its bytes.
-unsafe impl<T: KernelValue> Argument<Value<T>> for T {
+unsafe impl<T: KernelType> Argument<Value<T>> for T {
     const BYTES: usize = bytes_of::<T>();
 
     #[inline(always)]
@@ -99,12 +99,12 @@ macro_rules! slice_argument {
 }
 
 slice_argument! {
-    [T: KernelValue] &[T] => Slice<T>: self, self.as_ptr(), self.len();
-    [T: KernelValue] *const [T] => Slice<T>: self, self.cast::<T>(), self.len();
+    [T: KernelType] &[T] => Slice<T>: self, self.as_ptr(), self.len();
+    [T: KernelType] *const [T] => Slice<T>: self, self.cast::<T>(), self.len();
     [T: AtomicValue, S] &[Atomic<T, S>] => AtomicSlice<T>: self, self.as_ptr(), self.len();
-    [T: KernelValue] *mut [T] => SliceMut<T>: self, self.cast::<T>(), self.len();
-    [T: KernelValue] &mut [T] => SliceMut<T>: self, self.as_mut_ptr(), self.len();
-    [T: KernelValue, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+    [T: KernelType] *mut [T] => SliceMut<T>: self, self.cast::<T>(), self.len();
+    [T: KernelType] &mut [T] => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+    [T: KernelType, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
 }
 
 /// Implements [`Argument`] for a raw pointer.

@@ -12,4 +12,10 @@ fn computed<const N: usize>() {}
 #[kernel(types(T = f32, U = f64))]
 fn comma<T, U>() {}
 
+#[kernel(stack = 0)]
+fn no_stack() {}
+
+#[kernel(stack = 1048576)]
+fn large_stack() {}
+
 fn main() {}

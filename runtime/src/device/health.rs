@@ -283,6 +283,7 @@ mod tests {
         consts: &[],
         params: &[],
         launch_bounds: None,
+        stack: None,
         min_arch: 0,
         is_safe: true,
         cooperative: false,

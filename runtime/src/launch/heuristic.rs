@@ -202,6 +202,7 @@ pub(super) mod tests {
             consts: &[],
             params: &[],
             launch_bounds: Some(LaunchBounds { max_threads, min_blocks: 0 }),
+            stack: None,
             min_arch: 0,
             is_safe: true,
             cooperative: false,

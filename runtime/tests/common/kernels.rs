@@ -58,6 +58,7 @@ macro_rules! kernel {
                         consts: &[],
                         params: PARAMS,
                         launch_bounds: bounds,
+                        stack: None,
                         min_arch: arch,
                         is_safe: true,
                         cooperative: false,

@@ -27,6 +27,7 @@ const fn kernel(
         consts: &[],
         params,
         launch_bounds: None,
+        stack: None,
         min_arch: 0,
         is_safe: true,
         cooperative: false,

@@ -91,6 +91,7 @@ unsafe impl Kernel for WaitAtGate {
             consts: &[],
             params: &PARAMS,
             launch_bounds: None,
+            stack: None,
             min_arch: 0,
             is_safe: true,
             cooperative: false,

@@ -33,6 +33,7 @@ pub static SPEC: KernelSpec = KernelSpec {
     consts: &[],
     params: &[],
     launch_bounds: None,
+    stack: None,
     min_arch: 0,
     is_safe: true,
     cooperative: false,
