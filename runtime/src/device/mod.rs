@@ -256,11 +256,11 @@ impl Device {
         Ok(())
     }
 
-    /// Loads an image, or finds it loaded: the best form of it that the device takes.
+    /// Opens an image. Its code is loaded part by part, when the first kernel of a part is looked up.
     ///
     /// # Errors
     /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`], [`Error::ImageRejected`]. On the emulated device none of them: it needs no code.
+    /// [`Error::DriverTooOld`]. On the emulated device none of them: it needs no code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
         self.check_process()?;
         let mut modules = self.0.modules.lock().unwrap_or_else(PoisonError::into_inner);
