@@ -3,9 +3,6 @@
 use warpsmith_builder::{Error, PtxBuilder};
 
 fn main() -> Result<(), Error> {
-    PtxBuilder::new("gpu-kernels")
-        // Printing hands its values to the driver in memory: 16 bytes of stack.
-        .allow_spills("diagnose_print")
-        .build()?;
+    PtxBuilder::new("gpu-kernels").build()?;
     Ok(())
 }

@@ -15,12 +15,10 @@
 use std::time::Duration;
 
 use criterion::Criterion;
-use warpsmith::IMAGE;
+use test_kernels::IMAGE;
+use test_kernels::cooperative::{cluster_sync_rounds, empty, grid_sync_rounds, spin_dependent, spin_plain};
+use test_kernels::dynamic::{launch_many, nothing};
 use warpsmith::bench::criterion::EventTime;
-use warpsmith::kernels::cooperative::{
-    cluster_sync_rounds, empty, grid_sync_rounds, spin_dependent, spin_plain,
-};
-use warpsmith::kernels::dynamic::{launch_many, nothing};
 use warpsmith::prelude::*;
 use warpsmith::runtime::graph::Graph;
 

@@ -8,12 +8,13 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use warpsmith::gpu_std::Kernel;
-use warpsmith::kernels::cooperative::{
+use test_kernels::IMAGE;
+use test_kernels::cooperative::{
     BINS, cluster_histogram, cooperative_sum, diffuse, diffuse_step, global_histogram, partial_sum,
     spin_dependent, spin_plain,
 };
-use warpsmith::{Device, DeviceBuffer, IMAGE, Launch, Stream, TypedKernel};
+use warpsmith::gpu_std::Kernel;
+use warpsmith::{Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 

@@ -2,20 +2,21 @@
 //! of training is one graph.
 //!
 //! `cargo run --release --example mlp -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best there is.
-//! The kernels are those of `warpsmith::kernels::train`.
+//! The kernels are those of `test_kernels::train`.
 
 use std::error::Error;
 use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use warpsmith::kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
+use test_kernels::IMAGE;
+use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
+use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
 use warpsmith::runtime::graph::Graph;
 use warpsmith::runtime::library::blas::{self, Epilogue, Gemm, Matmul, Matrix, MatrixMut};
 use warpsmith::runtime::{Module, TypedKernel};
-use warpsmith::{IMAGE, ops};
 
 /// Width of the input, of the hidden layers and of the output.
 const SIZES: [usize; 4] = [2, 64, 64, SPIRALS];

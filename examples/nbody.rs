@@ -2,15 +2,16 @@
 //! tiles into shared memory.
 //!
 //! `cargo run --release --example nbody -- [DEVICE] [BODIES]`, the device being `cpu`, `cuda:0`, …, by default
-//! the best there is. The kernel is `warpsmith::kernels::nbody`.
+//! the best there is. The kernel is `test_kernels::nbody`.
 
 use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use glam::{DVec3, Vec3A};
-use warpsmith::kernels::nbody::{TILE, nbody};
-use warpsmith::{Device, DeviceBuffer, IMAGE, Launch};
+use test_kernels::IMAGE;
+use test_kernels::nbody::{TILE, nbody};
+use warpsmith::{Device, DeviceBuffer, Launch};
 
 const DT: f32 = 0.001;
 const SOFTENING: f32 = 0.05;

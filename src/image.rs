@@ -1,4 +1,4 @@
-//! The GPU image of this crate's own kernels, and the macro that embeds one of anybody's.
+//! The GPU image of this crate's own kernels.
 
 use warpsmith_runtime::GpuImage;
 
@@ -18,18 +18,3 @@ use warpsmith_runtime::GpuImage;
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub static IMAGE: GpuImage = crate::include_image!("gpu_kernels");
-
-/// The [`GpuImage`] that `build.rs` made of a kernel crate, embedded in the program.
-///
-/// The name is the kernel crate's, with `_` for `-`. The crate that uses the macro has a `build.rs` that calls
-/// `warpsmith_builder::PtxBuilder::new("path/of/the/kernel/crate").build()`.
-///
-/// ```ignore
-/// static KERNELS: warpsmith::GpuImage = warpsmith::include_image!("my_kernels");
-/// ```
-#[macro_export]
-macro_rules! include_image {
-    ($crate_name:literal) => {
-        $crate::GpuImage::built(include!(concat!(env!("OUT_DIR"), "/", $crate_name, "_image.rs")))
-    };
-}

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::{device, device_name, stream};
-use warpsmith::IMAGE;
-use warpsmith::kernels::diagnostic::{
+use test_kernels::IMAGE;
+use test_kernels::diagnostic::{
     diagnose_deadlock, diagnose_index, diagnose_panic, diagnose_print, diagnose_wait,
 };
 use warpsmith::prelude::*;

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use crate::arch::Arch;
 use crate::codegen::{self, Job, Module, Options};
 use crate::compile::{self, Request};
-use crate::device_runtime::{self, Part};
+use crate::device_runtime;
 use crate::error::Error;
 use crate::fingerprint::{Fingerprint, Record};
 use crate::link;
+use crate::packages;
+use crate::parts;
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
 use crate::{KernelReport, image};
 
@@ -81,7 +83,7 @@ impl Folders {
 pub struct BuiltImage {
     /// The file that the host crate includes.
     pub file: PathBuf,
-    /// The modules; empty when there is no image.
+    /// The code of all parts, PTX and machine code, also what is not embedded; empty when there is no image.
     pub modules: Vec<PathBuf>,
     /// The kernels, with what each needs on each architecture.
     pub kernels: Vec<KernelReport>,
@@ -242,7 +244,8 @@ impl PtxBuilder {
         let file = folders.out_dir.join(format!("{name}_image.rs"));
         let library = folders.out_dir.join(format!("{name}.libcudadevrt.a"));
         if let Some(record) = Record::reuse(&record_file, &fingerprint) {
-            let modules = record.files.into_iter().filter(|path| *path != file && *path != library).collect();
+            let is_code = |path: &PathBuf| path.extension().is_some_and(|e| e == "ptx" || e == "cubin");
+            let modules = record.files.into_iter().filter(is_code).collect();
             return Ok(BuiltImage {
                 file,
                 modules,
@@ -264,21 +267,32 @@ impl PtxBuilder {
             cuda,
             linked: &linked,
             options: Options { fma: self.fma },
-            name: &name,
             work: &work,
             out: &folders.out_dir,
         };
-        let modules = generate_all(&job, &self.archs)?;
-
         let runtime = &linked.device_runtime;
+        let parts =
+            parts::divide(&link::read(&linked.reachable)?, &package, &linked.kernels, runtime, &self.archs);
+        let modules = codegen::generate_all(&job, &parts, &self.archs)?;
+
         let library = cuda.cudadevrt.as_ref().filter(|_| runtime.is_needed()).map(|from| (from, library));
         if let Some((from, library)) = &library {
             device_runtime::copy_library(from, library)?;
         }
         let library = library.map(|(_, library)| library);
-        let of_runtime = image::DeviceRuntimeFiles { users: &runtime.users, library: library.as_deref() };
-        link::write(&file, &image::text(&package, &modules, &linked.kernels, &of_runtime, &compilers, ""))?;
-        let kernels = crate::report::kernels(&linked.kernels, &modules);
+        let kernels = crate::report::kernels(&linked.kernels, &parts, &modules);
+        let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
+        let code = image::Code {
+            parts: &parts,
+            modules: &modules,
+            kernels: &linked.kernels,
+            reports: &kernels,
+            ptxas: &ptxas,
+            device_runtime: library.as_deref(),
+        };
+        let of_crate = &packages::of(crate_dir, &package)[0];
+        let (text, packed) = image::with_code(of_crate, &compilers, &code, &folders.out_dir)?;
+        link::write(&file, &text)?;
         let mut warnings = crate::report::spill_warnings(&kernels, &self.spills_allowed);
         if cuda.ptxas.is_none() {
             warnings.push(format!(
@@ -291,9 +305,11 @@ impl PtxBuilder {
         } else {
             remove_folder(&work)?;
         }
-        let outputs: Vec<PathBuf> =
-            modules.iter().flat_map(|module| module.cubin.iter().chain([&module.ptx])).cloned().collect();
+        let files_of =
+            |module: &Module| module.cubin.iter().chain([&module.ptx]).cloned().collect::<Vec<_>>();
+        let outputs: Vec<PathBuf> = modules.iter().flatten().flat_map(files_of).collect();
         let mut files = outputs.clone();
+        files.extend(packed);
         files.extend(library);
         files.push(file.clone());
         let record = Record { fingerprint, files, warnings: warnings.clone(), kernels: kernels.clone() };
@@ -311,9 +327,9 @@ impl PtxBuilder {
     ) -> Result<BuiltImage, Error> {
         let file = folders.out_dir.join(format!("{}_image.rs", package.replace('-', "_")));
         let host = toolchain::host_compiler().unwrap_or_default();
-        let (runtime, compilers) =
-            (image::DeviceRuntimeFiles::default(), image::Compilers { device: "", host: &host });
-        link::write(&file, &image::text(package, &[], &[], &runtime, &compilers, reason))?;
+        let compilers = image::Compilers { device: "", host: &host };
+        let packages = packages::of(&folders.manifest_dir.join(&self.path), package);
+        link::write(&file, &image::without_code(&packages, &compilers, reason))?;
         Ok(BuiltImage {
             file,
             modules: Vec::new(),
@@ -324,21 +340,6 @@ impl PtxBuilder {
             watched: toolchain::installation_signs(&folders.target_dir)?,
         })
     }
-}
-
-/// Generates code for all architectures at once: each takes about as long as the others.
-fn generate_all(job: &Job<'_>, archs: &[Arch]) -> Result<Vec<Module>, Error> {
-    std::thread::scope(|scope| {
-        let linked = if job.linked.device_runtime.is_needed() { archs } else { &[] };
-        let plain = archs.iter().map(|&arch| (arch, Part::Plain));
-        let all = plain.chain(linked.iter().map(|&arch| (arch, Part::Linked)));
-        let threads: Vec<_> =
-            all.map(|(arch, part)| scope.spawn(move || codegen::generate(job, arch, part))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Module, Error>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
-    })
 }
 
 /// The tools that the image depends on, and where a missing one would show up.

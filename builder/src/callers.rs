@@ -80,7 +80,7 @@ mod tests {
                   define void @middle() {\n  %1 = load ptr, ptr @table\n  call void @middle()\n  ret void\n}\n\
                   define void @leaf() {\n  call void @missing()\n  ret void\n}\n";
         let kernels: Vec<Kernel> =
-            ["other", "kernel"].map(|name| Kernel { symbol: name.to_owned(), min_arch: 0 }).into();
+            ["other", "kernel"].map(|name| Kernel { symbol: name.to_owned(), ..Kernel::default() }).into();
         let callers = Callers::of(ir);
         assert_eq!(callers.kernel_reaching("missing", &kernels).as_deref(), Some("kernel"));
         assert_eq!(callers.kernel_reaching("unknown", &kernels), None);

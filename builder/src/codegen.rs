@@ -1,30 +1,33 @@
-//! From the linked module to the PTX and cubin of one architecture; of kernels that need NVIDIA's device runtime
-//! apart from the others.
+//! From the linked module to the PTX and cubin of one part for one architecture.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arch::Arch;
-use crate::device_runtime::Part;
 use crate::error::Error;
 use crate::link::{self, Linked};
+use crate::parts::Part;
+use crate::ptx::Ptx;
 use crate::ptxas::{self, Resources};
+use crate::rewrite::Kernel;
 use crate::toolchain::{CudaTools, LlvmTools};
 use crate::tools;
 
-/// What one architecture gave, for one of its modules.
+/// The code of a part for one architecture.
 #[derive(Debug, Clone)]
 pub struct Module {
     /// The architecture.
     pub arch: Arch,
-    /// Which kernels.
-    pub part: Part,
     /// The PTX file.
     pub ptx: PathBuf,
     /// The cubin, when the architecture asks for one and ptxas is there.
     pub cubin: Option<PathBuf>,
-    /// What each kernel needs, by symbol; empty without ptxas. A kernel that is in both modules is told of in one.
+    /// The symbols of its kernels.
+    pub kernels: Vec<String>,
+    /// What each kernel needs, by symbol; empty without ptxas.
     pub resources: Vec<(String, Resources)>,
+    /// The symbols of the kernels whose stack is not known.
+    pub unknown_stacks: Vec<String>,
 }
 
 /// How to generate code.
@@ -38,7 +41,7 @@ pub struct Options {
 /// the array live in registers, so that is done far beyond LLVM's usual limit; partial unrolling stays as it is.
 const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-threshold=75"];
 
-/// What all architectures have in common.
+/// What all parts and architectures have in common.
 pub struct Job<'a> {
     /// The LLVM tools.
     pub llvm: &'a LlvmTools,
@@ -48,28 +51,29 @@ pub struct Job<'a> {
     pub linked: &'a Linked,
     /// How.
     pub options: Options,
-    /// The start of the outputs' file names.
-    pub name: &'a str,
     /// For intermediate files.
     pub work: &'a Path,
     /// For the outputs.
     pub out: &'a Path,
 }
 
-/// Optimises the job's module for `arch` and writes `NAME.sm_XX.ptx` (and `.cubin`), or `NAME.linked.sm_XX.ptx`.
-pub fn generate(job: &Job<'_>, arch: Arch, part: Part) -> Result<Module, Error> {
-    let Job { llvm, cuda, linked, options, name, work, out } = *job;
-    let name = match part {
-        Part::Plain => name.to_owned(),
-        Part::Linked => format!("{name}.linked"),
-    };
+/// Optimises the kernels of `part` that `arch` has, and writes `STEM.sm_XX.ptx` (and `.cubin`). `None` when it has none.
+pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>, Error> {
+    let Job { llvm, cuda, linked, options, work, out } = *job;
+    let name = &part.stem;
     let input = format!("{name} for {arch}");
     let cpu = [format!("-mcpu={arch}"), format!("-mattr=+ptx{}", arch.ptx())];
+    let kernels: Vec<&Kernel> = linked
+        .kernels
+        .iter()
+        .filter(|kernel| kernel.min_arch <= arch.capability() && part.has(kernel))
+        .collect();
+    if kernels.is_empty() {
+        return Ok(None);
+    }
 
     let public = work.join(format!("public.{name}.{arch}"));
-    link::write_public(&public, &linked.kernels, |kernel| {
-        kernel.min_arch <= arch.capability() && linked.device_runtime.has(part, &kernel.symbol)
-    })?;
+    link::write_public(&public, kernels.iter().copied())?;
     let optimised = work.join(format!("optimised.{name}.{arch}.bc"));
     let mut command = Command::new(llvm.tool("opt"));
     command
@@ -84,20 +88,56 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: Part) -> Result<Module, Error> 
     command.args(&cpu).args(["-O3", "-o"]).arg(&ptx);
     command.arg(format!("-fp-contract={}", if options.fma { "fast" } else { "off" }));
     tools::run(command.arg(&optimised), &input)?;
-    crate::externs::check(&link::read(&ptx)?, linked)?;
+    let text = link::read(&ptx)?;
+    crate::externs::check(&text, linked)?;
+    let read = Ptx::read(&text);
+    read.check_parameters(&linked.kernels)?;
+    let unknown = kernels.iter().filter(|kernel| read.has_unknown_stack(&kernel.symbol));
 
-    let mut module = Module { arch, part, ptx, cubin: None, resources: Vec::new() };
+    let mut module = Module {
+        arch,
+        ptx,
+        cubin: None,
+        unknown_stacks: unknown.map(|kernel| kernel.symbol.clone()).collect(),
+        kernels: kernels.iter().map(|kernel| kernel.symbol.clone()).collect(),
+        resources: Vec::new(),
+    };
     if let Some(ptxas) = &cuda.ptxas {
         let cubin = out.join(format!("{name}.{arch}.cubin"));
-        module.resources = ptxas::assemble(ptxas, arch, part, &module.ptx, &cubin)?;
-        module
-            .resources
-            .retain(|(symbol, _)| part == Part::Plain || !linked.device_runtime.has(Part::Plain, symbol));
+        module.resources = ptxas::assemble(ptxas, arch, part.is_linked, &module.ptx, &cubin)?;
         if arch.has_cubin() {
             module.cubin = Some(cubin);
         } else {
             std::fs::remove_file(&cubin).map_err(Error::io("cannot remove", &cubin))?;
         }
     }
-    Ok(module)
+    Ok(Some(module))
+}
+
+/// Generates all parts for all architectures, on as many threads as there are cores: [`Module`]s by part.
+pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec<Vec<Module>>, Error> {
+    let all: Vec<(usize, Arch)> =
+        (0..parts.len()).flat_map(|part| archs.iter().map(move |&arch| (part, arch))).collect();
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(&(part, arch)) = all.get(index) else { return Ok(done) };
+            done.extend(generate(job, arch, &parts[part])?.map(|module| (index, part, module)));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len());
+    let mut done = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<_>, Error>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<_>, Error>>()
+    })?
+    .concat();
+    done.sort_by_key(|(index, ..)| *index);
+    let mut modules = vec![Vec::new(); parts.len()];
+    done.into_iter().for_each(|(_, part, module)| modules[part].push(module));
+    Ok(modules)
 }

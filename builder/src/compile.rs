@@ -13,6 +13,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::packages;
 use crate::toolchain::DeviceToolchain;
 
 /// The target that the inner cargo builds for.
@@ -62,17 +63,7 @@ struct Message {
 pub fn package_name(crate_dir: &Path) -> Result<String, Error> {
     let manifest = manifest_of(crate_dir)?;
     let text = std::fs::read_to_string(&manifest).map_err(Error::io("cannot read", &manifest))?;
-    name_in(&text).ok_or(Error::NoSuchCrate { path: crate_dir.to_path_buf() })
-}
-
-fn name_in(manifest: &str) -> Option<String> {
-    let package = manifest.lines().map(str::trim).skip_while(|line| *line != "[package]").skip(1);
-    let name = package.take_while(|line| !line.starts_with('[')).find_map(|line| {
-        let (key, value) = line.split_once('=')?;
-        (key.trim() == "name").then(|| value.trim())
-    })?;
-    let quote = name.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    name[1..].split(quote).next().map(str::to_owned)
+    packages::value_in(&text, "[package]", "name").ok_or(Error::NoSuchCrate { path: crate_dir.to_path_buf() })
 }
 
 fn manifest_of(crate_dir: &Path) -> Result<PathBuf, Error> {
@@ -293,14 +284,6 @@ mod tests {
         for name in ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO_NET_OFFLINE", "HTTPS_PROXY"] {
             assert!(!is_of_the_outer_build(name), "{name}");
         }
-    }
-
-    #[test]
-    fn the_name_is_that_of_the_package_table() {
-        let manifest = "[workspace]\nname = \"no\"\n[package]\nversion = \"1\"\nname = \"my-kernels\" # it\n[lib]\nname = \"x\"\n";
-        assert_eq!(name_in(manifest).as_deref(), Some("my-kernels"));
-        assert_eq!(name_in("[package]\nname='k'").as_deref(), Some("k"));
-        assert_eq!(name_in("[workspace]\nmembers = []\n[lib]\nname = \"x\""), None);
     }
 
     #[test]

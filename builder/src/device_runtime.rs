@@ -1,8 +1,8 @@
 //! Which kernels need NVIDIA's device runtime, libcudadevrt: those that launch kernels or set a graph's conditions.
 //!
 //! Code for the device runtime is relocatable, and linked when it is loaded. So that no other kernel is changed by
-//! that, these kernels get a module of their own, with the kernels that they launch. Of the latter, those that need
-//! no device runtime themselves are in the ordinary module too, where the host finds them.
+//! that, these kernels get a part of their own, with the kernels that they launch. Of the latter, those that need no
+//! device runtime themselves are in an ordinary part too, where the host finds them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,15 +21,6 @@ pub struct DeviceRuntime {
     pub launched: HashSet<String>,
     /// One that needs it, and a function of it that it reaches.
     pub first: Option<(String, String)>,
-}
-
-/// The two modules of an architecture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Kernels that need no device runtime.
-    Plain,
-    /// Those that do, and what they launch: relocatable code.
-    Linked,
 }
 
 /// Copies libcudadevrt, if all of it is there: drivers crash where they link with a part of it.
@@ -93,13 +84,14 @@ impl DeviceRuntime {
         !self.users.is_empty()
     }
 
-    /// Whether a kernel is visible in a module.
-    pub fn has(&self, part: Part, symbol: &str) -> bool {
-        let is_user = self.users.iter().any(|user| user == symbol);
-        match part {
-            Part::Plain => !is_user,
-            Part::Linked => is_user || self.launched.contains(symbol),
-        }
+    /// Whether a kernel needs it.
+    pub fn is_user(&self, symbol: &str) -> bool {
+        self.users.iter().any(|user| user == symbol)
+    }
+
+    /// Whether a kernel that needs it launches this one.
+    pub fn is_launched(&self, symbol: &str) -> bool {
+        self.launched.contains(symbol)
     }
 }
 
@@ -142,7 +134,7 @@ declare i32 @vprintf(ptr, ptr)
 ";
 
     fn kernels(names: &[&str]) -> Vec<Kernel> {
-        names.iter().map(|name| Kernel { symbol: (*name).to_owned(), min_arch: 0 }).collect()
+        names.iter().map(|name| Kernel { symbol: (*name).to_owned(), ..Kernel::default() }).collect()
     }
 
     #[test]
@@ -150,10 +142,9 @@ declare i32 @vprintf(ptr, ptr)
         let kernels = kernels(&["plain", "parent", "child", "grandchild", "itself", "setter"]);
         let runtime = DeviceRuntime::of(IR, &kernels);
         assert_eq!(runtime.users, ["parent", "child", "itself", "setter"]);
-        let of =
-            |part| kernels.iter().map(|k| &*k.symbol).filter(|k| runtime.has(part, k)).collect::<Vec<_>>();
-        assert_eq!(of(Part::Plain), ["plain", "grandchild"]);
-        assert_eq!(of(Part::Linked), ["parent", "child", "grandchild", "itself", "setter"]);
+        let launched: Vec<&str> =
+            kernels.iter().map(|k| &*k.symbol).filter(|k| runtime.is_launched(k)).collect();
+        assert_eq!(launched, ["child", "grandchild"]);
         assert_eq!(runtime.first, Some(("parent".to_owned(), "__cudaCDP2LaunchDeviceV2".to_owned())));
     }
 
@@ -162,7 +153,7 @@ declare i32 @vprintf(ptr, ptr)
         let ir = "define ptx_kernel void @k() {\n  ret void\n}\ndeclare i32 @vprintf(ptr, ptr)\n";
         let runtime = DeviceRuntime::of(ir, &kernels(&["k"]));
         assert_eq!(runtime, DeviceRuntime::default());
-        assert!(!runtime.is_needed() && runtime.has(Part::Plain, "k") && !runtime.has(Part::Linked, "k"));
+        assert!(!runtime.is_needed() && !runtime.is_user("k") && !runtime.is_launched("k"));
     }
 
     /// An archive of one member with these bytes.

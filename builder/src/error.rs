@@ -69,6 +69,22 @@ pub enum Error {
         unresolved: Vec<String>,
     },
 
+    /// A machine parameter of an entry is not the one that `#[kernel]` recorded, which is what a launch passes.
+    #[error(
+        "kernel `{kernel}`: {parameter} is {recorded} in the source and {found} in the PTX, so that launches would \
+         pass wrong arguments; pass a type whose layout both compilers agree on (`repr(C)`, not of size 0)"
+    )]
+    ParameterMismatch {
+        /// The kernel.
+        kernel: String,
+        /// The parameter, by its index.
+        parameter: String,
+        /// What `#[kernel]` recorded.
+        recorded: String,
+        /// What the entry has.
+        found: String,
+    },
+
     /// libdevice is needed and missing.
     #[error(
         "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}"

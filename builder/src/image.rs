@@ -1,21 +1,20 @@
-//! The generated file that a host crate includes: an expression of tuples and arrays, without type names, so
-//! that builder and runtime share no crate.
+//! The file that a host crate includes: a `gpu_spec::image::ImageSpec`, with the code compressed in files beside it.
+//!
+//! The text names the types of `gpu_spec::image`, which the facade's `include_image!` brings into scope.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::arch::Arch;
 use crate::codegen::Module;
-use crate::device_runtime::Part;
+use crate::error::Error;
+use crate::packages::Package;
+use crate::parts::Part;
+use crate::report::KernelReport;
 use crate::rewrite::Kernel;
 
-/// What of an image has to do with NVIDIA's device runtime.
-#[derive(Debug, Default)]
-pub struct DeviceRuntimeFiles<'a> {
-    /// The symbols of the kernels that need it, which are in the modules that are linked only.
-    pub users: &'a [String],
-    /// libcudadevrt.
-    pub library: Option<&'a Path>,
-}
+/// Level 9 of 10: the last one gains nothing.
+const COMPRESSION: u8 = 9;
 
 /// What compiled an image and the program that holds it, with versions; empty where it is not known.
 #[derive(Debug, Default)]
@@ -26,137 +25,242 @@ pub struct Compilers<'a> {
     pub host: &'a str,
 }
 
-/// The file's text: `((package, modules, kernels, reason), (linked modules, symbols, library), (compiler, host compiler))`.
-///
-/// A module is `(capability, "ptx" or "cubin", architecture specific, bytes)`; a kernel is its symbol and,
-/// per architecture, `(capability, registers, static shared, stack, spill)` in bytes but for the registers. The
-/// symbols are those of the kernels that are in the linked modules alone; the library is what these are linked with.
-pub fn text(
-    package: &str,
-    modules: &[Module],
-    kernels: &[Kernel],
-    runtime: &DeviceRuntimeFiles<'_>,
+/// The code of an image.
+pub struct Code<'a> {
+    /// Its parts.
+    pub parts: &'a [Part],
+    /// The code of each.
+    pub modules: &'a [Vec<Module>],
+    /// The kernels of all parts.
+    pub kernels: &'a [Kernel],
+    /// What is known of each.
+    pub reports: &'a [KernelReport],
+    /// The version of ptxas; empty where there is none.
+    pub ptxas: &'a str,
+    /// libcudadevrt, when a part is linked with it.
+    pub device_runtime: Option<&'a Path>,
+}
+
+/// The text of an image without code, and why there is none.
+pub fn without_code(packages: &[Package], compilers: &Compilers<'_>, reason: &str) -> String {
+    let of_package =
+        |package: &Package| format!("Package {{ name: {:?}, version: {:?} }}", package.name, package.version);
+    let (first, others) = packages.split_first().map_or((String::new(), String::new()), |(first, others)| {
+        (of_package(first), others.iter().map(of_package).collect::<Vec<_>>().join(", "))
+    });
+    format!(
+        "ImageSpec {{\n    package: {first},\n    dependencies: &[{others}],\n    missing: Some({reason:?}),\n    \
+         compilers: {},\n    parts: &[],\n    kernels: &[],\n    device_runtime: None,\n}}\n",
+        of_compilers(compilers)
+    )
+}
+
+/// Compresses the code into files in `out`, and gives the text of the image and these files.
+pub fn with_code(
+    package: &Package,
     compilers: &Compilers<'_>,
-    reason: &str,
-) -> String {
-    let mut text = format!("((\n    {package:?},\n");
-    list(&mut text, modules, Part::Plain);
-    text.push_str("    &[\n");
-    for kernel in kernels {
-        let _ = write!(text, "        ({:?}, &[", kernel.symbol);
-        for module in modules {
-            if let Some((_, r)) = module.resources.iter().find(|(symbol, _)| *symbol == kernel.symbol) {
-                let _ = write!(
-                    text,
-                    "({}u32, {}u32, {}u32, {}u32, {}u32), ",
-                    module.arch.capability(),
-                    r.registers,
-                    r.shared_bytes,
-                    r.stack_bytes,
-                    r.spill_bytes
-                );
-            }
+    code: &Code<'_>,
+    out: &Path,
+) -> Result<(String, Vec<PathBuf>), Error> {
+    let mut files = Vec::new();
+    let mut text = format!(
+        "ImageSpec {{\n    package: Package {{ name: {:?}, version: {:?} }},\n    dependencies: &[],\n    \
+         missing: None,\n    compilers: {},\n    parts: &[\n",
+        package.name,
+        package.version,
+        of_compilers(compilers)
+    );
+    for (part, modules) in code.parts.iter().zip(code.modules) {
+        let _ = writeln!(
+            text,
+            "        ImagePart {{ name: {:?}, is_linked: {}, forms: &[",
+            part.name, part.is_linked
+        );
+        for form in forms(modules) {
+            let (bytes, kind) = match form.cubin {
+                Some(cubin) => (read(cubin)?, format!("CodeKind::Cubin({:?})", code.ptxas)),
+                None => (read(form.ptx)?, format!("CodeKind::Ptx({})", form.arch.ptx())),
+            };
+            let (packed, file) = pack(&bytes, form.cubin.unwrap_or(form.ptx), out)?;
+            files.push(file);
+            let _ = writeln!(
+                text,
+                "            CodeForm {{ arch: {}, is_arch_specific: {}, kind: {kind}, hash: {:#x}, code: {packed} }},",
+                form.arch.capability(),
+                form.arch.is_specific(),
+                hash(&bytes)
+            );
         }
-        text.push_str("] as &[(u32, u32, u32, u32, u32)]),\n");
+        text.push_str("        ] },\n");
     }
-    let _ = writeln!(text, "    ] as &[(&str, &[(u32, u32, u32, u32, u32)])],\n    {reason:?},\n), (");
-    list(&mut text, modules, Part::Linked);
-    let _ = writeln!(text, "    &{:?} as &[&str],", runtime.users);
-    match runtime.library {
+    text.push_str("    ],\n    kernels: &[\n");
+    let mut kernels: Vec<(&Kernel, &KernelReport)> = code.kernels.iter().zip(code.reports).collect();
+    kernels.sort_by(|a, b| a.0.symbol.cmp(&b.0.symbol));
+    for (kernel, report) in kernels {
+        // A kernel that others launch is in a linked part too, which is the last.
+        let part = code.parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
+        record(&mut text, kernel, report, part);
+    }
+    text.push_str("    ],\n    device_runtime: ");
+    match code.device_runtime {
         Some(library) => {
-            let name = library.file_name().unwrap_or_default().to_string_lossy();
-            let _ = writeln!(text, "    include_bytes!({name:?}) as &[u8],");
+            let (packed, file) = pack(&read(library)?, library, out)?;
+            files.push(file);
+            let _ = write!(text, "Some({packed})");
         }
-        None => text.push_str("    &[] as &[u8],\n"),
+        None => text.push_str("None"),
     }
-    let _ = writeln!(text, "), ({:?}, {:?}))", compilers.device, compilers.host);
-    text
+    text.push_str(",\n}\n");
+    Ok((text, files))
 }
 
-fn list(text: &mut String, modules: &[Module], part: Part) {
-    text.push_str("    &[\n");
-    for module in modules.iter().filter(|module| module.part == part) {
-        if let Some(cubin) = &module.cubin {
-            entry(text, module, "cubin", cubin);
-        }
-        entry(text, module, "ptx", &module.ptx);
-    }
-    text.push_str("    ] as &[(u32, &str, bool, &[u8])],\n");
+fn of_compilers(compilers: &Compilers<'_>) -> String {
+    format!("Compilers {{ device: {:?}, host: {:?} }}", compilers.device, compilers.host)
 }
 
-fn entry(text: &mut String, module: &Module, kind: &str, file: &Path) {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let (capability, specific) = (module.arch.capability(), module.arch.is_specific());
-    let _ =
-        writeln!(text, "        ({capability}u32, {kind:?}, {specific}, include_bytes!({name:?}) as &[u8]),");
+fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize) {
+    let _ = write!(text, "        KernelRecord {{ symbol: {:?}, part: {part}, abi: ", kernel.symbol);
+    match &kernel.abi {
+        Some(abi) => {
+            let _ = write!(
+                text,
+                "Some(KernelAbi {{ package: Package {{ name: {:?}, version: {:?} }}, params: &[",
+                abi.package, abi.version
+            );
+            for param in &abi.params {
+                let (kind, size, align) = (param.kind, param.size, param.align);
+                let _ = write!(text, "AbiParam {{ kind: {kind}, size: {size}, align: {align} }}, ");
+            }
+            text.push_str("] })");
+        }
+        None => text.push_str("None"),
+    }
+    let stack = match report.stack {
+        Some(bytes) => format!("StackUse::Known({bytes})"),
+        None => "StackUse::Unknown".to_owned(),
+    };
+    let _ = write!(text, ", stack: {stack}, requested_stack: {}, resources: &[", kernel.stack);
+    for needs in &report.resources {
+        let _ = write!(
+            text,
+            "KernelResources {{ arch: {}, registers: {}, static_shared: {}, stack: {}, spills: {} }}, ",
+            needs.capability, needs.registers, needs.shared_bytes, needs.stack_bytes, needs.spill_bytes
+        );
+    }
+    text.push_str("] },\n");
+}
+
+/// A form of a part: its cubin, or else its PTX.
+struct Form<'a> {
+    arch: Arch,
+    cubin: Option<&'a Path>,
+    ptx: &'a Path,
+}
+
+/// The forms that are worth embedding. The PTX of an architecture that has machine code is not, where older PTX has the
+/// same kernels: only a driver that does not take the machine code would use it, and it takes the older PTX.
+fn forms(modules: &[Module]) -> Vec<Form<'_>> {
+    let mut forms = Vec::new();
+    for module in modules {
+        let older = |other: &Module| {
+            !other.arch.is_specific()
+                && other.arch.capability() <= module.arch.capability()
+                && other.arch != module.arch
+                && other.kernels == module.kernels
+        };
+        forms.extend(module.cubin.iter().map(|cubin| Form {
+            arch: module.arch,
+            cubin: Some(cubin),
+            ptx: &module.ptx,
+        }));
+        if module.cubin.is_none() || !modules.iter().any(older) {
+            forms.push(Form { arch: module.arch, cubin: None, ptx: &module.ptx });
+        }
+    }
+    forms
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(Error::io("cannot read", path))
+}
+
+/// Compresses `bytes`, which are of the file `of`, into a file in `out`; also gives the expression that embeds it.
+fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error> {
+    let name = format!("{}.deflate", of.file_name().unwrap_or_default().to_string_lossy());
+    let file = out.join(&name);
+    let packed = miniz_oxide::deflate::compress_to_vec(bytes, COMPRESSION);
+    std::fs::write(&file, packed).map_err(Error::io("cannot write", &file))?;
+    let len = bytes.len();
+    Ok((format!("Packed::Deflate {{ stream: include_bytes!({name:?}), len: {len} }}"), file))
+}
+
+/// FNV-1a, which is the same in every build.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::Arch;
-    use crate::ptxas::Resources;
 
     #[test]
-    fn an_image_without_modules_says_why() {
-        assert_eq!(
-            text(
-                "my-kernels",
-                &[],
-                &[],
-                &DeviceRuntimeFiles::default(),
-                &Compilers { device: "", host: "rustc 1.95.0, LLVM 21.1.0" },
-                "no \"toolchain\""
-            ),
-            "((\n    \"my-kernels\",\n    &[\n    ] as &[(u32, &str, bool, &[u8])],\n    &[\n    ] as \
-             &[(&str, &[(u32, u32, u32, u32, u32)])],\n    \"no \\\"toolchain\\\"\",\n), (\n    &[\n    ] as \
-             &[(u32, &str, bool, &[u8])],\n    &[] as &[&str],\n    &[] as &[u8],\n), (\"\", \"rustc 1.95.0, LLVM 21.1.0\"))\n"
+    fn an_image_without_code_says_why() {
+        let package = |name: &str| Package { name: name.to_owned(), version: "0.1.0".to_owned() };
+        let text = without_code(
+            &[package("my-kernels"), package("helpers")],
+            &Compilers { device: "", host: "rustc 1.95.0, LLVM 21.1.0" },
+            "no \"toolchain\"",
         );
+        for part in [
+            "package: Package { name: \"my-kernels\", version: \"0.1.0\" },",
+            "dependencies: &[Package { name: \"helpers\", version: \"0.1.0\" }],",
+            "missing: Some(\"no \\\"toolchain\\\"\"),",
+            "host: \"rustc 1.95.0, LLVM 21.1.0\"",
+        ] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    fn module(arch: Arch, cubin: bool, kernels: &[&str]) -> Module {
+        Module {
+            arch,
+            ptx: format!("/out/k.{arch}.ptx").into(),
+            cubin: cubin.then(|| format!("/out/k.{arch}.cubin").into()),
+            kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
+            resources: Vec::new(),
+            unknown_stacks: Vec::new(),
+        }
+    }
+
+    fn names(modules: &[Module]) -> Vec<String> {
+        let name =
+            |form: Form<'_>| format!("{} {}", form.arch, if form.cubin.is_some() { "cubin" } else { "PTX" });
+        forms(modules).into_iter().map(name).collect()
     }
 
     #[test]
-    fn cubin_first_and_resources_by_architecture() {
-        let resources = Resources { registers: 24, shared_bytes: 64, stack_bytes: 0, spill_bytes: 4 };
-        let module = Module {
-            arch: Arch::SM_90A,
-            part: Part::Plain,
-            ptx: "/out/k.sm_90a.ptx".into(),
-            cubin: Some("/out/k.sm_90a.cubin".into()),
-            resources: vec![("sum".to_owned(), resources)],
-        };
-        let linked = Module {
-            part: Part::Linked,
-            ptx: "/out/k.linked.sm_90a.ptx".into(),
-            cubin: None,
-            resources: Vec::new(),
-            ..module.clone()
-        };
-        let kernel = Kernel { symbol: "sum".to_owned(), min_arch: 0 };
-        let users = ["parent".to_owned()];
-        let runtime = DeviceRuntimeFiles { users: &users, library: Some("/out/k.libcudadevrt.a".as_ref()) };
-        let text = text(
-            "k",
-            &[module, linked],
-            &[kernel],
-            &runtime,
-            &Compilers { device: "rustc 1.96.0, LLVM 22.1.8", host: "" },
-            "",
-        );
-        let cubin =
-            text.find("(90u32, \"cubin\", true, include_bytes!(\"k.sm_90a.cubin\") as &[u8])").unwrap();
-        let ptx = text.find("(90u32, \"ptx\", true, include_bytes!(\"k.sm_90a.ptx\") as &[u8])").unwrap();
-        assert!(cubin < ptx);
-        let (plain, linked) = text.split_once("), (\n").unwrap();
-        let (linked, compilers) = linked.split_once("), (").unwrap();
-        assert_eq!(compilers, "\"rustc 1.96.0, LLVM 22.1.8\", \"\"))\n");
-        assert!(
-            !plain.contains("linked") && linked.contains("include_bytes!(\"k.linked.sm_90a.ptx\")"),
-            "{text}"
-        );
-        assert!(
-            linked
-                .ends_with("&[\"parent\"] as &[&str],\n    include_bytes!(\"k.libcudadevrt.a\") as &[u8],\n")
-        );
-        assert!(text.contains("(\"sum\", &[(90u32, 24u32, 64u32, 0u32, 4u32), ] as"), "{text}");
+    fn ptx_beside_machine_code_needs_a_reason() {
+        let (old, new) = (module(Arch::SM_80, false, &["k"]), module(Arch::SM_90A, true, &["k"]));
+        assert_eq!(names(&[old.clone(), new.clone()]), ["sm_80 PTX", "sm_90a cubin"]);
+        assert_eq!(names(std::slice::from_ref(&new)), ["sm_90a cubin", "sm_90a PTX"]);
+        let more = module(Arch::SM_90A, true, &["k", "hopper"]);
+        assert_eq!(names(&[old.clone(), more]), ["sm_80 PTX", "sm_90a cubin", "sm_90a PTX"]);
+        let unassembled = module(Arch::SM_90A, false, &["k"]);
+        assert_eq!(names(&[old, unassembled]), ["sm_80 PTX", "sm_90a PTX"]);
+    }
+
+    #[test]
+    fn code_is_compressed_into_a_file() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-pack-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let code = b"add.f32 %f1, %f2, %f3;\n".repeat(1000);
+        let (text, file) = pack(&code, Path::new("/out/k.sm_80.ptx"), &folder).unwrap();
+        assert_eq!(text, "Packed::Deflate { stream: include_bytes!(\"k.sm_80.ptx.deflate\"), len: 23000 }");
+        let packed = std::fs::read(file).unwrap();
+        assert!(packed.len() < 1000);
+        assert_eq!(miniz_oxide::inflate::decompress_to_vec(&packed).unwrap(), code);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

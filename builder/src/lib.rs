@@ -19,9 +19,10 @@
 //! | [`toolchain`] | finds rustc, the LLVM tools, ptxas and libdevice |
 //! | `compile` | runs the inner cargo: the crate's graph as LLVM bitcode |
 //! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
-//! | `codegen` | for each architecture: `opt`, `llc`, the check for undefined functions (`externs`), ptxas |
-//! | `device_runtime` | which kernels need NVIDIA's device runtime, and so a module of their own |
-//! | `image` | the file that the host crate includes |
+//! | `device_runtime` | which kernels need NVIDIA's device runtime |
+//! | `parts` | which kernels share a module |
+//! | `codegen` | for each part and architecture: `opt`, `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
+//! | `image` | the file that the host crate includes, and the compressed code |
 //! | `fingerprint` | leaves all but `compile` out when nothing has changed |
 #![deny(missing_docs)]
 
@@ -36,6 +37,9 @@ mod externs;
 mod fingerprint;
 mod image;
 mod link;
+mod packages;
+mod parts;
+mod ptx;
 mod ptxas;
 mod report;
 mod rewrite;

@@ -13,7 +13,7 @@ use crate::toolchain::{CUDA_INSTALL_COMMANDS, CudaTools, LlvmTools, setup_comman
 use crate::tools;
 
 /// The one symbol besides the kernels that the host looks up.
-const MAILBOX: &str = "__warpsmith_mailbox";
+pub const MAILBOX: &str = "__warpsmith_mailbox";
 
 /// The module that the architectures start from.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub fn link(
 
     let reachable = work.join("reachable.ll");
     let public = work.join("public");
-    write_public(&public, &rewritten.kernels, |_| true)?;
+    write_public(&public, &rewritten.kernels)?;
     let mut command = Command::new(llvm.tool("opt"));
     command
         .args(["-passes=internalize,globaldce,always-inline,function(sroa,early-cse),globaldce", "-S", "-o"])
@@ -105,9 +105,9 @@ pub fn link(
     Ok(Linked { bitcode, reachable, kernels: rewritten.kernels, device_runtime })
 }
 
-/// Writes the symbols that stay visible: the kernels that `wanted` takes, and the mailbox.
-pub fn write_public(path: &Path, kernels: &[Kernel], wanted: impl Fn(&Kernel) -> bool) -> Result<(), Error> {
-    let mut names: String = kernels.iter().filter(|k| wanted(k)).map(|k| format!("{}\n", k.symbol)).collect();
+/// Writes the symbols that stay visible: those of the kernels, and the mailbox.
+pub fn write_public<'a>(path: &Path, kernels: impl IntoIterator<Item = &'a Kernel>) -> Result<(), Error> {
+    let mut names: String = kernels.into_iter().map(|kernel| format!("{}\n", kernel.symbol)).collect();
     names.push_str(MAILBOX);
     names.push('\n');
     write(path, &names)
@@ -190,7 +190,7 @@ mod tests {
         std::fs::write(&reachable, ir).unwrap();
         let rejected = Rejected { candidate: "/usr/local/cuda".into(), reason: "no such folder".into() };
         let cuda = CudaTools { ptxas: None, libdevice: None, cudadevrt: None, rejected: vec![rejected] };
-        let kernels = [Kernel { symbol: "gelu".to_owned(), min_arch: 0 }];
+        let kernels = [Kernel { symbol: "gelu".to_owned(), ..Kernel::default() }];
         let error = no_libdevice("__nv_erff", &reachable, &kernels, &cuda).unwrap().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::arch::Arch;
-use crate::device_runtime::Part;
 use crate::error::Error;
 use crate::toolchain::Ptxas;
 use crate::tools;
@@ -16,8 +15,10 @@ pub struct Resources {
     pub registers: u32,
     /// Bytes of static shared memory of a block.
     pub shared_bytes: u32,
-    /// Bytes of stack of a thread.
+    /// Bytes of the stack frame of a thread.
     pub stack_bytes: u32,
+    /// Bytes of stack of a thread with the frames of all that it calls.
+    pub cumulative_stack: u32,
     /// Bytes of registers that did not fit and are stored and loaded, added up.
     pub spill_bytes: u32,
 }
@@ -26,13 +27,13 @@ pub struct Resources {
 pub fn assemble(
     ptxas: &Ptxas,
     arch: Arch,
-    part: Part,
+    is_linked: bool,
     ptx: &Path,
     cubin: &Path,
 ) -> Result<Vec<(String, Resources)>, Error> {
     let mut command = Command::new(&ptxas.path);
     command.arg(format!("-arch={arch}")).arg("-v").arg(ptx).arg("-o").arg(cubin);
-    if part == Part::Linked {
+    if is_linked {
         command.arg("--compile-only");
     }
     let outputs = tools::run(&mut command, &ptx.display().to_string())?;
@@ -58,6 +59,7 @@ fn parse(report: &str) -> Vec<(String, Resources)> {
             } else if line.contains("Used ") && line.contains(" registers") {
                 resources.registers = number_before(line, " registers");
                 resources.shared_bytes = number_before(line, " bytes smem");
+                resources.cumulative_stack = number_before(line, " bytes cumulative stack size");
             }
         }
     }
@@ -84,14 +86,20 @@ ptxas info    : Function properties for sum
     16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
 ptxas info    : Function properties for helper
     99 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 24 registers, used 1 barriers, 16 bytes cumulative stack size, 1024 bytes smem
+ptxas info    : Used 24 registers, used 1 barriers, 48 bytes cumulative stack size, 1024 bytes smem
 ptxas info    : Compile time = 3.1 ms
 ptxas info    : Compiling entry function 'copy' for 'sm_90a'
 ptxas info    : Function properties for copy
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 8 registers, used 0 barriers
 ";
-        let sum = Resources { registers: 24, shared_bytes: 1024, stack_bytes: 16, spill_bytes: 20 };
+        let sum = Resources {
+            registers: 24,
+            shared_bytes: 1024,
+            stack_bytes: 16,
+            cumulative_stack: 48,
+            spill_bytes: 20,
+        };
         let copy = Resources { registers: 8, ..Resources::default() };
         assert_eq!(parse(report), [("sum".to_owned(), sum), ("copy".to_owned(), copy)]);
         assert!(parse("").is_empty());

@@ -1,8 +1,9 @@
-//! What is told of the kernels of an image.
+//! What is known of the kernels of an image.
 
 use serde::{Deserialize, Serialize};
 
 use crate::codegen::Module;
+use crate::parts::Part;
 use crate::rewrite::Kernel;
 
 /// One kernel of an image.
@@ -10,6 +11,13 @@ use crate::rewrite::Kernel;
 pub struct KernelReport {
     /// Its symbol.
     pub symbol: String,
+    /// The part of the image that it is in.
+    pub part: String,
+    /// Bytes of stack that a thread needs on the architecture where it needs most, callees included; 0 when there was
+    /// no ptxas to ask, `None` when it is not known before the kernel runs: it recurses, or calls through a pointer.
+    pub stack: Option<u32>,
+    /// Bytes of stack that it asks for with `#[kernel(stack = BYTES)]`; 0 when it does not.
+    pub requested_stack: u32,
     /// What it needs, one entry an architecture that has it; empty when there was no ptxas to ask.
     pub resources: Vec<ArchReport>,
 }
@@ -19,38 +27,55 @@ pub struct KernelReport {
 pub struct ArchReport {
     /// The architecture, for example `sm_90a`.
     pub arch: String,
+    /// The same as a number, `10 * major + minor`.
+    pub capability: u32,
     /// Registers of a thread.
     pub registers: u32,
     /// Bytes of static shared memory of a block.
     pub shared_bytes: u32,
-    /// Bytes of stack of a thread.
+    /// Bytes of the stack frame of a thread.
     pub stack_bytes: u32,
     /// Bytes of spilled registers, stores and loads added up.
     pub spill_bytes: u32,
 }
 
-/// Joins the kernels with what ptxas said of them.
-pub fn kernels(kernels: &[Kernel], modules: &[Module]) -> Vec<KernelReport> {
-    let report = |kernel: &Kernel| KernelReport {
-        symbol: kernel.symbol.clone(),
-        resources: modules
-            .iter()
-            .filter_map(|module| {
-                let (_, r) = module.resources.iter().find(|(symbol, _)| *symbol == kernel.symbol)?;
-                Some(ArchReport {
+/// Joins the kernels with what is known of their code: `modules` are those of each of `parts`.
+pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> Vec<KernelReport> {
+    let report = |kernel: &Kernel| {
+        // A kernel that others launch is in a linked part too, which is the last.
+        let part = parts.iter().position(|part| part.has(kernel)).unwrap_or(0);
+        let modules = modules.get(part).map_or(&[][..], |modules| modules);
+        let mut report = KernelReport {
+            symbol: kernel.symbol.clone(),
+            part: parts.get(part).map_or_else(String::new, |part| part.name.clone()),
+            stack: Some(0),
+            requested_stack: kernel.stack,
+            resources: Vec::new(),
+        };
+        for module in modules {
+            let found = module.resources.iter().find(|(symbol, _)| *symbol == kernel.symbol);
+            if let Some((_, r)) = found {
+                report.stack = report.stack.map(|stack| stack.max(r.cumulative_stack).max(r.stack_bytes));
+                report.resources.push(ArchReport {
                     arch: module.arch.to_string(),
+                    capability: module.arch.capability(),
                     registers: r.registers,
                     shared_bytes: r.shared_bytes,
                     stack_bytes: r.stack_bytes,
                     spill_bytes: r.spill_bytes,
-                })
-            })
-            .collect(),
+                });
+            }
+        }
+        if modules.iter().any(|module| module.unknown_stacks.contains(&kernel.symbol)) {
+            report.stack = None;
+        }
+        report
     };
     kernels.iter().map(report).collect()
 }
 
-/// One warning for each kernel that spills or has a stack and is not allowed to by its symbol's start.
+/// One warning for each kernel that spills or has a stack, or one of unknown size without asking for any, and is not
+/// allowed to by its symbol's start.
 pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<String> {
     let mut warnings = Vec::new();
     for kernel in
@@ -71,6 +96,13 @@ pub fn spill_warnings(kernels: &[KernelReport], allowed: &[String]) -> Vec<Strin
                 bad.join("; ")
             ));
         }
+        if kernel.stack.is_none() && kernel.requested_stack == 0 {
+            warnings.push(format!(
+                "kernel `{}` recurses or calls through a pointer, so that the size of its stack is not known; if the \
+                 default is not enough, say #[kernel(stack = BYTES)]",
+                kernel.symbol
+            ));
+        }
     }
     warnings
 }
@@ -83,23 +115,34 @@ mod tests {
     fn one_warning_a_kernel_and_none_where_allowed() {
         let needs = |arch: &str, stack_bytes, spill_bytes| ArchReport {
             arch: arch.to_owned(),
+            capability: 80,
             registers: 8,
             shared_bytes: 0,
             stack_bytes,
             spill_bytes,
         };
+        let kernel = |symbol: &str, stack, resources| KernelReport {
+            symbol: symbol.to_owned(),
+            part: "k".to_owned(),
+            stack,
+            requested_stack: 0,
+            resources,
+        };
         let kernels = [
-            KernelReport { symbol: "good".into(), resources: vec![needs("sm_80", 0, 0)] },
-            KernelReport {
-                symbol: "bad".into(),
-                resources: vec![needs("sm_80", 8, 0), needs("sm_90a", 0, 4)],
-            },
-            KernelReport { symbol: "known".into(), resources: vec![needs("sm_80", 8, 8)] },
+            kernel("good", Some(0), vec![needs("sm_80", 0, 0)]),
+            kernel("bad", Some(8), vec![needs("sm_80", 8, 0), needs("sm_90a", 0, 4)]),
+            kernel("known", Some(8), vec![needs("sm_80", 8, 8)]),
+            kernel("deep", None, vec![]),
+            KernelReport { requested_stack: 4096, ..kernel("asks", None, vec![]) },
         ];
         assert_eq!(
             spill_warnings(&kernels, &["known".to_owned()]),
-            ["kernel `bad` uses local memory, which is slow (sm_80: 0 bytes of spills, 8 bytes of stack; \
-              sm_90a: 4 bytes of spills, 0 bytes of stack)"]
+            [
+                "kernel `bad` uses local memory, which is slow (sm_80: 0 bytes of spills, 8 bytes of stack; \
+              sm_90a: 4 bytes of spills, 0 bytes of stack)",
+                "kernel `deep` recurses or calls through a pointer, so that the size of its stack is not known; if the \
+              default is not enough, say #[kernel(stack = BYTES)]"
+            ]
         );
     }
 }

@@ -1,31 +1,44 @@
 //! The embedded GPU image, as facts for people.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use warpsmith::IMAGE;
 use warpsmith::bench::size::format_bytes;
-use warpsmith::{IMAGE, KernelResources};
+use warpsmith::module::spec::{CodeKind, KernelRecord, KernelResources, Packed};
 
-/// `gpu-kernels: sm_80 PTX (1.2 MiB), sm_90a cubin (0.9 MiB); 350 kernels`.
+/// `gpu-kernels 0.1.0: sm_80 PTX (0.8 MiB), sm_90a cubin (0.7 MiB), compressed, in 8 parts; 350 kernel instances`.
 pub fn describe() -> String {
-    let forms: Vec<String> = IMAGE
-        .binaries()
-        .map(|form| {
-            let suffix = if form.is_arch_specific { "a" } else { "" };
-            let kind = if form.is_cubin { "cubin" } else { "PTX" };
-            format!("sm_{}{suffix} {kind} ({})", form.arch, format_bytes(form.code.len() as u64))
-        })
-        .collect();
-    format!("{}: {}; {} kernel instances", IMAGE.name(), forms.join(", "), IMAGE.kernels().count())
+    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    for form in IMAGE.parts().iter().flat_map(|part| part.forms) {
+        let suffix = if form.is_arch_specific { "a" } else { "" };
+        let kind = if matches!(form.kind, CodeKind::Cubin(_)) { "cubin" } else { "PTX" };
+        let bytes = match form.code {
+            Packed::Plain(bytes) => bytes.len(),
+            Packed::Deflate { stream, .. } => stream.len(),
+        };
+        *sizes.entry(format!("sm_{}{suffix} {kind}", form.arch)).or_default() += bytes;
+    }
+    let forms: Vec<String> =
+        sizes.iter().map(|(form, bytes)| format!("{form} ({})", format_bytes(*bytes as u64))).collect();
+    format!(
+        "{} {}: {}, compressed, in {} parts; {} kernel instances",
+        IMAGE.name(),
+        IMAGE.spec().package.version,
+        forms.join(", "),
+        IMAGE.parts().len(),
+        IMAGE.kernels().len()
+    )
 }
 
 /// The architectures there are figures for, ascending.
 pub fn archs() -> Vec<u32> {
-    let all: BTreeSet<u32> = IMAGE.kernels().flat_map(|(_, list)| list.into_iter().map(|r| r.arch)).collect();
+    let all: BTreeSet<u32> =
+        IMAGE.kernels().iter().flat_map(|kernel| kernel.resources).map(|r| r.arch).collect();
     all.into_iter().collect()
 }
 
 /// What every kernel needs on an architecture, by symbol.
 pub fn resources(arch: u32) -> HashMap<&'static str, KernelResources> {
-    let on = |list: Vec<KernelResources>| list.into_iter().find(|r| r.arch == arch);
-    IMAGE.kernels().filter_map(|(symbol, list)| Some((symbol, on(list)?))).collect()
+    let on = |kernel: &KernelRecord| kernel.resources.iter().find(|r| r.arch == arch).copied();
+    IMAGE.kernels().iter().filter_map(|kernel| Some((kernel.symbol, on(kernel)?))).collect()
 }

@@ -9,18 +9,16 @@ use std::ops::RangeInclusive;
 
 use comfy_table::Cell;
 use serde_json::json;
+use warpsmith::IMAGE;
 use warpsmith::bench::benchmark::nearest;
 use warpsmith::gpu_std::registry;
-use warpsmith::{IMAGE, KernelResources};
+use warpsmith::module::spec::{KernelResources, StackUse};
 
 use crate::args::KernelsArgs;
 use crate::image;
 use crate::occupancy::occupancy;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{note, plain, print, table};
-
-/// Kernels that are known to need local memory, and why.
-const KNOWN_EXCEPTIONS: [(&str, &str); 1] = [("diagnose_print", "printf takes its arguments from memory")];
 
 /// One instance.
 struct Instance {
@@ -35,6 +33,15 @@ struct Instance {
     max_block: u32,
     min_arch: u32,
     resources: Option<KernelResources>,
+    /// What is known of its stack, and bytes that it asks for; `None` without a GPU image.
+    stack: Option<(StackUse, u32)>,
+}
+
+impl Instance {
+    /// Whether the size of its stack is not known before it runs.
+    fn has_unknown_stack(&self) -> bool {
+        matches!(self.stack, Some((StackUse::Unknown, _)))
+    }
 }
 
 /// Prints the kernels.
@@ -89,6 +96,11 @@ fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance
             max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
             min_arch: spec.min_arch,
             resources: resources.get(spec.symbol).copied(),
+            stack: IMAGE
+                .spec()
+                .kernel(spec.symbol)
+                .filter(|record| record.abi.is_some_and(|abi| abi.package.name == spec.package))
+                .map(|record| (record.stack, record.requested_stack)),
         })
         .collect();
     all.sort_by(|a, b| {
@@ -142,10 +154,19 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
         text.push_str("\nWith a stack frame or spills (bytes a thread):\n");
         for i in exceptions {
             if let Some(r) = i.resources {
-                let known = KNOWN_EXCEPTIONS.iter().find(|(kernel, _)| *kernel == i.kernel);
-                let reason = known.map_or("reason unknown", |(_, reason)| reason);
-                text.push_str(&format!("  {}: stack {}, spills {}: {reason}\n", i.symbol, r.stack, r.spills));
+                text.push_str(&format!("  {}: stack {}, spills {}\n", i.symbol, r.stack, r.spills));
             }
+        }
+    }
+    let unknown: Vec<&Instance> = instances.iter().filter(|i| i.has_unknown_stack()).collect();
+    if !unknown.is_empty() {
+        text.push_str("\nWith a stack of unknown size (recursion, or calls through pointers):\n");
+        for i in unknown {
+            let asked = match i.stack {
+                Some((_, bytes)) if bytes > 0 => format!("asks for {bytes} bytes"),
+                _ => "asks for none: #[kernel(stack = BYTES)]".to_string(),
+            };
+            text.push_str(&format!("  {}: {asked}\n", i.symbol));
         }
     }
     text
@@ -223,6 +244,8 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
                 "static_shared": r.map(|r| r.static_shared),
                 "stack": r.map(|r| r.stack),
                 "spills": r.map(|r| r.spills),
+                "stack_is_known": i.stack.map(|(stack, _)| stack != StackUse::Unknown),
+                "requested_stack": i.stack.map(|(_, bytes)| bytes),
                 "occupancy": r.and_then(|r| occupancy(arch?, block, r.registers, r.static_shared)),
             })
         })

@@ -44,6 +44,7 @@ const fn spec(name: &'static str, entry: HostEntry, params: &'static [ParamSpec]
         name,
         symbol: name,
         package: "examples",
+        version: "0.0.0",
         types: &[],
         consts: &[],
         params,

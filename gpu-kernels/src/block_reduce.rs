@@ -96,7 +96,7 @@ pub(crate) unsafe fn reduce<T: Copy, R: Reduction<T>, const ITEMS: usize, const 
 /// `partials` has one for each block of a one-dimensional grid, all of them written, and what wrote them is ordered
 /// before.
 #[inline(always)]
-pub(crate) unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Partial) -> R::Partial {
+unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Partial) -> R::Partial {
     let mut total = R::identity();
     let mut i = thread::thread_idx_x();
     while i < thread::grid_dim_x() {
@@ -109,9 +109,7 @@ pub(crate) unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Pa
 
 /// What this thread gets of the input, folded: its part of what all threads of the launch share out.
 #[inline(always)]
-pub(crate) fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(
-    input: &[T],
-) -> R::Partial {
+fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(input: &[T]) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
     let split = Split::new::<T, N>(ptr, len);
     let mut lanes = [R::identity(); N];
@@ -135,7 +133,7 @@ pub(crate) fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N
 /// Combines the values of all threads of a one-dimensional block; thread 0 has the result. The caller puts a
 /// barrier between two calls.
 #[inline(always)]
-pub(crate) fn block_combine<T, R: Reduction<T>>(value: R::Partial) -> R::Partial {
+fn block_combine<T, R: Reduction<T>>(value: R::Partial) -> R::Partial {
     let slots: *mut R::Partial = shared_array![u128; 32].cast();
     let (thread, threads) = (thread::thread_idx_x(), thread::block_dim_x());
     let (index, lane) = (thread / warp::WARP_SIZE, thread % warp::WARP_SIZE);

@@ -16,13 +16,8 @@
 //! | [`elementwise`] | `axpy`, `add`, `mul`, `fma`, `relu`, `gelu`, `sigmoid`, `exp` |
 //! | [`reduce`] | `reduce_sum`, `reduce_prod`, `reduce_min`, `reduce_max` |
 //! | [`arg_reduce`] | `reduce_argmin`, `reduce_argmax` |
-//! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
-//! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 //! | [`probe`] | `fma_probe`, which only computes |
 //! | [`random`] | `uniform`, `normal`, `exponential`, `integers`, `bernoulli`, `dropout`, `permutation` |
-//! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches: for tests and benchmarks |
-//! | [`dynamic`] | kernels that launch kernels or set a graph's conditions, for tests and benchmarks |
-//! | [`diagnostic`] | small kernels that fail or print on purpose, for `warpsmith doctor` and the tests |
 //!
 //! The safe, typed way to run them is `warpsmith::ops`, and `warpsmith::random`.
 #![no_std]
@@ -31,16 +26,11 @@
 pub mod arg_reduce;
 mod block_reduce;
 pub mod cast;
-pub mod cooperative;
 pub mod copy;
-pub mod diagnostic;
-pub mod dynamic;
 pub mod elementwise;
 pub mod fill;
 mod map;
-pub mod nbody;
 pub mod probe;
 pub mod random;
 pub mod reduce;
 mod tile;
-pub mod train;

@@ -18,6 +18,8 @@ pub struct KernelSpec {
     pub symbol: &'static str,
     /// The package that defines the kernel, for example `gpu-kernels`.
     pub package: &'static str,
+    /// The version of that package.
+    pub version: &'static str,
     /// The type arguments of this instance, in declaration order; empty for a kernel without any.
     pub types: &'static [TypeArgument],
     /// The const arguments of this instance, in declaration order.

@@ -7,11 +7,13 @@
 //! | module | what it describes |
 //! | --- | --- |
 //! | [`kernel`] | a kernel instance: names, parameters, limits, its entry on the emulated device |
+//! | [`image`] | a GPU image: its parts, their code, and a record of every kernel |
 //! | [`param`] | the kinds of kernel parameter, as types, so that a launch is type checked |
 //! | [`mailbox`] | where a panicking kernel leaves its message for the host |
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod image;
 pub mod kernel;
 pub mod mailbox;
 pub mod param;

@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion};
+use gpu_spec::image::{
+    CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
+};
 use gpu_spec::param::{Pointer, PointerMut};
-use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
+use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
@@ -27,7 +30,40 @@ const PTX: &[u8] = b".version 7.0
 .visible .entry eight(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d,
                       .param .u64 e, .param .u64 f, .param .u64 g, .param .u64 h) { ret; }
 ";
-static IMAGE: GpuImage = GpuImage::new(("bench-kernels", &[(80, "ptx", false, PTX)], &[], ""));
+const PACKAGE: Package = Package { name: "bench-kernels", version: "0.0.0" };
+
+const READ: AbiParam = pointer(ParamKind::Pointer).abi();
+const WRITTEN: AbiParam = pointer(ParamKind::PointerMut).abi();
+
+const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelRecord {
+    let abi = Some(KernelAbi { package: PACKAGE, params });
+    KernelRecord { symbol, part: 0, abi, stack: StackUse::Known(0), requested_stack: 0, resources: &[] }
+}
+
+const CODE: CodeForm = CodeForm {
+    arch: 80,
+    is_arch_specific: false,
+    kind: CodeKind::Ptx(70),
+    code: Packed::Plain(PTX),
+    hash: 1,
+};
+
+// SAFETY: the records are of the PTX above, whose kernels do nothing.
+static IMAGE: GpuImage = unsafe {
+    GpuImage::new(ImageSpec {
+        package: PACKAGE,
+        dependencies: &[],
+        missing: None,
+        compilers: Compilers { device: "", host: "" },
+        parts: &[ImagePart { name: "bench-kernels", is_linked: false, forms: &[CODE] }],
+        kernels: &[
+            record("eight", &[READ, READ, READ, READ, READ, READ, READ, WRITTEN]),
+            record("none", &[]),
+            record("two", &[READ, WRITTEN]),
+        ],
+        device_runtime: None,
+    })
+};
 
 unsafe fn nothing(_: *const *const c_void) {}
 
@@ -39,7 +75,8 @@ const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec 
     KernelSpec {
         name: symbol,
         symbol,
-        package: "bench-kernels",
+        package: PACKAGE.name,
+        version: PACKAGE.version,
         types: &[],
         consts: &[],
         params,

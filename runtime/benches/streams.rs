@@ -87,7 +87,7 @@ fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
 
 /// Launches of one kernel with bare addresses and with buffers, which are ordered and kept.
 fn launches(criterion: &mut Criterion) -> Result<()> {
-    static IMAGE: GpuImage = GpuImage::new(("test-kernels", &[], &[], "hand-written"));
+    static IMAGE: GpuImage = GpuImage::without_code("test-kernels", "0.0.0", "hand-written");
     let driver: Arc<EmulatedDriver> = EmulatedDriver::builder().memory(1 << 28).idle().build();
     let device = Device::with_driver(driver, 0)?;
     let stream = Stream::new(&device)?;

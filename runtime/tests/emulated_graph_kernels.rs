@@ -39,6 +39,7 @@ const fn kernel(
         name: symbol,
         symbol,
         package: "test-kernels",
+        version: "0.0.0",
         types: &[],
         consts: &[],
         params,

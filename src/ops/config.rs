@@ -372,6 +372,7 @@ mod tests {
         name: "copy",
         symbol: "copy__u32_1_4",
         package: PACKAGE,
+        version: env!("CARGO_PKG_VERSION"),
         types: &[gpu_std::TypeArgument { parameter: "T", name: "u32" }],
         consts: &[
             gpu_std::ConstArgument { parameter: "ITEMS", value: 77 },

@@ -1,14 +1,15 @@
 //! Kernels whose blocks wait for each other, tiles, and launches that overlap, through the runtime.
 
 use crate::common::{Random, device, stream};
-use warpsmith::gpu_std::Kernel;
-use warpsmith::kernels::cooperative::{
+use test_kernels::IMAGE;
+use test_kernels::cooperative::{
     BINS, block_scan, chain_step, cluster_histogram, cluster_sync_chain, cluster_sync_rounds,
     cooperative_sum, diffuse, diffuse_step, empty, empty_dependent, global_histogram, grid_sync_chain,
     grid_sync_rounds, partial_sum, spin_dependent, spin_plain, tile_reduce, tile_scan,
 };
+use warpsmith::TypedKernel;
+use warpsmith::gpu_std::Kernel;
 use warpsmith::prelude::*;
-use warpsmith::{IMAGE, TypedKernel};
 
 fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).unwrap().kernel::<K>().unwrap()

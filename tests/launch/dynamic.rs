@@ -3,15 +3,16 @@
 use std::process::Command;
 
 use crate::common::{Random, device, device_name, stream};
-use warpsmith::gpu_std::Kernel;
-use warpsmith::gpu_std::dynamic::{LaunchError, MAX_DEPTH, MAX_PENDING};
-use warpsmith::kernels::dynamic::{
+use test_kernels::IMAGE;
+use test_kernels::dynamic::{
     count_launches, fill_then_sum, go_deeper, halve, launch_many, launch_panic, launch_with_block, multiples,
     refine_odd_rows,
 };
-use warpsmith::module::Binary;
+use warpsmith::GpuImage;
+use warpsmith::gpu_std::Kernel;
+use warpsmith::gpu_std::dynamic::{LaunchError, MAX_DEPTH, MAX_PENDING};
+use warpsmith::module::spec::{CodeForm, CodeKind, ImagePart, ImageSpec, Packed};
 use warpsmith::prelude::*;
-use warpsmith::{GpuImage, IMAGE};
 
 fn kernel<K: Kernel>() -> TypedKernel<K> {
     device().load(&IMAGE).and_then(|module| module.kernel::<K>()).expect("the kernel is in the image")
@@ -144,39 +145,35 @@ fn one_thread_or_many_launch_many_kernels() {
     }
 }
 
-/// Images of the plain code with one form of the linked code and `library`, for each form that this device takes.
-fn images_with(library: &'static [u8]) -> Vec<(String, &'static GpuImage)> {
-    type Form = (u32, &'static str, bool, &'static [u8]);
+/// Images with one form of the linked code and `library`, for each form that this device takes.
+fn images_with(library: Option<Packed>) -> Vec<(String, &'static GpuImage)> {
     let device = device();
     let (major, minor) = device.properties().capability;
-    let runs_here = |binary: &Binary| match binary.is_cubin || binary.is_arch_specific {
-        true => binary.arch == 10 * major + minor,
-        false => binary.arch <= 10 * major + minor,
+    let runs_here = |form: &CodeForm| match form.is_arch_specific || matches!(form.kind, CodeKind::Cubin(_)) {
+        true => form.arch == 10 * major + minor,
+        false => form.arch <= 10 * major + minor,
     };
-    let form = |binary: Binary| -> Form {
-        (binary.arch, if binary.is_cubin { "cubin" } else { "ptx" }, binary.is_arch_specific, binary.code)
-    };
-    let users: &'static [&'static str] = Vec::leak(
-        IMAGE.kernels().map(|(symbol, _)| symbol).filter(|symbol| IMAGE.is_linked(symbol)).collect(),
-    );
-    let plain: &'static [Form] = Vec::leak(IMAGE.binaries().map(form).collect());
-    IMAGE
-        .linked_binaries()
-        .filter(|binary| device.is_emulated() || runs_here(binary))
-        .map(|binary| {
-            let name = format!("{} for {}", form(binary).1, binary.arch);
-            let linked: &'static [Form] = Vec::leak(vec![form(binary)]);
-            let image =
-                GpuImage::built((("gpu-kernels", plain, &[], ""), (linked, users, library), ("", "")));
-            (name, &*Box::leak(Box::new(image)))
+    let spec = IMAGE.spec();
+    let linked = spec.parts.iter().filter(|part| part.is_linked).flat_map(|part| part.forms);
+    linked
+        .filter(|form| device.is_emulated() || runs_here(form))
+        .map(|form| {
+            let mut parts = spec.parts.to_vec();
+            for part in parts.iter_mut().filter(|part| part.is_linked) {
+                *part = ImagePart { forms: std::slice::from_ref(form), ..*part };
+            }
+            let spec = ImageSpec { parts: parts.leak(), device_runtime: library, ..*spec };
+            // SAFETY: the code is that of the records.
+            let image = unsafe { GpuImage::new(spec) };
+            (format!("{form:?}"), &*Box::leak(Box::new(image)))
         })
         .collect()
 }
 
 #[test]
 fn every_form_of_the_code_is_linked_and_runs() {
-    let images = images_with(IMAGE.device_runtime());
-    assert!(!images.is_empty());
+    let images = images_with(IMAGE.spec().device_runtime);
+    assert!(!images.is_empty() || is_emulated());
     for (name, image) in images {
         let kernel =
             device().load(image).unwrap().kernel::<halve>().unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -192,7 +189,7 @@ fn every_form_of_the_code_is_linked_and_runs() {
 fn code_that_cannot_be_linked_is_an_error_and_other_kernels_run() {
     // An archive of a text. Drivers crash where an archive is cut off, which is why a build takes none.
     const NO_CODE: &[u8] = b"!<arch>\nreadme/         0           0     0     644     4         `\ntext";
-    for (name, image) in images_with(NO_CODE) {
+    for (name, image) in images_with(Some(Packed::Plain(NO_CODE))) {
         let module = device().load(image).unwrap();
         match module.kernel::<halve>() {
             Ok(_) => assert!(is_emulated(), "{name} was linked with nothing"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpsmith::kernels::dynamic::{count_down, set_from};
+use test_kernels::dynamic::{count_down, set_from};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;
 use warpsmith::runtime::graph::{CaptureMode, Graph, GraphCache, HostBuffer};
@@ -146,7 +146,7 @@ fn graphs_are_built_of_graphs_and_drawn() {
 #[test]
 fn kernels_decide_what_a_graph_does() {
     let stream = own_stream();
-    let module = stream.device().load(&IMAGE).unwrap();
+    let module = stream.device().load(&test_kernels::IMAGE).unwrap();
     let (count_down, set_from) =
         (module.kernel::<count_down>().unwrap(), module.kernel::<set_from>().unwrap());
     let ones = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();

@@ -2,9 +2,9 @@
 
 use crate::common::{Random, device, stream};
 use glam::Vec3;
-use warpsmith::kernels::diagnostic::diagnose_glam;
+use test_kernels::diagnostic::diagnose_glam;
 use warpsmith::kernels::elementwise::axpy;
-use warpsmith::module::Binary;
+use warpsmith::module::spec::{CodeForm, CodeKind, ImagePart, ImageSpec};
 use warpsmith::prelude::*;
 use warpsmith::{GpuImage, IMAGE};
 
@@ -34,7 +34,7 @@ fn a_safe_kernel_is_right_in_any_shape() {
 #[test]
 fn glam_types_go_through_arrays_and_values() {
     let stream = stream();
-    let kernel = device().load(&IMAGE).unwrap().kernel::<diagnose_glam>().unwrap();
+    let kernel = device().load(&test_kernels::IMAGE).unwrap().kernel::<diagnose_glam>().unwrap();
     let mut random = Random::new();
     for n in [1, 31, 33, 1000] {
         let mut point = || Vec3::new(random.unit() as f32, random.unit() as f32, random.unit() as f32);
@@ -68,26 +68,43 @@ fn every_form_of_the_code_gives_the_same_result() {
     let device = device();
     let stream = stream();
     let (major, minor) = device.properties().capability;
-    let runs_here = |binary: &Binary| match binary.is_cubin || binary.is_arch_specific {
-        true => binary.arch == 10 * major + minor,
-        false => binary.arch <= 10 * major + minor,
+    let runs_here = |form: &CodeForm| match form.is_arch_specific || matches!(form.kind, CodeKind::Cubin(_)) {
+        true => form.arch == 10 * major + minor,
+        false => form.arch <= 10 * major + minor,
     };
     let mut random = Random::new();
     let values: Vec<f32> = random.values(10_007, 10.0);
     let x = DeviceBuffer::from_host(&stream, &values).unwrap();
     let expected: Vec<f32> = values.iter().map(|value| 3.0 * value).collect();
+    let spec = IMAGE.spec();
+    let Some(part) = spec.kernel("axpy__f32_1_16").map(|record| &spec.parts[record.part]) else {
+        assert!(device.is_emulated(), "the image has no code");
+        return;
+    };
     // The emulated device takes none of them, and runs the kernels all the same.
-    for binary in IMAGE.binaries().filter(|binary| device.is_emulated() || runs_here(binary)) {
-        let kind = if binary.is_cubin { "cubin" } else { "ptx" };
-        let form = Box::leak(Box::new([(binary.arch, kind, binary.is_arch_specific, binary.code)]));
-        let image = Box::leak(Box::new(GpuImage::new(("gpu-kernels", form, &[], ""))));
-        let module = device.load(image).unwrap();
-        if !device.is_emulated() {
-            assert_eq!(module.binary(), Some(binary));
+    for form in part.forms.iter().filter(|form| device.is_emulated() || runs_here(form)) {
+        let mut parts = spec.parts.to_vec();
+        for part in &mut parts {
+            *part = ImagePart { forms: std::slice::from_ref(form), ..*part };
         }
+        // SAFETY: the part of the kernel that is launched has its own code.
+        let image = Box::leak(Box::new(unsafe { GpuImage::new(ImageSpec { parts: parts.leak(), ..*spec }) }));
         let mut y = DeviceBuffer::zeros(&stream, values.len()).unwrap();
-        let kernel = module.kernel::<axpy<f32, 1, 16>>().unwrap();
+        let kernel = device.load(image).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
         kernel.launch(&stream, Launch::auto(values.len()), (3.0f32, &x, &mut y)).unwrap();
-        assert_eq!(y.to_host().unwrap(), expected, "{kind} for {}, seed {}", binary.arch, random.seed);
+        assert_eq!(y.to_host().unwrap(), expected, "{form:?}, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn a_kernel_of_another_crate_is_refused() {
+    for error in [
+        device().load(&IMAGE).unwrap().kernel::<diagnose_glam>().err(),
+        device().load(&test_kernels::IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().err(),
+    ] {
+        let text = error.expect("the image is of another crate").to_string();
+        for part in ["test-kernels-gpu 0.1.0", "gpu-kernels 0.1.0", "is not in the image of"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

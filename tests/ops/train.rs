@@ -1,7 +1,7 @@
 //! The kernels of training against double precision.
 
-use warpsmith::IMAGE;
-use warpsmith::kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
+use test_kernels::IMAGE;
+use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
 use warpsmith::prelude::*;
 
 use crate::common::{Random, stream};

@@ -4,19 +4,27 @@
 
 use std::collections::BTreeSet;
 
-use warpsmith::IMAGE;
+use test_kernels::IMAGE;
 use warpsmith::gpu_std::registry;
+use warpsmith::module::spec::CodeKind;
+use warpsmith::module::unpack;
 
 /// The PTX forms: architecture, whether linked, text.
-fn ptx() -> Vec<(u32, bool, &'static str)> {
+fn ptx() -> Vec<(u32, bool, String)> {
     assert_eq!(IMAGE.missing(), None, "the image is what these tests look at");
-    let plain = IMAGE.binaries().map(|binary| (false, binary));
-    let linked = IMAGE.linked_binaries().map(|binary| (true, binary));
-    plain
-        .chain(linked)
-        .filter(|(_, binary)| !binary.is_cubin)
-        .map(|(linked, binary)| (binary.arch, linked, std::str::from_utf8(binary.code).expect("PTX is text")))
+    let forms = IMAGE.parts().iter().flat_map(|part| part.forms.iter().map(|form| (part.is_linked, form)));
+    forms
+        .filter(|(_, form)| matches!(form.kind, CodeKind::Ptx(_)))
+        .map(|(linked, form)| {
+            let code = unpack(&form.code).expect("the code is as it was packed").into_owned();
+            (form.arch, linked, String::from_utf8(code).expect("PTX is text"))
+        })
         .collect()
+}
+
+/// Whether a kernel is looked up in the linked part.
+fn is_linked(symbol: &str) -> bool {
+    IMAGE.spec().kernel(symbol).is_some_and(|record| IMAGE.parts()[record.part].is_linked)
 }
 
 /// The functions of the device runtime that a module calls.
@@ -47,7 +55,7 @@ fn only_the_linked_part_calls_the_device_runtime() {
             ],
             false => &[],
         };
-        assert!(runtime_functions(text).iter().eq(expected), "sm_{arch}: {:?}", runtime_functions(text));
+        assert!(runtime_functions(&text).iter().eq(expected), "sm_{arch}: {:?}", runtime_functions(&text));
     }
 }
 
@@ -69,35 +77,38 @@ fn parameters_of_the_device_runtime_are_passed_as_c_passes_them() {
 #[test]
 fn each_part_has_the_kernels_that_it_should() {
     let launched = ["count_blocks", "diagnose_panic", "multiples", "nothing", "refine_row__4", "sum_up"];
-    for (arch, linked, text) in ptx() {
-        let entries = entries(text);
-        for spec in registry::kernels().filter(|spec| spec.package == "gpu-kernels" && spec.min_arch <= arch)
+    for is_linked_part in [false, true] {
+        let forms = ptx();
+        let text: Vec<&str> = forms
+            .iter()
+            .filter(|(arch, linked, _)| *arch == 80 && *linked == is_linked_part)
+            .map(|(.., text)| &**text)
+            .collect();
+        let entries: BTreeSet<&str> = text.iter().flat_map(|text| entries(text)).collect();
+        for spec in
+            registry::kernels().filter(|spec| spec.package == "test-kernels-gpu" && spec.min_arch <= 80)
         {
-            let expected = match linked {
-                true => IMAGE.is_linked(spec.symbol) || launched.contains(&spec.symbol),
-                false => !IMAGE.is_linked(spec.symbol),
+            let expected = match is_linked_part {
+                true => is_linked(spec.symbol) || launched.contains(&spec.symbol),
+                false => !is_linked(spec.symbol),
             };
-            assert_eq!(
-                entries.contains(spec.symbol),
-                expected,
-                "{} for sm_{arch}, linked: {linked}",
-                spec.symbol
-            );
+            assert_eq!(entries.contains(spec.symbol), expected, "{}, linked: {is_linked_part}", spec.symbol);
         }
     }
     for kernel in ["refine_odd_rows", "halve", "go_deeper", "count_down", "set_from", "launch_many"] {
-        assert!(IMAGE.is_linked(kernel), "{kernel}");
+        assert!(is_linked(kernel), "{kernel}");
     }
-    assert!(!IMAGE.is_linked("refine_row__4") && !IMAGE.is_linked("nothing"));
+    assert!(!is_linked("refine_row__4") && !is_linked("nothing"));
 }
 
 #[test]
 fn the_linked_part_was_assembled() {
-    let cubins: Vec<u32> =
-        IMAGE.linked_binaries().filter(|binary| binary.is_cubin).map(|binary| binary.arch).collect();
-    assert_eq!(cubins, [90]);
-    let (_, resources) =
-        IMAGE.kernels().find(|(symbol, _)| *symbol == "refine_odd_rows").expect("it is in the image");
-    assert_eq!(resources.iter().map(|of| of.arch).collect::<Vec<_>>(), [80, 90]);
-    assert!(resources.iter().all(|of| of.registers > 0));
+    let part = IMAGE.parts().iter().find(|part| part.is_linked).expect("there is one");
+    let is_cubin = |kind| matches!(kind, CodeKind::Cubin(_));
+    let forms: Vec<(u32, bool)> = part.forms.iter().map(|form| (form.arch, is_cubin(form.kind))).collect();
+    assert_eq!(forms, [(80, false), (90, true)]);
+    let record = IMAGE.spec().kernel("refine_odd_rows").expect("it is in the image");
+    assert_eq!(record.resources.iter().map(|of| of.arch).collect::<Vec<_>>(), [80, 90]);
+    assert!(record.resources.iter().all(|of| of.registers > 0));
+    assert!(IMAGE.spec().device_runtime.is_some());
 }

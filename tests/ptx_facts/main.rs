@@ -4,26 +4,36 @@
 
 mod linked;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use warpsmith::IMAGE;
+use warpsmith::module::spec::{CodeKind, Packed};
+use warpsmith::module::unpack;
+use warpsmith::{GpuImage, IMAGE};
 
-/// Fails with the reason when the image is empty.
-fn assert_image() {
-    assert_eq!(IMAGE.missing(), None, "the image is what these tests look at");
+/// The images: the product's, and that of tests and examples.
+const IMAGES: [&GpuImage; 2] = [&IMAGE, &test_kernels::IMAGE];
+
+/// Fails with the reason when an image is empty.
+fn assert_images() {
+    for image in IMAGES {
+        assert_eq!(image.missing(), None, "{} is what these tests look at", image.name());
+    }
 }
 
-/// The kernels of each PTX form in the image: architecture, and body by symbol.
-fn ptx() -> Vec<(u32, HashMap<String, String>)> {
-    assert_image();
-    IMAGE
-        .binaries()
-        .filter(|binary| !binary.is_cubin)
-        .map(|binary| {
-            let text = std::str::from_utf8(binary.code).expect("PTX is text");
-            (binary.arch, entries(text))
-        })
-        .collect()
+/// The kernels of the PTX in the images: for each architecture, body by symbol. PTX of a newer architecture is there for
+/// kernels that older ones do not have.
+fn ptx() -> BTreeMap<u32, HashMap<String, String>> {
+    assert_images();
+    let mut found: BTreeMap<u32, HashMap<String, String>> = BTreeMap::new();
+    for form in IMAGES.iter().flat_map(|image| image.parts()).flat_map(|part| part.forms) {
+        if let CodeKind::Ptx(_) = form.kind {
+            let code = unpack(&form.code).expect("the code is as it was packed");
+            let text = std::str::from_utf8(&code).expect("PTX is text");
+            found.entry(form.arch).or_default().extend(entries(text));
+        }
+    }
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [80, 90]);
+    found
 }
 
 /// The entries of a PTX module.
@@ -38,18 +48,16 @@ fn entries(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// Runs `check` on each instance of a kernel in each PTX form, and sees that there were as many as there should.
+/// Runs `check` on each instance of a kernel in the PTX for sm_80, and sees that there were as many as there should.
 fn for_each(prefix: &str, instances: usize, check: impl Fn(&str, &str)) {
-    for (arch, entries) in ptx() {
-        let mut found = 0;
-        for (symbol, body) in &entries {
-            if symbol.strip_prefix(prefix).is_some_and(|rest| rest.starts_with("__")) {
-                found += 1;
-                check(&format!("{symbol} for sm_{arch}"), body);
-            }
+    let mut found = 0;
+    for (symbol, body) in &ptx()[&80] {
+        if symbol.strip_prefix(prefix).is_some_and(|rest| rest.starts_with("__")) {
+            found += 1;
+            check(&format!("{symbol} for sm_80"), body);
         }
-        assert_eq!(found, instances, "instances of {prefix} for sm_{arch}");
     }
+    assert_eq!(found, instances, "instances of {prefix} for sm_80");
 }
 
 /// Whether some line is such an instruction on 16 bytes.
@@ -85,20 +93,18 @@ fn bulk_accesses_are_16_bytes_wide() {
 #[test]
 fn items_are_loaded_before_they_are_used() {
     // axpy<f32, 4, 16> must have 8 vector loads in a row somewhere: 4 of x and 4 of y, with no store between.
-    for (arch, entries) in ptx() {
-        let body = &entries["axpy__f32_4_16"];
-        let mut most = 0;
-        let mut in_flight = 0;
-        for line in body.lines().map(str::trim) {
-            if line.starts_with("st.global") {
-                in_flight = 0;
-            } else if moves_16_bytes(line, "ld.global") {
-                in_flight += 1;
-                most = most.max(in_flight);
-            }
+    let body = &ptx()[&80]["axpy__f32_4_16"];
+    let mut most = 0;
+    let mut in_flight = 0;
+    for line in body.lines().map(str::trim) {
+        if line.starts_with("st.global") {
+            in_flight = 0;
+        } else if moves_16_bytes(line, "ld.global") {
+            in_flight += 1;
+            most = most.max(in_flight);
         }
-        assert!(most >= 8, "axpy__f32_4_16 for sm_{arch} has {most} loads in flight:\n{body}");
     }
+    assert!(most >= 8, "axpy__f32_4_16 has {most} loads in flight:\n{body}");
 }
 
 #[test]
@@ -144,24 +150,19 @@ fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
 
 #[test]
 fn the_barrier_of_the_grid_is_one_atomic_addition_and_a_loop() {
-    for (arch, entries) in ptx() {
-        for (symbol, barriers) in [("grid_sync_rounds", 2), ("grid_sync_chain", 2)] {
-            let body = &entries[symbol];
-            for (instruction, times) in
-                [("atom.release.gpu.add.u32", 1), ("ld.acquire.gpu.b32", 1), ("barrier.sync", barriers)]
-            {
-                assert_eq!(
-                    count(body, instruction),
-                    times,
-                    "{instruction} in {symbol} for sm_{arch}:\n{body}"
-                );
-            }
+    let entries = &ptx()[&80];
+    for (symbol, barriers) in [("grid_sync_rounds", 2), ("grid_sync_chain", 2)] {
+        let body = &entries[symbol];
+        for (instruction, times) in
+            [("atom.release.gpu.add.u32", 1), ("ld.acquire.gpu.b32", 1), ("barrier.sync", barriers)]
+        {
+            assert_eq!(count(body, instruction), times, "{instruction} in {symbol}:\n{body}");
         }
     }
 }
 
 #[test]
-fn clusters_and_dependent_launches_have_their_instructions_where_there_are_any() {
+fn clusters_have_their_instructions_where_there_are_any() {
     for (arch, entries) in ptx() {
         for (symbol, barriers, maps) in
             [("cluster_sync_rounds", 1, 0), ("cluster_sync_chain", 3, 1), ("cluster_histogram", 2, 1)]
@@ -178,18 +179,10 @@ fn clusters_and_dependent_launches_have_their_instructions_where_there_are_any()
                 );
             }
         }
-        for (symbol, waits, launches) in
-            [("spin_dependent", 1, 1), ("empty_dependent", 1, 1), ("spin_plain", 0, 0), ("empty", 0, 0)]
-        {
-            let (body, newer) = (&entries[symbol], usize::from(arch >= 90));
-            let found =
-                ["griddepcontrol.wait", "griddepcontrol.launch_dependents"].map(|name| count(body, name));
-            assert_eq!(found, [waits * newer, launches * newer], "{symbol} for sm_{arch}:\n{body}");
-            // A safe kernel touches nothing before it has waited.
-            if let Some(wait) = body.find("griddepcontrol.wait") {
-                let before = &body[..wait];
-                assert!(!before.contains("ld.global") && !before.contains("st.global"), "{symbol}:\n{body}");
-            }
+        for symbol in ["spin_dependent", "empty_dependent", "spin_plain", "empty"] {
+            assert_eq!(entries.contains_key(symbol), arch == 80, "{symbol} for sm_{arch}");
+            let dependent = entries.get(symbol).is_some_and(|body| body.contains("griddepcontrol"));
+            assert!(!dependent, "{symbol} for sm_{arch}");
         }
         let others = entries.iter().filter(|(symbol, _)| !symbol.contains("cluster"));
         for (symbol, body) in others {
@@ -200,14 +193,15 @@ fn clusters_and_dependent_launches_have_their_instructions_where_there_are_any()
 
 #[test]
 fn no_kernel_spills() {
-    assert_image();
-    for (symbol, resources) in IMAGE.kernels() {
-        for of in resources {
-            assert_eq!(of.spills, 0, "{symbol} for sm_{} spills", of.arch);
-            let is_diagnostic = symbol.starts_with("diagnose_");
+    assert_images();
+    for record in IMAGES.iter().flat_map(|image| image.kernels()) {
+        for of in record.resources {
+            assert_eq!(of.spills, 0, "{} for sm_{} spills", record.symbol, of.arch);
+            let is_diagnostic = record.symbol.starts_with("diagnose_");
             assert!(
                 is_diagnostic || of.stack == 0,
-                "{symbol} for sm_{} has {} bytes of stack",
+                "{} for sm_{} has {} bytes of stack",
+                record.symbol,
                 of.arch,
                 of.stack
             );
@@ -216,13 +210,45 @@ fn no_kernel_spills() {
 }
 
 #[test]
-fn every_registered_kernel_is_in_the_image() {
-    assert_image();
-    let embedded: Vec<&str> = IMAGE.kernels().map(|(symbol, _)| symbol).collect();
-    let mut count = 0;
-    for spec in warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels") {
-        assert!(embedded.contains(&spec.symbol), "{} is not in the image", spec.symbol);
-        count += 1;
+fn every_registered_kernel_is_in_its_image() {
+    assert_images();
+    for image in IMAGES {
+        let package = if image.name() == "gpu-kernels" { "gpu-kernels" } else { "test-kernels-gpu" };
+        assert_eq!(image.name(), package);
+        let mut count = 0;
+        for spec in warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == package) {
+            let record = image.spec().kernel(spec.symbol).expect(spec.symbol);
+            let abi = record.abi.as_ref().expect(spec.symbol);
+            assert_eq!((abi.package.name, abi.package.version), (spec.package, spec.version));
+            assert!(
+                spec.params.iter().map(|param| param.abi()).eq(abi.params.iter().copied()),
+                "{}",
+                spec.symbol
+            );
+            count += 1;
+        }
+        assert_eq!(count, image.kernels().len(), "{package} has kernels that the registry does not know");
     }
-    assert_eq!(count, embedded.len(), "the image has kernels that the registry does not know");
+}
+
+#[test]
+fn the_product_image_is_small_and_in_parts() {
+    assert_images();
+    let embedded: usize = IMAGE
+        .parts()
+        .iter()
+        .flat_map(|part| part.forms)
+        .map(|form| match form.code {
+            Packed::Plain(bytes) => bytes.len(),
+            Packed::Deflate { stream, .. } => stream.len(),
+        })
+        .sum();
+    assert!(embedded <= 2_000_000, "{embedded} bytes of GPU code");
+    assert!(IMAGE.spec().device_runtime.is_none(), "libcudadevrt is for kernels that launch kernels");
+    let names: Vec<&str> = IMAGE.parts().iter().map(|part| part.name).collect();
+    assert!(["copy", "elementwise", "random", "reduce"].iter().all(|name| names.contains(name)), "{names:?}");
+    for part in IMAGE.parts() {
+        let archs: Vec<u32> = part.forms.iter().map(|form| form.arch).collect();
+        assert_eq!(archs, [80, 90], "{}: PTX for all, and machine code", part.name);
+    }
 }

@@ -53,7 +53,8 @@ enum Check<I> {
 /// }
 ///
 /// // A program takes the image that its build.rs made: `warpsmith::include_image!("kernels")`.
-/// static KERNELS: GpuImage = GpuImage::new(("kernels", &[], &[], "examples are not compiled for GPUs"));
+/// static KERNELS: GpuImage =
+///     GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "examples are not compiled for GPUs");
 ///
 /// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
 /// let benchmark = ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 2.0 * x + y)

@@ -13,7 +13,11 @@ use warpsmith_tuner::tune::{Event, Tuning, tune};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
 
-static IMAGE: GpuImage = GpuImage::new(("own", &[], &[], "these kernels are not compiled for GPUs"));
+static IMAGE: GpuImage = GpuImage::without_code(
+    env!("CARGO_PKG_NAME"),
+    env!("CARGO_PKG_VERSION"),
+    "these kernels are not compiled for GPUs",
+);
 
 /// `y[i] += a * x[i]`.
 #[kernel]

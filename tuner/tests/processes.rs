@@ -34,7 +34,7 @@ const EVENTS_US: f64 = 1.5;
 /// By how much medians may differ whose intervals do not hold each other.
 const NEAR: f64 = 0.02;
 
-static IMAGE: GpuImage = GpuImage::new(("moves", &[], &[], "these copies are no kernels"));
+static IMAGE: GpuImage = GpuImage::without_code("moves", "0.0.0", "these copies are no kernels");
 
 /// A copy of as many bytes as its size. Its two configurations are the same.
 struct Moves;

@@ -1,18 +1,86 @@
-//! Kernels: launch bounds and least architecture travel from `#[kernel]` in the name of a section.
+//! Kernels: what `#[kernel]` says of each to the builder.
 //!
-//! `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH"` (zero: not given) becomes the attributes
-//! `"nvvm.maxntid"` and `"nvvm.minctasm"`, which LLVM writes as `.maxntid` and `.minnctapersm`.
+//! Limits are in the name of a section: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"` (zero, and a
+//! stack that is not there: not given) becomes the attributes `"nvvm.maxntid"` and `"nvvm.minctasm"`, which LLVM writes
+//! as `.maxntid` and `.minnctapersm`. Origin and parameters are constants ([`gpu_spec::image::ORIGIN_PREFIX`],
+//! [`gpu_spec::AbiParam`]) that nothing refers to, so none of them is left when the module has been reduced.
+
+use std::collections::HashMap;
+
+use gpu_spec::AbiParam;
+use gpu_spec::image::ORIGIN_PREFIX;
 
 use super::RewriteError;
 use super::text;
 
 /// A kernel of the module.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// Its symbol.
     pub symbol: String,
     /// The least compute capability that has it, `10 * major + minor`; 0 means any.
     pub min_arch: u32,
+    /// Bytes of stack that it asks for; 0 when it does not.
+    pub stack: u32,
+    /// What it was compiled from; `None` when `#[kernel]` did not write it.
+    pub abi: Option<Abi>,
+}
+
+/// Where a kernel is from, and its parameters as the device compiler laid them out.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Abi {
+    /// The package that defines it.
+    pub package: String,
+    /// The package's version.
+    pub version: String,
+    /// The path of its Rust module, the crate first.
+    pub module: String,
+    /// Its parameters.
+    pub params: Vec<AbiParam>,
+}
+
+/// The constants about kernels: symbol, then the bytes as LLVM writes them.
+#[derive(Debug, Default)]
+pub struct Records<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Records<'a> {
+    /// Keeps a line that starts with `@` if it is about a kernel.
+    pub fn read(&mut self, line: &'a str) {
+        let name = text::symbol(&line[1..]).map_or("", |(name, _)| name.trim_matches('"'));
+        if name.starts_with(AbiParam::PREFIX) || name.starts_with(ORIGIN_PREFIX) {
+            let bytes = line.split_once("c\"").and_then(|(_, rest)| rest.split_once('"'));
+            self.0.insert(name, bytes.map_or("", |(bytes, _)| bytes));
+        }
+    }
+
+    /// What they say of a kernel.
+    pub fn of(&self, symbol: &str) -> Result<Option<Abi>, RewriteError> {
+        let get = |prefix: &str| self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text));
+        let bad = || RewriteError::KernelRecord { symbol: symbol.to_owned() };
+        let (origin, params) = match (get(ORIGIN_PREFIX), get(AbiParam::PREFIX)) {
+            (None, None) => return Ok(None),
+            (Some(origin), Some(params)) => (String::from_utf8(origin).map_err(|_| bad())?, params),
+            _ => return Err(bad()),
+        };
+        let parts: Vec<&str> = origin.split(' ').collect();
+        let ([package, version, module], (numbers, [])) = (&parts[..], params.as_chunks::<12>()) else {
+            return Err(bad());
+        };
+        let number = |bytes: &[u8; 12], index: usize| {
+            bytes.as_chunks::<4>().0.get(index).map_or(0, |number| u32::from_le_bytes(*number))
+        };
+        let param = |bytes: &[u8; 12]| AbiParam {
+            kind: number(bytes, 0),
+            size: number(bytes, 1),
+            align: number(bytes, 2),
+        };
+        Ok(Some(Abi {
+            package: (*package).to_owned(),
+            version: (*version).to_owned(),
+            module: (*module).to_owned(),
+            params: numbers.iter().map(param).collect(),
+        }))
+    }
 }
 
 const SECTION: &str = " section \".warpsmith";
@@ -27,14 +95,18 @@ pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
     let name = text::function(line).map_or("", |(name, _)| name);
     let symbol = name.trim_matches('"').to_owned();
     let Some(at) = line.find(SECTION) else {
-        return Ok((line.to_owned(), Kernel { symbol, min_arch: 0 }));
+        return Ok((line.to_owned(), Kernel { symbol, ..Kernel::default() }));
     };
     let rest = &line[at + SECTION.len()..];
     let bad = || RewriteError::KernelSection { symbol: symbol.clone(), line: line.to_owned() };
     let (bounds, after) = rest.split_once('"').ok_or_else(bad)?;
     let numbers: Vec<u32> =
         bounds.split(',').skip(1).map(str::parse).collect::<Result<_, _>>().map_err(|_| bad())?;
-    let [max_threads, min_blocks, min_arch] = numbers[..] else { return Err(bad()) };
+    let (max_threads, min_blocks, min_arch, stack) = match numbers[..] {
+        [max_threads, min_blocks, min_arch] => (max_threads, min_blocks, min_arch, 0),
+        [max_threads, min_blocks, min_arch, stack] => (max_threads, min_blocks, min_arch, stack),
+        _ => return Err(bad()),
+    };
     let mut rewritten = line[..at].to_owned();
     if max_threads > 0 {
         rewritten.push_str(&format!(" \"nvvm.maxntid\"=\"{max_threads}\""));
@@ -43,7 +115,7 @@ pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
         rewritten.push_str(&format!(" \"nvvm.minctasm\"=\"{min_blocks}\""));
     }
     rewritten.push_str(after);
-    Ok((rewritten, Kernel { symbol, min_arch }))
+    Ok((rewritten, Kernel { symbol, min_arch, stack, abi: None }))
 }
 
 #[cfg(test)]
@@ -60,7 +132,33 @@ mod tests {
             rewritten,
             "define ptx_kernel void @axpy__f32(float %0) unnamed_addr #12 \"nvvm.maxntid\"=\"256\" \"nvvm.minctasm\"=\"2\" {"
         );
-        assert_eq!(kernel, Kernel { symbol: "axpy__f32".to_owned(), min_arch: 90 });
+        assert_eq!(kernel, Kernel { symbol: "axpy__f32".to_owned(), min_arch: 90, ..Kernel::default() });
+        let (_, kernel) =
+            rewrite("define ptx_kernel void @k() section \".warpsmith,0,0,0,16384\" {").unwrap();
+        assert_eq!((kernel.min_arch, kernel.stack), (0, 16384));
+    }
+
+    #[test]
+    fn records_name_origin_and_parameters() {
+        let mut records = Records::default();
+        for line in [
+            "@__warpsmith_origin.k = constant [20 x i8] c\"my-kernels 0.1.0 a::b\", align 1",
+            "@__warpsmith_abi.k = constant <{ [24 x i8] }> <{ [24 x i8] c\"\\01\\00\\00\\00\\04\\00\\00\\00\\04\\00\\00\\00\\00\\00\\00\\00\\0C\\00\\00\\00\\04\\00\\00\\00\" }>, align 4",
+            "@__warpsmith_origin.none = constant [10 x i8] c\"p 1.0.0 a::b\", align 1",
+            "@__warpsmith_abi.none = constant <{}> zeroinitializer, align 4",
+            "@__warpsmith_origin.half = constant [10 x i8] c\"p 1.0.0 a::b\", align 1",
+        ] {
+            records.read(line);
+        }
+        let abi = records.of("k").unwrap().unwrap();
+        assert_eq!((&*abi.package, &*abi.version, &*abi.module), ("my-kernels", "0.1.0", "a::b"));
+        assert_eq!(
+            abi.params,
+            [AbiParam { kind: 1, size: 4, align: 4 }, AbiParam { kind: 0, size: 12, align: 4 }]
+        );
+        assert!(records.of("none").unwrap().unwrap().params.is_empty());
+        assert_eq!(records.of("unknown").unwrap(), None);
+        assert!(records.of("half").unwrap_err().to_string().contains("`half`"));
     }
 
     #[test]
@@ -77,7 +175,7 @@ mod tests {
     #[test]
     fn a_malformed_section_is_an_error_that_names_the_kernel() {
         for section in
-            [".warpsmith", ".warpsmith,1,2", ".warpsmith,1,2,3,4", ".warpsmith,a,2,3", ".warpsmith,-1,2,3"]
+            [".warpsmith", ".warpsmith,1,2", ".warpsmith,1,2,3,4,5", ".warpsmith,a,2,3", ".warpsmith,-1,2,3"]
         {
             let error =
                 rewrite(&format!("define ptx_kernel void @k() section \"{section}\" {{")).unwrap_err();

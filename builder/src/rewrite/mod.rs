@@ -5,7 +5,8 @@
 //!
 //! | file | change |
 //! | --- | --- |
-//! | `kernels` | launch bounds become attributes; the kernels are listed |
+//! | `kernels` | launch bounds become attributes; the kernels are listed, with their origin and parameters |
+//! | `atomics` | read-modify-write operations keep their ordering |
 //! | `shared` | statics in shared memory move to address space 3 |
 //! | `calls` | inline assembly and calls through pointers become `convergent` |
 //! | `strings` | byte strings get a trailing NUL |
@@ -16,6 +17,7 @@
 //! It depends on the text form of the LLVM version and on core's internals, so only tested versions are
 //! accepted (`crate::toolchain`).
 
+mod atomics;
 mod attributes;
 mod calls;
 mod floats;
@@ -28,6 +30,8 @@ pub(crate) mod text;
 
 use std::collections::{HashMap, HashSet};
 
+#[cfg(test)]
+pub use kernels::Abi;
 pub use kernels::Kernel;
 
 /// The rewritten module.
@@ -44,7 +48,7 @@ pub struct Rewritten {
 pub enum RewriteError {
     /// A section that `#[kernel]` does not write.
     #[error(
-        "kernel `{symbol}` has a section that is not `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH`; is its \
+        "kernel `{symbol}` has a section that is not `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK`; is its \
          gpu-std of the same version as the builder? ({line})"
     )]
     KernelSection {
@@ -52,6 +56,15 @@ pub enum RewriteError {
         symbol: String,
         /// The line of IR.
         line: String,
+    },
+    /// A record of `#[kernel]` that the builder cannot read.
+    #[error(
+        "the record of kernel `{symbol}`, of its package and parameters, is incomplete; is its gpu-std of the same \
+         version as the builder?"
+    )]
+    KernelRecord {
+        /// The kernel.
+        symbol: String,
     },
     /// A shared static of an unknown form.
     #[error("shared static `{symbol}` has a form that the builder does not know: {line}")]
@@ -89,6 +102,8 @@ struct Headers<'a> {
     strings: HashMap<&'a str, &'a str>,
     /// Reporters that the module defines or declares.
     reporters: HashSet<&'a str>,
+    /// What is said of kernels.
+    records: kernels::Records<'a>,
 }
 
 /// Rewrites `ir`.
@@ -119,7 +134,8 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
                 } else if kernels::is_kernel(line) {
                     let (line, kernel) = kernels::rewrite(line)?;
                     out.line(&line);
-                    kernels.push(kernel);
+                    let abi = headers.records.of(&kernel.symbol)?;
+                    kernels.push(Kernel { abi, ..kernel });
                 } else {
                     out.line(line);
                 }
@@ -144,6 +160,7 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
     for line in ir.lines() {
         match line.as_bytes().first() {
             Some(b'@') => {
+                headers.records.read(line);
                 if let Some((name, definition)) = shared::rewrite_definition(line)? {
                     headers.shared.insert(name, definition);
                 } else if let Some(string) = strings::parse(line) {
@@ -213,6 +230,8 @@ impl Output {
             if rewritten.is_none() {
                 rewritten = self.panic_call(line, instruction, headers, templates);
             }
+        } else if let Some(fenced) = atomics::fence(line, instruction) {
+            rewritten = Some(fenced);
         } else if !templates.is_empty()
             && let Some(rest) = instruction.strip_prefix("extractvalue { ptr, ptr } ")
             && let Some(source) = rest.strip_suffix(", 0")

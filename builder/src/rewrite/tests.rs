@@ -12,7 +12,7 @@ fn a_module_with_everything_is_rewritten_as_before() {
         assert_eq!(actual, expected, "line {} of golden/output.ll", number + 1);
     }
     assert_eq!(rewritten.ir.lines().count(), OUTPUT.lines().count());
-    let kernel = |symbol: &str, min_arch| Kernel { symbol: symbol.to_owned(), min_arch };
+    let kernel = |symbol: &str, min_arch| Kernel { symbol: symbol.to_owned(), min_arch, ..Kernel::default() };
     assert_eq!(rewritten.kernels, [kernel("k1", 90), kernel("k2", 0)]);
 }
 

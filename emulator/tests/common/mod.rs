@@ -14,6 +14,7 @@ pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> Kernel
         name,
         symbol: name,
         package: "tests",
+        version: "0.0.0",
         types: &[],
         consts: &[],
         params: WORDS.split_at(params).0,

@@ -272,6 +272,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
     let record = abi_record(kernel, instance, &symbol);
+    let origin = origin(&symbol);
     quote! {
         #[cfg(target_arch = "nvptx64")]
         const _: () = {
@@ -288,6 +289,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 unsafe { #callee(#(#arguments),*) }
             }
             #record
+            #origin
             #as_type
         };
     }
@@ -302,6 +304,19 @@ fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream
         // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
         static __ABI: [::gpu_std::__private::AbiParam; #length] = [#(#params),*];
+    }
+}
+
+/// Where the kernel is from, for the builder: see `gpu_spec::image::ORIGIN_PREFIX`.
+fn origin(symbol: &str) -> TokenStream {
+    let symbol = format!("{}{symbol}", gpu_spec::image::ORIGIN_PREFIX);
+    quote! {
+        const __ORIGIN_TEXT: &str = ::core::concat!(
+            ::core::env!("CARGO_PKG_NAME"), " ", ::core::env!("CARGO_PKG_VERSION"), " ", ::core::module_path!()
+        );
+        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        #[unsafe(export_name = #symbol)]
+        static __ORIGIN: [u8; __ORIGIN_TEXT.len()] = *__ORIGIN_TEXT.as_bytes().first_chunk().unwrap();
     }
 }
 
@@ -435,6 +450,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 name: #label,
                 symbol: #symbol,
                 package: ::core::env!("CARGO_PKG_NAME"),
+                version: ::core::env!("CARGO_PKG_VERSION"),
                 types: &[#(#types),*],
                 consts: &[#(#consts),*],
                 params: &[#(#params),*],

@@ -60,6 +60,6 @@ pub use self::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,
     PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
 };
-pub use self::module::{GpuImage, KernelResources, Module};
+pub use self::module::{GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};
 pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};

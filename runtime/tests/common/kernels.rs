@@ -54,6 +54,7 @@ macro_rules! kernel {
                         name: $symbol,
                         symbol: $symbol,
                         package: "test-kernels",
+                        version: "0.0.0",
                         types: &[],
                         consts: &[],
                         params: PARAMS,

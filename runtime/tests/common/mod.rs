@@ -10,7 +10,7 @@ use warpsmith_runtime::{Device, GpuImage, Module};
 
 pub use self::kernels::*;
 
-pub static IMAGE: GpuImage = GpuImage::new(("test-kernels", &[], &[], "hand-written"));
+pub static IMAGE: GpuImage = GpuImage::without_code("test-kernels", "0.0.0", "hand-written");
 
 /// A driver of its own, so that tests do not disturb each other.
 pub fn driver(devices: u32) -> Arc<EmulatedDriver> {

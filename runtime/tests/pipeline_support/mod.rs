@@ -87,6 +87,7 @@ unsafe impl Kernel for WaitAtGate {
             name: "wait_at_gate",
             symbol: "wait_at_gate",
             package: "test-kernels",
+            version: "0.0.0",
             types: &[],
             consts: &[],
             params: &PARAMS,

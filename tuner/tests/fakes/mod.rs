@@ -22,13 +22,14 @@ use warpsmith_tuner::tune::{Event, Totals, Tuned, Tuning, tune};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
 
-static IMAGE: GpuImage = GpuImage::new(("fakes", &[], &[], "these kernels are not compiled for GPUs"));
+static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels are not compiled for GPUs");
 
 /// The instance of every configuration.
 pub static SPEC: KernelSpec = KernelSpec {
     name: "fake",
     symbol: "fake__f32",
     package: "fakes",
+    version: "0.0.0",
     types: &[TypeArgument { parameter: "T", name: "f32" }],
     consts: &[],
     params: &[],

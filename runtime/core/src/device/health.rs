@@ -280,6 +280,7 @@ mod tests {
         name: "k",
         symbol: "k",
         package: "test",
+        version: "0.0.0",
         types: &[],
         consts: &[],
         params: &[],

@@ -118,7 +118,27 @@ pub enum Error {
         count: u32,
     },
 
-    /// The image lacks the kernel.
+    /// The image does not hold exactly this kernel: its record has another package, version or parameters.
+    #[error(
+        "kernel `{kernel}` of {wanted} is not in the image of {image}, which has {holds}; load the image that is built \
+         from the kernel's crate, with the features that the program has"
+    )]
+    KernelNotOfImage {
+        /// The instance's symbol.
+        kernel: String,
+        /// The package, version and parameters of the kernel type.
+        wanted: String,
+        /// The package and version of the image.
+        image: String,
+        /// What the image has of that symbol.
+        holds: String,
+    },
+
+    /// Code that does not unpack to what the builder packed.
+    #[error("the GPU code in this program is damaged; build the program again")]
+    DamagedImage,
+
+    /// The image lacks the kernel for this device.
     #[error(
         "kernel `{kernel}` is not in the GPU image loaded on {device}{}; {}",
         arch_note(*min_arch, *capability), arch_advice(*min_arch, *capability)

@@ -198,6 +198,7 @@ pub(super) mod tests {
             name: "k",
             symbol: "k",
             package: "test",
+            version: "0.0.0",
             types: &[],
             consts: &[],
             params: &[],

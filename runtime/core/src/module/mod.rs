@@ -1,26 +1,28 @@
 //! Loaded images, and the kernels in them.
 //!
-//! An image is loaded once a device, in the best form that the device takes ([`GpuImage`]); a kernel is looked
-//! up once a module. Both stay until the device goes.
+//! A part of an image is loaded once a device, in the best form that the device takes ([`GpuImage`]), when the first of its
+//! kernels is looked up; a kernel is looked up once a module. Both stay until the device goes.
 //!
-//! Kernels that launch kernels or set a graph's conditions are in a part of the image that is linked with NVIDIA's
-//! device runtime. That part is loaded when the first of them is looked up.
+//! A kernel is looked up only if the image's record of its symbol is of the same package and version and has the same
+//! parameters. Parts with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device runtime
+//! when they are loaded.
 
+mod contract;
 mod image;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
 use gpu_spec::{Kernel, KernelSpec};
 
-pub use self::image::{
-    Binary, BinaryTuple, CompilersTuple, GpuImage, ImageTuple, KernelResources, KernelTuple, LinkedTuple,
-};
+pub use self::image::{GpuImage, toolchain, unpack};
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, DriverError, FunctionHandle, ModuleHandle, ModuleSource};
 use crate::error::{Error, Result, code};
 use crate::launch::{Function, FunctionInner, TypedKernel};
+pub use gpu_spec::image as spec;
 
 /// An image on a device. Cheap to clone; usable from any thread.
 #[derive(Clone)]
@@ -48,11 +50,11 @@ impl Part for Modules {
 }
 
 impl Device {
-    /// Loads an image, or finds it loaded: the best form of it that the device takes.
+    /// Opens an image. Its code is loaded part by part, when the first kernel of a part is looked up.
     ///
     /// # Errors
     /// [`Error::NoImage`] when the program was built without GPU code, [`Error::NoImageForDevice`],
-    /// [`Error::DriverTooOld`], [`DriverError::ImageRejected`](crate::DriverError::ImageRejected). On the emulated device none of them: it needs no code.
+    /// [`Error::DriverTooOld`]. On the emulated device none of them: it needs no code.
     pub fn load(&self, image: &'static GpuImage) -> Result<Module> {
         self.check_process()?;
         let mut modules = self.part::<Modules>().0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,51 +77,76 @@ impl Device {
 /// What of a module the device keeps.
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
-    handle: ModuleHandle,
-    /// The form that was loaded; `None` on the emulated device.
-    binary: Option<Binary>,
     image: &'static GpuImage,
-    /// The part that is linked with the device runtime, once it is loaded.
-    linked: Mutex<Option<ModuleHandle>>,
-    /// The code's [`Binary::fingerprint`], once it is needed; 0 for no code.
-    fingerprint: OnceLock<u64>,
+    /// The entries on an emulated device; `None` on any other.
+    host_entries: Option<ModuleHandle>,
+    /// For each part of the image, its module once it is loaded. Empty on an emulated device.
+    parts: Box<[Mutex<Option<ModuleHandle>>]>,
+    /// The first form that fits the device of the first part that has one; `None` on an emulated device.
+    form: Option<&'static CodeForm>,
+    /// Of all the code that fits; 0 for no code.
+    hash: u64,
     /// Kernels looked up so far, by the address of their spec.
     functions: RwLock<HashMap<usize, Arc<FunctionInner>>>,
 }
 
 impl ModuleInner {
+    /// Sees that the image has code for the device, and loads none of it.
     pub(crate) fn load(device: &Device, image: &'static GpuImage) -> Result<Self> {
-        let loaded = |handle, binary| Self {
-            handle,
-            binary,
+        let mut loaded = Self {
             image,
-            linked: Mutex::default(),
-            fingerprint: OnceLock::new(),
+            host_entries: None,
+            parts: Box::default(),
+            form: None,
+            hash: 0,
             functions: RwLock::default(),
         };
         if device.is_emulated() {
             let load = |driver: &dyn Driver, context| driver.module_load(context, ModuleSource::HostEntries);
-            return Ok(loaded(device.call(load)?, None));
+            loaded.host_entries = Some(device.call(load)?);
+            return Ok(loaded);
         }
-        let (handle, binary) = load_best(device, image, image.forms(), |binary| match binary.is_cubin {
-            true => ModuleSource::Cubin(binary.code),
-            false => ModuleSource::Ptx(binary.code),
-        })?;
-        Ok(loaded(handle, Some(binary)))
+        if let Some(reason) = image.missing() {
+            return Err(Error::NoImage { image: image.name().to_owned(), reason: reason.to_owned() });
+        }
+        let mut first_error = None;
+        for part in image.parts() {
+            match candidates(device, image, part) {
+                Ok(forms) => {
+                    let form = forms[0];
+                    loaded.form = loaded.form.or(Some(form));
+                    loaded.hash =
+                        (loaded.hash ^ form.hash).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+                }
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        if let (None, Some(error)) = (loaded.form, first_error) {
+            return Err(error);
+        }
+        loaded.parts = image.parts().iter().map(|_| Mutex::default()).collect();
+        Ok(loaded)
     }
 
-    /// The part of the image that is linked with the device runtime; `kernel` is what it is loaded for.
-    fn linked(&self, device: &Device, kernel: &str) -> Result<ModuleHandle> {
-        let mut linked = self.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handle) = *linked {
-            return Ok(handle);
+    /// The module of the part with this index, loaded if it is not yet; `kernel` is what it is loaded for. `None` when the
+    /// part has no form for this device.
+    fn part(&self, device: &Device, index: usize, kernel: &str) -> Result<Option<ModuleHandle>> {
+        let (Some(part), Some(slot)) = (self.image.parts().get(index), self.parts.get(index)) else {
+            return Ok(None);
+        };
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = *slot {
+            return Ok(Some(handle));
         }
-        let library = self.image.device_runtime();
-        let source =
-            |binary: Binary| ModuleSource::Linked { code: binary.code, is_cubin: binary.is_cubin, library };
-        match load_best(device, self.image, self.image.linked_forms(), source) {
-            Ok((handle, _)) => Ok(*linked.insert(handle)),
-            Err(error @ Error::Driver(DriverError::ImageRejected { .. })) => {
+        let forms = match candidates(device, self.image, part) {
+            Ok(forms) => forms,
+            // Others of the image fit, so that this is about the kernel.
+            Err(Error::NoImageForDevice { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match load_best(device, self.image, part, &forms) {
+            Ok(handle) => Ok(Some(*slot.insert(handle))),
+            Err(error @ Error::Driver(DriverError::ImageRejected { .. })) if part.is_linked => {
                 Err(Error::DeviceRuntimeRejected {
                     kernel: kernel.to_owned(),
                     driver_version: device.properties().driver_version.clone(),
@@ -132,8 +159,9 @@ impl ModuleInner {
 
     /// What was loaded.
     pub(crate) fn handles(&self) -> impl Iterator<Item = ModuleHandle> {
-        let linked = *self.linked.lock().unwrap_or_else(PoisonError::into_inner);
-        [self.handle].into_iter().chain(linked)
+        let loaded =
+            |slot: &Mutex<Option<ModuleHandle>>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
+        self.host_entries.into_iter().chain(self.parts.iter().filter_map(loaded))
     }
 
     /// The symbol of a kernel that was looked up, by the driver's handle.
@@ -143,21 +171,34 @@ impl ModuleInner {
     }
 }
 
-/// Loads the best of an image's `forms` that device and driver take.
-fn load_best(
-    device: &Device,
-    image: &'static GpuImage,
-    forms: &'static [BinaryTuple],
-    source: impl Fn(Binary) -> ModuleSource<'static>,
-) -> Result<(ModuleHandle, Binary)> {
+/// The forms of a part that device and driver take, the best first; at least one.
+fn candidates(device: &Device, image: &GpuImage, part: &ImagePart) -> Result<Vec<&'static CodeForm>> {
     let properties = device.properties();
     let max_ptx = device.raw().0.max_ptx_version();
-    let driver_version = &properties.driver_version;
-    let candidates = image.candidates(forms, device.id(), properties.capability, max_ptx, driver_version)?;
+    image.candidates(part, device.id(), properties.capability, max_ptx, &properties.driver_version)
+}
+
+/// Loads the best of a part's `forms` that the driver takes.
+fn load_best(
+    device: &Device,
+    image: &GpuImage,
+    part: &ImagePart,
+    forms: &[&'static CodeForm],
+) -> Result<ModuleHandle> {
+    let library = match &image.spec().device_runtime {
+        Some(library) if part.is_linked => unpack(library)?,
+        _ => Default::default(),
+    };
     let mut first_error = None;
-    for binary in candidates {
-        match device.call(|driver, context| driver.module_load(context, source(binary))) {
-            Ok(handle) => return Ok((handle, binary)),
+    for form in forms {
+        let (code, is_cubin) = (unpack(&form.code)?, matches!(form.kind, CodeKind::Cubin(_)));
+        let source = match (part.is_linked, is_cubin) {
+            (true, is_cubin) => ModuleSource::Linked { code: &code, is_cubin, library: &library },
+            (false, true) => ModuleSource::Cubin(&code),
+            (false, false) => ModuleSource::Ptx(&code),
+        };
+        match device.call(|driver, context| driver.module_load(context, source)) {
+            Ok(handle) => return Ok(handle),
             Err(error) if error.is_device_lost() => return Err(error),
             // A cubin of a newer toolkit than the driver: the next form may still do.
             Err(error) => first_error = first_error.or(Some(error)),
@@ -179,25 +220,19 @@ impl Module {
         &self.device
     }
 
-    /// The form of the code that was loaded; `None` on the emulated device.
-    pub fn binary(&self) -> Option<Binary> {
-        self.inner.binary
-    }
-
-    /// Tells the code that was loaded from other code, in later processes too; 0 on the emulated device. The first call
-    /// reads all of the code, some gigabytes a second.
+    /// Tells the code that this device takes from other code, in later processes too; 0 on the emulated device.
     pub fn image_hash(&self) -> u64 {
-        *self.inner.fingerprint.get_or_init(|| self.inner.binary.map_or(0, |binary| binary.fingerprint()))
+        self.inner.hash
     }
 
-    /// What compiled the code that was loaded: rustc and LLVM, then what the code says of itself ([`Binary::toolchain`], which
-    /// is searched at each call): `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated
-    /// device, where the program's own compiler did, that and this crate's version. Without rustc and LLVM where the image does
-    /// not say which they were ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
+    /// What compiled the code that this device takes: rustc and LLVM, then ptxas or the version of the PTX: `rustc 1.96.0
+    /// (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device, where the program's own
+    /// compiler did, that and this crate's version. Without rustc and LLVM where the image does not say which they were
+    /// ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).
     pub fn toolchain(&self) -> String {
         let image = self.inner.image;
-        let (compiler, rest) = match self.inner.binary {
-            Some(binary) => (image.device_compiler(), binary.toolchain()),
+        let (compiler, rest) = match self.inner.form {
+            Some(form) => (image.device_compiler(), toolchain(form)),
             None => {
                 (image.host_compiler(), concat!("warpsmith-runtime ", env!("CARGO_PKG_VERSION")).to_owned())
             }
@@ -205,10 +240,11 @@ impl Module {
         compiler.map_or_else(|| rest.clone(), |compiler| format!("{compiler}, {rest}"))
     }
 
-    /// A kernel by its type, for launches that are type checked.
+    /// A kernel by its type, for launches that are type checked. The first kernel of a part of the image loads that part.
     ///
     /// # Errors
-    /// [`Error::KernelNotInImage`], also for a kernel that needs a newer architecture than the device's;
+    /// [`Error::KernelNotOfImage`] when the image holds another kernel of that symbol, or none;
+    /// [`Error::KernelNotInImage`] for one that needs a newer architecture than the device's; [`Error::ImageRejected`];
     /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
@@ -238,11 +274,13 @@ impl Module {
             min_arch: spec.min_arch,
             capability: self.device.properties().capability,
         };
-        let module = match self.inner.binary {
-            Some(_) if self.inner.image.is_linked(spec.symbol) => {
-                self.inner.linked(&self.device, spec.symbol)?
+        let record = contract::check(self.inner.image, spec)?;
+        let module = match (self.inner.host_entries, record) {
+            (Some(handle), _) => handle,
+            (None, Some(record)) => {
+                self.inner.part(&self.device, record.part, spec.symbol)?.ok_or_else(not_in_image)?
             }
-            _ => self.inner.handle,
+            (None, None) => return Err(not_in_image()),
         };
         let handle = self
             .device
@@ -258,6 +296,6 @@ impl Module {
 
 impl fmt::Debug for Module {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Module({:#x} on {})", self.inner.handle.0, self.device.id())
+        write!(f, "Module({} on {})", self.inner.image.name(), self.device.id())
     }
 }

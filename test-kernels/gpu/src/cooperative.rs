@@ -12,9 +12,6 @@ use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 use gpu_std::{clock, cluster};
 
-use crate::block_reduce::{block_combine, combine_partials, thread_share};
-use crate::reduce::Sum;
-
 /// The most threads in a block of [`cluster_sync_chain()`].
 pub const CHAIN_BLOCK: usize = 256;
 
@@ -80,7 +77,8 @@ pub unsafe fn cooperative_sum(input: &[f32], partials: *mut f32, result: *mut f3
     grid::sync();
     if thread::block_idx_x() == 0 {
         // SAFETY: every block has written its sum before the barrier.
-        let sum = unsafe { combine_partials::<f32, Sum>(partials) };
+        let sums = unsafe { core::slice::from_raw_parts(partials, thread::grid_dim_x() as usize) };
+        let sum = sum_of(sums, thread::thread_idx_x() as usize, thread::block_dim_x() as usize);
         if thread::thread_idx_x() == 0 {
             // SAFETY: one thread of one block writes the result.
             unsafe { result.write(sum) };
@@ -108,11 +106,31 @@ pub unsafe fn partial_sum(input: &[f32], sums: *mut f32) {
 /// That of [`partial_sum()`].
 #[inline(always)]
 unsafe fn sum_share(input: &[f32], sums: *mut f32) {
-    let sum = block_combine::<f32, Sum>(thread_share::<f32, Sum, 4, 4>(input));
+    let sum = sum_of(input, grid::rank(), grid::threads());
     if thread::thread_idx_x() == 0 {
         // SAFETY: the element is this block's.
         unsafe { sums.add(thread::block_idx_x() as usize).write(sum) };
     }
+}
+
+/// The sum of the block's threads' shares: every `step`-th element from `first` on.
+#[inline(always)]
+fn sum_of(data: &[f32], first: usize, step: usize) -> f32 {
+    /// Loads in flight of a thread.
+    const AHEAD: usize = 8;
+    let mut sums = [0.0; AHEAD];
+    let mut i = first;
+    while i + (AHEAD - 1) * step < data.len() {
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            *sum += data[i + lane * step];
+        }
+        i += AHEAD * step;
+    }
+    while i < data.len() {
+        sums[0] += data[i];
+        i += step;
+    }
+    block::reduce(sums.iter().sum(), |a, b| a + b)
 }
 
 /// `rounds` steps of [`diffuse_step()`], from `a` to `b`, back to `a` and so on, in one cooperative launch.

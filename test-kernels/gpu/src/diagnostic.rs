@@ -1,4 +1,4 @@
-//! Small kernels that fail or print on purpose: what `warpsmith doctor` and the tests run to see that a panic,
+//! Small kernels that fail or print on purpose: what the tests run to see that a panic,
 //! a wrong index, a deadlock or a line of output comes back as it should.
 
 use glam::Vec3;

@@ -1,0 +1,197 @@
+//! The parts of an image: which kernels share a module.
+//!
+//! The kernels of one Rust module below the crate's root are a part, so that a program loads the code of the families
+//! that it uses. Three things change that:
+//!
+//! - Kernels that need NVIDIA's device runtime are a part of their own, with the kernels that they launch
+//!   ([`crate::device_runtime`]).
+//! - Kernels that some of the architectures lack are a part apart from those that all have, so that each part has all
+//!   of its kernels in few forms.
+//! - Kernels that share a static that changes are one part: each module has statics of its own.
+
+use std::collections::HashMap;
+
+use crate::arch::Arch;
+use crate::callers::Callers;
+use crate::device_runtime::DeviceRuntime;
+use crate::link::MAILBOX;
+use crate::rewrite::{Kernel, text};
+
+/// One module of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// For people and for file names.
+    pub name: String,
+    /// The start of its files' names.
+    pub stem: String,
+    /// Whether it is linked with the device runtime.
+    pub is_linked: bool,
+    /// The symbols of its kernels.
+    pub kernels: Vec<String>,
+}
+
+impl Part {
+    /// Whether it has the kernel.
+    pub fn has(&self, kernel: &Kernel) -> bool {
+        self.kernels.contains(&kernel.symbol)
+    }
+}
+
+/// Divides the kernels of the module `ir` of `package`. Kernels that the device runtime is for, or that are launched by
+/// these, are in the last part; those launched are in an ordinary part too, where the host finds them.
+pub fn divide(
+    ir: &str,
+    package: &str,
+    kernels: &[Kernel],
+    runtime: &DeviceRuntime,
+    archs: &[Arch],
+) -> Vec<Part> {
+    let crate_name = package.replace('-', "_");
+    let plain: Vec<&Kernel> = kernels.iter().filter(|kernel| !runtime.is_user(&kernel.symbol)).collect();
+    let mut names: Vec<String> = Vec::new();
+    let mut groups: Vec<usize> = Vec::new();
+    for kernel in &plain {
+        let name = name(kernel, &crate_name, archs);
+        let group = names.iter().position(|known| *known == name).unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        });
+        groups.push(group);
+    }
+    for sharing in sharing(ir, &plain) {
+        let into = sharing.iter().map(|&kernel| groups[kernel]).min().unwrap_or(0);
+        let merged: Vec<usize> = sharing.iter().map(|&kernel| groups[kernel]).collect();
+        groups.iter_mut().filter(|group| merged.contains(group)).for_each(|group| *group = into);
+    }
+    let stem = |name: &str| match name == crate_name {
+        true => crate_name.clone(),
+        false => {
+            let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+            format!("{crate_name}.{}", name.chars().map(plain).collect::<String>())
+        }
+    };
+    let mut parts: Vec<Part> = names
+        .into_iter()
+        .enumerate()
+        .map(|(group, name)| Part {
+            stem: stem(&name),
+            name,
+            is_linked: false,
+            kernels: plain
+                .iter()
+                .zip(&groups)
+                .filter(|(_, of)| **of == group)
+                .map(|(kernel, _)| kernel.symbol.clone())
+                .collect(),
+        })
+        .filter(|part| !part.kernels.is_empty())
+        .collect();
+    if runtime.is_needed() {
+        let of_it = |kernel: &&Kernel| runtime.is_user(&kernel.symbol) || runtime.is_launched(&kernel.symbol);
+        // No Rust module has such a name.
+        let name = "device runtime".to_owned();
+        let kernels = kernels.iter().filter(of_it).map(|kernel| kernel.symbol.clone()).collect();
+        parts.push(Part { stem: stem(&name), name, is_linked: true, kernels });
+    }
+    parts
+}
+
+/// The first module below the root of the kernel's crate; of another crate, with that crate; and which of the
+/// architectures have the kernel, if not all of them.
+fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
+    let module = kernel.abi.as_ref().map_or(crate_name, |abi| &abi.module);
+    let (of, rest) = module.split_once("::").unwrap_or((module, ""));
+    let module = rest.split("::").next().unwrap_or_default();
+    let mut name = match (of == crate_name, module) {
+        (_, "") => of.to_owned(),
+        (true, module) => module.to_owned(),
+        (false, module) => format!("{of}::{module}"),
+    };
+    let least = archs.iter().map(|arch| arch.capability()).filter(|arch| *arch >= kernel.min_arch).min();
+    if archs.iter().any(|arch| arch.capability() < kernel.min_arch) {
+        name.push_str(&least.map_or(" of no architecture".to_owned(), |least| format!(" from sm_{least}")));
+    }
+    name
+}
+
+/// For each static that changes, the indices of the kernels that reach it, if they are more than one.
+fn sharing(ir: &str, kernels: &[&Kernel]) -> Vec<Vec<usize>> {
+    let callers = Callers::of(ir);
+    let places: HashMap<&str, usize> =
+        kernels.iter().enumerate().map(|(index, kernel)| (&*kernel.symbol, index)).collect();
+    let changing = ir.lines().filter_map(|line| {
+        let (name, rest) = text::symbol(line.strip_prefix('@')?)?;
+        let is_global = rest.split(['{', '[', '"']).next()?.contains(" global ");
+        (is_global && !rest.contains("addrspace(3)") && name != MAILBOX).then_some(name)
+    });
+    changing
+        .map(|name| callers.reaching(name).into_iter().filter_map(|user| places.get(user).copied()).collect())
+        .filter(|users: &Vec<usize>| users.len() > 1)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rewrite::Abi;
+
+    fn kernel(symbol: &str, module: &str, min_arch: u32) -> Kernel {
+        let abi = Abi { module: module.to_owned(), ..Abi::default() };
+        Kernel { symbol: symbol.to_owned(), min_arch, stack: 0, abi: Some(abi) }
+    }
+
+    /// `NAME: KERNEL KERNEL` of each part.
+    fn divided(ir: &str, kernels: &[Kernel]) -> Vec<String> {
+        let runtime = DeviceRuntime::of(ir, kernels);
+        let parts = divide(ir, "my-kernels", kernels, &runtime, &[Arch::SM_80, Arch::SM_90A]);
+        parts.iter().map(|part| format!("{}: {}", part.name, part.kernels.join(" "))).collect()
+    }
+
+    #[test]
+    fn a_part_is_a_module_below_the_root() {
+        let kernels = [
+            kernel("a", "my_kernels", 0),
+            kernel("b", "my_kernels::copy", 0),
+            kernel("c", "my_kernels::random::uniform", 80),
+            kernel("d", "my_kernels::random", 90),
+            kernel("e", "other::copy", 0),
+            kernel("f", "my_kernels::copy", 0),
+            Kernel { symbol: "g".to_owned(), ..Kernel::default() },
+        ];
+        assert_eq!(
+            divided("", &kernels),
+            ["my_kernels: a g", "copy: b f", "random: c", "random from sm_90: d", "other::copy: e"]
+        );
+    }
+
+    #[test]
+    fn kernels_that_share_a_changing_static_share_a_part() {
+        let ir = "\
+@COUNTER = internal global i32 0, align 4
+@TABLE = internal unnamed_addr constant [2 x i8] c\"ab\", align 1
+@TILE = internal addrspace(3) global [8 x i8] poison, align 4
+@__warpsmith_mailbox = global ptr null
+define ptx_kernel void @a() {
+  call void @count()
+}
+define ptx_kernel void @b() {
+  %1 = load i32, ptr @COUNTER
+}
+define ptx_kernel void @c() {
+  %1 = load i8, ptr @TABLE
+  %2 = load i8, ptr @TILE
+  %3 = load ptr, ptr @__warpsmith_mailbox
+}
+define ptx_kernel void @d() {
+  %1 = load i8, ptr @TABLE
+  %2 = load i8, ptr @TILE
+  %3 = load ptr, ptr @__warpsmith_mailbox
+}
+define void @count() {
+  store i32 1, ptr @COUNTER
+}
+";
+        let kernels = ["a", "b", "c", "d"].map(|name| kernel(name, &format!("my_kernels::of_{name}"), 0));
+        assert_eq!(divided(ir, &kernels), ["of_a: a b", "of_c: c", "of_d: d"]);
+    }
+}

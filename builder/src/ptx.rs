@@ -1,0 +1,263 @@
+//! Reading PTX: the machine parameters of its entries, and which of these have a stack of unknown size.
+
+use std::collections::{HashMap, HashSet};
+
+use gpu_spec::{AbiParam, ParamKind};
+
+use crate::error::Error;
+use crate::rewrite::Kernel;
+
+/// One function of a module.
+#[derive(Debug, Default)]
+struct Function<'a> {
+    params: Vec<MachineParam>,
+    calls: Vec<&'a str>,
+    /// Whether it calls through a pointer.
+    is_indirect: bool,
+}
+
+/// Size and alignment in bytes of what a launch passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct MachineParam {
+    size: u64,
+    align: u64,
+}
+
+/// The text of a PTX module, read.
+#[derive(Debug)]
+pub struct Ptx<'a> {
+    functions: HashMap<&'a str, Function<'a>>,
+}
+
+impl<'a> Ptx<'a> {
+    /// Reads a module as LLVM writes it.
+    pub fn read(text: &'a str) -> Ptx<'a> {
+        let mut functions: HashMap<&str, Function<'_>> = HashMap::new();
+        let mut current = "";
+        let mut in_header = false;
+        for line in text.lines() {
+            if let Some(name) = header(line) {
+                (current, in_header) = (name, true);
+                // A declaration before the definition adds nothing.
+                functions.insert(name, Function::default());
+            }
+            let Some(function) = functions.get_mut(current) else { continue };
+            let line = line.trim();
+            if in_header {
+                if let Some(param) = line.strip_prefix(".param ") {
+                    function.params.extend(param_of(param));
+                }
+                in_header = !line.starts_with('{') && !line.starts_with(';');
+            } else if let Some(callee) = callee(line) {
+                match callee.starts_with('%') {
+                    true => function.is_indirect = true,
+                    false => function.calls.push(callee),
+                }
+            }
+        }
+        Ptx { functions }
+    }
+
+    /// Whether the stack of a kernel's threads is not known before it runs: it recurses, or calls through a pointer.
+    pub fn has_unknown_stack(&self, kernel: &str) -> bool {
+        self.reached([kernel]).into_iter().any(|name| {
+            self.functions.get(name).is_some_and(|function| {
+                function.is_indirect || self.reached(function.calls.iter().copied()).contains(name)
+            })
+        })
+    }
+
+    /// These functions and all that they call.
+    fn reached<'b>(&'b self, from: impl IntoIterator<Item = &'b str>) -> HashSet<&'b str> {
+        let mut rest: Vec<&str> = from.into_iter().collect();
+        let mut reached: HashSet<&str> = rest.iter().copied().collect();
+        while let Some(function) = rest.pop().and_then(|name| self.functions.get(name)) {
+            rest.extend(function.calls.iter().copied().filter(|name| reached.insert(name)));
+        }
+        reached
+    }
+
+    /// Compares the machine parameters of every entry with what `#[kernel]` recorded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ParameterMismatch`] for the first that differs.
+    pub fn check_parameters(&self, kernels: &[Kernel]) -> Result<(), Error> {
+        for kernel in kernels {
+            let (Some(abi), Some(entry)) = (&kernel.abi, self.functions.get(&*kernel.symbol)) else {
+                continue;
+            };
+            let expected: Vec<(String, MachineParam)> = abi
+                .params
+                .iter()
+                .enumerate()
+                .flat_map(|(index, param)| machine_params(index, param))
+                .collect();
+            for (index, (what, expected)) in expected.iter().enumerate() {
+                let found = entry.params.get(index);
+                if found != Some(expected) {
+                    return Err(Error::ParameterMismatch {
+                        kernel: kernel.symbol.clone(),
+                        parameter: what.clone(),
+                        recorded: expected.to_string(),
+                        found: found.map_or("missing".to_owned(), ToString::to_string),
+                    });
+                }
+            }
+            if let Some(found) = entry.params.get(expected.len()) {
+                return Err(Error::ParameterMismatch {
+                    kernel: kernel.symbol.clone(),
+                    parameter: format!("machine parameter {}", expected.len()),
+                    recorded: "missing".to_owned(),
+                    found: found.to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for MachineParam {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes aligned to {}", self.size, self.align)
+    }
+}
+
+/// Name of the function whose definition or declaration starts on this line.
+fn header(line: &str) -> Option<&str> {
+    let (_, rest) =
+        line.starts_with('.').then(|| line.split_once(".entry ").or_else(|| line.split_once(".func ")))??;
+    // A return value stands in parentheses before the name.
+    let rest = rest.trim_start();
+    let rest = if rest.starts_with('(') { rest.split_once(')')?.1.trim_start() } else { rest };
+    let end = rest.find(|c: char| c == '(' || c == ';' || c.is_whitespace()).unwrap_or(rest.len());
+    Some(&rest[..end])
+}
+
+/// A parameter, from behind its `.param`: `.align 4 .b8 k_param_2[12],` or `.u64 .ptr .align 1 k_param_0`.
+fn param_of(text: &str) -> Option<MachineParam> {
+    let mut words = text.split_whitespace();
+    let mut word = words.next()?;
+    let mut explicit = None;
+    if word == ".align" {
+        explicit = Some(words.next()?.parse().ok()?);
+        word = words.next()?;
+    }
+    let bits: u64 = word.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()?;
+    let count = match text.split_once('[') {
+        Some((_, count)) => count.split(']').next()?.parse().ok()?,
+        None => 1,
+    };
+    Some(MachineParam { size: bits / 8 * count, align: explicit.unwrap_or(bits / 8) })
+}
+
+/// Whom a line calls: a function's name, or a register.
+fn callee(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("call.uni").or_else(|| line.strip_prefix("call"))?;
+    let rest = rest.strip_prefix([' ', '\t'])?.trim_start();
+    let rest = if rest.starts_with('(') { rest.split_once("),")?.1.trim_start() } else { rest };
+    rest.split([',', ';']).next().map(str::trim)
+}
+
+/// What a launch passes for the parameter `index` of a kernel, each with its name for people.
+fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)> {
+    let word = MachineParam { size: 8, align: 8 };
+    let is = |kind: ParamKind| param.kind == kind as u32;
+    if is(ParamKind::Slice) || is(ParamKind::SliceMut) {
+        vec![
+            (format!("the pointer of parameter {index}, a slice,"), word),
+            (format!("the length of parameter {index}, a slice,"), word),
+        ]
+    } else if is(ParamKind::Pointer) || is(ParamKind::PointerMut) {
+        vec![(format!("parameter {index}, a pointer,"), word)]
+    } else {
+        let value = MachineParam { size: param.size.into(), align: param.align.into() };
+        vec![(format!("parameter {index}, a value,"), value)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rewrite::Abi;
+
+    const PTX: &str = "\
+.extern .func  (.param .b32 func_retval0) vprintf
+(
+\t.param .b64 vprintf_param_0
+)
+;
+.func  (.param .b32 func_retval0) once(
+\t.param .b32 once_param_0
+)
+{
+\tcall.uni (retval0), vprintf, (param0, param1);
+\tret;
+}
+.func ping()
+{
+\tcall.uni pong;
+}
+.func pong()
+{
+\tcall.uni ping, ();
+}
+.visible .entry k(
+\t.param .u64 .ptr .align 1 k_param_0,
+\t.param .u64 k_param_1,
+\t.param .align 4 .b8 k_param_2[12],
+\t.param .u8 k_param_3
+)                                       // @k
+{
+\t.param .b32 \tparam0;
+\tcall.uni (retval0), once, (param0);
+\tcall.uni (retval0), once, (param0);
+}
+.visible .entry recursive()
+{
+\tcall.uni ping;
+}
+.visible .entry indirect()
+.maxntid 256
+{
+\tprototype_3 : .callprototype (.param .b32 _) _ (.param .b32 _);
+\tcall (retval0), %rd3, (param0), prototype_3;
+}
+";
+
+    #[test]
+    fn recursion_and_calls_through_pointers_have_no_known_stack() {
+        let ptx = Ptx::read(PTX);
+        let unknown = ["k", "recursive", "indirect", "missing"].map(|name| ptx.has_unknown_stack(name));
+        assert_eq!(unknown, [false, true, true, false]);
+    }
+
+    fn check(params: &[(ParamKind, usize, usize)]) -> Result<(), String> {
+        let params = params.iter().map(|&(kind, size, align)| AbiParam::new(kind, size, align)).collect();
+        let abi = Some(Abi { params, ..Abi::default() });
+        let kernels = [Kernel { symbol: "k".to_owned(), abi, ..Kernel::default() }];
+        Ptx::read(PTX).check_parameters(&kernels).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn parameters_are_compared_one_by_one() {
+        use ParamKind::{Pointer, PointerMut, Slice, SliceMut, Value};
+        assert_eq!(check(&[(Slice, 4, 4), (Value, 12, 4), (Value, 1, 1)]), Ok(()));
+        assert_eq!(check(&[(Pointer, 4, 4), (PointerMut, 2, 2), (Value, 12, 4), (Value, 1, 1)]), Ok(()));
+        let wrong = [
+            (
+                &[(SliceMut, 4, 4), (Value, 16, 8), (Value, 1, 1)][..],
+                "parameter 1, a value, is 16 bytes aligned to 8",
+            ),
+            (&[(SliceMut, 4, 4), (Value, 12, 4)], "machine parameter 3 is missing"),
+            (
+                &[(SliceMut, 4, 4), (Value, 12, 4), (Value, 1, 1), (Value, 0, 1)],
+                "parameter 3, a value, is 0 bytes aligned to 1 in the source and missing in the PTX",
+            ),
+        ];
+        for (params, text) in wrong {
+            let error = check(params).unwrap_err();
+            assert!(error.contains("kernel `k`") && error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! [`ImageSpec`]: the GPU image of a kernel crate, as the builder writes it and the runtime reads it.
+//!
+//! An image holds the kernels of a kernel crate and of its dependencies, in parts. A part is one module for the
+//! driver, in one or more forms; it is unpacked and loaded when the first of its kernels is looked up. The kernel
+//! records are the contract: a kernel type is looked up in an image only if the record of its symbol has the same
+//! package, version and parameters.
+
+pub use crate::kernel::AbiParam;
+
+/// Before the symbol of a kernel: the symbol of a constant in the GPU code that says where the kernel is from, as
+/// `PACKAGE VERSION RUST::MODULE::PATH` in bytes. The builder reads it, and leaves none in the PTX.
+pub const ORIGIN_PREFIX: &str = "__warpsmith_origin.";
+
+/// A GPU image.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageSpec {
+    /// The kernel crate.
+    pub package: Package,
+    /// Packages whose kernels may be in the image besides. Read only where there is no code: with code, the kernel
+    /// records have the packages.
+    pub dependencies: &'static [Package],
+    /// Why there is no code; `None` when there is.
+    pub missing: Option<&'static str>,
+    /// What compiled it.
+    pub compilers: Compilers,
+    /// The code; empty when there is none.
+    pub parts: &'static [ImagePart],
+    /// The kernels, sorted by symbol.
+    pub kernels: &'static [KernelRecord],
+    /// NVIDIA's device runtime, `libcudadevrt.a`, with which linked parts are linked; `None` without such parts.
+    pub device_runtime: Option<Packed>,
+}
+
+/// A package: name and version, as its manifest has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Package {
+    /// The name, with `-` where the manifest has it.
+    pub name: &'static str,
+    /// The version.
+    pub version: &'static str,
+}
+
+/// What compiled an image and the program that holds it, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
+/// 22.1.8`; empty where it is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compilers {
+    /// Of the GPU code.
+    pub device: &'static str,
+    /// Of the program.
+    pub host: &'static str,
+}
+
+/// One module of an image.
+#[derive(Debug, Clone, Copy)]
+pub struct ImagePart {
+    /// The Rust module of its kernels, for example `elementwise`; the kernel crate's name for those of its root.
+    pub name: &'static str,
+    /// Whether its code is relocatable, and linked with the device runtime when it is loaded: that of kernels that
+    /// launch kernels or set a graph's conditions.
+    pub is_linked: bool,
+    /// Its forms, at least one.
+    pub forms: &'static [CodeForm],
+}
+
+/// A part's code for one architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodeForm {
+    /// The architecture, as `10 * major + minor`.
+    pub arch: u32,
+    /// Whether it is for that architecture only (`sm_90a`).
+    pub is_arch_specific: bool,
+    /// What it is.
+    pub kind: CodeKind,
+    /// The code.
+    pub code: Packed,
+    /// A hash of the code.
+    pub hash: u64,
+}
+
+/// PTX, or machine code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodeKind {
+    /// PTX of this version, as `10 * major + minor`.
+    Ptx(u32),
+    /// Machine code by this version of `ptxas`, for example `13.0.88`.
+    Cubin(&'static str),
+}
+
+/// Bytes, compressed or as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packed {
+    /// As they are.
+    Plain(&'static [u8]),
+    /// A raw DEFLATE stream.
+    Deflate {
+        /// The stream.
+        stream: &'static [u8],
+        /// Length in bytes of what it unpacks to.
+        len: usize,
+    },
+}
+
+/// One kernel of an image.
+#[derive(Debug, Clone, Copy)]
+pub struct KernelRecord {
+    /// Its symbol.
+    pub symbol: &'static str,
+    /// Index of the part that it is looked up in.
+    pub part: usize,
+    /// What its parameters are; `None` for one that was not written with `#[kernel]`.
+    pub abi: Option<KernelAbi>,
+    /// What is known of the stack of a thread.
+    pub stack: StackUse,
+    /// Bytes of stack a thread that `#[kernel(stack = BYTES)]` asks for; 0 when it does not.
+    pub requested_stack: u32,
+    /// What it needs, one entry for each architecture that it is assembled for; empty where there was no `ptxas`.
+    pub resources: &'static [KernelResources],
+}
+
+/// What a kernel was compiled from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelAbi {
+    /// The package that defines it.
+    pub package: Package,
+    /// Its parameters, in the source's order, as the device compiler laid them out.
+    pub params: &'static [AbiParam],
+}
+
+/// What is known of the stack of a kernel's threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StackUse {
+    /// At most this many bytes on every architecture, callees included; 0 where there was no `ptxas` to measure it.
+    Known(u32),
+    /// Not known before it runs: it recurses, or calls through a pointer.
+    Unknown,
+}
+
+/// What `ptxas` reported of a kernel for an architecture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelResources {
+    /// The architecture, as `10 * major + minor`.
+    pub arch: u32,
+    /// Registers (of 32 bits) a thread.
+    pub registers: u32,
+    /// Static shared memory in bytes a block.
+    pub static_shared: u32,
+    /// Stack frame in bytes a thread, without that of callees.
+    pub stack: u32,
+    /// Bytes of registers spilled to memory, a thread.
+    pub spills: u32,
+}
+
+impl ImageSpec {
+    /// An image without code, for the emulated device.
+    pub const fn without_code(package: Package, reason: &'static str) -> Self {
+        Self {
+            package,
+            dependencies: &[],
+            missing: Some(reason),
+            compilers: Compilers { device: "", host: "" },
+            parts: &[],
+            kernels: &[],
+            device_runtime: None,
+        }
+    }
+
+    /// The record of the kernel with this symbol.
+    pub fn kernel(&self, symbol: &str) -> Option<&'static KernelRecord> {
+        let index = self.kernels.binary_search_by(|record| record.symbol.cmp(symbol)).ok()?;
+        self.kernels.get(index)
+    }
+}

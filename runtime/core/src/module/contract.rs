@@ -1,0 +1,155 @@
+//! Which kernels an image holds: those whose record has the same package, version and parameters.
+
+use gpu_spec::image::{KernelRecord, Package};
+use gpu_spec::{AbiParam, KernelSpec, ParamKind};
+
+use super::GpuImage;
+use crate::error::{Error, Result};
+
+/// The record of the kernel; `None` for an image without code, which has none.
+///
+/// Errors with [`Error::KernelNotOfImage`] when the image does not hold exactly this kernel.
+pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static KernelRecord>> {
+    let package = Package { name: spec.package, version: spec.version };
+    let params: Vec<AbiParam> = spec.params.iter().map(|param| param.abi()).collect();
+    let holds = match (image.missing(), image.spec().kernel(spec.symbol)) {
+        (Some(_), _) => {
+            // The builder may not know the version of a package.
+            let is_it = |of: &Package| {
+                of.name == package.name && (of.version == package.version || of.version.is_empty())
+            };
+            let mut packages = [image.spec().package].into_iter().chain(image.spec().dependencies.to_vec());
+            if packages.any(|of| is_it(&of)) {
+                return Ok(None);
+            }
+            "no kernels of that package".to_owned()
+        }
+        (None, Some(record)) => match &record.abi {
+            Some(abi) if abi.package == package && abi.params == params => return Ok(Some(record)),
+            Some(abi) => signature(&abi.package, abi.params),
+            None => "one that was not written with #[kernel]".to_owned(),
+        },
+        (None, None) => "no kernel of that symbol".to_owned(),
+    };
+    Err(Error::KernelNotOfImage {
+        kernel: spec.symbol.to_owned(),
+        wanted: signature(&package, &params),
+        image: format!("{} {}", image.spec().package.name, image.spec().package.version),
+        holds,
+    })
+}
+
+/// `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
+fn signature(package: &Package, params: &[AbiParam]) -> String {
+    let one = |param: &AbiParam| {
+        let kinds = [
+            (ParamKind::Slice, "slice"),
+            (ParamKind::SliceMut, "mutable slice"),
+            (ParamKind::Pointer, "pointer to"),
+            (ParamKind::PointerMut, "mutable pointer to"),
+        ];
+        let kind =
+            kinds.iter().find(|(kind, _)| *kind as u32 == param.kind).map_or("value", |(_, name)| name);
+        format!("{kind} of {} bytes aligned to {}", param.size, param.align)
+    };
+    let params: Vec<String> = params.iter().map(one).collect();
+    format!("{} {} ({})", package.name, package.version, params.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use gpu_spec::ParamSpec;
+    use gpu_spec::image::{CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, Packed, StackUse};
+
+    use super::*;
+
+    const OURS: Package = Package { name: "ours", version: "0.1.0" };
+
+    const fn record(symbol: &'static str, abi: Option<KernelAbi>) -> KernelRecord {
+        KernelRecord { symbol, part: 0, abi, stack: StackUse::Known(0), requested_stack: 0, resources: &[] }
+    }
+
+    const FORM: CodeForm = CodeForm {
+        arch: 80,
+        is_arch_specific: false,
+        kind: CodeKind::Ptx(74),
+        code: Packed::Plain(b""),
+        hash: 0,
+    };
+
+    // SAFETY: nothing of it is launched.
+    static IMAGE: GpuImage = unsafe {
+        GpuImage::new(ImageSpec {
+            package: OURS,
+            dependencies: &[],
+            missing: None,
+            compilers: Compilers { device: "", host: "" },
+            parts: &[ImagePart { name: "ours", is_linked: false, forms: &[FORM] }],
+            kernels: &[
+                record("by_hand", None),
+                record(
+                    "scale",
+                    Some(KernelAbi {
+                        package: OURS,
+                        params: &[
+                            AbiParam::new(ParamKind::SliceMut, 4, 4),
+                            AbiParam::new(ParamKind::Value, 8, 8),
+                        ],
+                    }),
+                ),
+            ],
+            device_runtime: None,
+        })
+    };
+
+    fn spec(
+        symbol: &'static str,
+        (package, version): (&'static str, &'static str),
+        size: usize,
+    ) -> KernelSpec {
+        let param = |kind, size| ParamSpec { name: "p", kind, type_name: "T", size, align: size };
+        let params = vec![param(ParamKind::SliceMut, 4), param(ParamKind::Value, size)].leak();
+        KernelSpec {
+            name: symbol,
+            symbol,
+            package,
+            version,
+            types: &[],
+            consts: &[],
+            params,
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: true,
+            cooperative: false,
+            dependent: false,
+            entry: |_| {},
+        }
+    }
+
+    #[test]
+    fn exactly_the_recorded_kernel_is_found() {
+        let found = check(&IMAGE, &spec("scale", ("ours", "0.1.0"), 8)).unwrap().unwrap();
+        assert_eq!(found.symbol, "scale");
+        for (symbol, package, size, parts) in [
+            ("scale", ("theirs", "0.1.0"), 8, ["theirs 0.1.0 (", "ours 0.1.0 ("]),
+            ("scale", ("ours", "0.2.0"), 8, ["ours 0.2.0 (", "ours 0.1.0 ("]),
+            ("scale", ("ours", "0.1.0"), 4, ["value of 4 bytes", "value of 8 bytes aligned to 8)"]),
+            ("by_hand", ("ours", "0.1.0"), 8, ["`by_hand`", "not written with #[kernel]"]),
+            ("other", ("ours", "0.1.0"), 8, ["`other`", "no kernel of that symbol"]),
+        ] {
+            let error = check(&IMAGE, &spec(symbol, package, size)).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_image_without_code_knows_packages() {
+        static EMPTY: GpuImage = GpuImage::without_code("ours", "0.1.0", "no toolchain");
+        assert!(check(&EMPTY, &spec("scale", ("ours", "0.1.0"), 4)).unwrap().is_none());
+        for package in [("theirs", "0.1.0"), ("ours", "0.2.0")] {
+            let error = check(&EMPTY, &spec("scale", package, 4)).unwrap_err().to_string();
+            assert!(error.contains(package.0) && error.contains("image of ours 0.1.0"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Compiles the crate in `gpu/` for the GPU.
+
+use warpsmith_builder::{Error, PtxBuilder};
+
+fn main() -> Result<(), Error> {
+    PtxBuilder::new("gpu")
+        // Printing hands its values to the driver in memory: 16 bytes of stack.
+        .allow_spills("diagnose_print")
+        .build()?;
+    Ok(())
+}

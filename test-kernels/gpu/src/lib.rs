@@ -1,0 +1,17 @@
+//! The kernels of tests, benchmarks and examples.
+//!
+//! | module | kernels |
+//! | --- | --- |
+//! | [`cooperative`] | kernels whose blocks wait for each other, and dependent launches |
+//! | [`diagnostic`] | small kernels that fail or print on purpose |
+//! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
+//! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
+#![no_std]
+#![deny(missing_docs)]
+
+pub mod cooperative;
+pub mod diagnostic;
+pub mod dynamic;
+pub mod nbody;
+pub mod train;
