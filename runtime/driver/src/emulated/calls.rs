@@ -378,7 +378,10 @@ unsafe impl Driver for EmulatedDriver {
             return Ok(());
         }
         let mark = Arc::new(Mark::default());
-        self.push(Call::EventRecord, stream, Work::Record(Arc::clone(&mark)), Touched::new())?;
+        // A capture that another thread begins from here on comes after the record.
+        let (queue, record) =
+            (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
+        self.push_to_run(Call::EventRecord, stream, &queue, record, Touched::new())?;
         // Not before: nobody can wait for what is not enqueued.
         event.set_newest(Newest::Mark(mark));
         Ok(())

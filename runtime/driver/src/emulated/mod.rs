@@ -502,6 +502,18 @@ impl EmulatedDriver {
         if self.captures.holds(stream.0) {
             return self.capture(call, stream, &queue, work, touched);
         }
+        self.push_to_run(call, stream, &queue, work, touched)
+    }
+
+    /// Enqueues work to run on a stream.
+    fn push_to_run(
+        &self,
+        call: Call,
+        stream: StreamHandle,
+        queue: &Arc<Queue>,
+        work: Work,
+        touched: Touched,
+    ) -> Result<()> {
         let no_thread = |error| {
             driver_error(call.name(), code::UNKNOWN, format!("cannot start a stream's thread: {error}"))
         };
