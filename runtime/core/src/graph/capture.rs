@@ -13,7 +13,8 @@ use crate::stream::Stream;
 /// A capture that is underway: work on its stream becomes part of a graph until it ends. When the value is dropped, the
 /// capture ends and what was captured is forgotten. [`Graph::capture`] does both in one call.
 ///
-/// It stays on its thread, for CUDA lets no other thread end it.
+/// It stays on its thread, for CUDA lets no other thread end it. One that is leaked ([`std::mem::forget`]) never ends, as a
+/// leaked guard never unlocks: its streams stay in the capture, and waiting for the whole device fails. Other streams work on.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};

@@ -75,6 +75,7 @@ impl Action {
                 }
             }
         }
+        freeze();
     }
 
     /// What a node with this action does.
@@ -87,6 +88,19 @@ impl Action {
             Self::Host(_) | Self::HostWork(_) => NodeInfo::Host,
         }
     }
+}
+
+/// Gives every byte that an action has written a value.
+///
+/// Values with padding are stored by kernels and copied from the host, and padding may be uninitialised for Rust. The block
+/// of memory may become a buffer of bytes later, which safe code reads. A bound on element types that forbids padding
+/// (`NoUninit`) would refuse structs that GPUs take as they are, on each of the ways into device memory. Assembly that may
+/// write all memory whose address was exposed, as that of device memory is, costs nothing instead: for the compiler it has
+/// written to each of these bytes whatever value is there.
+fn freeze() {
+    // SAFETY: it does nothing. What it may do, by its operands, is to write memory of the action that has just run, whose
+    // caller promises that nothing else uses it.
+    unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
 }
 
 /// A fault that is of no kernel.
