@@ -178,26 +178,6 @@ fn the_smallest_block_that_fits_is_taken_and_among_equals_the_lowest() {
 }
 
 #[test]
-fn first_fit_takes_the_lowest_block_that_fits() {
-    let (_, device) = device_with(256 * MIB, "allocation_strategy:first_fit");
-    let stream = device.default_stream();
-    let [_, lowest, _, _] = free_segments(&stream, [12, 30, 16, 20]);
-    assert_eq!(address(&allocate(&stream, 15 * MIB)), lowest);
-}
-
-#[test]
-fn worst_fit_takes_the_largest_block() {
-    let (driver, device) = device_with(256 * MIB, "allocation_strategy:worst_fit");
-    let stream = device.default_stream();
-    let [_, _, largest, _] = free_segments(&stream, [16, 20, 30, 24]);
-    assert_eq!(address(&allocate(&stream, 15 * MIB)), largest);
-    driver.reset_calls();
-    let larger = allocate(&stream, 32 * MIB);
-    assert_eq!(driver.calls(Call::MemoryAllocate), 1, "not even the largest fits");
-    drop(larger);
-}
-
-#[test]
 fn sizes_are_rounded_to_divisions_of_their_doubling() {
     let (_, device) = device_with(1 << 30, "roundup_power2_divisions:4");
     let stream = device.default_stream();

@@ -4,7 +4,6 @@ mod allocator_support;
 
 use allocator_support::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::memory::options::Strategy;
 use warpsmith_runtime::memory::statistics::PoolId;
 use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, PoolOptions, Stream};
 
@@ -211,24 +210,6 @@ fn a_pool_without_splits_has_one_block_a_segment() {
     assert_eq!(held.each_ref().map(|buffer| block_size(buffer) / MIB), [2, 2, 20]);
     drop(held);
     assert_eq!(pool.empty_cache().unwrap(), 24 * MIB as u64);
-}
-
-#[test]
-fn a_pool_may_have_a_strategy_of_its_own() {
-    let (_, device) = device_with(256 * MIB, "");
-    let stream = device.default_stream();
-    let worst = PoolOptions { strategy: Some(Strategy::WorstFit), ..PoolOptions::default() };
-    let pool = MemoryPool::with_options(&device, worst).unwrap();
-    let guard = pool.enter().unwrap();
-    let held = [12, 40, 20].map(|mib| allocate(&stream, mib * MIB));
-    let largest = address(&held[1]);
-    drop(held);
-    assert_eq!(allocate_and_free(&stream, 11 * MIB), largest);
-    drop(guard);
-    let held = [12, 40].map(|mib| allocate(&stream, mib * MIB));
-    let smallest = address(&held[0]);
-    drop(held);
-    assert_eq!(allocate_and_free(&stream, 11 * MIB), smallest, "the default pool still goes by best fit");
 }
 
 #[test]

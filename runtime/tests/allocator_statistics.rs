@@ -257,7 +257,7 @@ fn check(device: &Device, live: &[DeviceBuffer<u8>]) {
 
 #[test]
 fn statistics_and_snapshot_agree_after_any_requests() {
-    for options in ["", "expandable_segments:True", "max_split_size_mb:20,allocation_strategy:first_fit"] {
+    for options in ["", "expandable_segments:True", "max_split_size_mb:20"] {
         let (driver, device) = device_with(512 * MIB, options);
         let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
         let pool = MemoryPool::new(&device).unwrap();

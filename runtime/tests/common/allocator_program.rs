@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::memory::options::{Backend, Strategy};
+use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::memory::{CaptureGuard, PoolGuard};
 use warpsmith_runtime::{
     AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, GraphError, MemoryPool, PoolOptions, Stream,
@@ -174,11 +174,6 @@ fn random_options(choices: &mut dyn Choices, running: Option<&AllocatorOptions>)
         expandable_segments: choices.one_in(2),
         cross_stream_reuse: choices.one_in(2),
         throw_on_cudamalloc_oom: choices.one_in(4),
-        strategy: match choices.below(5) {
-            0 => Strategy::FirstFit,
-            1 => Strategy::WorstFit,
-            _ => Strategy::BestFit,
-        },
         ..AllocatorOptions::default()
     };
     if choices.one_in(3) {
@@ -377,7 +372,6 @@ impl World {
         match choices.below(6) {
             0 | 1 if self.pools.len() < 3 => {
                 let options = PoolOptions {
-                    strategy: choices.one_in(2).then_some(Strategy::FirstFit),
                     no_split: choices.one_in(3),
                     use_on_oom: choices.one_in(2),
                     cross_stream_reuse: choices.one_in(3).then_some(true),

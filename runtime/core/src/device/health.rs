@@ -238,9 +238,10 @@ impl Health {
         launches
     }
 
-    /// Keeps the first error that a drop could not report.
+    /// Keeps the first error that a drop could not report, and logs all.
     pub(crate) fn record_drop(&self, result: Result<()>) {
         if let Err(error) = result {
+            tracing::error!(%error, "something that was dropped could not be released");
             self.dropped.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
     }

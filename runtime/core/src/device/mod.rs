@@ -122,7 +122,8 @@ impl Device {
         self.0.health.is_lost()
     }
 
-    /// The first error since the last call that a drop could not report, if there was one.
+    /// The first error since the last call that a drop could not report, if there was one. Each is also an event of
+    /// `tracing`, at the level of errors.
     pub fn take_drop_error(&self) -> Option<Error> {
         self.0.health.take_drop_error()
     }

@@ -16,7 +16,6 @@ use super::policy::Policy;
 use super::rest::Rest;
 use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
 use crate::driver::EventHandle;
-use crate::memory::options::Strategy;
 use crate::memory::snapshot::TraceAction;
 
 /// Where a call came from.
@@ -128,11 +127,7 @@ impl ArenaState {
     #[inline]
     fn find(&self, kind: Kind, size: u64) -> Option<BlockId> {
         let (index, blocks) = (&self.free[kind as usize], &self.blocks);
-        let found = match self.policy.strategy {
-            Strategy::BestFit => index.at_least(blocks, (size, 0))?,
-            Strategy::FirstFit => index.lowest(blocks, size)?,
-            Strategy::WorstFit => index.largest(blocks).filter(|id| blocks[*id].size >= size)?,
-        };
+        let found = index.at_least(blocks, (size, 0))?;
         let found = if blocks[found].expandable { self.least_growth(kind, found) } else { found };
         (!self.policy.wastes(blocks[found].size, size)).then_some(found)
     }

@@ -212,12 +212,9 @@ fn settings(options: &AllocatorOptions) -> AllocatorSettings {
         max_split_size: signed(options.max_split_size),
         garbage_collection_threshold: options.garbage_collection_threshold,
         expandable_segments: options.expandable_segments,
-        pinned_num_register_threads: i64::from(options.pinned.num_register_threads),
-        release_lock_on_cudamalloc: options.release_lock_on_cudamalloc,
-        pinned_use_cuda_host_register: options.pinned.use_host_register,
         roundup_power2_divisions: divisions,
-        graph_capture_record_stream_reuse: options.graph_capture_record_stream_reuse,
         max_round_threshold: signed(options.pinned.max_round_threshold),
         max_cached_size: signed(options.pinned.max_cached_size),
+        ..AllocatorSettings::default()
     }
 }

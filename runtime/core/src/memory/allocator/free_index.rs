@@ -192,11 +192,6 @@ impl FreeIndex {
         self.at_least(blocks, (blocks[node].size, 0))
     }
 
-    /// The block with the lowest address among those of at least `size`. Looks at every one of them.
-    pub fn lowest(&self, blocks: &Blocks, size: u64) -> Option<BlockId> {
-        self.ids(blocks).filter(|id| blocks[*id].size >= size).min_by_key(|id| blocks[*id].address)
-    }
-
     /// Every block, in no particular order.
     pub fn ids(&self, blocks: &Blocks) -> impl Iterator<Item = BlockId> {
         let mut bins = std::iter::successors(self.next_bin(0), |bin| self.next_bin(bin + 1));
@@ -341,9 +336,6 @@ mod tests {
                     largest.and_then(|size| model.range((size, 0, 0)..).next().map(|entry| entry.2));
                 assert_eq!(index.largest(&blocks), lowest_of_largest);
                 if step % 50 == 0 {
-                    let first =
-                        model.iter().filter(|(s, ..)| *s >= size).min_by_key(|(_, address, _)| *address);
-                    assert_eq!(index.lowest(&blocks, size), first.map(|entry| entry.2));
                     let ids: BTreeSet<_> = index.ids(&blocks).collect();
                     assert_eq!(ids, model.iter().map(|entry| entry.2).collect());
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::size;
-use crate::memory::options::{AllocatorOptions, Backend, Reserve, Strategy};
+use crate::memory::options::{AllocatorOptions, Backend, Reserve};
 
 /// A copy of it lies in every arena, so that no shared state is read on the way of an allocation.
 #[derive(Debug, Clone)]
@@ -14,7 +14,6 @@ pub(crate) struct Policy {
     pub max_non_split_rounding: u64,
     pub large_segment: u64,
     pub divisions: [u32; 16],
-    pub strategy: Strategy,
     pub no_split: bool,
     /// Whether segments that are free as a whole may go to other streams of the pool.
     pub lends: bool,
@@ -37,7 +36,6 @@ impl Policy {
             max_non_split_rounding: options.max_non_split_rounding,
             large_segment: options.large_segment_size,
             divisions: options.roundup_power2_divisions,
-            strategy: options.strategy,
             no_split: false,
             lends: options.cross_stream_reuse,
             expandable: options.expandable_segments,
@@ -51,8 +49,8 @@ impl Policy {
 
     /// What a private pool makes of new options: it keeps what it was made with.
     pub fn updated(&self, new: Policy) -> Self {
-        let Policy { strategy, no_split, lends, expandable, graph, .. } = *self;
-        let updated = Policy { strategy, no_split, lends, expandable, ..new };
+        let Policy { no_split, lends, expandable, graph, .. } = *self;
+        let updated = Policy { no_split, lends, expandable, ..new };
         if graph { updated.for_graph() } else { updated }
     }
 

@@ -18,7 +18,6 @@ use super::streams::{self, Arena};
 use super::{CachingAllocator, wait_for_users};
 use crate::device::Device;
 use crate::error::{Error, GraphError, Result};
-use crate::memory::options::Strategy;
 use crate::memory::pinned::allocator::PinnedAllocator;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
@@ -31,8 +30,6 @@ thread_local! {
 /// How a pool's blocks are handed out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Which of the free blocks that fit is taken; as the device's options say unless set.
-    pub strategy: Option<Strategy>,
     /// Whether blocks are never split: one block a segment, so that freeing one can give its segment back.
     pub no_split: bool,
     /// Whether requests of the default pool may take free blocks of this pool when memory has run out.
@@ -93,7 +90,6 @@ impl PoolShared {
         }
         let mut registry = self.device.part::<CachingAllocator>().registry.lock();
         let mut policy = Policy::new(&registry.options, &self.device.part::<CachingAllocator>().clock);
-        policy.strategy = self.options.strategy.unwrap_or(policy.strategy);
         policy.no_split = self.options.no_split;
         policy.lends = self.options.cross_stream_reuse.unwrap_or(policy.lends);
         // A block of a segment of its own cannot grow in place.

@@ -18,8 +18,6 @@ use crate::error::{Error, Result};
 const MIB: u64 = 1 << 20;
 /// The least value of `max_non_split_rounding_mb`, in bytes.
 const LEAST_ROUNDING: u64 = 20 * MIB;
-/// The most threads that may register pinned memory.
-const MOST_REGISTER_THREADS: u32 = 128;
 /// The most of a device's memory that one expandable segment reserves addresses for.
 const MOST_RESERVE: f64 = 1.125;
 
@@ -62,20 +60,11 @@ pub struct AllocatorOptions {
     pub expandable_segments: bool,
     /// How many addresses an expandable segment reserves. Default: for 9/8 of the device's memory.
     pub expandable_segments_reserve: Option<Reserve>,
-    /// Whether other threads may allocate while the driver is asked for memory. Default: false.
-    ///
-    /// Also read as `release_lock_on_hipmalloc`.
-    pub release_lock_on_cudamalloc: bool,
-    /// Whether memory that other streams used is given out again within the capture of one graph, where the
-    /// graph orders the uses. Default: false.
-    pub graph_capture_record_stream_reuse: bool,
     /// The part of the device's memory that the process may have; 1, the default, for no limit.
     pub per_process_memory_fraction: f64,
     /// Whether a request that would most likely not fit is refused before the driver is asked.
     /// Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// Which of the free blocks that fit is taken (`allocation_strategy`). PyTorch has no such option.
-    pub strategy: Strategy,
     /// Whether a free block of another stream may be taken, ordered by an event, before the driver is asked.
     /// Default: false. PyTorch has no such option.
     pub cross_stream_reuse: bool,
@@ -84,14 +73,8 @@ pub struct AllocatorOptions {
 }
 
 /// How page-locked host memory is allocated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PinnedOptions {
-    /// Whether ordinary memory is registered with the driver instead of asking the driver for memory
-    /// (`pinned_use_cuda_host_register`, also read as `pinned_use_hip_host_register`). Default: false.
-    pub use_host_register: bool,
-    /// How many threads touch memory before it is registered: a power of 2 up to 128
-    /// (`pinned_num_register_threads`). Default: 1.
-    pub num_register_threads: u32,
     /// Whether a thread of its own finds out which freed blocks the device is done with
     /// (`pinned_use_background_threads`). Default: false.
     pub use_background_threads: bool,
@@ -103,9 +86,6 @@ pub struct PinnedOptions {
     pub max_round_threshold: Option<u64>,
     /// Above this size freed blocks go back to the driver (`pinned_max_cached_size_mb`). Default: no limit.
     pub max_cached_size: Option<u64>,
-    /// Whether errors are ignored when memory is given back at the end of the program
-    /// (`pinned_free_catch_all`). Default: false.
-    pub free_catch_all: bool,
 }
 
 /// Who manages device memory.
@@ -126,18 +106,6 @@ impl Backend {
             Backend::StreamOrdered => "cudaMallocAsync",
         }
     }
-}
-
-/// Which of the free blocks that fit is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Strategy {
-    /// The smallest (`best_fit`).
-    #[default]
-    BestFit,
-    /// The one at the lowest address (`first_fit`).
-    FirstFit,
-    /// The largest (`worst_fit`).
-    WorstFit,
 }
 
 /// How many addresses an expandable segment reserves. At most 9/8 of the device's memory are used of it.
@@ -162,27 +130,10 @@ impl Default for AllocatorOptions {
             garbage_collection_threshold: 0.0,
             expandable_segments: false,
             expandable_segments_reserve: None,
-            release_lock_on_cudamalloc: false,
-            graph_capture_record_stream_reuse: false,
             per_process_memory_fraction: 1.0,
             throw_on_cudamalloc_oom: false,
-            strategy: Strategy::BestFit,
             cross_stream_reuse: false,
             pinned: PinnedOptions::default(),
-        }
-    }
-}
-
-impl Default for PinnedOptions {
-    fn default() -> Self {
-        Self {
-            use_host_register: false,
-            num_register_threads: 1,
-            use_background_threads: false,
-            reserve_segment_size: 0,
-            max_round_threshold: None,
-            max_cached_size: None,
-            free_catch_all: false,
         }
     }
 }
@@ -217,7 +168,8 @@ impl AllocatorOptions {
     }
 
     /// These options, changed as `text` says: `name:value` pairs with commas between them. White space around
-    /// names and values is ignored. If a name comes twice, the last one counts.
+    /// names and values is ignored. If a name comes twice, the last one counts. Options of PyTorch that have no effect here
+    /// are ignored, with a warning once for each.
     ///
     /// # Errors [`Error::UnknownAllocatorOption`] for a name that is no option; [`Error::AllocatorOption`]
     /// for text that is no pair, for a value that is none of this option, and as [`AllocatorOptions::check`].
@@ -285,13 +237,6 @@ impl AllocatorOptions {
         }
         if !(0.0..=1.0).contains(&self.per_process_memory_fraction) {
             return fail("per_process_memory_fraction", "must be from 0 to 1".to_owned());
-        }
-        let threads = pinned.num_register_threads;
-        if !threads.is_power_of_two() || threads > MOST_REGISTER_THREADS {
-            return fail(
-                "pinned_num_register_threads",
-                format!("must be a power of 2 and at most {MOST_REGISTER_THREADS}"),
-            );
         }
         Ok(())
     }

@@ -5,22 +5,27 @@
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::AllocatorOptions;
 use super::value::{
     Parsed, name_and_value, read_backend, read_bool, read_divisions, read_mib, read_number, read_reserve,
-    read_some_mib, read_strategy, read_threshold, read_whole, write_backend, write_bool, write_divisions,
-    write_mib, write_reserve, write_some_mib, write_strategy, write_threshold,
+    read_some_mib, read_threshold, write_backend, write_bool, write_divisions, write_mib, write_reserve,
+    write_some_mib, write_threshold,
 };
 use crate::error::{Error, Result};
 
-/// Names that PyTorch knows and this crate has nothing for.
-const UNSUPPORTED: [&str; 2] = ["expandable_segments_handle_type", "expandable_segments_reserve_by_class"];
-
-/// PyTorch's second names of options, for AMD GPUs.
-const ALIASES: [(&str, &str); 2] = [
-    ("release_lock_on_hipmalloc", "release_lock_on_cudamalloc"),
-    ("pinned_use_hip_host_register", "pinned_use_cuda_host_register"),
+/// Options of PyTorch that change nothing here. Programs have them in their environment, so they are no errors.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "expandable_segments_handle_type",
+    "expandable_segments_reserve_by_class",
+    "graph_capture_record_stream_reuse",
+    "pinned_free_catch_all",
+    "pinned_num_register_threads",
+    "pinned_use_cuda_host_register",
+    "pinned_use_hip_host_register",
+    "release_lock_on_cudamalloc",
+    "release_lock_on_hipmalloc",
 ];
 
 /// One option: its name, how its value is read, and how it is written.
@@ -56,19 +61,13 @@ const ENTRIES: &[Entry] = &[
     entry!("garbage_collection_threshold", garbage_collection_threshold, read_threshold, write_threshold),
     entry!("expandable_segments", expandable_segments, read_bool, write_bool),
     entry!("expandable_segments_reserve", expandable_segments_reserve, read_reserve, write_reserve),
-    entry!("release_lock_on_cudamalloc", release_lock_on_cudamalloc, read_bool, write_bool),
-    entry!("graph_capture_record_stream_reuse", graph_capture_record_stream_reuse, read_bool, write_bool),
     entry!("per_process_memory_fraction", per_process_memory_fraction, read_number, f64::to_string),
     entry!("throw_on_cudamalloc_oom", throw_on_cudamalloc_oom, read_bool, write_bool),
-    entry!("allocation_strategy", strategy, read_strategy, write_strategy),
     entry!("cross_stream_reuse", cross_stream_reuse, read_bool, write_bool),
-    entry!("pinned_use_cuda_host_register", pinned.use_host_register, read_bool, write_bool),
-    entry!("pinned_num_register_threads", pinned.num_register_threads, read_whole, u32::to_string),
     entry!("pinned_use_background_threads", pinned.use_background_threads, read_bool, write_bool),
     entry!("pinned_reserve_segment_size_mb", pinned.reserve_segment_size, read_mib, write_mib),
     entry!("pinned_max_round_threshold_mb", pinned.max_round_threshold, read_some_mib, write_some_mib),
     entry!("pinned_max_cached_size_mb", pinned.max_cached_size, read_some_mib, write_some_mib),
-    entry!("pinned_free_catch_all", pinned.free_catch_all, read_bool, write_bool),
 ];
 
 /// The options from a text on top of the defaults, as [`AllocatorOptions::with`] reads it.
@@ -110,7 +109,11 @@ pub(super) fn bad(option: &str, value: impl Into<String>, reason: impl Into<Stri
 pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
     let pairs = pairs(text)?;
     for (name, value) in &pairs {
-        let entry = find(name, value)?;
+        if let Some(option) = WITHOUT_EFFECT.iter().position(|known| known == name) {
+            warn(option);
+            continue;
+        }
+        let entry = ENTRIES.iter().find(|entry| entry.name == *name).ok_or_else(|| unknown(name))?;
         (entry.read)(options, value).map_err(|reason| bad(name, *value, reason))?;
     }
     options.check().map_err(|error| as_written(error, &pairs))
@@ -120,7 +123,7 @@ pub(super) fn apply(options: &mut AllocatorOptions, text: &str) -> Result<()> {
 fn as_written(error: Error, pairs: &[(&str, &str)]) -> Error {
     match error {
         Error::AllocatorOption { option, value, reason } => {
-            match pairs.iter().rfind(|(name, _)| own_name(name) == option) {
+            match pairs.iter().rfind(|(name, _)| *name == option) {
                 Some((name, value)) => bad(name, *value, reason),
                 None => Error::AllocatorOption { option, value, reason },
             }
@@ -175,17 +178,13 @@ fn split_item(text: &str) -> Result<(&str, &str)> {
     Ok((text.trim(), ""))
 }
 
-fn find(name: &str, value: &str) -> Result<&'static Entry> {
-    if UNSUPPORTED.contains(&name) {
-        return Err(bad(name, value, "PyTorch has this option, it is not supported here; remove it"));
+/// Warns of an option without effect, once.
+fn warn(option: usize) {
+    static WARNED: [AtomicBool; WITHOUT_EFFECT.len()] =
+        [const { AtomicBool::new(false) }; WITHOUT_EFFECT.len()];
+    if !WARNED[option].swap(true, Ordering::Relaxed) {
+        tracing::warn!("allocator option `{}` is PyTorch's and has no effect here", WITHOUT_EFFECT[option]);
     }
-    let own = own_name(name);
-    ENTRIES.iter().find(|entry| entry.name == own).ok_or_else(|| unknown(name))
-}
-
-/// The name in the table.
-fn own_name(name: &str) -> &str {
-    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| own)
 }
 
 /// The error for a name that is none: the nearest name if one is near, and all.
@@ -201,7 +200,7 @@ fn unknown(name: &str) -> Error {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::value::THRESHOLD_RANGE;
-    use super::super::{Backend, MIB, PinnedOptions, Reserve, Strategy};
+    use super::super::{Backend, MIB, PinnedOptions, Reserve};
     use super::*;
 
     pub fn parse(text: &str) -> AllocatorOptions {
@@ -224,12 +223,10 @@ pub(super) mod tests {
     fn every_option_is_read_into_its_field() {
         let text = "backend:cudaMallocAsync, caching:False, large_segment_size_mb:32, max_split_size_mb:64,\
             max_non_split_rounding_mb:24, roundup_power2_divisions:8, garbage_collection_threshold:0.8,\
-            expandable_segments:True, expandable_segments_reserve:0.5, release_lock_on_cudamalloc:True,\
-            graph_capture_record_stream_reuse:True, per_process_memory_fraction:0.25,\
-            throw_on_cudamalloc_oom:True, allocation_strategy:worst_fit, cross_stream_reuse:True,\
-            pinned_use_cuda_host_register:True, pinned_num_register_threads:16,\
+            expandable_segments:True, expandable_segments_reserve:0.5, per_process_memory_fraction:0.25,\
+            throw_on_cudamalloc_oom:True, cross_stream_reuse:True,\
             pinned_use_background_threads:True, pinned_reserve_segment_size_mb:5,\
-            pinned_max_round_threshold_mb:6, pinned_max_cached_size_mb:7, pinned_free_catch_all:True";
+            pinned_max_round_threshold_mb:6, pinned_max_cached_size_mb:7";
         let expected = AllocatorOptions {
             backend: Backend::StreamOrdered,
             caching: false,
@@ -240,20 +237,14 @@ pub(super) mod tests {
             garbage_collection_threshold: 0.8,
             expandable_segments: true,
             expandable_segments_reserve: Some(Reserve::Fraction(0.5)),
-            release_lock_on_cudamalloc: true,
-            graph_capture_record_stream_reuse: true,
             per_process_memory_fraction: 0.25,
             throw_on_cudamalloc_oom: true,
-            strategy: Strategy::WorstFit,
             cross_stream_reuse: true,
             pinned: PinnedOptions {
-                use_host_register: true,
-                num_register_threads: 16,
                 use_background_threads: true,
                 reserve_segment_size: 5 << 20,
                 max_round_threshold: Some(6 << 20),
                 max_cached_size: Some(7 << 20),
-                free_catch_all: true,
             },
         };
         assert_eq!(parse(text), expected);
@@ -275,12 +266,6 @@ pub(super) mod tests {
         assert_eq!(changed.to_string(), "max_split_size_mb:40,expandable_segments:True");
         assert_eq!(base.with("").unwrap(), base);
         assert!(refusal("max_split_size_mb:5,max_split_size_mb:06").contains("bad value `06`"));
-    }
-
-    #[test]
-    fn second_names_of_amd_gpus_are_read() {
-        assert!(parse("release_lock_on_hipmalloc:True").release_lock_on_cudamalloc);
-        assert!(parse("pinned_use_hip_host_register:True").pinned.use_host_register);
     }
 
     #[test]
@@ -333,14 +318,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn register_threads_are_a_power_of_two_up_to_128() {
-        let reason = "must be a power of 2 and at most 128";
-        assert_refused("pinned_num_register_threads", &[("0", reason), ("3", reason), ("256", reason)]);
-        assert_refused("pinned_num_register_threads", &[("4294967296", "the number is too large")]);
-        assert_eq!(parse("pinned_num_register_threads:128").pinned.num_register_threads, 128);
-    }
-
-    #[test]
     fn malformed_text_is_named() {
         let start = "allocator option `expandable_segments`: bad value";
         let missing = "a value is missing; write `expandable_segments:value`";
@@ -380,13 +357,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn options_that_only_pytorch_has_are_named_as_such() {
-        for text in
-            ["expandable_segments_handle_type:posix_fd", "expandable_segments_reserve_by_class:[a:0.5]"]
-        {
-            let (name, value) = text.split_once(':').unwrap();
-            let reason = "PyTorch has this option, it is not supported here; remove it";
-            assert_eq!(refusal(text), format!("allocator option `{name}`: bad value `{value}`: {reason}"));
+    fn options_without_effect_change_nothing() {
+        for name in WITHOUT_EFFECT {
+            let options = parse(&format!("{name}:whatever,max_split_size_mb:64"));
+            assert_eq!(options, parse("max_split_size_mb:64"));
+            assert!(refusal(&format!("{name}:1,foo:1")).starts_with("unknown allocator option `foo`"));
         }
     }
 
@@ -420,17 +395,12 @@ pub(super) mod tests {
                 max_split_size,
                 large_segment_size: large * MIB,
                 expandable_segments: maybe(),
-                release_lock_on_cudamalloc: maybe(),
-                graph_capture_record_stream_reuse: maybe(),
                 throw_on_cudamalloc_oom: maybe(),
                 cross_stream_reuse: maybe(),
                 pinned: PinnedOptions {
-                    use_host_register: maybe(),
                     use_background_threads: maybe(),
-                    free_catch_all: maybe(),
                     max_round_threshold,
                     max_cached_size,
-                    num_register_threads: 1 << below(8),
                     reserve_segment_size: below(3) * MIB,
                 },
                 max_non_split_rounding: (20 + below(5)) * MIB,
@@ -447,7 +417,6 @@ pub(super) mod tests {
                     1 => Some(Reserve::Fraction((1 + below(1125)) as f64 / 1000.0)),
                     _ => Some(Reserve::Bytes((1 + below(1 << 20)) << (10 * below(5)))),
                 },
-                strategy: [Strategy::BestFit, Strategy::FirstFit, Strategy::WorstFit][below(3) as usize],
             };
             options.check().unwrap();
             let text = options.to_string();

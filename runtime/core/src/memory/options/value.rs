@@ -6,7 +6,7 @@
 
 use std::str::FromStr;
 
-use super::{Backend, MIB, Reserve, Strategy};
+use super::{Backend, MIB, Reserve};
 
 /// What a garbage collection threshold must be.
 pub(super) const THRESHOLD_RANGE: &str = "must be above 0 and below 1; leave the option out to turn it off";
@@ -79,24 +79,6 @@ pub(super) fn write_backend(backend: &Backend) -> String {
     match backend {
         Backend::Native => "native",
         Backend::StreamOrdered => "cudaMallocAsync",
-    }
-    .to_owned()
-}
-
-pub(super) fn read_strategy(text: &str) -> Parsed<Strategy> {
-    match text {
-        "best_fit" => Ok(Strategy::BestFit),
-        "first_fit" => Ok(Strategy::FirstFit),
-        "worst_fit" => Ok(Strategy::WorstFit),
-        _ => Err("must be `best_fit`, `first_fit` or `worst_fit`".to_owned()),
-    }
-}
-
-pub(super) fn write_strategy(strategy: &Strategy) -> String {
-    match strategy {
-        Strategy::BestFit => "best_fit",
-        Strategy::FirstFit => "first_fit",
-        Strategy::WorstFit => "worst_fit",
     }
     .to_owned()
 }
@@ -234,12 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn backend_and_strategy_are_among_those_there_are() {
+    fn the_backend_is_one_of_those_there_are() {
         let backends = "must be `native` or `cudaMallocAsync`";
         assert_refused("backend", &[("Native", backends), ("pool", backends)]);
-        let strategies = "must be `best_fit`, `first_fit` or `worst_fit`";
-        assert_refused("allocation_strategy", &[("next_fit", strategies)]);
-        assert_eq!(parse("allocation_strategy:first_fit").strategy, Strategy::FirstFit);
     }
 
     #[test]

@@ -58,10 +58,6 @@ impl<'a> PinnedMemory<'a> {
     }
 
     /// Changes how memory is cached, from the next request or drop on. A reserve segment that was made stays.
-    ///
-    /// `use_host_register` and `num_register_threads` have no effect: memory is locked by the driver's own
-    /// allocation. Errors of giving memory back when the device goes are ignored with or without
-    /// `free_catch_all`.
     pub fn configure(&self, options: PinnedOptions) {
         self.allocator().store.set_options(options);
     }
