@@ -349,10 +349,10 @@ mod tests {
             folders_of(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
         };
         let system = PathBuf::from("/usr/local/cuda/lib64");
-        assert_eq!(of(&[]), [system.clone()]);
+        assert_eq!(of(&[]), std::slice::from_ref(&system));
         for value in ["", ".", "here", "../cuda", ":", ":here:"] {
             let all = ["WARPSMITH_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"];
-            assert_eq!(of(&all.map(|name| (name, value))), [system.clone()], "`{value}`");
+            assert_eq!(of(&all.map(|name| (name, value))), std::slice::from_ref(&system), "`{value}`");
         }
         let found = of(&[("WARPSMITH_LIBRARY_PATH", ":/a:b::/c:"), ("CUDA_HOME", "/d"), ("CUDA_PATH", "e")]);
         assert_eq!(found, ["/a".into(), "/c".into(), "/d/lib64".into(), system]);

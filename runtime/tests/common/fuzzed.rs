@@ -1,0 +1,68 @@
+//! What is done with the bytes of fuzzers and of their corpora: no input may panic, hang or take much memory.
+
+use warpsmith_runtime::device::visible;
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::library::sparse::{self, Csr, Product};
+use warpsmith_runtime::memory::snapshot::Snapshot;
+use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DeviceId};
+
+/// A snapshot in a file, as a pickle or as JSON. What is read is written as it was.
+pub fn snapshot(bytes: &[u8]) {
+    let Ok(snapshot) = Snapshot::from_bytes(bytes) else { return };
+    let json = snapshot.to_json();
+    // JSON has no text for numbers that are not finite.
+    if snapshot.allocator_settings.garbage_collection_threshold.is_finite() {
+        let again = Snapshot::from_bytes(json.as_bytes()).expect("what was written is read");
+        assert_eq!(again.to_json(), json);
+    }
+    let _ = (snapshot.reserved(), snapshot.allocated());
+}
+
+/// The text of the allocator's options.
+pub fn allocator_options(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Ok(options) = text.parse::<AllocatorOptions>() else { return };
+    options.check().expect("what is read is within its range");
+    let written = options.to_string();
+    assert_eq!(written.parse::<AllocatorOptions>().expect("what was written is read").to_string(), written);
+}
+
+/// The text of a device, or of `CUDA_VISIBLE_DEVICES`.
+pub fn device_lists(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(id) = text.parse::<DeviceId>() {
+        assert_eq!(id.to_string().parse::<DeviceId>().unwrap(), id);
+    }
+    let machine = ["GPU-aa11-0", "GPU-aa12-1", "GPU-bb00-2", "MIG-cc10", "MIG-cc20"].map(str::to_owned);
+    let visible = visible::read(Some(&text), &machine);
+    let mut devices = visible.devices.clone();
+    devices.sort_unstable();
+    devices.dedup();
+    assert_eq!(devices.len(), visible.devices.len(), "no device is visible twice");
+    assert!(devices.iter().all(|device| *device < machine.len()));
+    if let Some(end) = visible.end {
+        assert!(text.split(',').nth(end.position) == Some(&end.entry), "{end}");
+    }
+}
+
+/// Offsets and columns of a sparse matrix, which is multiplied on the emulated device if it is one.
+pub fn csr(bytes: &[u8]) {
+    thread_local! {
+        static DEVICE: Device =
+            Device::with_driver(EmulatedDriver::builder().memory(64 << 20).build(), 0).expect("a device");
+    }
+    let [rows, columns, offsets, rest @ ..] = bytes else { return };
+    let shape = [rows, columns].map(|size| usize::from(size % 64));
+    let numbers: Vec<i32> = rest.iter().map(|byte| i32::from(byte.cast_signed())).collect();
+    let (offsets, indices) = numbers.split_at(usize::from(*offsets).min(numbers.len()));
+    DEVICE.with(|device| {
+        let stream = device.default_stream();
+        let values = vec![1f32; indices.len()];
+        let Ok(matrix) = Csr::from_host(&stream, shape, offsets, indices, &values) else { return };
+        let x = DeviceBuffer::from_host(&stream, &vec![1f32; shape[1]]).unwrap();
+        let mut y = DeviceBuffer::<f32>::zeros(&stream, shape[0]).unwrap();
+        sparse::spmv(&stream, &matrix, &x, &mut y, Product::default()).unwrap();
+        let sum: f32 = y.to_host().unwrap().iter().sum();
+        assert_eq!(sum, indices.len() as f32, "each element counts once");
+    });
+}
