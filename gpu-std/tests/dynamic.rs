@@ -22,7 +22,6 @@ fn run<K: Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args, order: Order) ->
 }
 
 /// One of each kind of parameter, at alignments that leave gaps.
-#[allow(clippy::too_many_arguments, reason = "one of each kind")]
 #[kernel(types(T = f16), consts(N = 3))]
 unsafe fn every_parameter<T: Scalar, const N: usize>(
     byte: u8,

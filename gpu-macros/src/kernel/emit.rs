@@ -24,6 +24,8 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     if !function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")) {
         function.attrs.push(syn::parse_quote!(#[inline(always)]));
     }
+    // A kernel has as many parameters as its launch has buffers.
+    function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
     let marker = marker(kernel);
     let instances = instances(kernel);
     let types = types(kernel);

@@ -77,7 +77,6 @@ pub fn count_up(mut counters: DisjointMut<u32>) {
 /// `step[0]` is the number of the step, from 1 on. `mean` and `variance` are the running moments, zero before the first
 /// step. `rate` is the step size, `decay1` and `decay2` how much of the moments is kept, `epsilon` keeps the
 /// division finite.
-#[allow(clippy::too_many_arguments, reason = "a kernel takes each of its arrays and factors")]
 #[kernel(launch_bounds(256))]
 pub fn adam(
     rate: f32,
