@@ -47,7 +47,7 @@ pub(super) fn limit(fraction: f64, total: u64) -> Option<u64> {
 
 impl<'a> Memory<'a> {
     fn allocator(&self) -> &'a CachingAllocator {
-        &self.device.part::<CachingAllocator>()
+        self.device.part::<CachingAllocator>()
     }
 
     /// Every figure there is, under the names of PyTorch's `torch.cuda.memory_stats`.

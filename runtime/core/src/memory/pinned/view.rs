@@ -21,7 +21,7 @@ impl Device {
 
 impl<'a> PinnedMemory<'a> {
     fn allocator(&self) -> &'a PinnedAllocator {
-        &self.device.part::<PinnedAllocator>()
+        self.device.part::<PinnedAllocator>()
     }
 
     /// What is held and what of it is used.
