@@ -37,7 +37,7 @@ pub fn reduce_add<'s, T: Number, S: Into<DeviceSlice<'s, T>>>(
 ) -> Result<DeviceBuffer<T>> {
     let sources: Vec<DeviceSlice<'s, T>> = sources.into_iter().map(Into::into).collect();
     let [first, others @ ..] = &sources[..] else {
-        return Err(Error::EmptyList { operation: "reduce_add", list: "sources" }.into());
+        return Err(Error::EmptyList { operation: "reduce_add", list: "sources" });
     };
     for other in others {
         same_length("reduce_add", ("the first source", first.len()), ("another source", other.len()))?;

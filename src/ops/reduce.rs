@@ -49,7 +49,7 @@ fn to_element<T: Number, D: DeviceCopy>(
 ) -> Result<()> {
     same_length(kernel, ("the output", out.len()), ("a single value", 1))?;
     if x.is_empty() {
-        return Ok(out.copy_from_host(&[of_nothing])?);
+        return out.copy_from_host(&[of_nothing]);
     }
     let plan = Operation::new::<T>(stream, kernel, x.len(), &[x.as_device_ptr()], config).plan()?;
     // SAFETY: the plan's launch is on this stream, of the plan's blocks, and its kernel leaves the header zero.

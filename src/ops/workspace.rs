@@ -66,8 +66,7 @@ impl Workspace {
             return Err(warpsmith_runtime::Error::Graph(warpsmith_runtime::GraphError::NotCapturable {
                 call: "an operation that gives its result to the host",
                 instead: "use the form that writes it to a buffer, `…_into`",
-            })
-            .into());
+            }));
         }
         // SAFETY: what goes into the driver's calls is the stream's own and the memory that it keeps.
         let (driver, context) = unsafe { stream.device().driver() };
