@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::common::{build, folders, scratch_crate};
+use crate::common::{build, folders, image_types, ptx, scratch_crate};
 use warpsmith_builder::{Arch, Error, PtxBuilder};
 
 const HANDLER: &str = "#[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n";
@@ -58,23 +58,33 @@ fn the_generated_file_compiles() {
     let image = build("generated", &PtxBuilder::new("kernels")).unwrap();
     let program = folders("generated").out_dir.join("main.rs");
     let source = format!(
-        "type Binaries = &'static [(u32, &'static str, bool, &'static [u8])];\n\
-         type Image = (&'static str, Binaries, \
-         &'static [(&'static str, &'static [(u32, u32, u32, u32, u32)])], &'static str);\n\
-         type Linked = (Binaries, &'static [&'static str], &'static [u8]);\n\
-         type Compilers = (&'static str, &'static str);\n\
-         static ALL: (Image, Linked, Compilers) = include!({:?});\n\
-         static IMAGE: Image = ALL.0;\n\
-         fn main() {{ println!(\"{{}} {{}} {{}} {{:?}}\", IMAGE.0, IMAGE.1.len(), IMAGE.2.len(), IMAGE.3); }}\n",
+        "#![allow(unused_imports)]\n{}static IMAGE: ImageSpec = include!({:?});\n\
+         fn main() {{\n\
+         for part in IMAGE.parts {{ for form in part.forms {{\n\
+         let Packed::Deflate {{ stream, len }} = form.code else {{ panic!() }};\n\
+         assert!(stream.len() < len && form.hash != 0);\n\
+         println!(\"{{}}: {{}} {{:?}}\", part.name, form.arch, matches!(form.kind, CodeKind::Cubin(_)));\n\
+         }} }}\n\
+         let symbols: Vec<&str> = IMAGE.kernels.iter().map(|kernel| kernel.symbol).collect();\n\
+         assert!(symbols.is_sorted() && IMAGE.kernel(\"hopper\").unwrap().part == 1);\n\
+         println!(\"{{}} {{}} {{:?}}\", IMAGE.package.name, symbols.len(), IMAGE.missing);\n}}\n",
+        image_types("image"),
         image.file
     );
     std::fs::write(&program, source).unwrap();
     let binary = program.with_extension("bin");
     let rustc = std::env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
-    let compiled = Command::new(rustc).arg(&program).arg("-o").arg(&binary).output().unwrap();
+    let compiled =
+        Command::new(rustc).args(["--edition=2024"]).arg(&program).arg("-o").arg(&binary).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let output = Command::new(&binary).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "fixture-kernels 3 9 \"\"\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "fixture_kernels: 80 false\nfixture_kernels: 90 true\nfixture_kernels from sm_90: 90 true\n\
+         fixture_kernels from sm_90: 90 false\nfixture-kernels 9 None\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -166,4 +176,93 @@ fn a_symbol_of_two_crates_is_named() {
 fn a_missing_crate_is_an_error_with_its_path() {
     let error = build("missing", &PtxBuilder::new("no-such-crate")).unwrap_err();
     assert!(matches!(&error, Error::NoSuchCrate { path } if path.ends_with("no-such-crate")), "{error}");
+}
+
+/// What `#[kernel]` writes for a kernel `k` with these parameters (kind, size, alignment) and this module.
+fn records(module: &str, params: &[[u32; 3]]) -> String {
+    let numbers: Vec<u32> = params.concat();
+    let origin = format!("scratch 0.0.0 {module}");
+    format!(
+        "#[unsafe(export_name = \"__warpsmith_abi.k\")] pub static ABI: [u32; {}] = {numbers:?};\n\
+         #[unsafe(export_name = \"__warpsmith_origin.k\")] pub static ORIGIN: [u8; {}] = *b{origin:?};\n",
+        numbers.len(),
+        origin.len()
+    )
+}
+
+#[test]
+fn records_are_compared_and_leave_the_code() {
+    let kernel = "#[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k(x: *const f32, n: usize, y: [u32; 3]) \
+                  { unsafe { *x.cast_mut() = (n as u32 + y[2]) as f32 } }\n";
+    let right = [[1, 4, 4], [0, 12, 4]];
+    let image =
+        build_source("records", &format!("{kernel}{}", records("scratch_records::a::b", &right))).unwrap();
+    assert!(!ptx(&image, "sm_80").contains("__warpsmith_"), "{}", ptx(&image, "sm_80"));
+    assert_eq!(image.kernels[0].part, "a");
+    let text = std::fs::read_to_string(&image.file).unwrap();
+    assert!(text.contains("AbiParam { kind: 0, size: 12, align: 4 }"), "{text}");
+    for (params, parts) in [
+        (
+            &[[1, 4, 4], [0, 16, 8]][..],
+            ["parameter 1, a value,", "16 bytes aligned to 8", "12 bytes aligned to 4"],
+        ),
+        (&[[0, 0, 1], [1, 4, 4], [0, 12, 4]], ["parameter 0, a value,", "0 bytes aligned to 1", "8 bytes"]),
+        (&[[1, 4, 4]], ["machine parameter 2", "missing in the source", "12 bytes aligned to 4"]),
+    ] {
+        let error = error_of("records-wrong", &format!("{kernel}{}", records("scratch", params)));
+        assert!(error.contains("kernel `k`") && parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+#[test]
+fn kernels_without_a_known_stack_are_reported() {
+    let image = build_source(
+        "stacks",
+        "#[inline(never)] fn deep(n: u32) -> u32 { if n < 2 { n } else { deep(n - 1) ^ deep(n - 2).rotate_left(n) } }\n\
+         #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn recursive(y: *mut u32) { unsafe { *y = deep(*y) } }\n\
+         #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn plain(y: *mut u32) { unsafe { *y += 1 } }\n\
+         #[unsafe(link_section = \".warpsmith,0,0,0,4096\")] #[unsafe(no_mangle)] \
+         pub unsafe extern \"ptx-kernel\" fn indirect(y: *mut u32, f: fn(u32) -> u32) { unsafe { *y = f(*y) } }\n",
+    )
+    .unwrap();
+    let of = |symbol: &str| image.kernels.iter().find(|kernel| kernel.symbol == symbol).unwrap();
+    assert_eq!((of("recursive").stack, of("indirect").stack, of("plain").stack), (None, None, Some(0)));
+    assert_eq!(of("indirect").requested_stack, 4096);
+    let warned =
+        |symbol: &str| image.warnings.iter().any(|warning| warning.contains(&format!("`{symbol}` recurses")));
+    assert!(warned("recursive") && !warned("indirect") && !warned("plain"), "{:?}", image.warnings);
+    let text = std::fs::read_to_string(&image.file).unwrap();
+    assert!(text.contains("stack: StackUse::Unknown, requested_stack: 4096"), "{text}");
+}
+
+#[test]
+fn atomics_of_core_keep_their_ordering() {
+    let image = build_source(
+        "atomics",
+        "use core::sync::atomic::{AtomicU32, Ordering::*};\n\
+         #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k(y: &AtomicU32) {\n\
+         y.fetch_add(1, AcqRel); y.store(2, Release);\n\
+         let _ = y.compare_exchange(2, 3, Acquire, Relaxed); y.fetch_or(y.load(Acquire), Relaxed); }\n",
+    )
+    .unwrap();
+    let text = ptx(&image, "sm_80");
+    let places: Vec<usize> = [
+        "fence.acq_rel.sys;",
+        "atom.global.add.u32",
+        "fence.acq_rel.sys;",
+        "st.release.sys",
+        "atom.acquire.sys",
+        "ld.acquire.sys",
+        "atom.global.or.b32",
+    ]
+    .iter()
+    .scan(0, |from, wanted| {
+        let at =
+            *from + text[*from..].find(wanted).unwrap_or_else(|| panic!("no {wanted} in order in {text}"));
+        *from = at + 1;
+        Some(at)
+    })
+    .collect();
+    assert_eq!(places.len(), 7);
+    assert_eq!(text.matches("fence.").count(), 2, "{text}");
 }

@@ -28,11 +28,36 @@ pub fn build(test: &str, builder: &PtxBuilder) -> Result<BuiltImage, Error> {
     builder.build_in(&folders(test))
 }
 
-/// The text of the PTX for `arch` in an image.
-pub fn ptx(image: &BuiltImage, arch: &str) -> String {
+/// The text of the PTX for `arch` of all parts of an image, or of the parts whose name has `part` in it.
+pub fn ptx_of(image: &BuiltImage, arch: &str, part: &str) -> String {
     let end = format!(".{arch}.ptx");
-    let file: &PathBuf = image.modules.iter().find(|file| file.to_string_lossy().ends_with(&end)).unwrap();
-    std::fs::read_to_string(file).unwrap()
+    let name = |file: &Path| file.file_name().unwrap().to_string_lossy().into_owned();
+    let is_it = |file: &&PathBuf| name(file).ends_with(&end) && name(file).contains(part);
+    let texts: Vec<String> =
+        image.modules.iter().filter(is_it).map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    assert!(!texts.is_empty(), "no PTX for {arch}");
+    texts.concat()
+}
+
+/// The text of the PTX for `arch` of all parts of an image.
+pub fn ptx(image: &BuiltImage, arch: &str) -> String {
+    ptx_of(image, arch, "")
+}
+
+/// Types like those of `gpu_spec::image`, for programs without dependencies that include an image.
+pub const IMAGE_TYPES: &str = concat!(
+    include_str!("../../../gpu-spec/src/image.rs"),
+    "\n#[derive(Debug, Clone, Copy, PartialEq, Eq)] pub struct AbiParam { pub kind: u32, pub size: u32, pub align: u32 }\n"
+);
+
+/// A module `name` with these types.
+pub fn image_types(name: &str) -> String {
+    let types: String = IMAGE_TYPES
+        .lines()
+        .filter(|line| !line.starts_with("//!") && !line.starts_with("pub use"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    format!("#[allow(dead_code)] mod {name} {{\n{types}}}\nuse {name}::*;\n")
 }
 
 /// The PTX of the kernel or function `name` alone.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::common::{build, folders, ptx, scratch_crate};
+use crate::common::{build, folders, ptx_of, scratch_crate};
 use warpsmith_builder::{Arch, BuiltImage, PtxBuilder, toolchain};
 
 const SOURCE: &str = r#"
@@ -70,7 +70,8 @@ fn entries(ptx: &str) -> Vec<&str> {
 fn launching_kernels_and_what_they_launch_have_a_module_of_their_own() {
     let image = image();
     for arch in ["sm_80", "sm_90a"] {
-        let (plain, linked) = (ptx(image, arch), ptx(image, &format!("linked.{arch}")));
+        let plain = ptx_of(image, arch, "scratch_device_runtime.sm_");
+        let linked = ptx_of(image, arch, ".device-runtime.");
         assert_eq!(entries(&plain), ["child", "plain"], "{plain}");
         assert_eq!(entries(&linked), ["child", "parent", "setter"], "{linked}");
         assert!(!plain.contains("cuda"), "{plain}");
@@ -84,8 +85,11 @@ fn launching_kernels_and_what_they_launch_have_a_module_of_their_own() {
         assert_eq!(archs, ["sm_80", "sm_90a"], "{}", kernel.symbol);
     }
     let text = std::fs::read_to_string(&image.file).unwrap();
-    assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a\")"), "{text}");
-    assert!(text.contains("&[\"parent\", \"setter\"] as &[&str]"), "{text}");
+    assert!(text.contains("include_bytes!(\"scratch_device_runtime.libcudadevrt.a.deflate\")"), "{text}");
+    assert!(text.contains("name: \"device runtime\", is_linked: true"), "{text}");
+    for (symbol, part) in [("child", 0), ("parent", 1), ("plain", 0), ("setter", 1)] {
+        assert!(text.contains(&format!("symbol: {symbol:?}, part: {part},")), "{text}");
+    }
     assert!(folders("device-runtime").out_dir.join("scratch_device_runtime.libcudadevrt.a").is_file());
 }
 
@@ -96,7 +100,8 @@ fn the_linked_module_links_with_the_device_runtime() {
     let folders = folders("device-runtime");
     let tools = toolchain::find_cuda_tools(Some(&folders.target_dir));
     let nvlink = tools.ptxas.expect("ptxas is installed").path.with_file_name("nvlink");
-    let cubin = image.modules.iter().find(|file| file.to_string_lossy().ends_with("linked.sm_90a.cubin"));
+    let cubin =
+        image.modules.iter().find(|file| file.to_string_lossy().ends_with("device-runtime.sm_90a.cubin"));
     let output = folders.out_dir.join("linked.cubin");
     let link = |library: Option<&Path>| {
         let mut command = Command::new(&nvlink);
