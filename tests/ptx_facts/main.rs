@@ -20,12 +20,13 @@ fn assert_images() {
     }
 }
 
-/// The kernels of the PTX in the images: for each architecture, body by symbol. PTX of a newer architecture is there for
+/// The kernels of the PTX in the images that is not linked with the device runtime: for each architecture, body by symbol. PTX of a newer architecture is there for
 /// kernels that older ones do not have.
 fn ptx() -> BTreeMap<u32, HashMap<String, String>> {
     assert_images();
     let mut found: BTreeMap<u32, HashMap<String, String>> = BTreeMap::new();
-    for form in IMAGES.iter().flat_map(|image| image.parts()).flat_map(|part| part.forms) {
+    let plain = IMAGES.iter().flat_map(|image| image.parts()).filter(|part| !part.is_linked);
+    for form in plain.flat_map(|part| part.forms) {
         if let CodeKind::Ptx(_) = form.kind {
             let code = unpack(&form.code).expect("the code is as it was packed");
             let text = std::str::from_utf8(&code).expect("PTX is text");
