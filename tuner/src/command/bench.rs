@@ -72,9 +72,6 @@ pub(super) fn show(
     if output.csv {
         return Ok(print(&export::csv(document))?);
     }
-    if output.t4 {
-        return Ok(print(&export::t4(document))?);
-    }
     let mut text = results::text(document, output.all, terminal_width());
     if let Some(path) = written {
         text.push_str(&format!("\nresults: {}\n", path.display()));

@@ -499,12 +499,6 @@ fn form(args: &CompareArgs, comparison: &Comparison) -> String {
     if args.json {
         return comparison.to_json();
     }
-    if args.markdown {
-        return comparison.to_markdown();
-    }
-    if args.junit {
-        return comparison.to_junit();
-    }
     let table = comparison.table();
     let verdict = |row: usize| match comparison.rows[row].change {
         change if change.is_regression() => bad(change.name()),

@@ -1,6 +1,7 @@
-//! Comma-separated values.
+//! Documents as comma-separated values. (JSON is the document itself: [`Document::to_json`].)
+//!
+//! Guarantees: every record of a document is in the output, wrong and failed ones as such, in the document's order.
 
-use super::name;
 use crate::document::{Document, Record};
 use crate::measure::{Mode, Timing};
 use crate::stats::summarise;
@@ -132,6 +133,14 @@ fn cells(document: &Document, record: &Record) -> [String; COLUMNS.len()] {
         optional(device.before.power_w),
         optional(device.after.power_w),
     ]
+}
+
+/// A name as the document writes it.
+fn name(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => String::new(),
+    }
 }
 
 fn optional(value: Option<impl ToString>) -> String {

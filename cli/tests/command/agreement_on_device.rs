@@ -8,11 +8,8 @@
 //! On a GPU the program must be built with `--release`: without optimization the host launches more slowly than the GPU
 //! runs the shortest kernels, so that the times are the host's.
 
-#[allow(dead_code, reason = "each test program uses a part")]
-mod shared;
-
+use super::shared::run;
 use serde_json::Value;
-use shared::run;
 use warpsmith::bench::compare::BETWEEN_PROCESSES_US;
 use warpsmith::bench::stats::ratio;
 

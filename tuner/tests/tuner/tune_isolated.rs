@@ -1,13 +1,11 @@
 //! Measuring in another process, which configurations bring down.
 
-mod fakes;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fakes::{Directory, Fake, run, suite};
+use super::fakes::{Directory, Fake, run, suite};
 use warpsmith_runtime::Device;
 use warpsmith_tuner::document::Outcome;
 use warpsmith_tuner::log::{FILE, Log};
@@ -32,7 +30,8 @@ fn serves_when_it_is_a_worker() {
 
 fn program() -> Program {
     let mut program = Program::current().unwrap();
-    program.arguments = ["--exact", "serves_when_it_is_a_worker", "--nocapture"].map(Into::into).to_vec();
+    program.arguments =
+        ["--exact", "tune_isolated::serves_when_it_is_a_worker", "--nocapture"].map(Into::into).to_vec();
     program.environment = vec![(CHILD.into(), "1".into())];
     program
 }
@@ -114,11 +113,11 @@ fn an_ended_run_ends_the_timing_of_its_worker_and_keeps_its_samples() {
     std::fs::create_dir_all(&directory.0).unwrap();
     let mark = directory.0.join("mark");
     let mut program = program();
-    program.environment.push((fakes::MARK.into(), mark.clone().into()));
+    program.environment.push((super::fakes::MARK.into(), mark.clone().into()));
     let tuning = Tuning { isolation: Some(program), ..Tuning::default() };
     let (suite, device) = (suite(Fake::new(&[])), Device::open("cpu").unwrap());
     // So many samples that it would not end by itself.
-    let request = Request { effort: Effort::samples(1_000_000), ..fakes::request(&[64]) };
+    let request = Request { effort: Effort::samples(1_000_000), ..super::fakes::request(&[64]) };
     let plan = Plan::new(&suite, &device, &request).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let waiting = std::thread::spawn({

@@ -6,6 +6,7 @@
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use fastrand::Rng;
 use gpu_spec::KernelSpec;
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
@@ -19,11 +20,12 @@ use warpsmith_tuner::log::Log;
 use warpsmith_tuner::measure::{Effort, Mode};
 use warpsmith_tuner::run::{Plan, Request};
 use warpsmith_tuner::space::Space;
-use warpsmith_tuner::stats::random::Random;
 use warpsmith_tuner::stats::ratio;
 use warpsmith_tuner::tune::{Event, Tuning, tune};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
+
+use super::fakes::normal;
 
 /// What a child does: `bench` or `tune`, and the seed of its noise.
 const CHILD: &str = "WARPSMITH_TEST_PROCESS";
@@ -113,12 +115,12 @@ fn probes(stream: &Stream) -> Result<Vec<Probe>> {
 }
 
 fn simulated(seed: u64) -> Device {
-    let state = Mutex::new((Random::new(seed), 0.0));
+    let state = Mutex::new((Rng::with_seed(seed), 0.0));
     let model = move |work: &SimulatedWork<'_>| {
         let SimulatedWork::Copy { bytes } = work else { return 0.0 };
         let (random, now_us) = &mut *state.lock().unwrap();
-        let mut us = *bytes as f64 / 64.0 * (0.01 * random.normal()).exp();
-        us *= if random.unit() < 0.02 { 1.3 } else { 1.0 };
+        let mut us = *bytes as f64 / 64.0 * (0.01 * normal(random)).exp();
+        us *= if random.f64() < 0.02 { 1.3 } else { 1.0 };
         us *= 1.0 + 0.005 * (*now_us / 3000.0 * std::f64::consts::TAU).sin();
         *now_us += us;
         us
@@ -185,7 +187,7 @@ fn measures_when_it_is_a_child() {
 
 fn child(command: &str, seed: usize) -> Vec<Said> {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "measures_when_it_is_a_child", "--nocapture"])
+        .args(["--exact", "processes::measures_when_it_is_a_child", "--nocapture"])
         .env(CHILD, format!("{command} {seed}"))
         .stderr(Stdio::inherit())
         .output()

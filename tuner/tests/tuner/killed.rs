@@ -1,7 +1,4 @@
 //! What is left of a run that `kill -9` ends in the middle of a race, and what the next run makes of it.
-#![cfg(unix)]
-
-mod fakes;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -10,10 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fakes::{Directory, Fake, request, run, simulated, suite};
+use super::fakes::{Directory, Fake, request, run, simulated, suite};
 use warpsmith_tuner::log::{FILE, Log};
 use warpsmith_tuner::run::Plan;
-use warpsmith_tuner::search::Strategy;
 use warpsmith_tuner::tune::{Event, Totals, Tuning, tune};
 
 /// What the child is told: the launch that hangs, and its directory.
@@ -22,7 +18,7 @@ const CHILD: &str = "WARPSMITH_TEST_KILLED";
 const HANGS: &str = "hangs";
 
 fn tuning() -> Tuning {
-    Tuning { strategy: Strategy::Halving, ..Tuning::default() }
+    Tuning::default()
 }
 
 /// The child: this very test, when it is started so. It does not end by itself.
@@ -41,7 +37,7 @@ fn tunes_until_a_launch_hangs_when_it_is_a_child() {
 fn kill_at(launch: usize, directory: &Path) {
     fs::create_dir_all(directory).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tunes_until_a_launch_hangs_when_it_is_a_child"])
+        .args(["--exact", "killed::tunes_until_a_launch_hangs_when_it_is_a_child"])
         .env(CHILD, format!("{launch} {}", directory.display()))
         .stdout(Stdio::null())
         .spawn()
@@ -70,7 +66,7 @@ fn a_run_that_is_killed_in_a_race_loses_the_measurement_in_progress_and_no_other
         })
         .unwrap();
     let (all, race) = (totals.made, plan.cases[0].configurations.len());
-    assert!(all > race + 2, "{all} timings: the better half race again, twice");
+    assert!(all > race + 2, "{all} timings: the best and the default race, twice");
     for done in [race + 1, all - 1] {
         let directory = Directory::new(&format!("killed-{done}"));
         kill_at((ends[done] + ends[done + 1]).div_ceil(2), &directory.0);

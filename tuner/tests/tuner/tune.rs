@@ -1,12 +1,10 @@
 //! Tuning runs on a device with simulated time: what wins, what is kept, and what another run takes from it.
 
-mod fakes;
-
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use fakes::{Directory, Fake, Outcomes, run, simulated, suite};
+use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::launch::{LaunchStore, TunedFor};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -75,7 +73,7 @@ fn a_wrong_default_does_not_win() {
     let suite = suite(Fake::new(&[]));
     let request = warpsmith_tuner::run::Request {
         axes: vec![("block".into(), vec![64u32.into()])],
-        ..fakes::request(&[64])
+        ..super::fakes::request(&[64])
     };
     let mut plan = warpsmith_tuner::run::Plan::new(&suite, &device, &request).unwrap();
     plan.cases[0].configurations[0] = "block=256 does=errs".parse().unwrap();
@@ -316,7 +314,7 @@ fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() 
     use warpsmith_tuner::run::Request;
 
     let (_, device) = simulated();
-    let whole = fakes::request(&[64]);
+    let whole = super::fakes::request(&[64]);
     let narrowed = Request { axes: vec![("block".into(), vec![64u32.into()])], ..whole.clone() };
     let (notes, count, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
     assert!(
@@ -340,7 +338,7 @@ fn what_is_right_at_its_first_launch_alone_does_not_win() {
     assert_eq!((worn.outcome, &worn.timing), (Outcome::Wrong, &None));
     assert!(worn.problem.contains("after it was timed"), "{}", worn.problem);
     assert_eq!(outcomes.winner(), "block=256 does=well");
-    let plan = warpsmith_tuner::run::Plan::new(&suite, &device, &fakes::request(&[64])).unwrap();
+    let plan = warpsmith_tuner::run::Plan::new(&suite, &device, &super::fakes::request(&[64])).unwrap();
     let mut outcome = None;
     plan.run(false, &std::sync::Arc::default(), |_, record| {
         if record.configuration.to_string() == "block=256 does=wears" {
@@ -529,9 +527,9 @@ fn a_record_of_the_log_says_how_it_was_taken_until_there_are_samples() {
     assert_eq!((&logged.samples_us[..], logged.count()), (&[200.0][..], 6));
     assert_eq!(logged.interval(), fresh.interval());
     assert!(logged.interval().is_some() && logged.percentiles().is_none());
-    // Each once as it is known, and a race of the better half, which is not known.
-    let raced = record(Strategy::Halving, ALL, best);
+    // Each once as it is known, and a race of the best and the default, which is not known.
+    let raced = record(Strategy::Auto, ALL, best);
     assert_eq!((raced.samples_us, raced.logged), (vec![200.0; 12], None), "two timings of six samples");
-    let known = record(Strategy::Halving, ALL, best);
+    let known = record(Strategy::Auto, ALL, best);
     assert_eq!((known.samples_us.len(), known.count()), (3, 18), "all three are known now");
 }

@@ -1,5 +1,4 @@
 //! [`EventTime`]: criterion's measurement over device events. With the feature `criterion`.
-#![cfg(feature = "criterion")]
 
 use criterion::measurement::Measurement;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, SimulatedWork};

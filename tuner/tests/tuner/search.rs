@@ -1,8 +1,6 @@
 //! What the search strategies find, on landscapes that are known.
 
-mod landscapes;
-
-use landscapes::{Noisy, Problem, problems};
+use super::landscapes::{Noisy, Problem, problems};
 use warpsmith_tuner::search::{Budget, Objective, Points, Seen, Strategy, search};
 use warpsmith_tuner::space::Space;
 
@@ -41,12 +39,10 @@ fn the_default_strategy_is_within_2_percent_of_the_best_in_95_percent_of_cases()
 }
 
 #[test]
-fn searches_that_look_about_find_more_than_the_first_candidates_in_order() {
+fn random_search_finds_more_than_the_first_candidates() {
     let first = within(&losses(Strategy::Exhaustive, 0..1));
-    for strategy in [Strategy::Random, Strategy::Descent, Strategy::Annealing] {
-        let share = within(&losses(strategy, 0..1));
-        assert!(share > first && share > 0.85, "{strategy}: {share}, in order {first}");
-    }
+    let share = within(&losses(Strategy::Random, 0..1));
+    assert!(share > first && share > 0.85, "{share}, in order {first}");
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! A benchmark whose configurations do all that can go wrong, and devices to run it on.
-#![allow(dead_code, reason = "each test uses some of it")]
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -301,4 +300,9 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A number of the standard normal distribution (Box and Muller).
+pub fn normal(random: &mut fastrand::Rng) -> f64 {
+    (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }

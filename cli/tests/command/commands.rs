@@ -1,13 +1,10 @@
 //! The built `warpsmith` command, run on the emulated device: `bench`, `devices`, `doctor`, `kernels`, `memory`.
 
-#[allow(dead_code, reason = "each test program uses a part")]
-mod shared;
-
 use std::process::Stdio;
 
 use serde_json::Value;
 
-use shared::{Run, command, folder, run};
+use super::shared::{Run, command, folder, run};
 
 #[test]
 fn bench_measures_and_checks_three_kernels() {

@@ -164,7 +164,7 @@ fn lines_of_several_processes_do_not_mix() {
     let directory = Directory::new("processes");
     let child = || {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "lines_of_several_processes_do_not_mix"])
+            .args(["--exact", "log::lines_of_several_processes_do_not_mix"])
             .env(WRITER, &directory.0)
             .stdout(std::process::Stdio::null())
             .spawn()

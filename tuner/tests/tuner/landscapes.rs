@@ -1,9 +1,14 @@
 //! Times of made-up kernels over the space of this project's operations, in the shape that a large GPU gives them: a
 //! plateau at the memory's bandwidth, tails by waves, launch latency at small sizes, and what blocks and registers cost.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use fastrand::Rng;
 use warpsmith_tuner::search::{Objective, Points, Seen};
 use warpsmith_tuner::space::{Grid, Space};
 use warpsmith_tuner::value::Configuration;
+
+use super::fakes::normal;
 
 const MULTIPROCESSORS: f64 = 132.0;
 /// Bytes in a microsecond.
@@ -27,7 +32,7 @@ pub fn problems(seed: u64) -> Vec<Problem> {
     for kernel in ["copy", "axpy", "sum", "argmax"] {
         for element in [4.0, 2.0] {
             for power in 16..=28 {
-                let seed = mix(seed.wrapping_mul(1000) + all.len() as u64);
+                let seed = Rng::with_seed(1000 * seed + all.len() as u64).u64(..);
                 all.push(Problem { kernel, element, n: 2f64.powi(power), seed });
             }
         }
@@ -113,7 +118,7 @@ impl Problem {
             "argmax" => self.n / (1.9e6 * (1.0 - 0.35 / items)) * (4.0 / vector).sqrt(),
             _ => 0.0,
         };
-        let rough = 1.0 + 0.012 * (share(self.seed ^ hash(&c.to_string())) - 0.5);
+        let rough = 1.0 + 0.012 * (Rng::with_seed(self.seed ^ hash(&c.to_string())).f64() - 0.5);
         (1.9 + chain + finishing + starting + (moving * (1.0 + tail)).max(instructions)) * rough
     }
 }
@@ -122,7 +127,7 @@ impl Problem {
 pub struct Noisy {
     pub truth: Vec<f64>,
     pub points: Points,
-    state: u64,
+    random: Rng,
     /// The timings that were asked for.
     pub timings: usize,
 }
@@ -131,42 +136,24 @@ impl Noisy {
     pub fn of(problem: &Problem, seed: u64) -> Self {
         let configurations = problem.configurations();
         let truth = configurations.iter().map(|c| problem.time(c)).collect();
-        Self { truth, points: Points::of(&configurations), state: mix(seed), timings: 0 }
+        Self { truth, points: Points::of(&configurations), random: Rng::with_seed(seed), timings: 0 }
     }
 
     pub fn best(&self) -> f64 {
         self.truth.iter().copied().fold(f64::INFINITY, f64::min)
-    }
-
-    /// About normal, with a deviation of 1.
-    fn normal(&mut self) -> f64 {
-        let mut next = || {
-            self.state = mix(self.state);
-            share(self.state)
-        };
-        (0..12).map(|_| next()).sum::<f64>() - 6.0
     }
 }
 
 impl Objective for Noisy {
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
         self.timings += candidates.len() * rounds;
-        let mut time = |candidate: usize| self.truth[candidate] * (1.0 + 0.005 * self.normal());
+        let mut time = |candidate: usize| self.truth[candidate] * (1.0 + 0.005 * normal(&mut self.random));
         candidates.iter().map(|&c| Seen::Times((0..rounds).map(|_| time(c)).collect())).collect()
     }
 }
 
 fn hash(text: &str) -> u64 {
-    text.bytes().fold(7, |hash, byte| mix(hash ^ u64::from(byte)))
-}
-
-pub fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
-}
-
-fn share(value: u64) -> f64 {
-    (value >> 11) as f64 / (1u64 << 53) as f64
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fastrand::Rng;
 use rayon::prelude::*;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -18,10 +19,11 @@ use warpsmith_tuner::case::Case;
 use warpsmith_tuner::compare::{self, Change, Contender, Pair, Plan};
 use warpsmith_tuner::error::Result;
 use warpsmith_tuner::measure::{Effort, Entrant, Guard, Mode, Rule, StopReason, Stopwatch, Timing};
-use warpsmith_tuner::stats::random::Random;
 use warpsmith_tuner::stats::{paired_ratio, ratio};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
+
+use super::fakes::normal;
 
 const FULL_MHZ: u32 = 1980;
 const LOW_MHZ: u32 = FULL_MHZ * 9 / 10;
@@ -72,15 +74,15 @@ impl Case for Fill {
 
 fn bench(nature: Nature) -> (Fill, Stopwatch) {
     let Nature { seed, period_us, low } = nature;
-    let state = Mutex::new((Random::new(seed), 0.0));
+    let state = Mutex::new((Rng::with_seed(seed), 0.0));
     let clock = Arc::new(AtomicU32::new(FULL_MHZ));
     let now = Arc::clone(&clock);
     let model = move |work: &SimulatedWork<'_>| {
         let SimulatedWork::Set { bytes } = work else { return 0.0 };
         let (random, now_us) = &mut *state.lock().unwrap();
         let mut us = if *bytes == BYTES as u64 + 1 { 122.4 } else { 120.0 };
-        us *= (0.01 * random.normal()).exp();
-        us *= if random.unit() < 0.02 { 1.3 } else { 1.0 };
+        us *= (0.01 * normal(random)).exp();
+        us *= if random.f64() < 0.02 { 1.3 } else { 1.0 };
         us *= 1.0 + 0.005 * (*now_us / period_us * std::f64::consts::TAU).sin();
         let mhz = if low(*now_us) { LOW_MHZ } else { FULL_MHZ };
         now.store(mhz, Ordering::Relaxed);
@@ -155,9 +157,9 @@ fn a_kernel_is_not_faster_or_slower_than_itself() {
 fn looking_again_and_again_at_noisy_times_raises_no_more_alarms() {
     // Nothing but noise of 5 %: each comparison goes on for most of its 400 rounds.
     let alarms = (0..500).into_par_iter().filter(|seed| {
-        let mut random = Random::new(*seed);
+        let mut random = Rng::with_seed(*seed);
         let mut side = |samples: usize| -> Result<Vec<f64>> {
-            Ok((0..samples).map(|_| 120.0 * (0.05 * random.normal()).exp()).collect())
+            Ok((0..samples).map(|_| 120.0 * (0.05 * normal(&mut random)).exp()).collect())
         };
         let test = compare::self_test(&mut side, 1, &Plan::default()).unwrap();
         test.false_alarms > 0
