@@ -38,6 +38,7 @@ pub mod data;
 pub mod document;
 pub mod error;
 pub mod export;
+mod file;
 pub mod kernel;
 mod local;
 pub mod log;

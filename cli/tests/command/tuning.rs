@@ -367,3 +367,42 @@ fn ctrl_c_keeps_and_prints_what_was_measured() {
         fs::remove_dir_all(folder).unwrap();
     }
 }
+
+#[test]
+fn names_of_a_file_control_no_terminal() {
+    const EVIL: &str = "x\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}\r\n";
+    let folder = folder();
+    let mut document = measured(&folder, "a.json");
+    document["device"]["name"] = format!("gpu{EVIL}").into();
+    for record in document["results"].as_array_mut().unwrap() {
+        record["kernel"] = format!("copy{EVIL}").into();
+        record["dtype"] = EVIL.into();
+    }
+    fs::write(folder.join("evil.json"), document.to_string()).unwrap();
+    document["results"][0]["kernel"] = EVIL.into();
+    document["results"][0]["timing"]["samples_us"][0] = Value::from(-1.0);
+    fs::write(folder.join("wrong.json"), document.to_string()).unwrap();
+    let frames = serde_json::json!([{ "filename": EVIL, "name": EVIL, "line": 1 }]);
+    let block = serde_json::json!({ "address": 4096, "size": 512, "requested_size": 512, "state": "active_allocated", "frames": frames });
+    let segment = |kind: &str| serde_json::json!({ "segments": [{ "device": 0, "address": 4096, "total_size": 512, "stream": 0, "segment_type": kind, "blocks": [block] }] });
+    fs::write(folder.join("frames.json"), segment("small").to_string()).unwrap();
+    fs::write(folder.join("kind.json"), segment(EVIL).to_string()).unwrap();
+    for (args, code) in [
+        (&["compare", "evil.json", "evil.json"][..], 0),
+        (&["compare", "evil.json", "evil.json", "--json"], 0),
+        (&["compare", "evil.json", "a.json"], 2),
+        (&["compare", "evil.json", "a.json", "--force"], 2),
+        (&["report", "wrong.json"], 2),
+        (&["memory", "frames.json"], 0),
+        (&["memory", "frames.json", "--json"], 0),
+        (&["memory", "kind.json"], 2),
+        (&["bench", EVIL], 2),
+    ] {
+        let output = within(&folder, args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        let controls = |c: char| (c != '\n' && c.is_control()) || c == '\u{202e}';
+        assert!(!shown.is_empty() && !shown.contains(controls), "{args:?}: {shown:?}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -69,7 +69,7 @@ fn measurements_come_back_in_their_order_each_once() {
     log.keep(&subject(), &block(128), &entry(9.0));
     assert_eq!(log.take(&subject(), &block(64)), None, "those of this run are not taken again");
     let mut log = Log::open(&directory.0);
-    assert_eq!((log.len(), log.damaged()), (3, 0));
+    assert_eq!((log.len(), log.damaged().number), (3, 0));
     for expected in [Some(entry(3.5)), Some(entry(4.5)), None] {
         assert_eq!(log.take(&subject(), &block(64)), expected);
     }
@@ -122,13 +122,13 @@ fn damaged_lines_are_described_and_skipped_and_the_next_line_is_whole() {
     fs::write(directory.0.join(FILE), format!("{line}nonsense\n\n{other}{no_time}{none}{{}}\n{torn}"))
         .unwrap();
     let mut log = Log::open(&directory.0);
-    assert_eq!((log.len(), log.damaged(), log.other_versions()), (1, 5, 1));
-    let numbers: Vec<usize> = log.damaged_lines().iter().map(|line| line.number).collect();
+    assert_eq!((log.len(), log.damaged().number, log.other_versions()), (1, 5, 1));
+    let numbers: Vec<usize> = log.damaged().first.iter().map(|line| line.line).collect();
     assert_eq!(numbers, [2, 5, 6, 7, 8]);
-    assert!(log.damaged_lines()[1].reason.contains("median"), "{:?}", log.damaged_lines());
+    assert!(log.damaged().first[1].what.contains("median"), "{:?}", log.damaged());
     log.keep(&subject(), &block(128), &entry(2.0));
     let mut log = Log::open(&directory.0);
-    assert_eq!((log.len(), log.damaged()), (2, 5));
+    assert_eq!((log.len(), log.damaged().number), (2, 5));
     assert!(log.take(&subject(), &block(128)).is_some());
 }
 
@@ -175,7 +175,7 @@ fn lines_of_several_processes_do_not_mix() {
         assert!(child.wait().unwrap().success());
     }
     let log = Log::open(&directory.0);
-    assert_eq!((log.len(), log.damaged()), (3 * EACH, 0));
+    assert_eq!((log.len(), log.damaged().number), (3 * EACH, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
-use warpsmith_runtime::launch::{LaunchStore, TunedFor};
+use warpsmith_runtime::launch::TunedFor;
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
@@ -165,7 +165,7 @@ fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
     let directory = Directory::new("range");
     for is_again in [false, true] {
         let device = by_case();
-        device.set_launch_store(LaunchStore::open(&directory.0));
+        device.set_launch_store(warpsmith_store::open(&directory.0).store);
         let (sizes, log) = ([1500, 1024, 1100, 2048], &mut Log::open(&directory.0));
         let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &with(Strategy::Exhaustive), log, ALL);
         let winners: Vec<String> = outcomes
