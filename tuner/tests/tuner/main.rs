@@ -1,5 +1,7 @@
 //! The tuner's tests in one program, which is linked once.
 
+#[cfg(feature = "command")]
+mod corpus;
 #[cfg(feature = "criterion")]
 mod event_time;
 mod fakes;
@@ -10,6 +12,8 @@ mod kernel;
 mod killed;
 mod landscapes;
 mod log;
+#[cfg(feature = "command")]
+mod parsers;
 mod processes;
 mod search;
 mod tune;
