@@ -245,7 +245,7 @@ fn kernels_and_plans_are_shown_without_measuring() {
 #[test]
 fn wrong_use_of_the_commands_is_one_line_and_exit_code_2() {
     for (args, words) in [
-        (&["tune", "copy", "--strategy", "guess"][..], &["guess", "descent"][..]),
+        (&["tune", "copy", "--strategy", "guess"][..], &["guess", "exhaustive"][..]),
         (&["tune", "copy", "--timings", "0"], &["--timings", "at least 1"]),
         (&["tune", "copy", "--seconds", "-1"], &["--seconds", "above 0"]),
         (&["tune", "copy", "--axis", "vector=4"], &["no configuration of copy", "accesses of 16 bytes"]),
