@@ -45,3 +45,4 @@ pub use image::IMAGE;
 pub use op_error::OpError;
 pub use warpsmith_runtime as runtime;
 pub use warpsmith_runtime::*;
+pub use warpsmith_store as store;

@@ -7,7 +7,7 @@ use warpsmith::{Device, DeviceInfo};
 use crate::args::JsonArg;
 use crate::peers;
 use warpsmith::bench::command::failure::Failure;
-use warpsmith::bench::command::output::{plain, print, table};
+use warpsmith::bench::command::output::{plain, print_form, table};
 
 /// Prints the devices, why there is no CUDA device if there is none, and who reaches whom if there are several.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
@@ -64,7 +64,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         }
         text
     };
-    Ok(print(&text)?)
+    Ok(print_form(&text, args.json)?)
 }
 
 fn as_json(info: &DeviceInfo) -> serde_json::Value {

@@ -15,7 +15,7 @@ use crate::args::JsonArg;
 use crate::image;
 use crate::visibility;
 use warpsmith::bench::command::failure::Failure;
-use warpsmith::bench::command::output::{bad, good, note, plain, print, table};
+use warpsmith::bench::command::output::{bad, good, note, plain, print_form, table};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,7 +59,7 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
     } else {
         as_text(&checks)
     };
-    print(&text)?;
+    print_form(&text, args.json)?;
     if healthy { Ok(()) } else { Err(Failure::Shown) }
 }
 
@@ -197,7 +197,9 @@ fn as_text(checks: &[Check]) -> String {
             Status::Note => note("note"),
             Status::Broken => bad("BROKEN"),
         };
-        rows.push(vec![status, plain(&check.what), plain(&check.detail)]);
+        let mut details = check.detail.lines();
+        rows.push(vec![status, plain(&check.what), plain(details.next().unwrap_or_default())]);
+        rows.extend(details.map(|line| vec![plain(""), plain(""), plain(line)]));
         // What mends several things is said once.
         if check.mend == mend {
             continue;

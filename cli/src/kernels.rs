@@ -18,7 +18,7 @@ use crate::args::KernelsArgs;
 use crate::image;
 use crate::occupancy::occupancy;
 use warpsmith::bench::command::failure::Failure;
-use warpsmith::bench::command::output::{note, plain, print, table};
+use warpsmith::bench::command::output::{note, plain, print_form, table};
 
 /// One instance.
 struct Instance {
@@ -66,7 +66,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
         true => as_json(&instances, arch, args.block),
         false => as_text(&instances, arch, args),
     };
-    Ok(print(&text)?)
+    Ok(print_form(&text, args.json)?)
 }
 
 /// The architecture to show: the one asked for, else the newest there are figures for.

@@ -7,7 +7,7 @@ use crate::args::MemoryArgs;
 use crate::memory_report::Report;
 use crate::memory_view;
 use warpsmith::bench::command::failure::Failure;
-use warpsmith::bench::command::output::{print, width};
+use warpsmith::bench::command::output::{print, print_json, width};
 
 /// The JSON document.
 #[derive(Serialize)]
@@ -22,11 +22,10 @@ struct Document<'a> {
 pub fn run(args: &MemoryArgs) -> Result<(), Failure> {
     let snapshot = Snapshot::read(&args.snapshot).map_err(|error| Failure::Use(error.to_string()))?;
     let report = Report::of(&snapshot, args.top, args.trace);
-    let text = if args.json {
+    if args.json {
         let document = Document { schema: 1, snapshot: args.snapshot.display().to_string(), report: &report };
-        serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
-    } else {
-        memory_view::text(&report, args.width.map_or_else(width, usize::from), args.all)
-    };
-    Ok(print(&text)?)
+        let text = serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n";
+        return Ok(print_json(&text)?);
+    }
+    Ok(print(&memory_view::text(&report, args.width.map_or_else(width, usize::from), args.all))?)
 }

@@ -2,6 +2,7 @@
 //!
 //! Guarantees: no line is longer than the width, unless that is too narrow for the numbers themselves.
 
+use warpsmith::bench::command::output::escape;
 use warpsmith::bench::size::format_bytes;
 use warpsmith::runtime::memory::snapshot::{BlockState, Frame};
 
@@ -161,16 +162,16 @@ fn address(event: &Event) -> String {
 fn place(frame: Option<&Frame>, width: usize) -> String {
     let Some(frame) = frame else { return "(not recorded)".to_owned() };
     let longest = (width / 3).max(20);
-    let count = frame.filename.chars().count();
-    let file = match count.checked_sub(longest) {
-        None | Some(0) => frame.filename.clone(),
+    let (filename, name) = (escape(&frame.filename), escape(&frame.name));
+    let file = match filename.chars().count().checked_sub(longest) {
+        None | Some(0) => filename.into_owned(),
         Some(over) => {
-            let end: String = frame.filename.chars().skip(over + 1).collect();
+            let end: String = filename.chars().skip(over + 1).collect();
             let from = end.find('/').unwrap_or(0);
             format!("…{}", &end[from..])
         }
     };
-    format!("{file}:{} {}", frame.line, frame.name)
+    format!("{file}:{} {name}", frame.line)
 }
 
 fn pool(pool: (u64, u64)) -> String {
@@ -373,6 +374,19 @@ before end  device     size  event           address     stream  pool  caused at
         let text = text(&report, 80, false);
         assert!(text.contains("512 KiB       1  1 more place; --top shows more"), "{text}");
         assert!(!text.contains("history"), "{text}");
+    }
+
+    #[test]
+    fn names_of_a_snapshot_control_no_terminal() {
+        let mut snapshot = sample();
+        let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}\n";
+        let frame = &mut snapshot.segments[0].blocks[0].frames[1];
+        (frame.filename, frame.name) = (format!("a{evil}"), format!("f{evil}"));
+        let text = view(&snapshot, 200, false);
+        assert!(!text.contains(|c: char| c != '\n' && c.is_control()), "{text:?}");
+        assert!(!text.contains('\u{202e}') && text.contains(r"a\u{1b}]0;owned\u{7}\u{1b}[2J"), "{text}");
+        let narrow = view(&snapshot, 90, false);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 90), "{narrow}");
     }
 
     #[test]

@@ -1,23 +1,17 @@
-//! `WARPSMITH_ADAPTIVE_LAUNCH=1` and `WARPSMITH_CACHE_DIR`.
+//! `WARPSMITH_ADAPTIVE_LAUNCH=1`.
 
 mod common;
 
 use common::*;
-use warpsmith_runtime::{Device, LaunchStore};
+use warpsmith_runtime::Device;
 
 #[test]
-fn the_environment_turns_it_on_and_says_where_winners_are_kept() {
-    let directory = std::env::temp_dir().join(format!("warpsmith-environment-{}", std::process::id()));
+fn the_environment_turns_it_on() {
     // SAFETY: the only test of this program, before any other thread is started.
-    unsafe {
-        std::env::set_var("WARPSMITH_ADAPTIVE_LAUNCH", "1");
-        std::env::set_var("WARPSMITH_CACHE_DIR", &directory);
-    }
+    unsafe { std::env::set_var("WARPSMITH_ADAPTIVE_LAUNCH", "1") };
     let (_, device) = device();
     assert!(device.is_adaptive_launch());
     assert_eq!(device.launch_store().path(), None, "times of an emulated device are not kept");
-    assert_eq!(LaunchStore::shared().path(), Some(directory.join("launches.jsonl").as_path()));
-    assert!(!directory.exists(), "nothing is written before there is something to write");
     // SAFETY: as above.
     unsafe { std::env::set_var("WARPSMITH_ADAPTIVE_LAUNCH", "yes") };
     assert!(

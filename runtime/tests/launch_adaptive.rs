@@ -2,11 +2,10 @@
 
 mod common;
 
-use std::path::PathBuf;
-
 use common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::launch::Source;
+use warpsmith_runtime::launch::store::{Code, DeviceClass, GridChoice, LaunchSubject, Record, Winner};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, LaunchStore, Result, Stream};
 
 const N: usize = 5000;
@@ -57,13 +56,6 @@ impl Program {
             "every launch did its work"
         );
     }
-}
-
-/// A directory of its own, which is not there yet.
-fn fresh(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("warpsmith-adaptive-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&path);
-    path
 }
 
 #[test]
@@ -148,56 +140,53 @@ fn launches_that_leave_nothing_open_are_left_alone() {
 }
 
 #[test]
-fn a_winner_is_used_by_the_next_process_without_being_measured() {
-    let directory = fresh("winner");
+fn a_winner_of_the_store_is_used_without_being_measured() {
+    let store = LaunchStore::in_memory();
     {
         let (_, device) = device();
         device.set_adaptive_launch(true);
-        device.set_launch_store(LaunchStore::open(&directory));
+        device.set_launch_store(store.clone());
         Program::new(&device).settle(Launch::auto(N));
-        assert_eq!(device.launch_store().problem(), None);
+        assert_eq!((store.len(), store.problem()), (1, None));
     }
     let (driver, device) = device();
-    let store = LaunchStore::open(&directory);
-    assert_eq!((store.len(), store.skipped_lines()), (1, 0));
     device.set_launch_store(store);
     device.set_adaptive_launch(true);
     let mut program = Program::new(&device);
-    assert_eq!(program.source(Launch::auto(N)), Source::Tuned);
+    assert_eq!(program.source(Launch::auto(N)), Source::Measured);
     assert_eq!(program.source(Launch::auto(2 * N)), Source::Heuristic, "of another size");
     (0..20).for_each(|_| program.launch(Launch::auto(N)).unwrap());
     assert_eq!(driver.calls(Call::EventRecord), 0);
     program.check();
     device.set_launch_store(LaunchStore::in_memory());
     assert_eq!(program.source(Launch::auto(N)), Source::Heuristic, "the store was taken away");
-    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]
 fn an_entry_that_the_device_cannot_launch_is_passed_over() {
-    let directory = fresh("impossible");
     let (_, device) = device();
     let properties = device.properties();
-    std::fs::create_dir_all(&directory).unwrap();
-    let line = |symbol: &str, block: u32| {
-        format!(
-            r#"{{"version":2,"kind":"launch","for":{{"device":{{"name":"{}","capability":[0,0],"multiprocessors":{},"l2_bytes":{},"driver":"{}"}},"code":{{"package":"test-kernels","image":"0","runtime":"{}"}},"symbol":"{symbol}","is_loop":false,"bucket":24}},"block":{block},"grid":"all","median_us":1.0}}"#,
-            properties.name,
-            properties.multiprocessors,
-            properties.l2_cache,
-            properties.driver_version.split('.').next().unwrap(),
-            env!("CARGO_PKG_VERSION"),
-        )
+    let class = DeviceClass {
+        name: (&*properties.name).into(),
+        capability: properties.capability,
+        multiprocessors: properties.multiprocessors,
+        l2_bytes: properties.l2_cache,
+        driver: properties.driver_version.split('.').next().unwrap().into(),
     };
-    let lines = [line("axpy__f32", 4096), line("iota__u32", 64)].join("\n");
-    std::fs::write(directory.join("launches.jsonl"), lines + "\n").unwrap();
-    device.set_launch_store(LaunchStore::open(&directory));
+    let code = Code { package: "test-kernels".into(), image: 0, runtime: env!("CARGO_PKG_VERSION").into() };
+    let store = LaunchStore::in_memory();
+    for (symbol, block) in [("axpy__f32", 4096), ("iota__u32", 64)] {
+        let (device, code, symbol) = (class.clone(), code.clone(), symbol.into());
+        let subject = LaunchSubject { device, code, symbol, is_loop: false, bucket: 24 };
+        let winner = Winner { block, grid: GridChoice::All };
+        assert_eq!(store.add(&Record::Launch { subject, winner, median_us: 1.0 }), Ok(true));
+    }
+    device.set_launch_store(store);
     let explain = |function: &warpsmith_runtime::Function| Launch::auto(N).explain(function).unwrap();
     let good = explain(module(&device).kernel::<Iota>().unwrap().function());
     assert_eq!((good.source, good.config.unwrap().block), (Source::Tuned, [64, 1, 1]), "bucket 24 has {N}");
     let bad = explain(module(&device).kernel::<Axpy>().unwrap().function());
     assert_eq!(bad.source, Source::Heuristic);
-    std::fs::remove_dir_all(&directory).unwrap();
 }
 
 #[test]

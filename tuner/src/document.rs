@@ -1,18 +1,18 @@
-//! The result document, and where it is kept.
+//! The result document.
 //!
 //! Guarantees: what [`Document::write`] leaves behind is either the whole new document or what was there
-//! before. Fields are only ever added while [`SCHEMA`] stays the same.
+//! before. Of what is read, no time is zero, negative or not finite. Fields are only ever added while [`SCHEMA`] stays the
+//! same.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::Device;
-use warpsmith_runtime::launch::LaunchStore;
 
 use crate::error::{Error, Result};
+use crate::file::{read_text, write_text};
 use crate::measure::{Mode, Timing};
+use crate::size::format_size;
 use crate::stats::{Summary, summarise};
 use crate::value::Configuration;
 
@@ -21,6 +21,15 @@ pub const SCHEMA: u32 = 2;
 
 /// The share of the highest clock below which the clocks of a run are low.
 const LOW_CLOCK: f64 = 0.95;
+
+/// The largest file that is read, in bytes.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// What of a document says whether the rest can be read.
+#[derive(Deserialize)]
+struct Schema {
+    schema: Option<u32>,
+}
 
 /// All results of one run on one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -207,6 +216,14 @@ impl Record {
         Some(self.probe_us? / self.median_us()?)
     }
 
+    /// A time that cannot be: zero, negative or not finite.
+    fn impossible(&self) -> Option<f64> {
+        let timing = self.timing.as_ref()?;
+        let interval = timing.logged.and_then(|logged| logged.interval_us);
+        let ends = interval.into_iter().flat_map(|(low, high)| [low, high]);
+        timing.samples_us.iter().copied().chain(ends).find(|us| !(us.is_finite() && *us > 0.0))
+    }
+
     /// Whether two records are of one kernel, type, size and mode.
     pub fn same_case(&self, other: &Record) -> bool {
         (&self.kernel, &self.dtype, self.n, self.mode())
@@ -294,18 +311,37 @@ impl Document {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`Error::Read`] for a file that is not there, is no document, or is of another schema.
+    /// [`Error::Read`] for a file that is not there, has more than 128 MiB, or is refused by [`Self::from_json`].
     pub fn read(path: &Path) -> Result<Self> {
-        let fail = |reason: String| Error::Read { path: path.to_path_buf(), reason };
-        let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-        let no_document = |error: serde_json::Error| fail(format!("it is no document of results: {error}"));
-        let value: serde_json::Value = serde_json::from_str(&text).map_err(no_document)?;
-        match value.get("schema").and_then(serde_json::Value::as_u64) {
-            Some(schema) if schema == u64::from(SCHEMA) => serde_json::from_value(value).map_err(no_document),
-            Some(schema) => {
-                Err(fail(format!("its schema is {schema}, this version reads {SCHEMA}; measure again")))
+        let text = read_text(path, MOST_BYTES)?;
+        Self::from_json(&text).map_err(|reason| Error::Read { path: path.to_path_buf(), reason })
+    }
+
+    /// The document of a JSON text.
+    ///
+    /// # Errors
+    /// Why there is none: a text that is none, another schema, a time that no launch takes.
+    pub fn from_json(text: &str) -> std::result::Result<Self, String> {
+        let no_document = |error: serde_json::Error| format!("it is no document of results: {error}");
+        match serde_json::from_str(text).map_err(no_document)? {
+            Schema { schema: Some(SCHEMA) } => {}
+            Schema { schema: Some(schema) } => {
+                return Err(format!("its schema is {schema}, this version reads {SCHEMA}; measure again"));
             }
-            None => Err(fail("it is no document of results: it has no schema".to_owned())),
+            Schema { schema: None } => {
+                return Err("it is no document of results: it has no schema".to_owned());
+            }
+        }
+        let document: Self = serde_json::from_str(text).map_err(no_document)?;
+        let mut times =
+            document.results.iter().enumerate().filter_map(|(i, r)| Some((i, r, r.impossible()?)));
+        match times.next() {
+            None => Ok(document),
+            Some((index, Record { kernel, dtype, n, configuration, .. }, us)) => Err(format!(
+                "record {} ({kernel} {dtype} {} {configuration}) has a time of {us} µs, which cannot be; measure again",
+                index + 1,
+                format_size(*n)
+            )),
         }
     }
 
@@ -325,58 +361,6 @@ impl Document {
     }
 }
 
-/// Writes a text to `path`, creating the folders above it: whole or not at all.
-///
-/// # Errors
-/// [`Error::Write`] with the path and the system's reason.
-pub fn write_text(path: &Path, text: &str) -> Result<()> {
-    write_partial(path, text, |partial| fs::rename(partial, path))
-}
-
-/// Finds out whether [`Document::write`] can write `path`, before there is anything to lose. Creates the
-/// folders above it.
-///
-/// # Errors
-/// [`Error::Write`] with the path and the system's reason.
-pub fn check_writable(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        let source = std::io::Error::from(std::io::ErrorKind::IsADirectory);
-        return Err(Error::Write { path: path.to_path_buf(), source });
-    }
-    write_partial(path, "", |partial| fs::remove_file(partial))
-}
-
-/// Writes a file beside `path` and hands it to `finish`; removes it when that fails.
-fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> std::io::Result<()>) -> Result<()> {
-    let fail = |source| Error::Write { path: path.to_path_buf(), source };
-    if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
-        fs::create_dir_all(parent).map_err(fail)?;
-    }
-    let mut partial = path.as_os_str().to_os_string();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    fs::write(&partial, text).and_then(|()| finish(&partial)).map_err(|source| {
-        // The message is about the first failure; a leftover partial file is only untidy.
-        let _ = fs::remove_file(&partial);
-        fail(source)
-    })
-}
-
-/// Where results go when nobody says: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current folder), else
-/// the folder of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches), else
-/// `warpsmith/` in the folder for temporary files. The file is named for the command, the time in seconds since 1970 and
-/// the process.
-pub fn default_path(command: &str) -> PathBuf {
-    let cache = || LaunchStore::shared().path().and_then(Path::parent).map(Path::to_path_buf);
-    let folder = if Path::new("Cargo.toml").is_file() {
-        Path::new("target").join("warpsmith")
-    } else {
-        cache().unwrap_or_else(|| std::env::temp_dir().join("warpsmith"))
-    };
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    folder.join(format!("{command}-{seconds}-{}.json", std::process::id()))
-}
-
 /// The usable record of a case that a tuning run chose, else the fastest.
 pub fn best<'a>(case: &[&'a Record]) -> Option<&'a Record> {
     case.iter().copied().rfind(|record| record.is_winner && record.is_usable()).or_else(|| fastest(case))
@@ -392,7 +376,11 @@ pub fn fastest<'a>(case: &[&'a Record]) -> Option<&'a Record> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::file::check_writable;
+    use crate::measure::Logged;
     use crate::measure::StopReason;
 
     pub(crate) fn record(kernel: &str, block: u32, median_us: f64, outcome: Outcome) -> Record {
@@ -540,6 +528,28 @@ pub(crate) mod tests {
             }
         }
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_refused_with_the_record() {
+        let good = record("copy", 128, 10.0, Outcome::Correct);
+        assert!(Document::from_json(&document(vec![good.clone()]).to_json()).is_ok());
+        for us in [0.0, -3.0] {
+            let mut sampled = record("axpy", 256, 10.0, Outcome::Correct);
+            sampled.timing.as_mut().unwrap().samples_us[2] = us;
+            let mut known = record("axpy", 256, 10.0, Outcome::Correct);
+            known.timing.as_mut().unwrap().logged =
+                Some(Logged { samples: 9, interval_us: Some((us, 11.0)) });
+            for odd in [sampled, known] {
+                let message = Document::from_json(&document(vec![good.clone(), odd]).to_json()).unwrap_err();
+                for words in ["record 2 (axpy f32 2^16 block=256", &format!("a time of {us} µs")] {
+                    assert!(message.contains(words), "{words}: {message}");
+                }
+            }
+        }
+        let mut odd = good;
+        odd.timing.as_mut().unwrap().samples_us[0] = f64::INFINITY;
+        assert_eq!(odd.impossible(), Some(f64::INFINITY));
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! | [`worker`] | measuring in another process |
 //! | [`document`] | the document of results |
 //! | [`compare`] | whether a change made kernels faster or slower |
-//! | [`export`] | documents as CSV and as Kernel Tuner's T4 results |
+//! | [`export`] | documents as CSV |
 //! | [`report`] | documents as one HTML page with plots |
 //!
 //! The crate knows no kernel. Those of `warpsmith::ops` are described in `warpsmith::bench`, which also offers all of
@@ -38,6 +38,7 @@ pub mod data;
 pub mod document;
 pub mod error;
 pub mod export;
+mod file;
 pub mod kernel;
 mod local;
 pub mod log;

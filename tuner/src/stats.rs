@@ -6,12 +6,17 @@
 
 mod bootstrap;
 pub mod entropy;
-pub mod random;
 mod verdict;
 
 pub(crate) use self::bootstrap::paired_ratio_of;
 pub use self::bootstrap::{FEWEST, Interval, RESAMPLES, Ratio, median_interval, paired_ratio, ratio};
 pub use self::verdict::Verdict;
+
+/// A number of the standard normal distribution (Box and Muller).
+#[cfg(test)]
+pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
+    (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
+}
 
 /// A set of samples in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]

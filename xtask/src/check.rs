@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::browser;
 use crate::error::Result;
+use crate::layers;
 use crate::process::{cargo, run, step};
 use crate::setup::setup;
 
@@ -57,8 +58,10 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let documentation =
         || run(workspace(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
-    let steps: [(&str, &dyn Fn() -> Result<()>); 7] = [
+    let layers = || layers::check(root);
+    let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
         ("format", &format),
+        ("layers", &layers),
         ("clippy", &clippy),
         ("documentation", &documentation),
         ("tests", &tests),

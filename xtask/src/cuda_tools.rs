@@ -10,9 +10,8 @@ use crate::error::{Error, Result};
 use crate::process::{find, run};
 use crate::setup::{install_packages, is_root_on_debian};
 
-/// The wheels: `ptxas`, `libdevice.10.bc`, and `libcudadevrt.a`.
-const WHEELS: [&str; 3] =
-    ["nvidia-cuda-nvcc==13.0.88", "nvidia-nvvm==13.0.88", "nvidia-cuda-runtime==13.0.96"];
+/// The wheels with their hashes: `ptxas`, `libdevice.10.bc`, and `libcudadevrt.a`.
+const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cuda-tools.txt");
 
 /// Finds or installs ptxas, libdevice and libcudadevrt; true when they were installed now.
 pub fn ensure(target: &Path) -> Result<bool> {
@@ -53,7 +52,7 @@ fn report(target: &Path) -> bool {
 fn from_environment(folder: &Path) -> bool {
     let Some(python) = python() else { return false };
     ran(Command::new(python).args(["-m", "venv", "--clear"]).arg(folder))
-        && ran(pip(folder.join("bin/python")).args(WHEELS))
+        && ran(&mut pip(folder.join("bin/python")))
 }
 
 /// Whether the wheels were installed by the pip there is, in the places an environment would have.
@@ -63,7 +62,7 @@ fn from_pip(folder: &Path) -> bool {
     if folder.exists() && fs::remove_dir_all(folder).is_err() {
         return false;
     }
-    ran(pip(python).arg("--target").arg(folder.join("lib/python3/site-packages")).args(WHEELS))
+    ran(pip(python).arg("--target").arg(folder.join("lib/python3/site-packages")))
 }
 
 fn python() -> Option<PathBuf> {
@@ -74,7 +73,9 @@ fn python() -> Option<PathBuf> {
     python
 }
 
-/// `python -m pip install`, of these wheels alone and without questions.
+/// `python -m pip install` of the wheels, without questions. Only wheels with the hashes that the repository names are
+/// installed, whatever the package index offers; nothing is built from source; and neither the environment nor the
+/// user's configuration of pip can change that.
 fn pip(python: PathBuf) -> Command {
     let mut command = Command::new(python);
     command.args([
@@ -84,8 +85,9 @@ fn pip(python: PathBuf) -> Command {
         "--quiet",
         "--no-input",
         "--disable-pip-version-check",
-        "--no-deps",
+        "--isolated",
     ]);
+    command.args(["--no-deps", "--only-binary=:all:", "--require-hashes", "--requirement", REQUIREMENTS]);
     command
 }
 
@@ -101,8 +103,43 @@ fn ran(command: &mut Command) -> bool {
 mod tests {
     use super::*;
 
+    /// The wheels of the requirements file, each with its hashes.
+    fn wheels() -> Vec<(String, Vec<String>)> {
+        let text = fs::read_to_string(REQUIREMENTS).unwrap().replace("\\\n", " ");
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let wheel = |line: &str| {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            (words.next().unwrap(), words.collect())
+        };
+        lines.map(wheel).collect()
+    }
+
     #[test]
     fn the_advice_names_the_wheels_that_setup_installs() {
-        assert!(CUDA_INSTALL_COMMANDS.contains(&WHEELS.join(" ")));
+        let names: Vec<String> = wheels().into_iter().map(|(name, _)| name).collect();
+        assert!(CUDA_INSTALL_COMMANDS.contains(&names.join(" ")), "{names:?}");
+    }
+
+    #[test]
+    fn every_wheel_has_a_version_and_a_hash_for_each_architecture() {
+        for (name, hashes) in wheels() {
+            assert!(name.contains("==") && hashes.len() == 2, "{name}: {hashes:?}");
+            for hash in hashes {
+                let digits = hash.strip_prefix("--hash=sha256:").unwrap_or_default();
+                assert!(
+                    digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()),
+                    "{hash}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn pip_installs_nothing_but_wheels_of_known_hashes() {
+        let command = pip("python3".into());
+        let given: Vec<&str> = command.get_args().filter_map(|argument| argument.to_str()).collect();
+        for option in ["--require-hashes", "--only-binary=:all:", "--isolated", "--no-deps"] {
+            assert!(given.contains(&option), "{option}: {given:?}");
+        }
     }
 }

@@ -5,6 +5,10 @@
 //! | [`setup`] | installs what is missing: the device toolchain and [`cuda_tools`] |
 //! | [`quickstart`] | set-up, release build, the main benchmark |
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
+//! | [`quick`] | the part of it that a change concerns (`cargo xtask test --quick`) |
+//! | [`layers`] | no module imports upwards |
+//! | [`fuzz`] | the fuzz targets |
+//! | [`tsan`] | the host side under ThreadSanitizer |
 //! | [`browser`] | the browser that the report's tests run in |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
 //! | [`process`] | running other programs, visibly |
@@ -16,9 +20,13 @@ mod bundle;
 mod check;
 mod cuda_tools;
 mod error;
+mod fuzz;
+mod layers;
 mod process;
+mod quick;
 mod quickstart;
 mod setup;
+mod tsan;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,6 +37,10 @@ usage: cargo xtask COMMAND
   setup        install what is missing to compile kernels for the GPU
   quickstart   setup, build, and run the main benchmark on the best device
   test         setup, then format, lint, tests, documentation: what a change must pass
+  test --quick format, lint and tests of what was changed and of what depends on it directly
+  layers       fail on imports that lead upwards, and on large circles of files
+  fuzz [S]     run every fuzz target for S seconds, 60 by default
+  tsan         run the host's ordering and allocator tests under ThreadSanitizer
   bundle       pack tests, benches and the command into target/bundle/ for a GPU machine without Rust
 ";
 
@@ -40,6 +52,11 @@ fn main() -> ExitCode {
         ["setup"] => setup::setup(&root),
         ["quickstart"] => quickstart::quickstart(&root),
         ["test"] => check::check(&root),
+        ["test", "--quick"] => quick::quick(&root),
+        ["layers"] => layers::check(&root),
+        ["fuzz"] => fuzz::fuzz(&root, None),
+        ["fuzz", seconds] => fuzz::fuzz(&root, Some(seconds)),
+        ["tsan"] => tsan::tsan(&root),
         ["bundle"] => bundle::bundle(&root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -83,9 +83,6 @@ pub struct Output {
     /// Print one line of comma-separated values for each configuration instead of the table
     #[arg(long, group = "form")]
     pub csv: bool,
-    /// Print the results as Kernel Tuner's T4 document instead of the table
-    #[arg(long, group = "form")]
-    pub t4: bool,
     /// Results file [default: target/warpsmith/ in a cargo project, else warpsmith/ in the user's cache folder]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -94,7 +91,7 @@ pub struct Output {
 impl Output {
     /// Whether a table is printed.
     pub fn is_text(&self) -> bool {
-        !(self.json || self.csv || self.t4)
+        !(self.json || self.csv)
     }
 }
 
@@ -112,10 +109,10 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long, conflicts_with_all = ["dry_run", "csv", "t4", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "stop", "budget", "no_probes"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "csv", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "stop", "budget", "no_probes"])]
     pub list: bool,
     /// Say what would be measured, and measure nothing
-    #[arg(long, conflicts_with_all = ["csv", "t4", "out", "all"])]
+    #[arg(long, conflicts_with_all = ["csv", "out", "all"])]
     pub dry_run: bool,
 }
 
@@ -148,7 +145,7 @@ pub struct TuneArgs {
     /// What to measure.
     #[command(flatten)]
     pub what: What,
-    /// How to search: auto, exhaustive, random, descent, annealing or halving
+    /// How to search: auto, exhaustive or random
     #[arg(long, value_name = "STRATEGY", default_value = "auto")]
     pub strategy: String,
     /// Timings of a kernel, type and size at most [default of auto: 32]
@@ -167,7 +164,7 @@ pub struct TuneArgs {
     #[arg(long)]
     pub no_store: bool,
     /// Say what would be tuned, and measure nothing
-    #[arg(long, conflicts_with_all = ["csv", "t4", "out", "all"])]
+    #[arg(long, conflicts_with_all = ["csv", "out", "all"])]
     pub dry_run: bool,
     /// Where results go.
     #[command(flatten)]
@@ -209,20 +206,14 @@ pub struct CompareArgs {
     pub processes: u32,
     /// Compare a configuration (or, with --binary once, a program) with itself, again and again, and count how often a
     /// change is found
-    #[arg(long, conflicts_with_all = ["markdown", "junit"])]
+    #[arg(long)]
     pub self_test: bool,
     /// Comparisons of --self-test
     #[arg(long, value_name = "N", default_value_t = 50, requires = "self_test", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub pairs: u32,
     /// Print a JSON document instead of the table
-    #[arg(long, group = "comparison")]
+    #[arg(long)]
     pub json: bool,
-    /// Print Markdown instead of the table
-    #[arg(long, group = "comparison")]
-    pub markdown: bool,
-    /// Print JUnit's XML instead of the table
-    #[arg(long, group = "comparison")]
-    pub junit: bool,
     /// What to measure.
     #[command(flatten)]
     pub what: What,

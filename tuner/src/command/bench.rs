@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::args::{BenchArgs, Output};
 use super::failure::Failure;
 use super::opening::{self, Opening};
-use super::output::{print, progress_bar, terminal_width};
+use super::output::{print, print_exact, print_json, progress_bar, terminal_width};
 use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 use crate::export;
@@ -67,13 +67,10 @@ pub(super) fn show(
         }
     });
     if output.json {
-        return Ok(print(&document.to_json())?);
+        return Ok(print_json(&document.to_json())?);
     }
     if output.csv {
-        return Ok(print(&export::csv(document))?);
-    }
-    if output.t4 {
-        return Ok(print(&export::t4(document))?);
+        return Ok(print_exact(&export::csv(document))?);
     }
     let mut text = results::text(document, output.all, terminal_width());
     if let Some(path) = written {
@@ -130,7 +127,7 @@ fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
             serde_json::json!({ "name": name, "summary": summary, "dtypes": dtypes, "axes": axes })
         });
         let kernels: Vec<_> = kernels.collect();
-        return Ok(print(&opening::pretty(&serde_json::json!({ "kernels": kernels })))?);
+        return Ok(print_json(&opening::pretty(&serde_json::json!({ "kernels": kernels })))?);
     }
     for benchmark in all {
         let dtypes = benchmark.dtypes();

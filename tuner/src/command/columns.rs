@@ -4,7 +4,7 @@
 
 use comfy_table::Cell;
 
-use super::output::table;
+use super::output::{escape, table};
 
 /// A column with its cells.
 pub struct Column {
@@ -31,7 +31,7 @@ impl Column {
 
     fn width(&self) -> usize {
         let cells = self.cells.iter().map(|cell| cell.content().chars().count());
-        cells.chain([self.title.chars().count()]).max().unwrap_or(0)
+        cells.chain([escape(&self.title).chars().count()]).max().unwrap_or(0)
     }
 }
 

@@ -12,14 +12,14 @@ use warpsmith_runtime::Stream;
 use super::args::{CompareArgs, ModeArg};
 use super::columns::{Column, fit};
 use super::failure::Failure;
-use super::output::{bad, good, note, plain, print, terminal_width};
+use super::output::{bad, escape, good, note, plain, print_form, terminal_width};
 use super::sides::{Duel, DuelSide, RemoteSide};
-use super::{Program, interrupt, opening, request, results};
+use super::{Program, interrupt, opening, request};
 use crate::compare::{
     self, Change, Comparison, Contender, Options, Pair, Pairing, Plan as Rounds, SelfTest, Side, Sides,
     Source, Subject,
 };
-use crate::document::{Condition, RunInfo};
+use crate::document::{Condition, Document, RunInfo};
 use crate::error::{Error, Result};
 use crate::measure::{Mode, Stopwatch};
 use crate::run::{Plan, PlannedCase, seed};
@@ -59,7 +59,8 @@ pub fn run(program: &Program<'_>, args: &CompareArgs) -> Outcome<()> {
         (_, [_]) => return Err(Failure::Use("give --binary twice: before and after".to_owned())),
         _ => return Err(Failure::Use("with --binary, give --config once or not at all".to_owned())),
     };
-    print(&form(args, &comparison.found))?;
+    let text = if args.json { comparison.found.to_json() } else { text(&comparison.found) };
+    print_form(&text, args.json)?;
     if comparison.is_interrupted {
         return Err(Failure::Interrupted);
     }
@@ -121,7 +122,7 @@ fn documents(args: &CompareArgs, threshold: f64) -> Outcome<Found> {
             "compare two results files, or kernels with --config, --binary or --self-test".to_owned(),
         ));
     };
-    let read = |name: &String| results::read(Path::new(name));
+    let read = |name: &String| Document::read(Path::new(name));
     let pairing = if args.best { Pairing::Best } else { Pairing::Configuration };
     let options = Options { threshold, force: args.force, pairing };
     let found = compare::documents(&read(old)?, &read(new)?, &options)?;
@@ -408,7 +409,7 @@ fn self_test(
         let document = SelfTests { threshold, interrupted, source, tests };
         text = serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n";
     }
-    print(&text)?;
+    print_form(&text, args.json)?;
     if interrupted {
         return Err(Failure::Interrupted);
     }
@@ -495,16 +496,8 @@ impl Bench<'_> {
     }
 }
 
-fn form(args: &CompareArgs, comparison: &Comparison) -> String {
-    if args.json {
-        return comparison.to_json();
-    }
-    if args.markdown {
-        return comparison.to_markdown();
-    }
-    if args.junit {
-        return comparison.to_junit();
-    }
+/// The table, and what is to be said beside it.
+fn text(comparison: &Comparison) -> String {
     let table = comparison.table();
     let verdict = |row: usize| match comparison.rows[row].change {
         change if change.is_regression() => bad(change.name()),
@@ -531,14 +524,14 @@ fn form(args: &CompareArgs, comparison: &Comparison) -> String {
     });
     let mut text = fit(columns.collect(), terminal_width());
     for mean in &comparison.means {
-        let (kernel, percent) = (&mean.kernel, (mean.ratio - 1.0) * 100.0);
+        let (kernel, percent) = (escape(&mean.kernel), (mean.ratio - 1.0) * 100.0);
         text.push_str(&format!("{kernel}: {percent:+.2} % in time over {} rows\n", mean.rows));
     }
     for line in &comparison.missing {
-        text.push_str(&format!("missing: {line}\n"));
+        text.push_str(&format!("missing: {}\n", escape(line)));
     }
     for line in &comparison.notes {
-        text.push_str(&format!("note: {line}\n"));
+        text.push_str(&format!("note: {}\n", escape(line)));
     }
     text.push_str(&format!("{}\n", comparison.summary()));
     text

@@ -15,7 +15,6 @@
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
-//! | [`results`] | reading results files |
 //! | [`failure`] | exit codes and their one line |
 //! | [`interrupt`] | Ctrl-C |
 
@@ -29,7 +28,6 @@ pub mod opening;
 pub mod output;
 pub mod report;
 pub mod request;
-pub mod results;
 pub mod sides;
 pub mod table;
 pub mod tune;

@@ -13,9 +13,10 @@ use warpsmith_runtime::Device;
 
 use super::args::{Output, What};
 use super::failure::{Failure, unusable_device};
-use super::output::{plain, print, table};
+use super::output::{plain, print_form, table};
 use super::{Program, interrupt, request};
-use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA, check_writable, default_path};
+use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
+use crate::file::{check_writable, default_path};
 use crate::run::{Plan, PlannedCase};
 
 /// What a command that measures begins with.
@@ -44,7 +45,7 @@ impl Opening {
     ) -> Result<Option<Self>, Failure> {
         has_code(plan)?;
         if dry_run {
-            print(&announce(plan, output.json))?;
+            print_form(&announce(plan, output.json), output.json)?;
             return Ok(None);
         }
         let stop = interrupt::flag()?;

@@ -1,16 +1,105 @@
-//! Text for people: tables and colours on standard output, written so that a closed pipe is no error; progress on
-//! standard error.
+//! The output boundary: tables and colours on standard output, written so that a closed pipe is no error; complaints and
+//! progress on standard error.
+//!
+//! Guarantees: no text of a file, a kernel or the environment controls the terminal. Control characters and bidirectional
+//! overrides are shown as `\u{1b}`; a table's columns are as wide as what is shown.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Writes to standard output. A reader that has gone away (`| head`) ends the output, not the program.
+/// Text with all that could control a terminal shown as `\u{1b}`, line feeds and tabs too.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    shown(text, |_| None)
+}
+
+/// As [`escape`], but for what `keep` says of the rest of the text: how many of its bytes stay.
+fn shown(text: &str, keep: impl Fn(&str) -> Option<usize>) -> Cow<'_, str> {
+    if !text.chars().any(controls) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    let mut rest = text;
+    while let Some(char) = rest.chars().next() {
+        let len = if controls(char) { keep(rest) } else { Some(char.len_utf8()) };
+        match len {
+            Some(len) => safe.push_str(&rest[..len]),
+            None => safe.extend(char.escape_unicode()),
+        }
+        rest = &rest[len.unwrap_or(char.len_utf8())..];
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether a terminal does something else with a character than to show it: Unicode's control characters, and what
+/// changes the direction of text.
+fn controls(char: char) -> bool {
+    let is_direction = matches!(
+        char,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    char.is_control() || is_direction
+}
+
+/// The bytes of a colour at the beginning of a text: `ESC [ 3 1 m`.
+fn colour(text: &str) -> Option<usize> {
+    let digits = text.strip_prefix("\u{1b}[")?;
+    let end = digits.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
+    digits[end..].starts_with('m').then_some(2 + end + 1)
+}
+
+/// Writes text for people to standard output. Of what controls a terminal only line feeds stay, and the colours of
+/// [`table`] where there are any.
 ///
 /// # Errors
-/// Any other failure, such as a full disk behind a redirection.
+/// As [`print_exact`].
 pub fn print(text: &str) -> io::Result<()> {
+    let is_coloured = colours();
+    let keep = |rest: &str| match rest.starts_with('\n') {
+        true => Some(1),
+        false => colour(rest).filter(|_| is_coloured),
+    };
+    write(&shown(text, keep))
+}
+
+/// Writes a JSON document to standard output: characters that control a terminal stand in its strings as JSON's escapes,
+/// which mean the same.
+///
+/// # Errors
+/// As [`print_exact`].
+pub fn print_json(text: &str) -> io::Result<()> {
+    write(&json(text))
+}
+
+/// As [`print_json`] or [`print`].
+///
+/// # Errors
+/// As [`print_exact`].
+pub fn print_form(text: &str, is_json: bool) -> io::Result<()> {
+    if is_json { print_json(text) } else { print(text) }
+}
+
+fn json(text: &str) -> Cow<'_, str> {
+    let is_safe = |char: char| char == '\n' || !controls(char);
+    if text.chars().all(is_safe) {
+        return Cow::Borrowed(text);
+    }
+    // All of them are below 2^16.
+    let shown = |char| if is_safe(char) { char.to_string() } else { format!("\\u{:04x}", u32::from(char)) };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+/// Writes a text for other programs to standard output, byte for byte; as [`print`] where that is a terminal.
+///
+/// # Errors
+/// Any other failure than a reader that has gone away (`| head`), such as a full disk behind a redirection.
+pub fn print_exact(text: &str) -> io::Result<()> {
+    if io::stdout().is_terminal() { print(text) } else { write(text) }
+}
+
+fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -18,9 +107,10 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error; nothing is to be done when even that fails.
-pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+/// Writes a text to standard error as one line; nothing is to be done when even that fails.
+pub fn complain(text: &str) {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let _ = writeln!(io::stderr().lock(), "{}", escape(&line));
 }
 
 /// Whether standard output takes colours: a terminal, and `NO_COLOR` unset or empty.
@@ -37,7 +127,7 @@ pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
     } else {
         table.enforce_styling();
     }
-    table.set_header(header.iter().map(Cell::new));
+    table.set_header(header.iter().map(|title| Cell::new(escape(title))));
     table.add_rows(rows);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -59,22 +149,22 @@ pub fn table(header: &[&str], right: &[usize], rows: Vec<Vec<Cell>>) -> String {
 
 /// A cell for something good.
 pub fn good(text: impl ToString) -> Cell {
-    Cell::new(text.to_string()).fg(Color::Green)
+    Cell::new(escape(&text.to_string())).fg(Color::Green)
 }
 
 /// A cell for something wrong.
 pub fn bad(text: impl ToString) -> Cell {
-    Cell::new(text.to_string()).fg(Color::Red)
+    Cell::new(escape(&text.to_string())).fg(Color::Red)
 }
 
 /// A cell for something to know.
 pub fn note(text: impl ToString) -> Cell {
-    Cell::new(text.to_string()).fg(Color::Yellow)
+    Cell::new(escape(&text.to_string())).fg(Color::Yellow)
 }
 
 /// A plain cell.
 pub fn plain(text: impl ToString) -> Cell {
-    Cell::new(text.to_string())
+    Cell::new(escape(&text.to_string()))
 }
 
 /// Columns of the terminal; 100 where standard output is none.
@@ -95,4 +185,54 @@ pub fn progress_bar(total: u64) -> ProgressBar {
     }
     bar.tick();
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVIL: &str = "a\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}b\r\nµ€";
+
+    #[test]
+    fn text_that_controls_a_terminal_is_shown() {
+        assert_eq!(escape(EVIL), r"a\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}b\u{d}\u{a}µ€");
+        assert!(matches!(escape("plain µ€"), Cow::Borrowed(_)));
+        assert_eq!(escape(&escape(EVIL)), escape(EVIL), "what is shown is not shown again");
+    }
+
+    #[test]
+    fn only_colours_pass_where_there_are_colours() {
+        for (text, len) in [
+            ("\u{1b}[1;31mx", Some(7)),
+            ("\u{1b}[0m", Some(4)),
+            ("\u{1b}[2J", None),
+            ("\u{1b}]0;m", None),
+            ("\u{1b}[31", None),
+        ] {
+            assert_eq!(colour(text), len, "{text:?}");
+        }
+        assert_eq!(shown("\u{1b}[31mred\u{1b}[2J", colour), "\u{1b}[31mred\\u{1b}[2J");
+    }
+
+    #[test]
+    fn cells_are_as_wide_as_what_is_shown() {
+        let text = table(
+            &["k", "n\u{1b}[2J"],
+            &[],
+            vec![vec![plain(EVIL), plain("x")], vec![plain("b"), plain("y")]],
+        );
+        assert!(!text.contains('\u{1b}'), "{text:?}");
+        let lines: Vec<&str> = text.lines().collect();
+        let ends: Vec<usize> = [lines[1].find('x'), lines[2].find('y')].map(|at| at.unwrap()).to_vec();
+        let chars = [&lines[1][..ends[0]], &lines[2][..ends[1]]].map(|before| before.chars().count());
+        assert_eq!(chars[0], chars[1], "{text}");
+    }
+
+    #[test]
+    fn json_means_the_same_and_controls_nothing() {
+        let value = serde_json::json!({ "name": format!("{EVIL}\u{7f}") });
+        let text = json(&format!("{value:#}\n")).into_owned();
+        assert!(!text.contains(|c: char| c != '\n' && controls(c)), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
 }

@@ -4,8 +4,8 @@ use super::Program;
 use super::args::ReportArgs;
 use super::failure::Failure;
 use super::output::print;
-use super::results;
-use crate::document::write_text;
+use crate::document::Document;
+use crate::file::write_text;
 use crate::report;
 
 /// Writes the page and says where it is.
@@ -14,7 +14,7 @@ use crate::report;
 /// A file that is no document of results or has impossible times, and a page that cannot be written.
 pub fn run(_: &Program<'_>, args: &ReportArgs) -> Result<(), Failure> {
     let documents =
-        args.files.iter().map(|path| results::read(path)).collect::<crate::error::Result<Vec<_>>>()?;
+        args.files.iter().map(|path| Document::read(path)).collect::<crate::error::Result<Vec<_>>>()?;
     write_text(&args.out, &report::html(&documents))?;
     Ok(print(&format!("report: {}\n", args.out.display()))?)
 }

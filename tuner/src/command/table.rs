@@ -3,7 +3,7 @@
 use comfy_table::Cell;
 
 use super::columns::{Column, fit_with};
-use super::output::{bad, good, note, plain};
+use super::output::{bad, escape, good, note, plain};
 use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::measure::Mode;
 use crate::size::format_size;
@@ -21,7 +21,7 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
             0.0 => format!("{} GB/s", number(probe.gbps)),
             gflops => format!("{} GFLOP/s", number(gflops)),
         };
-        text.push_str(&format!("probe {}: {reached}\n", probe.name));
+        text.push_str(&format!("probe {}: {reached}\n", escape(&probe.name)));
     }
     let slowed = slowed(document, all);
     if slowed > 0 {
@@ -55,7 +55,7 @@ fn slowed(document: &Document, all: bool) -> usize {
 
 /// The device, its bandwidth, its state.
 fn heading(device: &DeviceInfo) -> String {
-    let mut text = format!("{}  {}", device.id, device.name);
+    let mut text = format!("{}  {}", escape(&device.id), escape(&device.name));
     match device.memory_gbps {
         Some(peak) => text.push_str(&format!(", {peak:.0} GB/s by its data sheet")),
         None if device.emulated => text.push_str(": times are of this CPU and say nothing about a GPU"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use warpsmith_runtime::Device;
 use warpsmith_runtime::launch::LaunchStore;
+use warpsmith_store::DamagedLines;
 
 use super::Program;
 use super::args::TuneArgs;
@@ -92,27 +93,25 @@ fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
         return Log::in_memory();
     }
     // An emulated device has a store in memory unless it is told otherwise.
-    let store = LaunchStore::shared();
-    device.set_launch_store(store.clone());
-    let log = match store.path().and_then(Path::parent) {
+    let opened = warpsmith_store::shared();
+    device.set_launch_store(opened.store.clone());
+    let log = match opened.store.path().and_then(Path::parent) {
         None => Log::in_memory(),
         Some(directory) if args.fresh => Log::fresh(directory),
         Some(directory) => Log::open(directory),
     };
-    if let (Some(first), Some(path)) = (log.damaged_lines().first(), log.path()) {
-        damaged(program, path, log.damaged(), &format!("line {}: {}", first.number, first.reason));
-    }
-    let lines = store.damaged_lines();
-    if let (Some(first), Some(path)) = (lines.first.first(), store.path()) {
-        damaged(program, path, lines.number, &first.to_string());
-    }
+    damaged(program, log.path(), log.damaged());
+    damaged(program, opened.store.path(), &opened.damaged);
     log
 }
 
 /// Says that lines of a file were skipped.
-fn damaged(program: &Program<'_>, path: &Path, count: usize, first: &str) {
-    let what =
-        if count == 1 { "a damaged line was".to_owned() } else { format!("{count} damaged lines were") };
+fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
+    let (Some(path), Some(first)) = (path, lines.first.first()) else { return };
+    let what = match lines.number {
+        1 => "a damaged line was".to_owned(),
+        count => format!("{count} damaged lines were"),
+    };
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
@@ -171,7 +170,7 @@ mod tests {
         };
         let of = |store: &LaunchStore, kept| on(store, false, kept);
         let directory = std::env::temp_dir().join(format!("warpsmith-summary-{}", std::process::id()));
-        let store = LaunchStore::open(&directory);
+        let store = warpsmith_store::open(&directory).store;
         let path = directory.join("launches.jsonl");
         assert_eq!(of(&store, 0), "3 timings in 2.0 s; no winner is kept\n");
         assert_eq!(of(&store, 1), format!("3 timings in 2.0 s; 1 winner is kept in {}\n", path.display()));

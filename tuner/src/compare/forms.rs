@@ -1,9 +1,4 @@
-//! A comparison as a table, as Markdown, as JSON and as JUnit's XML.
-//!
-//! Guarantees: text of the documents cannot break the form: pipes and line feeds in Markdown, markup and characters that
-//! XML does not have.
-
-use std::fmt::Write;
+//! A comparison as a table and as JSON.
 
 use super::{Change, Comparison, Row};
 use crate::size::format_size;
@@ -65,90 +60,10 @@ impl Comparison {
         )
     }
 
-    /// As a Markdown document, for a comment on a change.
-    pub fn to_markdown(&self) -> String {
-        let mut text = format!("**{}**\n\n", self.summary());
-        let Table { header, rows } = self.table();
-        let line = |cells: &mut dyn Iterator<Item = String>| {
-            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
-        };
-        text += &line(&mut header.iter().map(|name| (*name).to_owned()));
-        text += &line(&mut header.iter().map(|name| match *name {
-            "old us" | "new us" | "change" | "size" => "---:".to_owned(),
-            _ => "---".to_owned(),
-        }));
-        for row in rows {
-            text += &line(&mut row.iter().map(|cell| markdown(cell)));
-        }
-        if !self.means.is_empty() {
-            text += "\n| kernel | geometric mean | rows |\n| --- | ---: | ---: |\n";
-            for mean in &self.means {
-                let cells = [markdown(&mean.kernel), per_cent(mean.ratio), mean.rows.to_string()];
-                text += &line(&mut cells.into_iter());
-            }
-        }
-        if self.missing.len() + self.notes.len() > 0 {
-            text.push('\n');
-            self.missing.iter().for_each(|line| text += &format!("- **missing**: {}\n", markdown(line)));
-            self.notes.iter().for_each(|note| text += &format!("- {}\n", markdown(note)));
-        }
-        text
-    }
-
     /// As JSON text, ending in a line feed.
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("plain data always becomes JSON");
         text.push('\n');
-        text
-    }
-
-    /// As JUnit's XML, which build servers show: a test case for each row, and for what is missing; slower and broken rows
-    /// failed, ambiguous ones were skipped, what is missing is an error.
-    pub fn to_junit(&self) -> String {
-        let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        let failures = self.rows.iter().filter(|row| row.change.is_regression()).count();
-        let (errors, skipped) = (self.missing.len(), self.count(Change::Ambiguous));
-        let tests = self.rows.len() + errors;
-        let _ = writeln!(
-            text,
-            "<testsuites><testsuite name=\"warpsmith compare\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" \
-             skipped=\"{skipped}\" time=\"0\">"
-        );
-        for row in &self.rows {
-            let name =
-                format!("{} {} {} {}", row.dtype, format_size(row.n), mode_name(row), configurations(row));
-            let what = describe(row);
-            let _ = write!(
-                text,
-                "<testcase classname=\"{}\" name=\"{}\" time=\"0\">",
-                xml(&row.kernel),
-                xml(&name)
-            );
-            let _ = match row.change {
-                Change::Slower | Change::Broken => write!(
-                    text,
-                    "<failure type=\"{}\" message=\"{}\"/>",
-                    row.change.name().to_lowercase(),
-                    xml(&what)
-                ),
-                Change::Ambiguous => write!(text, "<skipped message=\"{}\"/>", xml(&what)),
-                _ => write!(text, "<system-out>{}</system-out>", xml(&what)),
-            };
-            text += "</testcase>\n";
-        }
-        for line in &self.missing {
-            let line = xml(line);
-            let _ = writeln!(
-                text,
-                "<testcase classname=\"missing\" name=\"{line}\" time=\"0\"><error type=\"missing\" \
-                 message=\"{line}\"/></testcase>"
-            );
-        }
-        let notes = self.notes.join("\n");
-        if !notes.is_empty() {
-            let _ = writeln!(text, "<system-out>{}</system-out>", xml(&notes));
-        }
-        text += "</testsuite></testsuites>\n";
         text
     }
 }
@@ -162,29 +77,6 @@ fn configurations(row: &Row) -> String {
         row.old.configuration.to_string()
     } else {
         format!("{} -> {}", row.old.configuration, row.new.configuration)
-    }
-}
-
-/// What happened to a row, in a sentence.
-fn describe(row: &Row) -> String {
-    let change = row.change.name().to_lowercase();
-    match (row.ratio, row.old.median_us, row.new.median_us) {
-        (Some(ratio), Some(old), Some(new)) => format!(
-            "{change}: {} us before, {} us now, {} (95 % interval {} to {})",
-            format_us(old),
-            format_us(new),
-            per_cent(ratio.value),
-            per_cent(ratio.low),
-            per_cent(ratio.high)
-        ),
-        _ => {
-            let problem = if row.new.problem.is_empty() { &row.old.problem } else { &row.new.problem };
-            if problem.is_empty() {
-                format!("{change}: too few samples")
-            } else {
-                format!("{change}: {problem}")
-            }
-        }
     }
 }
 
@@ -210,40 +102,6 @@ pub(super) fn rounded(number: f64) -> f64 {
 /// A ratio as the change from 1: `+2.3 %`.
 fn per_cent(ratio: f64) -> String {
     format!("{:+.2} %", (ratio - 1.0) * 100.0)
-}
-
-/// Text in a cell of Markdown.
-fn markdown(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '\n' | '\r' => safe.push(' '),
-            '|' | '\\' | '`' | '*' | '_' | '[' | ']' => safe.extend(['\\', char]),
-            '<' => safe += "&lt;",
-            '&' => safe += "&amp;",
-            char => safe.push(char),
-        }
-    }
-    safe
-}
-
-/// Text in an attribute or an element of XML 1.0.
-fn xml(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '<' => safe += "&lt;",
-            '>' => safe += "&gt;",
-            '&' => safe += "&amp;",
-            '"' => safe += "&quot;",
-            '\n' => safe += "&#10;",
-            '\t' => safe += "&#9;",
-            // XML 1.0 cannot hold these, not even escaped.
-            '\0'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}' => safe.push('\u{FFFD}'),
-            char => safe.push(char),
-        }
-    }
-    safe
 }
 
 #[cfg(test)]
@@ -292,31 +150,6 @@ mod tests {
         assert_eq!(summary, "3 compared at a threshold of 1 %: 1 slower, 1 broken, 1 ambiguous");
         let small = Comparison { threshold: 0.0001 / 100.0, ..comparison("copy") }.summary();
         assert!(small.contains("at a threshold of 0.0001 %: "), "{small}");
-    }
-
-    #[test]
-    fn markdown_keeps_its_columns_whatever_the_names() {
-        let text = comparison("a|b\n<i>").to_markdown();
-        let rows: Vec<&str> = text.lines().filter(|line| line.contains("a\\|b &lt;i>")).collect();
-        assert_eq!(rows.len(), 4, "three rows and a mean: {text}");
-        assert_eq!(rows[0].replace("\\|", "").matches('|').count(), 11);
-        assert!(text.contains("- a note") && text.contains("+5.00 %"));
-    }
-
-    #[test]
-    fn junit_counts_and_escapes() {
-        let text = comparison("a\"<b>").to_junit();
-        assert!(text.contains(r#"tests="3" failures="2" errors="0" skipped="1""#), "{text}");
-        assert_eq!(text.matches("<testcase ").count(), text.matches("</testcase>").count());
-        assert_eq!(text.matches(r#"classname="a&quot;&lt;b&gt;""#).count(), 3);
-        assert!(text.contains("&quot;wrong&quot; &lt;&amp;&gt;\u{FFFD}&#10;next"), "{text}");
-        assert!(!text.contains('\u{1}'));
-        let missing = Comparison { missing: vec!["copy <f64>".into()], ..comparison("a") };
-        let text = missing.to_junit();
-        assert!(text.contains(r#"tests="4" failures="2" errors="1" skipped="1""#), "{text}");
-        assert!(text.contains(r#"<error type="missing" message="copy &lt;f64&gt;"/>"#), "{text}");
-        assert!(missing.to_markdown().contains("**missing**: copy &lt;f64>"));
-        assert_eq!(text.matches("<failure ").count(), 2);
     }
 
     #[test]

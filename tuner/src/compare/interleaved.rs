@@ -8,12 +8,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use serde::Serialize;
 
 use super::{Change, Comparison, Measured, Row, check_threshold, slowed};
 use crate::error::Result;
 use crate::measure::Mode;
-use crate::stats::random::Random;
 use crate::stats::{FEWEST, Interval, RESAMPLES, Ratio, Verdict, paired_ratio_of, summarise};
 use crate::value::Configuration;
 
@@ -111,7 +111,7 @@ impl Race {
     pub(super) fn step(
         &mut self,
         plan: &Plan,
-        random: &mut Random,
+        random: &mut Rng,
         take: &mut dyn FnMut(usize, usize) -> Result<Vec<f64>>,
     ) -> Result<()> {
         let batch = plan.batch.max(1);
@@ -203,7 +203,7 @@ pub fn interleaved(pairs: &mut [Pair<'_>], plan: &Plan) -> Result<Comparison> {
 /// As [`interleaved()`].
 pub fn interleaved_until(pairs: &mut [Pair<'_>], plan: &Plan, stop: &AtomicBool) -> Result<Comparison> {
     check_threshold(plan.threshold)?;
-    let (mut random, started) = (Random::new(plan.seed), Instant::now());
+    let (mut random, started) = (Rng::with_seed(plan.seed), Instant::now());
     let mut races: Vec<Race> = pairs.iter().map(|_| Race::default()).collect();
     let spent = || plan.budget.is_some_and(|budget| started.elapsed() >= budget);
     loop {
@@ -310,7 +310,7 @@ pub fn self_test_until(
     stop: &AtomicBool,
 ) -> Result<SelfTest> {
     check_threshold(plan.threshold)?;
-    let mut random = Random::new(plan.seed);
+    let mut random = Rng::with_seed(plan.seed);
     let mut test = SelfTest::default();
     for _ in 0..pairs {
         let (mut race, started) = (Race::default(), Instant::now());
@@ -333,19 +333,20 @@ pub fn self_test_until(
 mod tests {
     use super::*;
     use crate::error::Error;
+    use crate::stats::normal;
     use std::cell::RefCell;
 
     /// Times of `us` with noise of 1 %, one in fifty a third slower, and a clock that both sides share and that moves by 1 %.
     fn noisy<'a>(us: f64, seed: u64, clock: &'a RefCell<f64>) -> impl FnMut(usize) -> Result<Vec<f64>> + 'a {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         move |samples| {
-            let sample = |random: &mut Random| {
+            let sample = |random: &mut Rng| {
                 let now = {
                     *clock.borrow_mut() += 0.001;
                     *clock.borrow()
                 };
-                let slow = if random.below(50) == 0 { 1.3 } else { 1.0 };
-                us * slow * (0.01 * random.normal()).exp() * (1.0 + 0.01 * now.sin())
+                let slow = if random.usize(..50) == 0 { 1.3 } else { 1.0 };
+                us * slow * (0.01 * normal(random)).exp() * (1.0 + 0.01 * now.sin())
             };
             Ok((0..samples).map(|_| sample(&mut random)).collect())
         }

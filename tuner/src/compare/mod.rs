@@ -260,7 +260,7 @@ impl Comparison {
 /// # fn documents() -> Result<bool, warpsmith_tuner::error::Error> {
 /// let (before, after) = (Document::read("before.json".as_ref())?, Document::read("after.json".as_ref())?);
 /// let comparison = compare::documents(&before, &after, &Options::default())?;
-/// println!("{}", comparison.to_markdown());
+/// println!("{}", comparison.summary());
 /// # Ok(comparison.has_regression())
 /// # }
 /// ```

@@ -7,10 +7,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::interleaved::Race;
 use super::{Change, Comparison, Measured, Mode, Plan, Ratio, Row, Side, check_threshold, slowed};
 use crate::error::Result;
-use crate::stats::random::Random;
 use crate::stats::{FEWEST, Interval, Verdict, paired_ratio, summarise};
 use crate::value::Configuration;
 
@@ -73,7 +74,7 @@ pub fn replicated(
     let processes = processes.max(1);
     let rounds = plan.most.div_ceil(processes).max(FEWEST);
     let share = plan.budget.map(|budget| budget / u32::try_from(processes).unwrap_or(u32::MAX));
-    let mut random = Random::new(plan.seed);
+    let mut random = Rng::with_seed(plan.seed);
     let (mut samples, mut logarithms) = ([Vec::new(), Vec::new()], Vec::new());
     let mut throttled = [false; 2];
     for process in 0..processes {
@@ -138,7 +139,7 @@ fn pair(
     rounds: usize,
     budget: Option<Duration>,
     plan: &Plan,
-    random: &mut Random,
+    random: &mut Rng,
     stop: &AtomicBool,
 ) -> Result<Race> {
     // The first launches of a process are those of no other.
@@ -189,6 +190,7 @@ fn student(freedom: usize) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::error::Error;
+    use crate::stats::normal;
 
     fn subject() -> Subject {
         let configuration = "block=128".parse().unwrap();
@@ -196,15 +198,15 @@ mod tests {
     }
 
     /// A process whose memory makes it slower or faster than others by some per cent for as long as it lives.
-    fn process(us: f64, random: &mut Random) -> Box<dyn Side> {
-        let us = us * (0.02 * random.normal()).exp();
-        let mut own = Random::new(random.below(1 << 30) as u64);
+    fn process(us: f64, random: &mut Rng) -> Box<dyn Side> {
+        let us = us * (0.02 * normal(random)).exp();
+        let mut own = Rng::with_seed(random.u64(..));
         Box::new(move |samples| {
-            Ok::<_, Error>((0..samples).map(|_| us * (0.002 * own.normal()).exp()).collect())
+            Ok::<_, Error>((0..samples).map(|_| us * (0.002 * normal(&mut own)).exp()).collect())
         })
     }
 
-    fn compare(new_us: f64, processes: usize, random: &mut Random) -> Row {
+    fn compare(new_us: f64, processes: usize, random: &mut Rng) -> Row {
         let mut start = |_| Ok([process(100.0, random), process(new_us, random)]);
         let stop = AtomicBool::new(false);
         replicated(&subject(), processes, &Plan::default(), &stop, &mut start).unwrap().rows.remove(0)
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn where_the_memory_of_processes_lies_is_no_change() {
-        let mut random = Random::new(7);
+        let mut random = Rng::with_seed(7);
         let alarms = (0..100)
             .filter(|_| matches!(compare(100.0, 8, &mut random).change, Change::Faster | Change::Slower));
         assert!(alarms.count() <= 1);
@@ -220,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_program_is_found_all_the_same() {
-        let mut random = Random::new(8);
+        let mut random = Rng::with_seed(8);
         for (us, change) in [(115.0, Change::Slower), (85.0, Change::Faster)] {
             let row = compare(us, 8, &mut random);
             assert_eq!(row.change, change, "{:?}", row.ratio);
@@ -230,8 +232,8 @@ mod tests {
 
     #[test]
     fn the_interval_is_no_narrower_than_that_of_all_samples() {
-        let mut side = Random::new(9);
-        let samples = [0, 1].map(|_| (0..60).map(|_| 100.0 + side.normal()).collect::<Vec<f64>>());
+        let mut side = Rng::with_seed(9);
+        let samples = [0, 1].map(|_| (0..60).map(|_| 100.0 + normal(&mut side)).collect::<Vec<f64>>());
         let pooled = paired_ratio(&samples[1], &samples[0]).unwrap().interval;
         let same = ratio(&[0.0; 5], &samples).unwrap();
         assert_eq!((same.low, same.high), (pooled.low.min(1.0), pooled.high.max(1.0)));
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_ends_it_early_leaves_what_there_is_and_one_pair_tells_nothing() {
-        let mut random = Random::new(10);
+        let mut random = Rng::with_seed(10);
         let row = compare(150.0, 1, &mut random);
         assert_eq!((row.change, row.ratio), (Change::Ambiguous, None));
         let stop = AtomicBool::new(true);

@@ -155,6 +155,18 @@ pub(super) enum Unread {
     Damaged(String),
 }
 
+/// Whether a line of the log can be used.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_line(line: &[u8]) -> Result<(), String> {
+    match Line::read(line) {
+        Ok(_) => Ok(()),
+        Err(Unread::OtherVersion) => Err(format!("it is not of version {VERSION}")),
+        Err(Unread::Damaged(reason)) => Err(reason),
+    }
+}
+
 impl Line {
     pub fn of(subject: &Subject, configuration: &Configuration, entry: &Entry, anew: bool) -> Self {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -168,8 +180,9 @@ impl Line {
         }
     }
 
+    /// The line, with its end.
     pub fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("plain data always becomes JSON")
+        serde_json::to_string(self).expect("plain data always becomes JSON") + "\n"
     }
 
     pub fn read(text: &[u8]) -> Result<Self, Unread> {

@@ -13,7 +13,6 @@ use super::stop::Progress;
 use super::{Effort, Mode, StopReason, Timing, WARM_UP_US};
 use crate::case::Case;
 use crate::error::Result;
-use crate::stats::random::Random;
 use crate::value::Configuration;
 
 /// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
@@ -34,7 +33,7 @@ pub struct Stopwatch {
     /// Whether the device has worked enough not to be cold.
     warm: bool,
     /// For the order within rounds.
-    pub(super) random: Random,
+    pub(super) random: fastrand::Rng,
     /// The case that is timed, and how many there were; none if each timing is by itself.
     case: Option<u64>,
     cases: u64,
@@ -62,7 +61,7 @@ impl Stopwatch {
             cover: None,
             clocks: Clocks::default(),
             warm: stream.device().is_emulated(),
-            random: Random::new(0),
+            random: fastrand::Rng::with_seed(0),
             case: None,
             cases: 0,
             held: HashMap::new(),

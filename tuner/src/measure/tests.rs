@@ -208,13 +208,12 @@ fn the_budget_ends_sampling_but_not_before_the_least_samples() {
 #[test]
 fn by_entropy_sampling_ends_when_samples_tell_nothing_new() {
     use crate::stats::entropy::WINDOW;
-    use crate::stats::random::Random;
 
     let timing = Bench::new().time(100, Mode::Cold, Effort::ENTROPY).unwrap();
     assert_eq!(timing.stop, StopReason::Entropy);
     assert!((WINDOW..WINDOW + 10).contains(&timing.samples_us.len()));
-    let random = Mutex::new(Random::new(1));
-    let mut noisy = Bench::with(move |_| 200.0 + 2.0 * random.lock().unwrap().normal());
+    let random = Mutex::new(fastrand::Rng::with_seed(1));
+    let mut noisy = Bench::with(move |_| 200.0 + 2.0 * crate::stats::normal(&mut random.lock().unwrap()));
     let timing = noisy.time(100, Mode::Cold, Effort::ENTROPY).unwrap();
     assert_eq!(timing.stop, StopReason::Entropy);
     assert!((WINDOW + 10..5000).contains(&timing.samples_us.len()), "{}", timing.samples_us.len());

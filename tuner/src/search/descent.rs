@@ -1,23 +1,9 @@
 //! Coordinate descent: the best on one axis after another.
 
-use super::random::Random;
 use super::session::Session;
 
 /// Steps along an ordered axis that are looked at.
 const RADIUS: usize = 2;
-
-/// Descends from the default, then from candidates by chance, until the budget is spent or all are known.
-pub fn run(session: &mut Session<'_>, random: &mut Random) {
-    let mut start = Some(session.ranking().first().map_or(0, |&(candidate, _)| candidate));
-    while let Some(from) = start {
-        descend(session, from, 1);
-        if session.left() == 0 {
-            return;
-        }
-        let new: Vec<usize> = session.new_ones().collect();
-        start = (!new.is_empty()).then(|| new[random.below(new.len())]);
-    }
-}
 
 /// Goes from a candidate to the best within reach on each axis in turn until all axes were tried without a better one.
 /// Ends when fewer than `reserve` timings are left.

@@ -29,13 +29,9 @@
 //! assert_eq!((found.winner, found.timings <= 8), (Some(2), true));
 //! ```
 
-mod annealing;
 mod auto;
 mod descent;
-mod halving;
 mod points;
-mod random;
-pub mod replay;
 mod session;
 mod surrogate;
 
@@ -47,7 +43,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 
 pub use points::Points;
-use random::Random;
 use session::Session;
 pub(crate) use session::median;
 
@@ -70,25 +65,11 @@ pub enum Strategy {
     Exhaustive,
     /// Candidates by chance, each once.
     Random,
-    /// From the default to the best on one axis after another, up to two steps away, until no axis has a better one; then
-    /// again from elsewhere.
-    Descent,
-    /// A walk from neighbour to neighbour that takes worse ones ever less often.
-    Annealing,
-    /// Many candidates in turn, then the better half of them in turn, and so on.
-    Halving,
 }
 
 impl Strategy {
     /// All of them, the default first.
-    pub const ALL: [Strategy; 6] = [
-        Strategy::Auto,
-        Strategy::Exhaustive,
-        Strategy::Random,
-        Strategy::Descent,
-        Strategy::Annealing,
-        Strategy::Halving,
-    ];
+    pub const ALL: [Strategy; 3] = [Strategy::Auto, Strategy::Exhaustive, Strategy::Random];
 
     /// Its name on the command line and in results.
     pub fn name(self) -> &'static str {
@@ -96,9 +77,6 @@ impl Strategy {
             Strategy::Auto => "auto",
             Strategy::Exhaustive => "exhaustive",
             Strategy::Random => "random",
-            Strategy::Descent => "descent",
-            Strategy::Annealing => "annealing",
-            Strategy::Halving => "halving",
         }
     }
 }
@@ -192,7 +170,6 @@ pub fn search(
         (Strategy::Auto, Budget { timings: None, seconds: None }) => Budget::timings(USUAL_TIMINGS),
         (_, budget) => budget,
     };
-    let mut random = Random::new(seed);
     let mut session = Session::new(points, budget, objective);
     session.time(0);
     for &hint in hints.iter().filter(|&&hint| hint < points.len()) {
@@ -206,13 +183,12 @@ pub fn search(
             }
         }
         Strategy::Random => {
-            for candidate in random.shuffled(1..points.len()) {
+            let mut candidates: Vec<usize> = (1..points.len()).collect();
+            fastrand::Rng::with_seed(seed).shuffle(&mut candidates);
+            for candidate in candidates {
                 session.time_once(candidate);
             }
         }
-        Strategy::Descent => descent::run(&mut session, &mut random),
-        Strategy::Annealing => annealing::run(&mut session, &mut random),
-        Strategy::Halving => halving::run(&mut session, &mut random),
     }
     session.found()
 }

@@ -66,11 +66,6 @@ impl<'a> Session<'a> {
         if each > 0.0 { (((seconds - spent) / each) as usize).max(least) } else { usize::MAX }
     }
 
-    /// Timings that were made.
-    pub fn timings(&self) -> usize {
-        self.timings
-    }
-
     /// The median of a candidate's times so far.
     pub fn estimate(&self, candidate: usize) -> Option<f64> {
         match &self.known[candidate] {
@@ -235,7 +230,7 @@ mod tests {
         session.time(1);
         assert_eq!(session.left(), 5, "the second took one");
         assert_eq!(session.race(&[2, 3], 2).len(), 2);
-        assert_eq!((session.left(), session.timings()), (1, 6));
+        assert_eq!((session.left(), session.timings), (1, 6));
         assert!(session.race(&[4, 5], 2).is_empty(), "there is not even time for one of them twice");
         session.time(4);
         assert_eq!(session.left(), 0);

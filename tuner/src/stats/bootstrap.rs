@@ -6,7 +6,8 @@
 //! No interval knows of what changes more slowly than its samples last: for that, take samples of both sides in turns
 //! and compare them as pairs.
 
-use super::random::Random;
+use fastrand::Rng;
+
 use super::{percentile, sorted};
 
 /// How many resamples an interval comes from.
@@ -73,7 +74,7 @@ pub fn median_interval(samples: &[f64]) -> Option<Interval> {
 
 fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
     let mut one = Resampler::new(samples)?;
-    let mut random = Random::new(SEED);
+    let mut random = Rng::with_seed(SEED);
     let block = one.block;
     Some(interval((0..resamples).map(|_| {
         one.draw(&mut random, block);
@@ -86,7 +87,7 @@ fn resampled(samples: &[f64], resamples: usize) -> Option<Interval> {
 pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
-    let mut random = Random::new(SEED);
+    let mut random = Rng::with_seed(SEED);
     let (blocks, draws) = ([first.block, second.block], 0..RESAMPLES);
     let ratios = draws.map(|_| {
         first.draw(&mut random, blocks[0]);
@@ -112,7 +113,7 @@ pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -
     let block = Resampler::new(&left)?.block;
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
     let value = first.whole() / second.whole();
-    let mut random = Random::new(SEED);
+    let mut random = Rng::with_seed(SEED);
     let ratios = (0..resamples).map(|_| {
         first.counts.fill(0);
         second.counts.fill(0);
@@ -169,7 +170,7 @@ impl Resampler {
     }
 
     /// Draws as many samples as there are.
-    fn draw(&mut self, random: &mut Random, block: usize) {
+    fn draw(&mut self, random: &mut Rng, block: usize) {
         self.counts.fill(0);
         draw(random, self.ranks.len(), block, |place| self.add(place));
     }
@@ -201,14 +202,14 @@ impl Resampler {
 
 /// Draws as many places as there are, in blocks of neighbours; after the last comes the first.
 #[inline]
-fn draw(random: &mut Random, n: usize, block: usize, mut each: impl FnMut(usize)) {
+fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     if block == 1 {
-        (0..n).for_each(|_| each(random.below(n)));
+        (0..n).for_each(|_| each(random.usize(..n)));
         return;
     }
     let mut missing = n;
     while missing > 0 {
-        let start = random.below(n);
+        let start = random.usize(..n);
         (0..block.min(missing)).for_each(|step| each((start + step) % n));
         missing = missing.saturating_sub(block);
     }
@@ -232,12 +233,13 @@ fn block_length(ranks: &[u32]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::normal;
     use super::*;
 
     /// Of 2000 sets of samples, how many percent have the truth in their interval. Fewer resamples than usual make
     /// intervals a little less exact, and the test faster.
-    fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Random) -> f64) -> f64 {
-        let mut random = Random::new(42);
+    fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Rng) -> f64) -> f64 {
+        let mut random = Rng::with_seed(42);
         let mut samples = || (0..n).map(|_| draw(&mut random)).collect::<Vec<f64>>();
         let covered = (0..2000).filter(|_| resampled(&samples(), 400).unwrap().contains(truth));
         covered.count() as f64 / 20.0
@@ -246,33 +248,33 @@ mod tests {
     #[test]
     fn intervals_have_the_median_as_often_as_they_say() {
         for n in [20, 50] {
-            let normal = coverage(n, 100.0, |random| 100.0 + random.normal());
-            let lognormal = coverage(n, 1.0, |random| (0.5 * random.normal()).exp());
+            let gaussian = coverage(n, 100.0, |random| 100.0 + normal(random));
+            let lognormal = coverage(n, 1.0, |random| (0.5 * normal(random)).exp());
             // Seven of ten around 100, the others around 110: half lie below the 5/7 quantile of the lower ones.
             let bimodal = coverage(n, 100.565_949, |random| {
-                let mode = if random.unit() < 0.7 { 100.0 } else { 110.0 };
-                mode + random.normal()
+                let mode = if random.f64() < 0.7 { 100.0 } else { 110.0 };
+                mode + normal(random)
             });
-            for found in [normal, lognormal, bimodal] {
-                assert!((92.0..98.0).contains(&found), "{n} samples: {normal} {lognormal} {bimodal} %");
+            for found in [gaussian, lognormal, bimodal] {
+                assert!((92.0..98.0).contains(&found), "{n} samples: {gaussian} {lognormal} {bimodal} %");
             }
         }
     }
 
     /// Samples with 1 % of noise and a wave of 1 % from its lowest to its highest.
-    fn drifting(random: &mut Random, n: usize, period: f64) -> Vec<f64> {
-        let phase = random.unit();
+    fn drifting(random: &mut Rng, n: usize, period: f64) -> Vec<f64> {
+        let phase = random.f64();
         let wave = |index: usize| (std::f64::consts::TAU * (phase + index as f64 / period)).sin();
-        (0..n).map(|index| 100.0 * (1.0 + 0.005 * wave(index) + 0.01 * random.normal())).collect()
+        (0..n).map(|index| 100.0 * (1.0 + 0.005 * wave(index) + 0.01 * normal(random))).collect()
     }
 
     #[test]
     fn what_changes_over_time_for_both_does_not_widen_the_interval_of_pairs() {
-        let mut random = Random::new(3);
+        let mut random = Rng::with_seed(3);
         // A clock that falls by a fifth in the middle: half of the samples of each are of another size.
         let fall = |index: usize| if index < 40 { 1.0 } else { 1.25 };
         let mut taken = |times: f64| {
-            let noise = 0.002 * random.normal();
+            let noise = 0.002 * normal(&mut random);
             (0..80).map(|index| times * fall(index) * (1.0 + noise)).collect::<Vec<f64>>()
         };
         let (new, old) = (taken(1.02), taken(1.0));
@@ -285,13 +287,13 @@ mod tests {
 
     #[test]
     fn blocks_are_drawn_where_neighbours_are_alike() {
-        let mut random = Random::new(5);
+        let mut random = Rng::with_seed(5);
         let independent = drifting(&mut random, 400, f64::INFINITY);
         assert!(Resampler::new(&independent).unwrap().block <= 2);
         let mut walk = 100.0;
         let alike: Vec<f64> = (0..400)
             .map(|_| {
-                walk = 100.0 + 0.9 * (walk - 100.0) + random.normal();
+                walk = 100.0 + 0.9 * (walk - 100.0) + normal(&mut random);
                 walk
             })
             .collect();
@@ -300,12 +302,12 @@ mod tests {
 
     #[test]
     fn a_median_of_samples_that_follow_one_another_is_less_sure_than_they_seem() {
-        let mut random = Random::new(6);
+        let mut random = Rng::with_seed(6);
         let covered = (0..200).filter(|_| {
-            let mut walk = random.normal() / 0.6;
+            let mut walk = normal(&mut random) / 0.6;
             let samples: Vec<f64> = (0..400)
                 .map(|_| {
-                    walk = 0.8 * walk + random.normal();
+                    walk = 0.8 * walk + normal(&mut random);
                     100.0 + walk
                 })
                 .collect();
@@ -350,7 +352,7 @@ mod tests {
             let samples: Vec<f64> = (0..n).map(|index| f64::from(index * 7 % n)).collect();
             for block in [1, 3] {
                 let mut resampler = Resampler::new(&samples).unwrap();
-                let mut random = Random::new(9);
+                let mut random = Rng::with_seed(9);
                 resampler.draw(&mut random, block);
                 let drawn: Vec<f64> = (resampler.counts.iter().zip(&resampler.sorted))
                     .flat_map(|(count, value)| std::iter::repeat_n(*value, *count as usize))

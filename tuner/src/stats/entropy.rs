@@ -82,7 +82,9 @@ fn line(values: &VecDeque<f64>) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::random::Random;
+    use fastrand::Rng;
+
+    use super::super::normal;
     use super::*;
 
     #[test]
@@ -117,10 +119,10 @@ mod tests {
 
     #[test]
     fn the_more_there_is_to_see_the_more_samples_it_takes() {
-        let mut random = Random::new(1);
+        let mut random = Rng::with_seed(1);
         assert_eq!(enough_after(|_| 100.0), WINDOW);
-        let narrow = enough_after(|_| 100.0 + random.normal());
-        let wide = enough_after(|_| 1000.0 + 30.0 * random.normal());
+        let narrow = enough_after(|_| 100.0 + normal(&mut random));
+        let wide = enough_after(|_| 1000.0 + 30.0 * normal(&mut random));
         assert!(WINDOW < narrow && narrow < wide && wide < usize::MAX, "{narrow} {wide}");
         let rising = enough_after(|index| index as f64);
         assert!(rising > wide, "every sample is new: {rising}");

@@ -8,6 +8,7 @@ mod graph;
 mod launch;
 mod out_of_memory;
 mod pool_id;
+mod store;
 mod text;
 
 use std::fmt;
@@ -21,12 +22,12 @@ use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
+pub use self::store::StoreProblem;
 pub use self::text::Bytes;
 use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, pinned_advice, ptx_version,
 };
 use crate::driver::DriverError;
-use crate::launch::store::StoreProblem;
 pub use warpsmith_driver::error::code;
 
 /// The result of every fallible call of this crate.

@@ -21,7 +21,7 @@ const MANY_WAVES: u64 = 8;
 
 /// How many blocks a loop over items gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum GridChoice {
+pub enum GridChoice {
     /// One for each block's worth of items.
     All,
     /// As many as are on the device at once or fewer, so that all have as much to do.
@@ -34,7 +34,7 @@ pub(super) enum GridChoice {
 
 impl GridChoice {
     /// The number of blocks for so many blocks' worth of items, of which `capacity` are on the device at once.
-    pub fn blocks(self, tiles: u64, capacity: u64) -> u64 {
+    pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {
             GridChoice::All => tiles,

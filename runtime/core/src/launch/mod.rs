@@ -53,5 +53,6 @@ pub use self::prepared::{PreparedFunction, PreparedLaunch};
 pub use self::queries::PotentialBlock;
 pub use self::resolve::Source;
 pub use self::shape::{Dim, Launch};
-pub use self::store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor};
+pub use self::store::{LaunchStore, TunedConfiguration, TunedFor};
 pub use crate::driver::LaunchConfig;
+pub use crate::error::StoreProblem;

@@ -13,8 +13,8 @@
 //! launches, of later processes too, look it up and are not measured. Launches of other sizes share the times by the
 //! ratio of their sizes; launches that are captured are not measured.
 //!
-//! On a CUDA device the store is [`LaunchStore::shared`]. An emulated device has one in memory, because its times
-//! are those of the CPU; [`Device::set_launch_store`] gives it another.
+//! On a CUDA device the store is the program's (see [`STORES`](super::store::STORES)). An emulated device has one in memory,
+//! because its times are those of the CPU; [`Device::set_launch_store`] gives it another.
 
 mod trial;
 
@@ -27,7 +27,7 @@ use super::heuristic::GridChoice;
 use super::limits::Limits;
 use super::resolve::{Resolved, Source};
 use super::shape::Shape;
-use super::store::{LaunchStore, Subject, Winner};
+use super::store::{LaunchStore, LaunchSubject, Winner};
 use super::{Function, Launch, LaunchConfig};
 use crate::device::{Device, EventPool, Part};
 use crate::driver::EventHandle;
@@ -115,7 +115,7 @@ impl Launches {
         if let Some(store) = &*self.store.read().unwrap_or_else(PoisonError::into_inner) {
             return store.clone();
         }
-        let new = if device.is_emulated() { LaunchStore::in_memory() } else { LaunchStore::shared() };
+        let new = if device.is_emulated() { LaunchStore::in_memory() } else { LaunchStore::of_program() };
         new.watch(&self.generation);
         self.store.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
     }
@@ -135,7 +135,7 @@ impl Launches {
 }
 
 /// What a winner for such a launch is kept under, and its size; `None` where block and grid are not free.
-fn subject<'a>(function: &'a Function, launch: &Launch) -> Option<(Subject<'a>, u64)> {
+fn subject<'a>(function: &'a Function, launch: &Launch) -> Option<(LaunchSubject<'a>, u64)> {
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
         Shape::Bandwidth { items, .. } => (items, true),
@@ -143,7 +143,7 @@ fn subject<'a>(function: &'a Function, launch: &Launch) -> Option<(Subject<'a>, 
     };
     let spec = function.spec();
     let (device, image) = (function.device().properties(), function.image_hash());
-    let subject = Subject::of(device, (spec.package, spec.symbol), image, is_loop, n as u64);
+    let subject = LaunchSubject::of(device, (spec.package, spec.symbol), image, is_loop, n as u64);
     (launch.is_open() && !spec.cooperative).then_some((subject, n as u64))
 }
 
@@ -202,7 +202,7 @@ pub(super) fn choose(
             return plain;
         }
         let heuristic = Winner { block: resolved.config.block[0], grid: grid_of(launch, &resolved.config) };
-        let trial = Trial::new(candidates(function, launch, subject.is_loop(), heuristic));
+        let trial = Trial::new(candidates(function, launch, subject.is_loop, heuristic));
         running.insert(key, Running { trial, pending: Vec::new(), n });
     }
     let Some(trial) = running.get_mut(&key) else { return plain };

@@ -1,12 +1,10 @@
 //! What something in the store is for, and the number by which it is looked up.
 //!
-//! Equal subjects have equal numbers, whether they come from a program or from a line of the file.
+//! Equal subjects have equal numbers, whether they come from a program or from a record that was kept.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::driver::DeviceProperties;
 
@@ -39,49 +37,61 @@ pub struct TunedFor<'a> {
 }
 
 /// Devices that share what was measured on one of them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct DeviceClass<'a> {
-    name: Cow<'a, str>,
-    capability: (u32, u32),
-    multiprocessors: u32,
-    l2_bytes: u64,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DeviceClass<'a> {
+    /// The product's name.
+    pub name: Cow<'a, str>,
+    /// The compute capability.
+    pub capability: (u32, u32),
+    /// The number of multiprocessors.
+    pub multiprocessors: u32,
+    /// The L2 cache in bytes.
+    pub l2_bytes: u64,
     /// The driver's major version.
-    driver: Cow<'a, str>,
+    pub driver: Cow<'a, str>,
 }
 
 /// Code that is the same.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Code<'a> {
-    package: Cow<'a, str>,
-    #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
-    image: u64,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Code<'a> {
+    /// The kernel's package.
+    pub package: Cow<'a, str>,
+    /// The image's hash, 0 on an emulated device.
+    pub image: u64,
     /// This crate's version where there is no image, else empty.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    runtime: Cow<'a, str>,
+    pub runtime: Cow<'a, str>,
 }
 
 /// What the block and grid of an open launch are for.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(in crate::launch) struct Subject<'a> {
-    device: DeviceClass<'a>,
-    code: Code<'a>,
-    symbol: Cow<'a, str>,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LaunchSubject<'a> {
+    /// The device.
+    pub device: DeviceClass<'a>,
+    /// The code.
+    pub code: Code<'a>,
+    /// The instance's symbol.
+    pub symbol: Cow<'a, str>,
     /// Whether the kernel loops over the items.
-    is_loop: bool,
-    /// See [`bucket`].
-    bucket: u32,
+    pub is_loop: bool,
+    /// Which sizes: two numbers for each power of two, 127 at most.
+    pub bucket: u32,
 }
 
 /// What a tuned configuration is for, as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct TunedSubject<'a> {
-    device: DeviceClass<'a>,
-    code: Code<'a>,
-    kernel: Cow<'a, str>,
-    types: Cow<'a, str>,
-    /// See [`bucket`].
-    bucket: u32,
-    alignment: u32,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TunedSubject<'a> {
+    /// The device.
+    pub device: DeviceClass<'a>,
+    /// The code.
+    pub code: Code<'a>,
+    /// The kernel's name in its source.
+    pub kernel: Cow<'a, str>,
+    /// The type arguments of its instances.
+    pub types: Cow<'a, str>,
+    /// Which sizes: two numbers for each power of two, 127 at most.
+    pub bucket: u32,
+    /// The alignment of all arrays in bytes, 16 at most.
+    pub alignment: u32,
 }
 
 /// Sizes that are measured together: two for each power of two.
@@ -170,10 +180,10 @@ impl<'a> Code<'a> {
     }
 }
 
-impl<'a> Subject<'a> {
+impl<'a> LaunchSubject<'a> {
     /// The instance `symbol` of a package's kernels for `n` threads, or items if it loops over them; `image` is the
     /// hash of its code, 0 for none.
-    pub fn of(
+    pub(in crate::launch) fn of(
         device: &'a DeviceProperties,
         (package, symbol): (&'a str, &'a str),
         image: u64,
@@ -184,12 +194,8 @@ impl<'a> Subject<'a> {
         Self { device, code, symbol: symbol.into(), is_loop, bucket: bucket(n) }
     }
 
-    pub fn key(&self) -> u64 {
+    pub(in crate::launch) fn key(&self) -> u64 {
         key(self)
-    }
-
-    pub fn is_loop(&self) -> bool {
-        self.is_loop
     }
 
     pub(super) fn is_possible(&self) -> bool {
@@ -199,7 +205,7 @@ impl<'a> Subject<'a> {
 
 impl<'a> TunedSubject<'a> {
     /// `None` for an alignment that is none.
-    pub fn of(subject: &TunedFor<'a>) -> Option<Self> {
+    pub(super) fn of(subject: &TunedFor<'a>) -> Option<Self> {
         let TunedFor { device, package, kernel, types, image, n, alignment } = *subject;
         alignment.is_power_of_two().then(|| Self {
             device: DeviceClass::of(device),
@@ -211,28 +217,19 @@ impl<'a> TunedSubject<'a> {
         })
     }
 
-    pub fn key(&self) -> u64 {
+    pub(in crate::launch) fn key(&self) -> u64 {
         key(self)
     }
 
     /// What the block and grid of an open launch of the instance `symbol` are for, for the same sizes.
-    pub fn launches(&self, symbol: &'a str, is_loop: bool) -> Subject<'a> {
+    pub(super) fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
-        Subject { device, code, symbol: symbol.into(), is_loop, bucket }
+        LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }
     }
 
     pub(super) fn is_possible(&self) -> bool {
         self.bucket <= MOST_BUCKET && self.alignment.is_power_of_two() && self.alignment <= MOST_ALIGNMENT
     }
-}
-
-fn to_hex<S: Serializer>(image: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{image:016x}"))
-}
-
-fn from_hex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let text = Cow::<str>::deserialize(deserializer)?;
-    u64::from_str_radix(&text, 16).map_err(|_| serde::de::Error::custom("the image is no number of base 16"))
 }
 
 #[cfg(test)]
@@ -289,7 +286,8 @@ mod tests {
         ];
         let devices = different(&device);
         keys.extend(devices.iter().map(|device| of(TunedFor { device, ..base })));
-        let launch = |device, names, image, is_loop, n| Subject::of(device, names, image, is_loop, n).key();
+        let launch =
+            |device, names, image, is_loop, n| LaunchSubject::of(device, names, image, is_loop, n).key();
         keys.extend([
             launch(&device, ("q", "k"), 7, false, 1000),
             launch(&device, ("p", "l"), 7, false, 1000),

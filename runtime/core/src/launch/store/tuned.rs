@@ -1,9 +1,8 @@
 //! [`TunedConfiguration`]: what a tuner found to be the fastest, and what of it open launches can use.
 
-use serde::{Deserialize, Serialize};
-
 use super::super::heuristic::GridChoice;
-use super::{StoreProblem, Winner};
+use super::Winner;
+use crate::error::StoreProblem;
 
 /// The most values, and the most bytes of a text: so a line is never more than a few thousand bytes.
 const MOST_VALUES: usize = 32;
@@ -14,7 +13,7 @@ const MOST_TEXT: usize = 256;
 /// `block` and `grid` mean the same for every kernel: threads of a block, and `auto` (as many blocks as there is work
 /// for), `waves:N` (no more than fit on the device at once, so many times over) or `blocks:N`. Without a `grid` it is
 /// `auto`. The other axes are the kernel's own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis comes twice.
     pub values: Vec<(String, String)>,

@@ -1,0 +1,6 @@
+//! The built `warpsmith` command, run as a user runs it: one test program.
+
+mod agreement_on_device;
+mod commands;
+mod shared;
+mod tuning;

@@ -1,0 +1,208 @@
+//! Files of lines that several processes append to.
+//!
+//! Guarantees: lines of several processes never mix: each is one write at the end of the file, under a lock where the file
+//! system has one. A line that was cut off, because a process was killed or the disk was full, spoils none after it:
+//! whoever writes next begins a line of its own. Reading takes a bounded amount of memory, whatever the file holds.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// The longest line that is read, in bytes.
+pub const LONGEST: usize = 64 << 10;
+/// The damaged lines that are described.
+const MOST_DESCRIBED: usize = 16;
+/// How often a lock that another process has is asked for, a millisecond apart.
+const TRIES: usize = 100;
+
+/// Lines that cannot be used.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamagedLines {
+    /// How many there are.
+    pub number: usize,
+    /// The first sixteen of them.
+    pub first: Vec<DamagedLine>,
+}
+
+/// A line that cannot be used. Its text is `line 7: expected value at line 1 column 1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DamagedLine {
+    /// Its number, from 1. Of a file whose end alone is read, it is counted from where that begins.
+    pub line: usize,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for DamagedLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl DamagedLines {
+    /// Counts one more, and describes it if it is among the first.
+    pub fn add(&mut self, line: usize, what: String) {
+        self.number += 1;
+        if self.first.len() < MOST_DESCRIBED {
+            self.first.push(DamagedLine { line, what });
+        }
+    }
+}
+
+/// Hands the lines of the last `most` bytes of a file to `each`, with their numbers and without the space around them, or
+/// what is wrong with one that is too long. Empty lines are left out; a file that is not there has none.
+///
+/// # Errors
+/// Whatever the system reports. The lines before were handed over.
+pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
+    match File::open(path) {
+        Ok(file) => {
+            locked(|| file.try_lock_shared());
+            lines(end_of(file, most)?, each)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The last `most` bytes of a file, from the first line that begins there.
+fn end_of(mut file: File, most: u64) -> io::Result<impl BufRead> {
+    let len = file.metadata()?.len();
+    if len <= most {
+        return Ok(BufReader::new(file.take(most)));
+    }
+    // From the last byte before, so that a line that begins just there is not lost.
+    file.seek(SeekFrom::Start(len - most - 1))?;
+    let mut file = BufReader::new(file.take(most + 1));
+    file.skip_until(b'\n')?;
+    Ok(file)
+}
+
+fn lines(mut file: impl BufRead, mut each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        if (&mut file).take(LONGEST as u64 + 1).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.len() > LONGEST {
+            if !line.ends_with(b"\n") {
+                file.skip_until(b'\n')?;
+            }
+            each(number, Err(format!("it has more than {LONGEST} bytes")));
+            continue;
+        }
+        match line.trim_ascii() {
+            [] => {}
+            text => each(number, Ok(text)),
+        }
+    }
+    Ok(())
+}
+
+/// Appends a line, which has its end, with one call. Makes the folders above the file.
+///
+/// # Errors
+/// Whatever the system reports, and a line that was not written as a whole.
+pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+    locked(|| file.try_lock());
+    let mut text = Vec::with_capacity(line.len() + 1);
+    if is_cut_off(&mut file)? {
+        text.push(b'\n');
+    }
+    text.extend_from_slice(line);
+    loop {
+        return match file.write(&text) {
+            Ok(written) if written == text.len() => Ok(()),
+            Ok(written) => {
+                let part = format!("only {written} of {} bytes were written", text.len());
+                Err(io::Error::new(io::ErrorKind::WriteZero, part))
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}
+
+/// Whether the last line has no end.
+fn is_cut_off(file: &mut File) -> io::Result<bool> {
+    let len = file.metadata()?.len();
+    if len == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::Start(len - 1))?;
+    let mut last = [0];
+    // Nothing is read where the file was made shorter meanwhile: a line too many does no harm.
+    let read = file.read(&mut last)?;
+    Ok(read == 0 || last != [b'\n'])
+}
+
+/// Asks for a lock until it is had, or for a tenth of a second: a line is written at once without it, too, on all but
+/// file systems of a network. Closing the file unlocks it.
+fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
+    for _ in 0..TRIES {
+        match ask() {
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            // A file system that has no locks.
+            Ok(()) | Err(TryLockError::Error(_)) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Vec<(usize, Result<Vec<u8>, String>)> {
+        let mut all = Vec::new();
+        lines(bytes, |number, line| all.push((number, line.map(<[u8]>::to_vec)))).unwrap();
+        all
+    }
+
+    #[test]
+    fn lines_have_numbers_and_long_ones_are_skipped() {
+        let longest = [b"x".repeat(LONGEST - 1), b"\n".to_vec()].concat();
+        let long = [b"y".repeat(LONGEST), b"\n".to_vec()].concat();
+        let longer = [b"z".repeat(3 * LONGEST), b"\n".to_vec()].concat();
+        let found = of(&[b" a \r\n\n", &longest[..], &long, &longer, b"b"].concat());
+        let good: Vec<usize> =
+            found.iter().filter(|(_, line)| line.is_ok()).map(|(number, _)| *number).collect();
+        assert_eq!((good, found.len()), (vec![1, 3, 6], 5));
+        assert_eq!((found[0].1.as_deref(), found[4].1.as_deref()), (Ok(&b"a"[..]), Ok(&b"b"[..])));
+        assert!(found[2].1.as_ref().unwrap_err().contains("more than 65536 bytes"));
+    }
+
+    #[test]
+    fn few_of_many_damaged_lines_are_described() {
+        let mut damaged = DamagedLines::default();
+        (1..=1000).for_each(|line| damaged.add(line, "EOF".to_owned()));
+        assert_eq!((damaged.number, damaged.first.len()), (1000, MOST_DESCRIBED));
+        assert_eq!(damaged.first[1].to_string(), "line 2: EOF");
+    }
+
+    #[test]
+    fn of_a_file_that_is_too_long_the_end_is_read() {
+        let path = std::env::temp_dir().join(format!("warpsmith-lines-{}", std::process::id()));
+        fs::write(&path, "one\ntwo\nthree\n").unwrap();
+        let read = |most| {
+            let mut all = Vec::new();
+            super::read(&path, most, |_, line| all.push(String::from_utf8_lossy(line.unwrap()).into_owned()))
+                .unwrap();
+            all
+        };
+        assert_eq!(read(14), ["one", "two", "three"]);
+        assert_eq!(read(10), ["two", "three"], "a line that begins just there is read");
+        assert_eq!(read(9), ["three"]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read(9), Vec::<String>::new(), "a file that is not there has no lines");
+    }
+}

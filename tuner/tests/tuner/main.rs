@@ -1,0 +1,20 @@
+//! The tuner's tests in one program, which is linked once.
+
+#[cfg(feature = "command")]
+mod corpus;
+#[cfg(feature = "criterion")]
+mod event_time;
+mod fakes;
+mod honesty;
+mod honesty_on_device;
+mod kernel;
+#[cfg(unix)]
+mod killed;
+mod landscapes;
+mod log;
+#[cfg(feature = "command")]
+mod parsers;
+mod processes;
+mod search;
+mod tune;
+mod tune_isolated;

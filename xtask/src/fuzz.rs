@@ -1,0 +1,78 @@
+//! `cargo xtask fuzz [SECONDS]`: every fuzz target in turn, for as long as given each.
+//!
+//! What is found interesting goes to `target/fuzz-corpus/`, beside the seeds in `fuzz/corpus/`, which ordinary tests replay.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::check::target_dir;
+use crate::error::{Error, Result};
+use crate::process::{ask, cargo, run, step};
+
+/// Seconds for each target when nobody says.
+const SECONDS: u64 = 60;
+/// The most bytes of memory that an input may make a target use, in MiB.
+const MEMORY_MIB: u32 = 2048;
+/// The longest inputs, in bytes.
+const LONGEST: u32 = 4096;
+
+/// Runs all targets, and stops at the first finding.
+pub fn fuzz(root: &Path, seconds: Option<&str>) -> Result<()> {
+    let seconds = match seconds.map(str::parse) {
+        None => SECONDS,
+        Some(Ok(seconds)) => seconds,
+        Some(Err(_)) => return Err(Error::Unexpected("give a whole number of seconds".to_owned())),
+    };
+    if ask(&mut cargo(root, ["fuzz", "--version"])).is_none() {
+        return Err(Error::Missing {
+            what: "there is no cargo-fuzz".to_owned(),
+            advice: "Install it with `cargo install cargo-fuzz`, then run this again.".to_owned(),
+        });
+    }
+    let targets = targets(root)?;
+    for target in &targets {
+        let found = target_dir(root).join("fuzz-corpus").join(target);
+        fs::create_dir_all(&found).map_err(Error::file(&found))?;
+        step(target, || {
+            let mut fuzz = cargo(root, ["fuzz", "run", "--sanitizer", "none", target]);
+            // The interface of libFuzzer needs unstable flags; the stable compiler has them.
+            fuzz.env("RUSTC_BOOTSTRAP", "1").arg(&found);
+            let seeds = root.join("fuzz/corpus").join(target);
+            if seeds.is_dir() {
+                fuzz.arg(seeds);
+            }
+            fuzz.args(["--".to_owned(), format!("-max_total_time={seconds}"), format!("-max_len={LONGEST}")]);
+            fuzz.args([format!("-rss_limit_mb={MEMORY_MIB}"), "-timeout=10".to_owned()]);
+            run(&mut fuzz)
+        })?;
+    }
+    println!("No finding in {} targets, {seconds} s each.", targets.len());
+    Ok(())
+}
+
+/// The names of the targets.
+fn targets(root: &Path) -> Result<Vec<String>> {
+    let mut metadata = cargo(root, ["metadata", "--no-deps", "--format-version", "1"]);
+    metadata.args(["--manifest-path", "fuzz/Cargo.toml"]);
+    let names = ask(&mut metadata).and_then(|text| names(&serde_json::from_str(&text).ok()?));
+    names.ok_or_else(|| Error::Unexpected("cargo metadata does not tell the fuzz targets".to_owned()))
+}
+
+fn names(metadata: &Value) -> Option<Vec<String>> {
+    let targets = metadata["packages"][0]["targets"].as_array()?;
+    Some(targets.iter().filter_map(|target| target["name"].as_str()).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_named() {
+        let metadata = serde_json::json!({ "packages": [{ "targets": [{ "name": "allocator" }, { "name": "document" }] }] });
+        assert_eq!(names(&metadata).unwrap(), ["allocator", "document"]);
+        assert_eq!(names(&Value::Null), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! `cargo xtask tsan`: the tests of the host side that run many threads, on the emulated device, under ThreadSanitizer.
+//!
+//! All of the program is instrumented, the standard library too: without that its locks and reference counts, of which
+//! ThreadSanitizer would see nothing, look like races. The device toolchain compiles it, whose source of the standard
+//! library is there; the sanitizer's runtime, which that toolchain lacks, is the one of a toolchain by rustup.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use warpsmith_builder::toolchain::find_device_toolchain;
+
+use crate::check::target_dir;
+use crate::error::{Error, Result};
+use crate::process::{ask, run, step};
+
+/// The only platform that the runtime is looked for on.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Tests of the runtime with these words in their names are run.
+const FILTERS: &[&str] =
+    &["ordering", "stream", "event", "allocator", "pinned", "host_function", "graph", "transfer", "peer"];
+/// Those with one of these are not: they need a GPU, fork, or count what the process allocates. (Threads of kernels are
+/// coroutines, which count as the thread that they run on: races between them are not looked for.)
+const LEFT_OUT: &[&str] = &["no_heap", "on_device", "fork", "loom"];
+/// What ThreadSanitizer is told: to end with the first report, which names both places.
+const OPTIONS: &str = "halt_on_error=1 second_deadlock_stack=1";
+
+/// Builds and runs the tests.
+pub fn tsan(root: &Path) -> Result<()> {
+    let toolchain = find_device_toolchain().found.ok_or_else(|| Error::Missing {
+        what: "there is no device toolchain, whose standard library is instrumented".to_owned(),
+        advice: "Run `cargo xtask setup`, then this again.".to_owned(),
+    })?;
+    let runtime = runtime().ok_or_else(|| Error::Missing {
+        what: format!("there is no librustc-*_rt.tsan.a for {TARGET}"),
+        advice: "Install a toolchain with rustup; its standard library has one.".to_owned(),
+    })?;
+    // All of the runtime is linked in front of the rest, as its own toolchain would do.
+    let link = format!("-Zpre-link-args=-Wl,--whole-archive {} -Wl,--no-whole-archive", runtime.display());
+    let flags =
+        ["-Zsanitizer=thread", "-Zexternal-clangrt", "-Cforce-frame-pointers=yes", &link].join("\u{1f}");
+    step("ThreadSanitizer", || {
+        let mut tests = Command::new(&toolchain.cargo);
+        tests.current_dir(root).args([
+            "test",
+            "--package",
+            "warpsmith-runtime",
+            "--lib",
+            "--tests",
+            "--no-fail-fast",
+        ]);
+        tests.args(["-Zbuild-std=std,panic_abort,test", "--target", TARGET]);
+        tests
+            .env("RUSTC", &toolchain.rustc)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("CARGO_ENCODED_RUSTFLAGS", flags);
+        tests.env("CARGO_TARGET_DIR", target_dir(root).join("tsan")).env("TSAN_OPTIONS", OPTIONS);
+        tests.arg("--").args(FILTERS);
+        LEFT_OUT.iter().for_each(|name| _ = tests.args(["--skip", name]));
+        run(&mut tests)
+    })
+}
+
+/// ThreadSanitizer's runtime of the toolchain that compiles the host side.
+fn runtime() -> Option<PathBuf> {
+    let libraries = ask(Command::new("rustc").args(["--print", "target-libdir", "--target", TARGET]))?;
+    let files = fs::read_dir(libraries).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_runtime = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("librustc-") && name.ends_with("_rt.tsan.a")
+    };
+    files.into_iter().find(is_runtime)
+}
