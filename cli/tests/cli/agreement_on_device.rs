@@ -1,0 +1,89 @@
+//! What `bench` says of a configuration, another process says, too, be it `bench` or `tune`: on the device under test,
+//! `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there fails the test.
+//!
+//! The kernels take about 3 µs to 1 ms on a GPU. The emulated device runs them on a CPU that others use too: there it is only
+//! checked that both measure the same things in the same way. That their times agree where time is simulated is tested in
+//! `warpsmith-tuner`.
+//!
+//! On a GPU the program must be built with `--release`: without optimization the host launches more slowly than the GPU
+//! runs the shortest kernels, so that the times are the host's.
+
+use crate::shared::run;
+use serde_json::Value;
+use warpsmith::bench::compare::BETWEEN_PROCESSES_US;
+use warpsmith::bench::stats::ratio;
+
+/// By how much medians may differ whose intervals do not hold each other, beside what processes differ by.
+const NEAR: f64 = 0.02;
+/// Values that every kernel has; its default configuration is measured, too.
+const AXES: [&str; 8] =
+    ["--axis", "block=256", "--axis", "grid=auto,waves:4", "--axis", "items=1,4", "--axis", "vector=16"];
+
+fn device() -> String {
+    std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned())
+}
+
+/// The records of a fresh process.
+fn records(command: &[&str]) -> Vec<Value> {
+    let device = device();
+    let sizes = if device.starts_with("cpu") { "2^10" } else { "2^[16:28:2]" };
+    let what = ["copy", "axpy", "reduce_sum", "--device", &device, "--sizes", sizes, "--json"];
+    let run = run(&[command, &what, &AXES].concat());
+    assert_eq!(run.code(), Some(0), "{command:?}: {}", run.stderr());
+    run.json()["results"].as_array().unwrap().clone()
+}
+
+/// What tells a record from others of its document.
+fn key(record: &Value) -> String {
+    ["kernel", "dtype", "n", "configuration"].map(|field| record[field].to_string()).join(" ")
+}
+
+fn samples(record: &Value) -> Vec<f64> {
+    let samples = record["timing"]["samples_us"].as_array().unwrap_or_else(|| panic!("{record}"));
+    samples.iter().map(|us| us.as_f64().unwrap()).collect()
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+#[test]
+fn another_process_says_the_same_whether_it_measures_or_tunes() {
+    let is_emulated = device().starts_with("cpu");
+    let tune: &[&str] = &["tune", "--strategy", "exhaustive", "--no-store"];
+    let (mut agree, mut all) = (0, 0);
+    for _ in 0..if is_emulated { 1 } else { 2 } {
+        let first = records(&["bench"]);
+        for command in [tune, &["bench"]] {
+            let other = records(command);
+            assert_eq!(first.len(), other.len(), "{command:?}");
+            for one in &first {
+                let key = key(one);
+                let said =
+                    other.iter().find(|record| self::key(record) == key).unwrap_or_else(|| panic!("{key}"));
+                assert_eq!(
+                    (&one["outcome"], &said["outcome"]),
+                    (&"correct".into(), &"correct".into()),
+                    "{key}"
+                );
+                if is_emulated {
+                    continue;
+                }
+                let within =
+                    ratio(&samples(one), &samples(said)).is_some_and(|ratio| ratio.interval.contains(1.0));
+                let [a, b] = [one, said].map(|record| median(samples(record)));
+                let launches = [one, said].map(|record| record["timing"]["launches_per_sample"].to_string());
+                println!(
+                    "{key}: {a:.3} us, {} {b:.3} us, {:+.2} %, launches {launches:?}",
+                    command[0],
+                    (b / a - 1.0) * 100.0
+                );
+                all += 1;
+                agree += usize::from(within || (a / b - 1.0).abs() <= NEAR.hypot(BETWEEN_PROCESSES_US / b));
+            }
+        }
+    }
+    println!("{agree} of {all} agree");
+    assert!(agree * 100 >= all * 95, "{agree} of {all} agree");
+}

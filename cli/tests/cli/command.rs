@@ -1,0 +1,396 @@
+//! The built `warpsmith` command, run on the emulated device: `bench`, `devices`, `doctor`, `kernels`, `memory`.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::shared::{Run, command, folder, run};
+
+#[test]
+fn bench_measures_and_checks_three_kernels() {
+    let run = run(&[
+        "bench",
+        "copy",
+        "axpy",
+        "reduce_sum",
+        "--device",
+        "cpu",
+        "--sizes",
+        "2^10,1001",
+        "--quick",
+        "--json",
+    ]);
+    let document = run.json();
+    assert_eq!(document["schema"], 2);
+    assert_eq!(document["device"]["id"], "cpu:0");
+    assert_eq!(document["device"]["emulated"], true);
+    let results = document["results"].as_array().unwrap();
+    for kernel in ["copy", "axpy", "reduce_sum"] {
+        for n in [1024, 1001] {
+            let here: Vec<&Value> = results.iter().filter(|r| r["kernel"] == kernel && r["n"] == n).collect();
+            assert!(here.len() > 4, "{kernel} {n}");
+            let mut configs: Vec<String> = here.iter().map(|r| r["configuration"].to_string()).collect();
+            configs.sort();
+            configs.dedup();
+            assert_eq!(configs.len(), here.len(), "{kernel} {n}: a configuration was measured twice");
+        }
+    }
+    for result in results {
+        assert_eq!(result["outcome"], "correct", "{result}");
+        assert!(result["max_error"].as_f64().unwrap() < 1e-5, "{result}");
+        assert!(result["probe_us"].as_f64().unwrap() > 0.0, "{result}");
+        let samples = result["timing"]["samples_us"].as_array().unwrap();
+        assert!(samples.len() >= 3 && samples.iter().all(|us| us.as_f64().unwrap() > 0.0), "{result}");
+        assert_eq!(result["timing"]["mode"], "cold");
+        let reads_and_writes = match result["kernel"].as_str().unwrap() {
+            "copy" => 2,
+            "axpy" => 3,
+            _ => 1,
+        };
+        assert_eq!(
+            result["bytes"].as_u64(),
+            Some(result["n"].as_u64().unwrap() * 4 * reads_and_writes),
+            "{result}"
+        );
+        for key in ["block", "items", "vector"] {
+            assert!(result["configuration"][key].as_u64().unwrap() > 0, "{result}");
+        }
+    }
+    let probes: Vec<&str> =
+        document["probes"].as_array().unwrap().iter().map(|probe| probe["name"].as_str().unwrap()).collect();
+    assert_eq!(probes, ["copy", "read"], "copy and axpy write, reduce_sum reads");
+    assert_eq!(document["run"]["command"], "bench");
+    assert_eq!(document["run"]["interrupted"], false);
+    assert_eq!(run.cached_results(), document);
+}
+
+#[test]
+fn every_kernel_is_right_for_every_type() {
+    let kernels = [
+        "copy", "fill", "axpy", "add", "mul", "fma", "relu", "gelu", "sigmoid", "exp", "sum", "prod", "min",
+        "max", "argmin", "argmax",
+    ];
+    let floats = ["f32", "f64", "f16", "bf16"];
+    let only_floats = ["axpy", "fma", "relu", "gelu", "sigmoid", "exp"];
+    for kernel in kernels {
+        let types = if only_floats.contains(&kernel) {
+            "f32,f64,f16,bf16"
+        } else {
+            "f32,f64,f16,bf16,i32,u32,i64,u64"
+        };
+        let run = run(&[
+            "bench",
+            kernel,
+            "--device",
+            "cpu",
+            "--dtypes",
+            types,
+            "--sizes",
+            "1,33,4099",
+            "--axis",
+            "block=64",
+            "--quick",
+            "--no-probes",
+            "--json",
+        ]);
+        let results = run.json()["results"].as_array().unwrap().clone();
+        assert!(results.len() >= floats.len() * 3, "{kernel}");
+        assert!(results.iter().all(|r| r["outcome"] == "correct"), "{kernel}: {results:#?}");
+    }
+}
+
+#[test]
+fn axes_select_configurations() {
+    let run = run(&[
+        "bench",
+        "axpy",
+        "--device",
+        "cpu:0",
+        "--sizes",
+        "4K",
+        "--axis",
+        "block=32,96",
+        "-a",
+        "grid=waves:1,blocks:3",
+        "-a",
+        "items=2",
+        "--quick",
+        "--json",
+    ]);
+    let document = run.json();
+    let results = document["results"].as_array().unwrap();
+    // The cross product, and the default.
+    assert_eq!(results.len(), 2 * 2 + 1);
+    let mut grids: Vec<&str> =
+        results.iter().skip(1).map(|r| r["configuration"]["grid"].as_str().unwrap()).collect();
+    grids.sort();
+    grids.dedup();
+    assert_eq!(grids, ["blocks:3", "waves:1"]);
+    assert!(results.iter().all(|r| r["n"] == 4096));
+}
+
+#[test]
+fn the_table_names_best_default_and_file() {
+    let run = run(&[
+        "bench",
+        "copy",
+        "--device",
+        "cpu",
+        "--sizes",
+        "2^12",
+        "--quick",
+        "--out",
+        "deep/er/results.json",
+    ]);
+    assert_eq!(run.code(), Some(0), "{}", run.stderr());
+    let text = run.stdout();
+    for word in
+        ["cpu:0", "kernel", "copy", "f32", "2^12", "best us", "default us", "correct", "deep/er/results.json"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text:?}");
+    assert_eq!(run.stderr(), "", "no progress in a pipe");
+    let file = std::fs::read_to_string(run.folder.join("deep/er/results.json")).unwrap();
+    let document: Value = serde_json::from_str(&file).unwrap();
+    assert_eq!(document["results"][0]["kernel"], "copy");
+    let every =
+        self::run(&["bench", "copy", "--device", "cpu", "--sizes", "2^12", "--quick", "--all"]).stdout();
+    for word in [
+        "p10",
+        "p90",
+        "p99",
+        "95 % interval",
+        "mode",
+        "probe",
+        "samples",
+        "max error",
+        "ok",
+        "best",
+        "default",
+    ] {
+        assert!(every.contains(word), "{word}: {every}");
+    }
+}
+
+#[test]
+fn wrong_use_is_one_line_and_exit_code_2() {
+    let many = (1u64 << 62).to_string();
+    for (args, words) in [
+        (&["bench", "reduce_sun"][..], &["unknown kernel \"reduce_sun\"", "did you mean reduce_sum"][..]),
+        (&["bench", "zzz"], &["unknown kernel", "copy, fill, axpy"]),
+        (&["bench", "copy", "--dtypes", "f8"], &["unknown type \"f8\"", "f32, f64, f16, bf16"]),
+        (&["bench", "axpy", "--dtypes", "u32"], &["unknown type \"u32\"", "axpy"]),
+        (&["bench", "copy", "--sizes", "2^"], &["\"2^\"", "exponent", "2^16"]),
+        (&["bench", "copy", "--sizes", "-1"], &["\"-1\"", "negative"]),
+        (&["bench", "copy", "--sizes", "1e30"], &["\"1e30\"", "whole number"]),
+        (&["bench", "copy", "--sizes", "0"], &["\"0\"", "at least 1"]),
+        (&["bench", "copy", "--sizes", "2^64"], &["\"2^64\"", "64 bits"]),
+        (&["bench", "copy", "--sizes", "2^10,,2^12"], &["\"\"", "missing"]),
+        (&["bench", "copy", "--sizes", "2^45"], &["copy f32", "2^45", "device memory", "smaller size"]),
+        (&["bench", "copy", "--sizes", &many], &["device memory", "smaller size"]),
+        (&["bench", "copy", "--sizes", "2^[16:28"], &["\"2^[16:28\"", "2^[16:28:4]"]),
+        (&["bench", "copy", "--axis", "block=2048"], &["block", "2048", "1024"]),
+        (&["bench", "copy", "--axis", "block=33"], &["block", "33", "multiple of 32"]),
+        (&["bench", "copy", "--axis", "block=0"], &["block", "0"]),
+        (&["bench", "copy", "--axis", "block=x"], &["block", "\"x\"", "whole number"]),
+        (&["bench", "copy", "--axis", "block"], &["\"block\"", "NAME=VALUE"]),
+        (&["bench", "copy", "--axis", "blocks=64"], &["blocks", "block, grid, items, vector"]),
+        (&["bench", "copy", "--axis", "items=3"], &["items", "3", "1, 2, 4, 8"]),
+        (&["bench", "copy", "--axis", "vector=7"], &["vector", "7", "4, 16"]),
+        (&["bench", "copy", "--axis", "grid=wave:4"], &["grid", "\"wave:4\"", "waves:N"]),
+        (&["bench", "copy", "--axis", "grid=waves:0"], &["grid", "waves:N"]),
+        // On the emulated device narrow accesses are left out of the space.
+        (
+            &["bench", "copy", "--axis", "vector=4"],
+            &["no configuration of copy", "accesses of 16 bytes", "--axis"],
+        ),
+        (&["bench", "copy", "--precision", "0"], &["--precision", "\"0\"", "0.5%"]),
+        (&["bench", "copy", "--budget", "-1"], &["--budget"]),
+        (&["bench", "copy", "--mode", "warm"], &["warm", "cold", "hot", "graph", "enqueue"]),
+        (&["bench", "copy", "--device", "gpu"], &["gpu", "cuda:N", "cpu"]),
+        (&["bench", "copy", "--device", "cpu:77"], &["cpu:77"]),
+        (&["bench", "copy", "--device", "cuda:77"], &["CUDA"]),
+        (&["bench"], &["KERNEL", "--help"]),
+        (&["bench", "copy", "--szies", "1"], &["--szies", "--help"]),
+        (&["bnch"], &["bnch", "--help"]),
+        (&[], &["no command", "--help"]),
+        (&["kernels", "nope"], &["unknown kernel \"nope\""]),
+        (&["kernels", "--arch", "sm_7"], &["sm_7", "figures"]),
+        (&["kernels", "--block", "0"], &["block 0"]),
+    ] {
+        let mut args = args.to_vec();
+        if args.first() == Some(&"bench") && !args.contains(&"--device") {
+            args.extend(["--device", "cpu"]);
+        }
+        let run = run(&args);
+        let (code, text) = (run.code(), run.stderr());
+        assert_eq!(code, Some(2), "{args:?}: {text}");
+        assert_eq!(run.stdout(), "", "{args:?}");
+        assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+        assert!(text.starts_with("warpsmith: "), "{args:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{args:?}: {word:?} is not in {text}");
+        }
+    }
+}
+
+#[test]
+fn an_unwritable_results_file_is_found_out_before_measuring() {
+    let folder = folder();
+    std::fs::write(folder.join("file"), "kept").unwrap();
+    let args = ["bench", "copy", "--device", "cpu", "--sizes", "2^10", "--quick", "--out"];
+    for bad in ["file/results.json", "."] {
+        let output = command(&folder, &[&args[..], &[bad]].concat()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(
+            text.contains("cannot write") && text.contains("--out") && text.lines().count() == 1,
+            "{text}"
+        );
+    }
+    assert_eq!(std::fs::read_to_string(folder.join("file")).unwrap(), "kept");
+    // Without --out the results are printed all the same.
+    let mut blocked = command(&folder, &args[..7]);
+    let output = blocked.env("XDG_CACHE_HOME", folder.join("file")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no results file"));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("copy"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn devices_lists_the_emulated_device() {
+    let document = run(&["devices", "--json"]).json();
+    let devices = document["devices"].as_array().unwrap();
+    let emulated = devices.iter().find(|d| d["id"] == "cpu:0").unwrap();
+    assert_eq!(emulated["emulated"], true);
+    assert!(emulated["memory"].as_u64().unwrap() > 0);
+    assert!(emulated["memory_gbps"].is_null());
+    let has_cuda = devices.iter().any(|d| d["id"] == "cuda:0");
+    assert_eq!(document["no_cuda_because"].is_null(), has_cuda, "{document}");
+    let text = run(&["devices"]).stdout();
+    assert!(text.contains("cpu:0") && text.contains("capability"), "{text}");
+    assert_eq!(text.contains("No CUDA device:"), !has_cuda, "{text}");
+}
+
+#[test]
+fn doctor_says_what_works_and_agrees_with_its_exit_code() {
+    let run = run(&["doctor", "--json"]);
+    let document: Value = serde_json::from_str(&run.stdout()).unwrap();
+    let checks = document["checks"].as_array().unwrap();
+    let status = |what: &str| checks.iter().find(|c| c["what"] == what).unwrap()["status"].as_str().unwrap();
+    assert_eq!(status("device cpu:0"), "ok");
+    for what in ["CUDA driver", "GPU image", "device toolchain", "ptxas", "libdevice"] {
+        assert!(["ok", "note", "broken"].contains(&status(what)), "{what}");
+    }
+    let broken = checks.iter().any(|c| c["status"] == "broken");
+    assert_eq!(document["ok"], !broken);
+    assert_eq!(run.code(), Some(i32::from(broken)));
+    for check in checks.iter().filter(|c| c["status"] == "broken" && c["what"] == "GPU image") {
+        assert!(!check["mend"].as_array().unwrap().is_empty(), "{check}");
+    }
+    let text = self::run(&["doctor"]).stdout();
+    assert!(text.contains("device cpu:0") && text.contains("right results"), "{text}");
+}
+
+#[test]
+fn kernels_are_grouped_and_every_instance_can_be_shown() {
+    let document = run(&["kernels", "--json"]).json();
+    let kernels = document["kernels"].as_array().unwrap();
+    let axpy: Vec<&Value> = kernels.iter().filter(|k| k["kernel"] == "axpy").collect();
+    assert_eq!(axpy.len(), 4 * 4 * 2);
+    assert!(axpy.iter().any(|k| k["symbol"] == "axpy__f32_4_16" && k["consts"]["ITEMS"] == 4));
+    if document["no_image_because"].is_null() && !document["arch"].is_null() {
+        let figures = |k: &&&Value| k["registers"].as_u64().is_some_and(|r| r > 0);
+        assert_eq!(axpy.iter().filter(figures).count(), axpy.len());
+    }
+    let grouped = run(&["kernels", "axpy"]).stdout();
+    assert_eq!(grouped.lines().filter(|l| l.starts_with("axpy")).count(), 4, "{grouped}");
+    assert!(grouped.contains("items=1|2|4|8 vector=4|16"), "{grouped}");
+    let every = run(&["kernels", "axpy", "--all"]).stdout();
+    assert_eq!(every.lines().filter(|l| l.starts_with("axpy__")).count(), 32, "{every}");
+}
+
+#[test]
+fn help_goes_to_standard_output() {
+    for args in [&["--help"][..], &["bench", "--help"], &["kernels", "-h"], &["--version"]] {
+        let run = run(args);
+        assert_eq!((run.code(), run.stderr().as_str()), (Some(0), ""), "{args:?}");
+        assert!(run.stdout().contains("warpsmith"), "{args:?}");
+    }
+    let help = run(&["bench", "--help"]).stdout();
+    for word in ["--sizes", "--dtypes", "--axis", "--mode", "--device", "--out", "Examples"] {
+        assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_nothing_with_a_panic() {
+    let folder = folder();
+    for args in [&["kernels", "--all"][..], &["devices"], &["--help"]] {
+        let mut child = command(&folder, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!text.contains("panicked"), "{args:?}: {text}");
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {text}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A snapshot with a segment of 2 MiB, half of it in use, and two events.
+const SNAPSHOT: &str = r#"{
+    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small",
+        "blocks": [{"size": 1048576, "requested_size": 1000000, "state": "active_allocated",
+                    "frames": [{"filename": "src/model.rs", "line": 12, "name": "forward"}]},
+                   {"size": 1048576, "state": "inactive"}]}],
+    "device_traces": [[{"action": "segment_alloc", "addr": 4096, "size": 2097152, "time_us": 1},
+                       {"action": "oom", "device_free": 1024, "size": 4194304, "time_us": 1500001}]]
+}"#;
+
+fn memory(content: &[u8], args: &[&str]) -> Run {
+    let folder = folder();
+    std::fs::write(folder.join("snapshot"), content).unwrap();
+    let output = command(&folder, &["memory", "snapshot"]).args(args).output().unwrap();
+    Run { folder, output }
+}
+
+#[test]
+fn memory_shows_segments_and_call_sites() {
+    let run = memory(SNAPSHOT.as_bytes(), &["--trace", "1", "--width", "80"]);
+    assert_eq!((run.code(), run.stderr()), (Some(0), String::new()));
+    let text = run.stdout();
+    for words in
+        ["2 MiB", "50 %", "#####", ".....", "src/model.rs:12 forward", "the last 1 of 2 events", "1 KiB free"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 82), "{text}");
+}
+
+#[test]
+fn memory_as_json_is_one_document_of_the_same_numbers() {
+    let document = memory(SNAPSHOT.as_bytes(), &["--json", "--trace", "9"]).json();
+    assert_eq!(document["schema"], 1);
+    assert_eq!(document["total"]["reserved"], 2 << 20);
+    assert_eq!(document["segments"][0]["largest_free"], 1 << 20);
+    assert_eq!(document["call_sites"][0]["site"]["line"], 12);
+    assert_eq!(document["last_events"][1]["device_free"], 1024);
+    assert_eq!(document["last_events"][0]["us_before_end"], 1_500_000);
+}
+
+#[test]
+fn memory_refuses_what_is_no_snapshot_in_one_line() {
+    let cut = &SNAPSHOT.as_bytes()[..200];
+    for (content, words) in
+        [(cut, "cut off"), (b"hello", "neither like a pickle nor like JSON"), (b"", "empty")]
+    {
+        let run = memory(content, &["--json"]);
+        assert_eq!((run.code(), run.stdout()), (Some(2), String::new()));
+        assert!(run.stderr().contains(words) && run.stderr().lines().count() == 1, "{}", run.stderr());
+    }
+    let missing = run(&["memory", "no-such-file"]);
+    assert_eq!((missing.code(), missing.stdout()), (Some(2), String::new()));
+    assert!(missing.stderr().contains("no-such-file is not there"), "{}", missing.stderr());
+}

@@ -1,0 +1,376 @@
+//! The built `warpsmith` command, run on the emulated device: `tune`, `compare`, `report`, the forms of results, Ctrl-C.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::shared::{binary, command, folder, run};
+use serde_json::Value;
+
+const QUICK: [&str; 6] = ["--device", "cpu", "--sizes", "2^10", "--quick", "--no-probes"];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Runs the command in a folder that others use, too.
+fn within(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+/// A document of `bench copy` in a folder.
+fn measured(folder: &Path, name: &str) -> Value {
+    let args = [&["bench", "copy", "--stop", "samples:12", "--out", name][..], &QUICK[..4]].concat();
+    let output = within(folder, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+}
+
+#[test]
+fn tuning_keeps_its_winner_and_a_second_run_measures_nothing() {
+    let folder = folder();
+    let args = [&["tune", "copy", "--timings", "6"][..], &QUICK].concat();
+    let first = within(&folder, &[&args[..], &["--json"]].concat());
+    assert_eq!(first.status.code(), Some(0), "{}", text(&first.stderr));
+    let document: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert_eq!(document["run"]["command"], "tune");
+    let toolchain = document["run"]["toolchain"].as_str().unwrap();
+    assert!(toolchain.starts_with("rustc 1.") && toolchain.contains(", LLVM "), "{toolchain}");
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.iter().filter(|r| r["is_winner"] == true).count(), 1, "{results:#?}");
+    assert_eq!(results[0]["is_default"], true, "the default is measured first");
+    assert!(results.len() <= 6, "{}", results.len());
+    let kept = |name: &str| fs::read_to_string(folder.join("cache/warpsmith").join(name)).unwrap();
+    let timings = kept("measurements.jsonl").lines().count();
+    assert!((results.len()..=6).contains(&timings), "{timings}");
+    assert!(kept("launches.jsonl").contains("copy"));
+    for name in ["measurements.jsonl", "launches.jsonl"] {
+        assert!(kept(name).lines().all(|line| line.contains(toolchain)), "{name}: {}", kept(name));
+    }
+
+    let second = text(&within(&folder, &args).stdout);
+    assert!(second.contains("0 timings in") && second.contains("known from earlier runs"), "{second}");
+    assert!(second.contains("; 1 winner is kept in ") && second.contains("launches.jsonl"), "{second}");
+    assert_eq!(kept("measurements.jsonl").lines().count(), timings);
+    fs::write(folder.join("cache/warpsmith/measurements.jsonl"), kept("measurements.jsonl") + "{torn")
+        .unwrap();
+    let torn = within(&folder, &args);
+    let errors = text(&torn.stderr);
+    assert!(errors.contains("measurements.jsonl: a damaged line was skipped, line"), "{errors}");
+    assert!(text(&torn.stdout).contains("0 timings in"), "the others are still known");
+    let fresh = text(&within(&folder, &[&args[..], &["--fresh"]].concat()).stdout);
+    assert!(!fresh.contains("0 timings in"), "{fresh}");
+    let hot = [&["tune", "axpy", "--timings", "2", "--mode", "hot"][..], &QUICK].concat();
+    let hot = text(&within(&folder, &hot).stdout);
+    assert!(hot.contains("; no winner is kept\n"), "{hot}");
+    let nothing = text(&within(&folder, &[&args[..], &["--no-store"]].concat()).stdout);
+    assert!(nothing.contains("nothing is kept") && !nothing.contains("earlier runs"), "{nothing}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn tuning_goes_on_without_a_store_that_cannot_be_written_and_says_so() {
+    let folder = folder();
+    fs::write(folder.join("file"), "").unwrap();
+    let mut blocked =
+        command(&folder, &[&["tune", "copy", "--timings", "2", "--out", "o.json"][..], &QUICK].concat());
+    let output = blocked.env("WARPSMITH_CACHE_DIR", folder.join("file/below")).output().unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    assert!(errors.contains("file/below"), "{errors}");
+    let shown = text(&output.stdout);
+    assert!(shown.contains("copy") && shown.contains("nothing is kept"), "{shown}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn tuning_in_another_process_gives_the_same_kind_of_document() {
+    let run =
+        run(&[&["tune", "copy", "--timings", "3", "--isolate", "--no-store", "--json"][..], &QUICK].concat());
+    let results = run.json()["results"].as_array().unwrap().clone();
+    assert!(results.iter().all(|r| r["outcome"] == "correct"), "{results:#?}");
+    assert_eq!(results.iter().filter(|r| r["is_winner"] == true).count(), 1);
+}
+
+#[test]
+fn documents_are_compared_and_a_regression_is_exit_code_1() {
+    let folder = folder();
+    let mut document = measured(&folder, "a.json");
+    // Quiet times, so that what is compared is what this test changes.
+    let samples: Vec<Value> = (0..12).map(|i| Value::from(10.0 + f64::from(i) / 1000.0)).collect();
+    for record in document["results"].as_array_mut().unwrap() {
+        record["timing"]["samples_us"] = samples.clone().into();
+    }
+    fs::write(folder.join("a.json"), document.to_string()).unwrap();
+    let same = within(&folder, &["compare", "a.json", "a.json"]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stderr));
+    assert!(text(&same.stdout).contains("SAME"), "{}", text(&same.stdout));
+
+    let times = document["results"][0]["timing"]["samples_us"].as_array_mut().unwrap();
+    times.iter_mut().for_each(|us| *us = Value::from(us.as_f64().unwrap() * 1.5));
+    fs::write(folder.join("b.json"), document.to_string()).unwrap();
+    let slower = within(&folder, &["compare", "a.json", "b.json"]);
+    assert_eq!(slower.status.code(), Some(1));
+    assert!(text(&slower.stdout).contains("SLOWER") && slower.stderr.is_empty(), "{}", text(&slower.stdout));
+    let tolerant = within(&folder, &["compare", "a.json", "b.json", "--threshold", "60%"]);
+    assert_eq!(tolerant.status.code(), Some(0), "{}", text(&tolerant.stdout));
+    for (form, words) in [("--json", "\"slower\""), ("--markdown", "| kernel |"), ("--junit", "<testsuite")] {
+        let output = within(&folder, &["compare", "a.json", "b.json", form]);
+        assert!(text(&output.stdout).contains(words), "{form}: {}", text(&output.stdout));
+    }
+
+    let mut part: Value = serde_json::from_slice(&fs::read(folder.join("a.json")).unwrap()).unwrap();
+    part["run"]["interrupted"] = true.into();
+    fs::write(folder.join("part.json"), part.to_string()).unwrap();
+    let missing = within(&folder, &["compare", "a.json", "part.json"]);
+    assert_eq!(missing.status.code(), Some(1), "{}", text(&missing.stdout));
+    assert!(text(&missing.stderr).contains("--allow-missing"), "{}", text(&missing.stderr));
+    let allowed = within(&folder, &["compare", "a.json", "part.json", "--allow-missing"]);
+    assert_eq!(allowed.status.code(), Some(0), "{}", text(&allowed.stderr));
+    assert!(text(&allowed.stdout).contains("before it was complete"), "{}", text(&allowed.stdout));
+
+    let mut odd = part;
+    odd["results"][0]["timing"]["samples_us"][3] = Value::from(-10.0);
+    fs::write(folder.join("odd.json"), odd.to_string()).unwrap();
+    for args in [&["compare", "a.json", "odd.json"][..], &["report", "odd.json"]] {
+        let refused = within(&folder, args);
+        let errors = text(&refused.stderr);
+        assert_eq!((refused.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        for words in ["odd.json", "record 1 (copy", "-10 µs"] {
+            assert!(errors.contains(words), "{words}: {errors}");
+        }
+    }
+
+    document["device"]["name"] = "another".into();
+    fs::write(folder.join("c.json"), document.to_string()).unwrap();
+    let other = within(&folder, &["compare", "a.json", "c.json"]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("--force") && text(&other.stderr).lines().count() == 1);
+    assert_eq!(within(&folder, &["compare", "a.json", "c.json", "--force"]).status.code(), Some(1));
+    document["schema"] = 1.into();
+    fs::write(folder.join("d.json"), document.to_string()).unwrap();
+    let old = within(&folder, &["compare", "a.json", "d.json"]);
+    assert_eq!(old.status.code(), Some(2));
+    assert!(text(&old.stderr).contains("d.json") && text(&old.stderr).contains("schema is 1"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn configurations_and_programs_are_compared_in_turns() {
+    let args =
+        ["compare", "copy", "--device", "cpu", "--sizes", "2^16", "--threshold", "90%", "--budget", "20"];
+    let configurations = run(&[&args[..], &["--config", "block=64", "--config", "block=64"]].concat());
+    assert_eq!(configurations.code(), Some(0), "{}", configurations.stderr());
+    assert!(configurations.stdout().contains("SAME"), "{}", configurations.stdout());
+    let json = run(&[&args[..], &["--config", "block=64", "--config", "block=64", "--json"]].concat()).json();
+    for side in ["old", "new"] {
+        assert_eq!(
+            (&json[side]["device"]["id"], &json[side]["run"]["command"]),
+            (&"cpu:0".into(), &"compare".into())
+        );
+    }
+    let program = binary().display().to_string();
+    let programs = run(&[&args[..], &["--binary", &program, "--binary", &program]].concat());
+    assert_eq!(programs.code(), Some(0), "{}", programs.stderr());
+    assert!(programs.stdout().contains("SAME"), "{}", programs.stdout());
+    let itself = run(&[&args[..], &["--self-test", "--pairs", "3"]].concat());
+    assert_eq!(itself.code(), Some(0), "{}", itself.stderr());
+    assert!(itself.stdout().contains("0 of 3 comparisons"), "{}", itself.stdout());
+    let short = run(&[&args[..8], &["--self-test", "--pairs", "3", "--budget", "0.000001"]].concat());
+    assert_eq!(short.code(), Some(1), "{}", short.stdout());
+    assert!(short.stdout().contains("3 did not tell"), "{}", short.stdout());
+    assert!(
+        short.stderr().contains("not one of 3") && short.stderr().contains("too short"),
+        "{}",
+        short.stderr()
+    );
+    let one = [&args[..6], &["--self-test", "--pairs", "1", "--json", "--budget", "1e300"]].concat();
+    let tests =
+        run(&[&one[..], &["--binary", &program, "--processes", "5", "--threshold", "90%"]].concat()).json();
+    assert_eq!(
+        (&tests["tests"][0]["pairs"], &tests["tests"][0]["false_alarms"]),
+        (&1.into(), &0.into()),
+        "{tests}"
+    );
+    assert_eq!(tests["interrupted"], false);
+    assert_eq!((&tests["run"]["command"], &tests["device"]["emulated"]), (&"compare".into(), &true.into()));
+}
+
+#[test]
+fn a_report_is_one_page_with_the_results() {
+    let folder = folder();
+    measured(&folder, "a.json");
+    let output = within(&folder, &["report", "a.json", "--out", "pages/report.html"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "report: pages/report.html\n");
+    let page = fs::read_to_string(folder.join("pages/report.html")).unwrap();
+    assert!(page.to_lowercase().starts_with("<!doctype html>") && page.contains("copy"));
+    let missing = within(&folder, &["report", "missing.json"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("missing.json"));
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn results_have_forms_for_other_programs() {
+    let bench = |form: &str| {
+        let run = run(&[&["bench", "copy", form][..], &QUICK].concat());
+        assert_eq!((run.code(), run.stderr()), (Some(0), String::new()), "{form}");
+        run.stdout()
+    };
+    let csv = bench("--csv");
+    assert!(csv.lines().count() > 4 && csv.lines().next().unwrap().contains("kernel,dtype,n,"), "{csv}");
+    let t4: Value = serde_json::from_str(&bench("--t4")).unwrap();
+    assert!(t4["results"].as_array().is_some_and(|results| results.len() > 4), "{t4}");
+    let both = run(&["bench", "copy", "--csv", "--json"]);
+    assert_eq!((both.code(), both.stderr().lines().count()), (Some(2), 1), "{}", both.stderr());
+}
+
+#[test]
+fn kernels_and_plans_are_shown_without_measuring() {
+    let list = run(&["bench", "--list", "--device", "cpu"]);
+    assert_eq!(list.code(), Some(0), "{}", list.stderr());
+    for word in ["axpy", "reduce_argmax", "types f32, f64", "block = 64, 256", "items = 1, 2, 4, 8"] {
+        assert!(list.stdout().contains(word), "{word}: {}", list.stdout());
+    }
+    for args in [["bench", "copy"], ["tune", "copy"]] {
+        let plan = run(&[&args[..], &["--device", "cpu", "--sizes", "2^[10:14:2]", "--dry-run"]].concat());
+        assert_eq!(plan.code(), Some(0), "{}", plan.stderr());
+        assert!(plan.stdout().contains("2^12") && plan.stdout().contains("in all"), "{}", plan.stdout());
+        assert!(!plan.folder.join("cache").exists(), "nothing is written");
+        let plan = [&args[..], &["--device", "cpu", "--sizes", "2^10", "--dry-run", "--json"]].concat();
+        assert_eq!(self::run(&plan).json()["cases"][0]["n"], 1024);
+    }
+    let list = self::run(&["bench", "--list", "--device", "cpu", "--json", "copy"]).json();
+    assert_eq!(
+        (&list["kernels"][0]["name"], &list["kernels"][0]["axes"][0]["name"]),
+        (&"copy".into(), &"block".into())
+    );
+}
+
+#[test]
+fn wrong_use_of_the_commands_is_one_line_and_exit_code_2() {
+    for (args, words) in [
+        (&["tune", "copy", "--strategy", "guess"][..], &["guess", "descent"][..]),
+        (&["tune", "copy", "--timings", "0"], &["--timings", "at least 1"]),
+        (&["tune", "copy", "--seconds", "-1"], &["--seconds", "above 0"]),
+        (&["tune", "copy", "--axis", "vector=4"], &["no configuration of copy", "accesses of 16 bytes"]),
+        (&["bench", "copy", "--axis", "block=64", "--axis", "block=128"], &["twice", "block=64,128"]),
+        (&["tune"], &["KERNEL", "--help"]),
+        (&["bench", "copy", "--stop", "samples:0"], &["--stop", "samples:N"]),
+        (&["bench", "copy", "--stop", "entropy", "--precision", "1%"], &["--precision", "--stop precision"]),
+        (&["compare", "a.json", "b.json"], &["--device", "--config"]),
+        (&["compare", "a.json", "b.json", "--threshold", "x"], &["--threshold", "1%"]),
+        (&["compare", "copy", "--self-test", "--pairs", "0"], &["--pairs", "0"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "nope=7"], &["nope", "block"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "block=7"], &["block", "multiple of 32"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "items=3"], &["items", "it can be"]),
+        (&["compare", "copy", "--config", "block=64", "--config", "block=32", "--quick"], &["--quick"]),
+        (&["compare", "copy", "--config", "block=64,block=128", "--config", "block=64"], &["block", "twice"]),
+        (&["compare", "copy", "--self-test", "--budget", "nan"], &["--budget", "above 0"]),
+        (&["compare", "copy", "--self-test", "--budget=-1"], &["--budget", "above 0"]),
+        (
+            &["compare", "copy", "--binary", "/not/there", "--binary", "/not/there"],
+            &["/not/there", "started"],
+        ),
+        (&["compare", "copy", "--binary", "/bin/true", "--binary", "/bin/true"], &["/bin/true", "no worker"]),
+        (&["bench", "copy", "--stop", "samples:1000000000"], &["--stop", "100000"]),
+        (&["bench", "--list", "--quick"], &["--list", "--quick"]),
+        (&["compare", "copy", "--config", "block=64"], &["--config twice"]),
+        (&["compare", "copy", "--config", "block", "--config", "block=64"], &["AXIS=VALUE"]),
+        (&["compare", "copy", "--binary", "x"], &["--binary twice"]),
+        (&["report"], &["FILE", "--help"]),
+    ] {
+        let device: &[&str] =
+            if args.first() == Some(&"report") || args.len() == 1 { &[] } else { &["--device", "cpu"] };
+        let run = run(&[args, device].concat());
+        let errors = run.stderr();
+        assert_eq!((run.code(), run.stdout().as_str()), (Some(2), ""), "{args:?}: {errors}");
+        assert!(errors.starts_with("warpsmith: ") && errors.lines().count() == 1, "{args:?}: {errors}");
+        for word in words {
+            assert!(errors.contains(word), "{args:?}: {word:?} is not in {errors}");
+        }
+    }
+}
+
+/// Waits until `ready` or fails after a time that is ample.
+fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !ready() {
+        assert!(started.elapsed() < Duration::from_secs(120), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Presses Ctrl-C and gives what the command leaves.
+fn interrupted(child: Child) -> Output {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    child.wait_with_output().unwrap()
+}
+
+fn start(folder: &Path, args: &[&str]) -> Child {
+    command(folder, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn ctrl_c_ends_a_comparison_with_the_rows_so_far() {
+    let sizes = ["--device", "cpu", "--sizes", "[65536:66536:2]", "--threshold", "0.01%", "--json"];
+    for (how, rows) in [
+        (&["--config", "block=64", "--config", "block=256"][..], "rows"),
+        (&["--self-test", "--pairs", "1000000"], "tests"),
+    ] {
+        let folder = folder();
+        let child = start(&folder, &[&["compare", "copy"][..], how, &sizes].concat());
+        // The handler is there when the signal is among those that the process catches.
+        let status = format!("/proc/{}/status", child.id());
+        wait_until("a handler", || {
+            let status = fs::read_to_string(&status).unwrap_or_default();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 2 != 0))
+        });
+        let output = interrupted(child);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{errors}");
+        assert!(errors.contains("ended early") && errors.lines().count() == 1, "{errors}");
+        if !output.stdout.is_empty() {
+            let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(document[rows].is_array(), "{document}");
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn ctrl_c_keeps_and_prints_what_was_measured() {
+    // Hundreds of cases of some hundred milliseconds: far from its end when it is stopped.
+    let args = ["--device", "cpu", "--sizes", "[65536:66536:2]", "--stop", "samples:200", "--no-probes"];
+    for (before, written) in [
+        (&["bench", "copy", "--json", "--out", "results/b.json"][..], "results"),
+        (&["tune", "copy", "--json", "--out", "results/t.json"], "cache/warpsmith/measurements.jsonl"),
+        (
+            &["tune", "copy", "--isolate", "--json", "--out", "results/i.json"],
+            "cache/warpsmith/measurements.jsonl",
+        ),
+    ] {
+        let folder = folder();
+        let child = start(&folder, &[before, &args[..]].concat());
+        wait_until(written, || folder.join(written).exists());
+        let output = interrupted(child);
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{errors}");
+        assert!(errors.contains("ended early") && errors.lines().count() == 1, "{errors}");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["run"]["interrupted"], true);
+        let file = fs::read_to_string(folder.join(before[before.len() - 1])).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&file).unwrap(), document);
+        if before[0] == "tune" {
+            assert!(
+                !document["results"].as_array().unwrap().is_empty(),
+                "what was logged is in the document"
+            );
+        }
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

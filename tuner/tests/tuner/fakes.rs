@@ -1,0 +1,303 @@
+//! A benchmark whose configurations do all that can go wrong, and devices to run it on.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use gpu_spec::{KernelSpec, TypeArgument};
+use warpsmith_runtime::driver::emulated::{EmulatedDriver, SimulatedWork};
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
+use warpsmith_tuner::benchmark::{Benchmark, Setup, Suite, Work};
+use warpsmith_tuner::case::Case;
+use warpsmith_tuner::error::{Error, Result};
+use warpsmith_tuner::log::Log;
+use warpsmith_tuner::measure::{Effort, Mode};
+use warpsmith_tuner::run::{Plan, Request};
+use warpsmith_tuner::space::Space;
+use warpsmith_tuner::tune::{Event, Totals, Tuned, Tuning, tune};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
+
+static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels are not compiled for GPUs");
+
+/// The instance of every configuration.
+pub static SPEC: KernelSpec = KernelSpec {
+    name: "fake",
+    symbol: "fake__f32",
+    package: "fakes",
+    version: "0.0.0",
+    types: &[TypeArgument { parameter: "T", name: "f32" }],
+    consts: &[],
+    params: &[],
+    launch_bounds: None,
+    stack: None,
+    min_arch: 0,
+    is_safe: true,
+    cooperative: false,
+    dependent: false,
+    entry,
+};
+
+unsafe fn entry(_: *const *const c_void) {}
+
+/// A kernel that fills as many bytes as its block is to take microseconds.
+pub struct Fake {
+    /// The values of the axis `does`: what a configuration does besides.
+    pub does: Vec<&'static str>,
+    /// Whose device `stops` stops.
+    pub driver: Option<Arc<EmulatedDriver>>,
+    /// Configurations that were checked or launched in this process, in order, without repeats in a row.
+    pub seen: Arc<Mutex<Vec<String>>>,
+    /// All launches.
+    pub launches: Arc<AtomicUsize>,
+    /// The launch that never ends, and the file that is written when it begins.
+    pub hangs_at: Option<(usize, PathBuf)>,
+}
+
+/// Names a file that a process writes its number to at the 50th launch of a configuration.
+pub const MARK: &str = "WARPSMITH_TEST_MARK";
+
+/// Microseconds of each block on the device of [`simulated`]; 128 is the default.
+pub const TIMES: [(u32, usize); 4] = [(64, 400), (128, 300), (256, 200), (512, 250)];
+
+impl Fake {
+    pub fn new(does: &[&'static str]) -> Self {
+        let does = std::iter::once("well").chain(does.iter().copied()).collect();
+        Self { does, driver: None, seen: Arc::default(), launches: Arc::default(), hangs_at: None }
+    }
+}
+
+impl Benchmark for Fake {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn image(&self) -> &'static GpuImage {
+        &IMAGE
+    }
+
+    fn space(&self, _: &str, _: &Device) -> Space {
+        Space::new()
+            .axis("block", TIMES.map(|(block, _)| block))
+            .axis("does", self.does.iter().copied())
+            .restrict("trouble in blocks of 256", |c| {
+                c.get("does").is_some_and(|does| does.to_string() == "well")
+                    || c.number("block").is_ok_and(|b| b == 256)
+            })
+    }
+
+    fn default_configuration(&self, _: &str, _: u64, _: &Device) -> Configuration {
+        "block=128 does=well".parse().unwrap()
+    }
+
+    fn work(&self, _: &str, n: u64) -> Work {
+        Work { bytes: 4 * n, flops: 0, footprint: 4 * n, spare: 0 }
+    }
+
+    fn instance(&self, _: &str, _: &Configuration) -> Option<&'static KernelSpec> {
+        Some(&SPEC)
+    }
+
+    fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
+        Ok(Box::new(FakeCase {
+            stream: setup.stream.clone(),
+            buffer: DeviceBuffer::zeros(setup.stream, 4096)?,
+            chosen: None,
+            launches: 0,
+            checks: HashMap::new(),
+            driver: self.driver.clone(),
+            seen: self.seen.clone(),
+            all_launches: self.launches.clone(),
+            hangs_at: self.hangs_at.clone(),
+        }))
+    }
+}
+
+struct FakeCase {
+    stream: Stream,
+    buffer: DeviceBuffer<u8>,
+    chosen: Option<(usize, String)>,
+    /// Launches of what was chosen last.
+    launches: usize,
+    /// Checks of each configuration.
+    checks: HashMap<String, usize>,
+    driver: Option<Arc<EmulatedDriver>>,
+    seen: Arc<Mutex<Vec<String>>>,
+    all_launches: Arc<AtomicUsize>,
+    hangs_at: Option<(usize, PathBuf)>,
+}
+
+impl Case for FakeCase {
+    fn copies(&self) -> usize {
+        1
+    }
+
+    fn select(&mut self, configuration: &Configuration) -> Result<()> {
+        let mut seen = self.seen.lock().unwrap();
+        if seen.last() != Some(&configuration.to_string()) {
+            seen.push(configuration.to_string());
+        }
+        let block = configuration.number("block")?;
+        let does = configuration.get("does").unwrap().to_string();
+        let bytes = match does.as_str() {
+            "races" => 100,
+            _ => TIMES.iter().find(|(known, _)| *known == block).unwrap().1,
+        };
+        self.launches = 0;
+        self.chosen = Some((bytes, does));
+        Ok(())
+    }
+
+    fn launch(&mut self, _: usize) -> Result<()> {
+        let (bytes, does) = self.chosen.clone().ok_or(Error::NothingSelected)?;
+        self.launches += 1;
+        let launch = self.all_launches.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some((_, path)) = self.hangs_at.as_ref().filter(|(at, _)| *at == launch) {
+            std::fs::write(path, "").unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        if let Some(path) = std::env::var_os(MARK).filter(|_| self.launches == 50) {
+            std::fs::write(path, std::process::id().to_string()).unwrap();
+        }
+        match does.as_str() {
+            "fails" => return Err(Error::Launch("too many resources requested".into())),
+            "aborts" => std::process::abort(),
+            "exits" => std::process::exit(7),
+            "panics" => panic!("no such kernel"),
+            "hangs" => loop {
+                std::thread::park();
+            },
+            "prints" => {
+                // As a kernel prints: by whole buffers, and not by whole lines.
+                print!("value = 3, warpsmith-worker:{{}}\nno end");
+                use std::io::Write;
+                std::io::stdout().flush().unwrap();
+            }
+            "stops" => {
+                let (kind, message) = (FaultKind::Panic, "index out of bounds".to_owned());
+                let (location, kernel, block, thread) = (None, None, None, None);
+                let fault = Fault { kind, message, location, kernel, block, thread };
+                self.driver.as_ref().unwrap().poison(0, fault);
+            }
+            _ => {}
+        }
+        Ok(self.stream.set_bytes(self.buffer.slice_mut(..bytes), 1)?)
+    }
+
+    fn check(&mut self) -> Result<Check> {
+        self.launch(0)?;
+        self.stream.synchronize()?;
+        let wrong = self.chosen.as_ref().is_some_and(|(_, does)| match does.as_str() {
+            "errs" => true,
+            "wears" => self.launches > 1,
+            "races" => {
+                let checks = self.checks.entry(does.clone()).or_default();
+                *checks += 1;
+                // Before and after its first timing it is right.
+                *checks > 2
+            }
+            _ => false,
+        });
+        Ok(match wrong {
+            true => Check { wrong: 3, max_error: 1.0, first: Some((2, 1.0, 0.0)) },
+            false => Check { wrong: 0, max_error: 0.0, first: None },
+        })
+    }
+}
+
+/// A device on which filling a byte takes a microsecond.
+pub fn simulated() -> (Arc<EmulatedDriver>, Device) {
+    let model = |work: &SimulatedWork<'_>| match work {
+        SimulatedWork::Set { bytes } => *bytes as f64,
+        _ => 1.0,
+    };
+    let driver = EmulatedDriver::builder().memory(64 << 20).simulated_time(model).build();
+    let device = Device::with_driver(driver.clone(), 0).unwrap();
+    (driver, device)
+}
+
+pub fn suite(fake: Fake) -> Suite {
+    Suite { benchmarks: vec![Box::new(fake)], probes: |_| Ok(Vec::new()) }
+}
+
+pub fn request(sizes: &[u64]) -> Request {
+    Request {
+        kernels: vec!["fake".to_owned()],
+        dtypes: Vec::new(),
+        sizes: sizes.to_vec(),
+        axes: Vec::new(),
+        mode: Mode::Cold,
+        effort: Effort { least: 6, most: 6, ..Effort::QUICK },
+    }
+}
+
+/// What a run came to, its cases and its notes.
+pub struct Outcomes {
+    pub totals: Result<Totals>,
+    pub cases: Vec<Tuned>,
+    pub notes: Vec<String>,
+}
+
+impl Outcomes {
+    /// The record of a configuration of the only case.
+    pub fn record(&self, configuration: &str) -> &warpsmith_tuner::document::Record {
+        let records = &self.cases[0].records;
+        records.iter().find(|record| record.configuration.to_string() == configuration).unwrap_or_else(|| {
+            panic!(
+                "{configuration} is not among {:?}",
+                records.iter().map(|r| r.configuration.to_string()).collect::<Vec<_>>()
+            )
+        })
+    }
+
+    pub fn winner(&self) -> String {
+        self.cases[0].winner().unwrap().configuration.to_string()
+    }
+}
+
+/// Tunes everything; ended after `most` timings.
+pub fn run(
+    suite: &Suite,
+    device: &Device,
+    sizes: &[u64],
+    tuning: &Tuning,
+    log: &mut Log,
+    most: usize,
+) -> Outcomes {
+    let plan = Plan::new(suite, device, &request(sizes)).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut cases, mut notes) = (Vec::new(), Vec::new());
+    let totals = tune(&plan, tuning, log, &stop, &mut |event| match event {
+        Event::Measured { timings, .. } => {
+            if timings >= most {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        Event::Done { tuned, .. } => cases.push(tuned.clone()),
+        Event::Probed(_) => {}
+        Event::Note(note) => notes.push(note.to_owned()),
+    });
+    Outcomes { totals, cases, notes }
+}
+
+/// A new directory, removed in the end.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("warpsmith-tune-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

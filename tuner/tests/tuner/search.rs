@@ -1,0 +1,203 @@
+//! What the search strategies find, on landscapes that are known.
+
+use crate::landscapes::{Noisy, Problem, problems};
+use warpsmith_tuner::search::{Budget, Objective, Points, Seen, Strategy, search};
+use warpsmith_tuner::space::Space;
+
+const TIMINGS: usize = 32;
+
+/// Each problem's loss against the best, and its time against the default's.
+fn losses(strategy: Strategy, seeds: std::ops::Range<u64>) -> Vec<(Problem, f64, f64)> {
+    let mut all = Vec::new();
+    for seed in seeds {
+        for problem in problems(seed) {
+            let mut noisy = Noisy::of(&problem, seed);
+            let points = noisy.points.clone();
+            let found = search(&points, &[], strategy, Budget::timings(TIMINGS), seed, &mut noisy);
+            assert!(noisy.timings <= TIMINGS && found.timings == noisy.timings, "{problem:?}");
+            let us = noisy.truth[found.winner.unwrap()];
+            all.push((problem, us / noisy.best() - 1.0, us / noisy.truth[0]));
+        }
+    }
+    all
+}
+
+fn within(losses: &[(Problem, f64, f64)]) -> f64 {
+    losses.iter().filter(|(_, loss, _)| *loss <= 0.02).count() as f64 / losses.len() as f64
+}
+
+#[test]
+fn the_default_strategy_is_within_2_percent_of_the_best_in_95_percent_of_cases() {
+    let losses = losses(Strategy::Auto, 0..2);
+    let share = within(&losses);
+    for (problem, loss, _) in losses.iter().filter(|(_, loss, _)| *loss > 0.02) {
+        println!("{problem:?}: {:.1} %", loss * 100.0);
+    }
+    assert!(share >= 0.95, "{share}");
+    let worst = losses.iter().map(|(_, _, ratio)| *ratio).fold(0.0, f64::max);
+    assert!(worst < 1.0 / 0.99, "what was chosen is never slower than the default: {worst}");
+}
+
+#[test]
+fn searches_that_look_about_find_more_than_the_first_candidates_in_order() {
+    let first = within(&losses(Strategy::Exhaustive, 0..1));
+    for strategy in [Strategy::Random, Strategy::Descent, Strategy::Annealing] {
+        let share = within(&losses(strategy, 0..1));
+        assert!(share > first && share > 0.85, "{strategy}: {share}, in order {first}");
+    }
+}
+
+#[test]
+fn every_strategy_finds_the_best_when_it_may_time_everything_often_enough() {
+    let problem = problems(3)[20];
+    for strategy in Strategy::ALL {
+        let mut noisy = Noisy::of(&problem, 5);
+        let points = noisy.points.clone();
+        let found = search(&points, &[], strategy, Budget::timings(2000), 7, &mut noisy);
+        let loss = noisy.truth[found.winner.unwrap()] / noisy.best() - 1.0;
+        assert!(loss < 0.015, "{strategy}: {loss}");
+    }
+}
+
+#[test]
+fn a_search_asks_for_the_same_when_it_is_answered_the_same() {
+    let problem = problems(1)[30];
+    for strategy in Strategy::ALL {
+        let run = |seed| {
+            let mut noisy = Noisy::of(&problem, 1);
+            let points = noisy.points.clone();
+            search(&points, &[3, 9], strategy, Budget::timings(TIMINGS), seed, &mut noisy)
+        };
+        let found = run(4);
+        assert_eq!(found, run(4), "{strategy}");
+        assert_eq!(found.measured[..3], [0, 3, 9], "the default first, then the hints");
+    }
+    let random = |seed| {
+        let mut noisy = Noisy::of(&problem, 1);
+        let points = noisy.points.clone();
+        search(&points, &[], Strategy::Random, Budget::timings(TIMINGS), seed, &mut noisy).measured
+    };
+    assert_ne!(random(4), random(5));
+}
+
+/// Candidates of which some cannot be used; remembers what was asked for.
+struct Troubled {
+    times: Vec<Option<f64>>,
+    asked: Vec<usize>,
+    /// The run ends after so many timings.
+    most: usize,
+}
+
+impl Objective for Troubled {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+        let mut seen = Vec::new();
+        for &candidate in candidates {
+            self.asked.push(candidate);
+            seen.push(match self.times[candidate] {
+                Some(_) if self.is_ended() => Seen::Times(Vec::new()),
+                Some(us) => Seen::Times(vec![us; rounds]),
+                None => Seen::Unusable,
+            });
+        }
+        seen
+    }
+
+    fn is_ended(&self) -> bool {
+        self.asked.len() > self.most
+    }
+}
+
+fn grid() -> Points {
+    let space = Space::new().axis("block", [64, 128, 256, 512]).axis("items", [1, 2, 4, 8]);
+    Points::of(&space.configurations("mine").unwrap())
+}
+
+/// The fastest cannot be used, nor can every third.
+fn troubled(most: usize) -> Troubled {
+    let time = |candidate: usize| (candidate % 3 != 1).then_some(100.0 - candidate as f64);
+    Troubled { times: (0..16).map(time).collect(), asked: Vec::new(), most }
+}
+
+#[test]
+fn what_cannot_be_used_is_asked_for_once_and_does_not_win() {
+    for strategy in Strategy::ALL {
+        let mut objective = troubled(usize::MAX);
+        objective.times[15] = None;
+        let found = search(&grid(), &[1, 1, 99], strategy, Budget::timings(200), 1, &mut objective);
+        assert_eq!(found.winner, Some(14), "{strategy}");
+        for (candidate, _) in objective.times.iter().enumerate().filter(|(_, time)| time.is_none()) {
+            assert!(objective.asked.iter().filter(|&&asked| asked == candidate).count() <= 1, "{strategy}");
+        }
+        let mut objective = troubled(usize::MAX);
+        objective.times.fill(None);
+        let found = search(&grid(), &[], strategy, Budget::default(), 1, &mut objective);
+        assert_eq!((found.winner, found.timings), (None, 16), "{strategy}");
+        let mut objective = troubled(usize::MAX);
+        objective.times.fill(None);
+        objective.times[9] = Some(5.0);
+        assert_eq!(
+            search(&grid(), &[], strategy, Budget::default(), 1, &mut objective).winner,
+            Some(9),
+            "{strategy}"
+        );
+    }
+}
+
+#[test]
+fn an_ended_search_gives_what_it_has() {
+    for strategy in Strategy::ALL {
+        let mut objective = troubled(5);
+        let found = search(&grid(), &[], strategy, Budget::timings(200), 1, &mut objective);
+        assert!(found.winner.is_some() && found.measured.len() <= 16, "{strategy}");
+        assert!(objective.asked.len() <= 22, "{strategy}: {}", objective.asked.len());
+    }
+}
+
+#[test]
+fn the_default_stays_unless_another_is_half_a_percent_faster() {
+    for (other, winner) in [(99.6, 0), (99.4, 1), (101.0, 0)] {
+        for strategy in Strategy::ALL {
+            let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
+            let mut objective =
+                Troubled { times: vec![Some(100.0), Some(other)], asked: Vec::new(), most: usize::MAX };
+            let found = search(&points, &[], strategy, Budget::default(), 1, &mut objective);
+            assert_eq!(found.winner, Some(winner), "{strategy} {other}");
+        }
+    }
+}
+
+/// The default takes 100, but 130 in its second timing; the other as long as given.
+struct Disturbed(f64, usize);
+
+impl Objective for Disturbed {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+        let mut default = || {
+            self.1 += 1;
+            if self.1 == 2 { 130.0 } else { 100.0 }
+        };
+        let mut time = |candidate| if candidate == 0 { default() } else { self.0 };
+        candidates.iter().map(|&c| Seen::Times((0..rounds).map(|_| time(c)).collect())).collect()
+    }
+}
+
+#[test]
+fn one_disturbed_timing_of_the_default_makes_nothing_win_that_is_slower() {
+    let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
+    for (other, winner) in [(101.0, 0), (99.8, 0), (99.0, 1)] {
+        let mut objective = Disturbed(other, 0);
+        let found = search(&points, &[], Strategy::Auto, Budget::default(), 1, &mut objective);
+        assert_eq!((found.winner, objective.1), (Some(winner), 3), "{other}: it raced");
+    }
+}
+
+#[test]
+fn small_spaces_are_no_trouble() {
+    for strategy in Strategy::ALL {
+        let mut objective = Troubled { times: vec![Some(1.0)], asked: Vec::new(), most: usize::MAX };
+        let one = Points::of(&[Default::default()]);
+        let found = search(&one, &[], strategy, Budget::default(), 1, &mut objective);
+        assert_eq!((found.winner, found.measured), (Some(0), vec![0]), "{strategy}");
+        let found = search(&Points::of(&[]), &[], strategy, Budget::default(), 1, &mut objective);
+        assert_eq!((found.winner, found.timings), (None, 0), "{strategy}");
+    }
+}

@@ -1,0 +1,535 @@
+//! Tuning runs on a device with simulated time: what wins, what is kept, and what another run takes from it.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
+use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
+use warpsmith_runtime::launch::{LaunchStore, TunedFor};
+use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_tuner::benchmark::{Probe, Suite, Work};
+use warpsmith_tuner::case::Case;
+use warpsmith_tuner::document::Outcome;
+use warpsmith_tuner::error::{Error, Result};
+use warpsmith_tuner::log::{FILE, Log};
+use warpsmith_tuner::search::{Budget, Strategy};
+use warpsmith_tuner::tune::{Totals, Tuning};
+use warpsmith_tuner::value::Configuration;
+use warpsmith_tuner::verify::Check;
+
+const ALL: usize = usize::MAX;
+
+/// What a winner of the fake is kept for.
+fn subject(device: &Device, n: u64) -> TunedFor<'_> {
+    let (package, kernel, types) = ("fakes", "fake", "f32");
+    TunedFor { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
+}
+
+fn with(strategy: Strategy) -> Tuning {
+    Tuning { strategy, ..Tuning::default() }
+}
+
+#[test]
+fn the_fastest_wins_whatever_the_strategy_and_the_default_is_measured_first() {
+    for strategy in Strategy::ALL {
+        let (_, device) = simulated();
+        let fake = Fake::new(&["errs", "fails"]);
+        let seen = fake.seen.clone();
+        let suite = suite(fake);
+        let outcomes = run(&suite, &device, &[4096], &with(strategy), &mut Log::in_memory(), ALL);
+        assert_eq!(outcomes.winner(), "block=256 does=well", "{strategy}");
+        assert_eq!(seen.lock().unwrap()[0], "block=128 does=well", "{strategy}");
+        let case = &outcomes.cases[0];
+        assert!(case.records[0].is_default && case.is_complete);
+        assert_eq!(case.records.iter().filter(|record| record.is_winner).count(), 1);
+        assert_eq!((case.gain(), case.winner().unwrap().median_us()), (Some(1.5), Some(200.0)), "{strategy}");
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+    }
+}
+
+#[test]
+fn what_is_wrong_or_fails_is_recorded_and_never_timed_or_tried_again() {
+    let (_, device) = simulated();
+    let fake = Fake::new(&["errs", "fails"]);
+    let seen = fake.seen.clone();
+    let outcomes =
+        run(&suite(fake), &device, &[4096], &with(Strategy::Exhaustive), &mut Log::in_memory(), ALL);
+    let wrong = outcomes.record("block=256 does=errs");
+    assert_eq!((wrong.outcome, &wrong.timing, wrong.max_error), (Outcome::Wrong, &None, Some(1.0)));
+    assert!(wrong.problem.contains("element 2"), "{}", wrong.problem);
+    let failed = outcomes.record("block=256 does=fails");
+    assert_eq!((failed.outcome, &failed.timing), (Outcome::Failed, &None));
+    assert!(failed.problem.contains("resources"), "{}", failed.problem);
+    for trouble in ["block=256 does=errs", "block=256 does=fails"] {
+        assert_eq!(seen.lock().unwrap().iter().filter(|seen| *seen == trouble).count(), 1);
+    }
+    assert_eq!(outcomes.cases[0].records.len(), 6);
+}
+
+#[test]
+fn a_wrong_default_does_not_win() {
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&[]));
+    let request = warpsmith_tuner::run::Request {
+        axes: vec![("block".into(), vec![64u32.into()])],
+        ..crate::fakes::request(&[64])
+    };
+    let mut plan = warpsmith_tuner::run::Plan::new(&suite, &device, &request).unwrap();
+    plan.cases[0].configurations[0] = "block=256 does=errs".parse().unwrap();
+    let mut winner = None;
+    let stop = std::sync::Arc::default();
+    warpsmith_tuner::tune::tune(&plan, &Tuning::default(), &mut Log::in_memory(), &stop, &mut |event| {
+        if let warpsmith_tuner::tune::Event::Done { tuned, .. } = event {
+            winner = tuned.winner().map(|record| record.configuration.to_string());
+        }
+    })
+    .unwrap();
+    assert_eq!(winner.as_deref(), Some("block=64 does=well"));
+}
+
+#[test]
+fn the_winner_is_what_launches_find() {
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&[]));
+    run(&suite, &device, &[4096], &Tuning::default(), &mut Log::in_memory(), ALL);
+    let subject = subject(&device, 4096);
+    let tuned = device.launch_store().tuned(&subject).unwrap();
+    assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
+    assert_eq!(tuned.median_us, 200.0);
+}
+
+/// What launches on a device find: its `block` and `does`.
+fn found(device: &Device) -> Option<String> {
+    let tuned = device.launch_store().tuned(&subject(device, 64))?;
+    Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
+}
+
+#[test]
+fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
+    let directory = Directory::new("kept");
+    let (_, device) = simulated();
+    let few = Tuning { budget: Budget::timings(1), ..with(Strategy::Exhaustive) };
+    let tune = |tuning: &Tuning, log: &mut Log| {
+        let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, log, ALL);
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+        let Totals { made, known, .. } = outcomes.totals.as_ref().copied().unwrap();
+        (outcomes.winner(), made, known)
+    };
+    let best = || "block=256 does=well".to_owned();
+    let whole = tune(&with(Strategy::Exhaustive), &mut Log::open(&directory.0));
+    assert_eq!((whole, found(&device).as_deref()), ((best(), 5, 0), Some("256 well")));
+    // The default alone is in the budget; what is kept is timed all the same, or taken from the log.
+    assert_eq!(tune(&few, &mut Log::in_memory()), (best(), 2, 0));
+    assert_eq!(tune(&few, &mut Log::open(&directory.0)), (best(), 0, 2));
+    assert_eq!(found(&device).as_deref(), Some("256 well"));
+
+    let keep = |values: [(&str, &str); 2], toolchain: &str| {
+        let subject = subject(&device, 64);
+        let mut kept = (*device.launch_store().tuned(&subject).unwrap()).clone();
+        kept.values = values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into();
+        if !toolchain.is_empty() {
+            kept.toolchain = toolchain.to_owned();
+        }
+        device.launch_store().keep_tuned(&subject, kept).unwrap();
+    };
+    // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
+    for (values, toolchain, made) in [
+        ([("block", "64"), ("does", "well")], "", 2),
+        ([("block", "256"), ("does", "errs")], "", 2),
+        ([("block", "256"), ("does", "well")], "another", 1),
+    ] {
+        keep(values, toolchain);
+        let expected = ("block=128 does=well".to_owned(), made, 0);
+        assert_eq!(tune(&few, &mut Log::in_memory()), expected, "{values:?}");
+        assert_eq!(found(&device).as_deref(), Some("128 well"), "{values:?}");
+    }
+}
+
+/// As [`simulated`], where blocks of 256 are the fastest in the first case and those of 64 in the others.
+fn by_case() -> Device {
+    let cases = AtomicU32::new(0);
+    let model = move |work: &SimulatedWork<'_>| match work {
+        // A case's buffer.
+        SimulatedWork::Set { bytes: 4096 } => f64::from(cases.fetch_add(1, Ordering::Relaxed).min(1)),
+        SimulatedWork::Set { bytes: 400 } if cases.load(Ordering::Relaxed) > 1 => 150.0,
+        SimulatedWork::Set { bytes } => *bytes as f64,
+        _ => 1.0,
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
+    let directory = Directory::new("range");
+    for is_again in [false, true] {
+        let device = by_case();
+        device.set_launch_store(LaunchStore::open(&directory.0));
+        let (sizes, log) = ([1500, 1024, 1100, 2048], &mut Log::open(&directory.0));
+        let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &with(Strategy::Exhaustive), log, ALL);
+        let winners: Vec<String> = outcomes
+            .cases
+            .iter()
+            .map(|case| case.winner().unwrap().configuration.get("block").unwrap().to_string())
+            .collect();
+        assert_eq!(winners, ["256", "64", "64", "64"]);
+        let Totals { made, kept, .. } = outcomes.totals.unwrap();
+        assert_eq!((made, kept), (if is_again { 0 } else { 16 }, 2), "{:?}", outcomes.notes);
+        let block = |n| device.launch_store().tuned(&subject(&device, n))?.value("block").map(str::to_owned);
+        assert_eq!([1024, 1100, 1500, 2048].map(block).map(Option::unwrap), ["256", "256", "256", "64"]);
+        let lines = fs::read_to_string(directory.0.join("launches.jsonl")).unwrap();
+        assert_eq!(lines.lines().count(), 2, "a line for each winner that changes: {lines}");
+    }
+}
+
+fn again(directory: &Directory, strategy: Strategy) -> Outcomes {
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&["errs", "fails"]));
+    run(&suite, &device, &[4096, 65536], &with(strategy), &mut Log::open(&directory.0), ALL)
+}
+
+#[test]
+fn a_run_that_starts_again_makes_no_timings_and_finds_the_same() {
+    for strategy in Strategy::ALL {
+        let directory = Directory::new(strategy.name());
+        let first = again(&directory, strategy);
+        let totals = first.totals.as_ref().unwrap();
+        assert!(totals.made > 0 && totals.known == 0);
+        let second = again(&directory, strategy);
+        let expected = Totals { made: 0, known: totals.made, ..*totals };
+        assert_eq!(second.totals.as_ref().unwrap(), &expected, "{strategy}");
+        for (first, second) in first.cases.iter().zip(&second.cases) {
+            assert_eq!(first.winner().unwrap().configuration, second.winner().unwrap().configuration);
+            assert_eq!(first.gain(), second.gain());
+        }
+        // Killed while it wrote its last measurement.
+        let path = directory.0.join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 20]).unwrap();
+        assert_eq!(again(&directory, strategy).totals.unwrap().made, 1, "{strategy}");
+    }
+}
+
+#[test]
+fn another_strategy_takes_what_there_is() {
+    let directory = Directory::new("strategies");
+    let all = again(&directory, Strategy::Exhaustive).totals.unwrap().made;
+    assert_eq!(all, 12);
+    assert_eq!(again(&directory, Strategy::Random).totals.unwrap().made, 0);
+}
+
+#[test]
+fn an_ended_run_keeps_what_it_measured_and_goes_on_later() {
+    let directory = Directory::new("ended");
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&[]));
+    let tuning = with(Strategy::Exhaustive);
+    let ended = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), 3);
+    let totals = ended.totals.unwrap();
+    assert!(totals.interrupted);
+    assert_eq!((totals.made, ended.cases.len(), ended.cases[0].records.len()), (3, 1, 3));
+    assert_eq!(totals.kept, 0);
+    assert!(!ended.cases[0].is_complete && ended.cases[0].winner.is_some());
+    assert_eq!(device.launch_store().tuned_len(), 0, "not all was measured");
+    let rest = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), ALL);
+    assert_eq!(rest.totals.unwrap(), Totals { made: 5, known: 3, kept: 2, interrupted: false });
+    assert_eq!(device.launch_store().tuned_len(), 2);
+}
+
+#[test]
+fn a_budget_ends_a_search_but_the_default_is_measured() {
+    for (budget, made) in [
+        (Budget::timings(0), 1),
+        (Budget::timings(2), 2),
+        (Budget { timings: None, seconds: Some(0.0) }, 1),
+        (Budget { timings: Some(3), seconds: Some(1e9) }, 3),
+    ] {
+        let (_, device) = simulated();
+        let tuning = Tuning { budget, ..with(Strategy::Exhaustive) };
+        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &tuning, &mut Log::in_memory(), ALL);
+        assert_eq!(outcomes.totals.unwrap().made, made, "{budget:?}");
+        assert!(outcomes.cases[0].is_complete && outcomes.cases[0].winner.is_some());
+    }
+}
+
+#[test]
+fn a_lost_device_ends_the_run_and_the_next_one_goes_on_after_it() {
+    let directory = Directory::new("lost");
+    let run = || {
+        let (driver, device) = simulated();
+        let mut fake = Fake::new(&["stops"]);
+        fake.driver = Some(driver);
+        run(&suite(fake), &device, &[64], &with(Strategy::Exhaustive), &mut Log::open(&directory.0), ALL)
+    };
+    let first = run();
+    let error = first.totals.as_ref().unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    let message = error.to_string();
+    for words in ["fake f32", "block=256 does=stops", "index out of bounds", "--isolate"] {
+        assert!(message.contains(words), "{message}");
+    }
+    assert_eq!(first.record("block=256 does=stops").outcome, Outcome::Crashed);
+    assert!(!first.cases[0].is_complete);
+    let second = run();
+    assert!(!second.totals.as_ref().unwrap().interrupted);
+    assert_eq!(second.record("block=256 does=stops").outcome, Outcome::Crashed);
+    assert_eq!(second.winner(), "block=256 does=well");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_told_once_and_changes_nothing() {
+    let directory = Directory::new("unwritable");
+    fs::create_dir_all(directory.0.join(FILE)).unwrap();
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&[]));
+    let mut log = Log::fresh(&directory.0);
+    let outcomes = run(&suite, &device, &[64, 128], &Tuning::default(), &mut log, ALL);
+    assert_eq!(outcomes.notes.len(), 1, "{:?}", outcomes.notes);
+    assert!(outcomes.notes[0].contains("WARPSMITH_CACHE_DIR"));
+    assert_eq!((outcomes.cases.len(), outcomes.winner().as_str()), (2, "block=256 does=well"));
+    let log = &mut Log::open(&directory.0);
+    assert_eq!(run(&suite, &device, &[64], &Tuning::default(), log, ALL).notes.len(), 1);
+}
+
+/// The notes of a run with how many winners it says are kept, and the winner's block in the store.
+fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, usize, Option<String>) {
+    let suite = suite(Fake::new(&[]));
+    let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
+    let mut notes = Vec::new();
+    let (tuning, stop) = (with(Strategy::Exhaustive), std::sync::Arc::default());
+    let totals = warpsmith_tuner::tune::tune(&plan, &tuning, &mut Log::in_memory(), &stop, &mut |event| {
+        if let warpsmith_tuner::tune::Event::Note(note) = event {
+            notes.push(note.to_owned());
+        }
+    });
+    let subject = subject(device, 64);
+    let tuned = device.launch_store().tuned(&subject);
+    (notes, totals.unwrap().kept, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
+}
+
+#[test]
+fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() {
+    use warpsmith_tuner::measure::Mode;
+    use warpsmith_tuner::run::Request;
+
+    let (_, device) = simulated();
+    let whole = crate::fakes::request(&[64]);
+    let narrowed = Request { axes: vec![("block".into(), vec![64u32.into()])], ..whole.clone() };
+    let (notes, count, block) = kept(&device, &Request { mode: Mode::Hot, ..whole.clone() });
+    assert!(
+        block.is_none() && count == 0 && notes.len() == 1 && notes[0].contains("--mode cold"),
+        "{notes:?}"
+    );
+    assert_eq!(kept(&device, &narrowed), (Vec::new(), 1, Some("128".to_owned())), "there is no other");
+    assert_eq!(kept(&device, &whole), (Vec::new(), 1, Some("256".to_owned())));
+    let (notes, count, block) = kept(&device, &narrowed);
+    assert_eq!((count, block.as_deref()), (0, Some("256")));
+    assert!(notes.len() == 1 && notes[0].contains("--axis"), "{notes:?}");
+}
+
+#[test]
+fn what_is_right_at_its_first_launch_alone_does_not_win() {
+    let (_, device) = simulated();
+    let suite = suite(Fake::new(&["wears"]));
+    let tuning = with(Strategy::Exhaustive);
+    let outcomes = run(&suite, &device, &[64], &tuning, &mut Log::in_memory(), ALL);
+    let worn = outcomes.record("block=256 does=wears");
+    assert_eq!((worn.outcome, &worn.timing), (Outcome::Wrong, &None));
+    assert!(worn.problem.contains("after it was timed"), "{}", worn.problem);
+    assert_eq!(outcomes.winner(), "block=256 does=well");
+    let plan = warpsmith_tuner::run::Plan::new(&suite, &device, &crate::fakes::request(&[64])).unwrap();
+    let mut outcome = None;
+    plan.run(false, &std::sync::Arc::default(), |_, record| {
+        if record.configuration.to_string() == "block=256 does=wears" {
+            outcome = Some(record.outcome);
+        }
+    })
+    .unwrap();
+    assert_eq!(outcome, Some(Outcome::Wrong));
+}
+
+#[test]
+fn what_is_wrong_after_all_timings_does_not_win_and_the_next_does() {
+    for strategy in [Strategy::Auto, Strategy::Exhaustive] {
+        let directory = Directory::new(&format!("races-{strategy}"));
+        let race = || {
+            let (_, device) = simulated();
+            let mut log = Log::open(&directory.0);
+            let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &with(strategy), &mut log, ALL);
+            (outcomes, device.launch_store().tuned_len())
+        };
+        let (first, kept) = race();
+        let racy = first.record("block=256 does=races");
+        assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Wrong, &None, false));
+        assert!(racy.problem.contains("after all timings"), "{}", racy.problem);
+        assert_eq!((first.winner().as_str(), kept), ("block=256 does=well", 1), "{strategy}");
+        assert_eq!(first.cases[0].gain(), Some(1.5));
+        let (second, _) = race();
+        assert_eq!(second.totals.as_ref().unwrap().made, 0, "{strategy}");
+        assert_eq!(
+            second.winner(),
+            "block=256 does=well",
+            "what an earlier run found wrong is so: {strategy}"
+        );
+        assert_eq!(second.record("block=256 does=races").outcome, Outcome::Wrong);
+    }
+}
+
+/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are. They take as many microseconds as
+/// they fill bytes, and as said when it is not low any more.
+fn slowed_at_first(later_us: f64) -> Device {
+    let seen_512 = Arc::new(AtomicBool::new(false));
+    let mhz = Arc::new(AtomicU32::new(1980));
+    let now = mhz.clone();
+    let model = move |work: &SimulatedWork<'_>| {
+        let SimulatedWork::Set { bytes } = work else { return 1.0 };
+        if *bytes == 250 {
+            seen_512.store(true, Ordering::Relaxed);
+        }
+        let is_over = seen_512.load(Ordering::Relaxed);
+        mhz.store(if *bytes == 200 && !is_over { 1400 } else { 1980 }, Ordering::Relaxed);
+        if *bytes == 200 && is_over { later_us } else { *bytes as f64 }
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    driver.on_sm_clock(0, move || Some(now.load(Ordering::Relaxed)));
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
+    for (later_us, winner, gain) in [(200.0, "block=256 does=well", 1.5), (310.0, "block=128 does=well", 1.0)]
+    {
+        let device = slowed_at_first(later_us);
+        let outcomes = run(
+            &suite(Fake::new(&[])),
+            &device,
+            &[64],
+            &with(Strategy::Exhaustive),
+            &mut Log::in_memory(),
+            ALL,
+        );
+        assert_eq!(outcomes.totals.as_ref().unwrap().made, 5, "four configurations, and one again");
+        let timing = outcomes.record("block=256 does=well").timing.clone().unwrap();
+        assert_eq!(
+            (timing.throttled, timing.samples_us),
+            (false, vec![later_us; 6]),
+            "the first is not used"
+        );
+        assert!(timing.clocks_mhz.iter().all(|mhz| *mhz == 1980), "{:?}", timing.clocks_mhz);
+        assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
+        assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
+    }
+}
+
+#[test]
+fn what_the_records_show_to_be_slower_than_the_default_does_not_win() {
+    // The default alone is slowed while it races, which its record leaves out.
+    let is_race = AtomicBool::new(false);
+    let mhz = Arc::new(AtomicU32::new(1980));
+    let now = mhz.clone();
+    let model = move |work: &SimulatedWork<'_>| {
+        let SimulatedWork::Set { bytes } = work else { return 1.0 };
+        is_race.fetch_or(*bytes == 250, Ordering::Relaxed);
+        let is_slow = *bytes == 300 && is_race.load(Ordering::Relaxed);
+        mhz.store(if is_slow { 1400 } else { 1980 }, Ordering::Relaxed);
+        match bytes {
+            300 if is_slow => 400.0,
+            200 => 302.0,
+            250 => 500.0,
+            bytes => *bytes as f64,
+        }
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    driver.on_sm_clock(0, move || Some(now.load(Ordering::Relaxed)));
+    let device = Device::with_driver(driver, 0).unwrap();
+    let log = &mut Log::in_memory();
+    let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(Strategy::Auto), log, ALL);
+    assert!(outcomes.totals.as_ref().unwrap().made > 4, "it raced");
+    assert_eq!(outcomes.record("block=256 does=well").median_us(), Some(302.0));
+    assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), ("block=128 does=well", Some(1.0)));
+}
+
+/// A probe: a copy of as many bytes as a fake of 64 elements says that it moves.
+struct Copies(DeviceBuffer<u8>, DeviceBuffer<u8>);
+
+impl Case for Copies {
+    fn copies(&self) -> usize {
+        1
+    }
+    fn select(&mut self, _: &Configuration) -> Result<()> {
+        Ok(())
+    }
+    fn launch(&mut self, _: usize) -> Result<()> {
+        Ok(self.1.copy_from(&self.0)?)
+    }
+    fn check(&mut self) -> Result<Check> {
+        unreachable!("probes are not checked")
+    }
+}
+
+fn probes(stream: &Stream) -> Result<Vec<Probe>> {
+    let buffer = || DeviceBuffer::zeros(stream, 256);
+    let (case, configuration) = (Box::new(Copies(buffer()?, buffer()?)), Configuration::default());
+    let work = Work { bytes: 256, ..Work::default() };
+    Ok(vec![Probe { name: "read", work, configuration, case }])
+}
+
+/// As [`simulated`], where a probe takes `first_us`, and 900 µs after blocks of 512 were timed.
+fn probed(first_us: f64) -> Device {
+    let is_late = AtomicBool::new(false);
+    let model = move |work: &SimulatedWork<'_>| match work {
+        SimulatedWork::Copy { .. } if is_late.load(Ordering::Relaxed) => 900.0,
+        SimulatedWork::Copy { .. } => first_us,
+        SimulatedWork::Set { bytes } => {
+            is_late.fetch_or(*bytes == 250, Ordering::Relaxed);
+            *bytes as f64
+        }
+        _ => 1.0,
+    };
+    let driver = EmulatedDriver::builder().stepped(Schedule::Oldest).simulated_time(model).build();
+    Device::with_driver(driver, 0).unwrap()
+}
+
+#[test]
+fn a_record_is_held_against_the_probe_that_was_timed_beside_it() {
+    let directory = Directory::new("probed");
+    let tuned = |first_us: f64, most: usize| {
+        let suite = Suite { probes, ..suite(Fake::new(&[])) };
+        let tuning = Tuning { probes: true, ..with(Strategy::Exhaustive) };
+        let log = &mut Log::open(&directory.0);
+        let outcomes = run(&suite, &probed(first_us), &[64], &tuning, log, most);
+        assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
+        outcomes.cases[0].records.iter().map(|record| record.probe_us).collect::<Vec<_>>()
+    };
+    assert_eq!(tuned(150.0, 2), [Some(150.0); 2]);
+    // Those that are known keep theirs; the others have the one before them, not the one of the end.
+    let expected = [150.0, 150.0, 120.0, 120.0].map(Some);
+    assert_eq!(tuned(120.0, ALL), expected);
+    assert_eq!(tuned(500.0, ALL), expected);
+}
+
+#[test]
+fn a_record_of_the_log_says_how_it_was_taken_until_there_are_samples() {
+    let directory = Directory::new("logged");
+    let record = |strategy, most: usize, configuration: &str| {
+        let (_, device) = simulated();
+        let log = &mut Log::open(&directory.0);
+        let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &with(strategy), log, most);
+        outcomes.record(configuration).timing.clone().unwrap()
+    };
+    let best = "block=256 does=well";
+    // Every configuration once.
+    let fresh = record(Strategy::Exhaustive, ALL, best);
+    assert_eq!((fresh.samples_us.len(), fresh.logged), (6, None));
+    let logged = record(Strategy::Exhaustive, ALL, best);
+    assert_eq!((logged.stop, logged.launches_per_sample), (fresh.stop, fresh.launches_per_sample));
+    assert_eq!((&logged.samples_us[..], logged.count()), (&[200.0][..], 6));
+    assert_eq!(logged.interval(), fresh.interval());
+    assert!(logged.interval().is_some() && logged.percentiles().is_none());
+    // Each once as it is known, and a race of the better half, which is not known.
+    let raced = record(Strategy::Halving, ALL, best);
+    assert_eq!((raced.samples_us, raced.logged), (vec![200.0; 12], None), "two timings of six samples");
+    let known = record(Strategy::Halving, ALL, best);
+    assert_eq!((known.samples_us.len(), known.count()), (3, 18), "all three are known now");
+}
