@@ -1,8 +1,7 @@
 //! Turns bytes into a program for the caching allocator and checks every promise after each step.
 #![no_main]
 
-#[allow(dead_code, reason = "seeded programs are for the test that shares the file")]
-#[path = "../../runtime/tests/common/allocator_program.rs"]
+#[path = "../../runtime/tests/core/support/allocator_program.rs"]
 mod allocator_program;
 
 use libfuzzer_sys::fuzz_target;

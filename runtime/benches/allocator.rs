@@ -122,14 +122,14 @@ fn live_sets(criterion: &mut Criterion, name: &str, device: &Device) -> Result<(
     let stream = Stream::new(device)?;
     let mut group = criterion.benchmark_group(format!("{name}/live_set"));
     for live in [100, 1000, 10_000] {
-        let mut random = Random(1);
-        let mut buffers = (0..live).map(|_| random.buffer(&stream)).collect::<Result<Vec<_>>>()?;
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut buffers = (0..live).map(|_| buffer(&mut random, &stream)).collect::<Result<Vec<_>>>()?;
         group.bench_function(BenchmarkId::from_parameter(live), |bencher| {
             bencher.iter(|| {
-                let index = random.below(live);
+                let index = random.usize(..live);
                 // The old buffer is dropped before the new one is made.
                 buffers[index] = None;
-                buffers[index] = random.buffer(&stream).expect("memory enough");
+                buffers[index] = buffer(&mut random, &stream).expect("memory enough");
             });
         });
     }
@@ -171,15 +171,6 @@ fn slowest(streams: &[Stream], pairs: u64) -> Duration {
     })
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize * bound) >> 31
-    }
-
-    fn buffer(&mut self, stream: &Stream) -> Result<Option<DeviceBuffer<u8>>> {
-        DeviceBuffer::uninit(stream, 512 << self.below(12)).map(Some)
-    }
+fn buffer(random: &mut fastrand::Rng, stream: &Stream) -> Result<Option<DeviceBuffer<u8>>> {
+    DeviceBuffer::uninit(stream, 512 << random.u32(..12)).map(Some)
 }

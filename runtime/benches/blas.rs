@@ -65,11 +65,8 @@ fn report(name: &str, [m, n, k]: [usize; 3], time_us: f64) {
 
 /// Numbers in -1..1.
 fn numbers(seed: u64, len: usize) -> impl Iterator<Item = f32> {
-    let mut state = seed;
-    (0..len).map(move |_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    })
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..len).map(move |_| random.f32() * 2.0 - 1.0)
 }
 
 /// The time of a product in microseconds.

@@ -20,13 +20,18 @@ const LIMIT: u64 = 60 << 20;
 const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
-const LEFT_OUT: [&str; 4] = ["xtask", "warpsmith-builder", "warpsmith-emulator", "gpu-macros"];
-/// Whether a test of the runtime says something on a GPU machine: most have an emulated device of their own.
+const LEFT_OUT: [&str; 5] = ["xtask", "warpsmith-builder", "warpsmith-emulator", "gpu-macros", "gpu-std"];
+/// The crates of the runtime. Most of their test programs have emulated devices only and stay out of the bundle.
+const RUNTIME: [&str; 4] = ["warpsmith-runtime", "warpsmith-driver", "warpsmith-core", "warpsmith-libraries"];
+/// The test programs of those crates that use the device under test.
+const ON_DEVICE: [&str; 2] = ["on_device", "libraries"];
+
+/// Whether a test program says something on a GPU machine.
 fn asks_for_the_device(package: &str, test: &str) -> bool {
-    package != "warpsmith-runtime" || test.ends_with("_on_device")
+    !RUNTIME.contains(&package) || ON_DEVICE.contains(&test)
 }
 
-/// Whether a test needs sources or a compiler, which a GPU machine does not have: `ui`, `ui_…`.
+/// Whether a test program needs sources or a compiler, which a GPU machine does not have: `ui`, `ui_…`.
 fn needs_sources(test: &str) -> bool {
     test == "ui" || test.starts_with("ui_")
 }
@@ -58,7 +63,7 @@ struct Program {
     place: String,
 }
 
-/// The names of the tests that belong in the bundle. Most of the runtime's do not, and take long to build.
+/// The names of the test programs that belong in the bundle. Most of the runtime's do not, and take long to build.
 fn tests(root: &Path) -> Result<BTreeSet<String>> {
     let mut tests = BTreeSet::new();
     run_lines(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]), |line| {
@@ -224,7 +229,7 @@ mod tests {
     fn every_program_has_its_place() {
         let facade = "path+file:///src#warpsmith@0.1.0";
         let place = |id, kind, name, test| program(&message(id, kind, name, test)).map(|p| p.place);
-        assert_eq!(place(facade, "test", "ops", true).unwrap(), "tests/warpsmith.ops");
+        assert_eq!(place(facade, "test", "device", true).unwrap(), "tests/warpsmith.device");
         assert_eq!(place(facade, "lib", "warpsmith", true).unwrap(), "tests/warpsmith.unit");
         assert_eq!(
             place("path+file:///src/gpu-std#0.1.0", "lib", "gpu_std", true).unwrap(),
@@ -241,11 +246,11 @@ mod tests {
     fn only_tests_that_belong_in_the_bundle_are_built() {
         let target = |kind: &str, name: &str| serde_json::json!({ "kind": [kind], "name": name });
         let metadata = serde_json::json!({ "packages": [
-            { "name": "warpsmith", "targets": [target("lib", "warpsmith"), target("test", "ops"), target("test", "ui")] },
-            { "name": "warpsmith-runtime", "targets": [target("test", "faults"), target("test", "fft_on_device")] },
+            { "name": "warpsmith", "targets": [target("lib", "warpsmith"), target("test", "device"), target("test", "ui")] },
+            { "name": "warpsmith-runtime", "targets": [target("test", "core"), target("test", "on_device"), target("test", "libraries")] },
             { "name": "xtask", "targets": [target("test", "pages")] },
         ] });
-        assert_eq!(tests_of(&metadata), ["ops", "fft_on_device"]);
+        assert_eq!(tests_of(&metadata), ["device", "on_device", "libraries"]);
         assert!(tests_of(&Value::Null).is_empty());
     }
 
@@ -256,10 +261,10 @@ mod tests {
         assert_eq!(program(&message(facade, "test", "ui_launch", true)), None);
         assert_eq!(program(&message(facade, "custom-build", "build-script-build", false)), None);
         let runtime = "path+file:///src/runtime#warpsmith-runtime@0.1.0";
-        assert_eq!(program(&message(runtime, "test", "faults", true)), None);
+        assert_eq!(program(&message(runtime, "test", "core", true)), None);
         assert_eq!(program(&message(runtime, "lib", "warpsmith_runtime", true)), None);
-        let on_device = program(&message(runtime, "test", "allocator_on_device", true)).unwrap();
-        assert_eq!(on_device.place, "tests/warpsmith-runtime.allocator_on_device");
+        let on_device = program(&message(runtime, "test", "on_device", true)).unwrap();
+        assert_eq!(on_device.place, "tests/warpsmith-runtime.on_device");
         let mut library = message(facade, "lib", "warpsmith", false);
         library["executable"] = Value::Null;
         assert_eq!(program(&library), None);

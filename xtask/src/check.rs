@@ -41,7 +41,7 @@ pub fn check(root: &Path) -> Result<()> {
     // They are left out of `cargo test`, which must pass on machines without a browser.
     let page = || {
         browser::ensure()?;
-        let test = ["test", "--workspace", "--test", "report_in_browser", "--", "--ignored"];
+        let test = ["test", "--workspace", "--test", "tuner", "--", "--ignored", "report_in_browser::"];
         run(&mut workspace(&test))
     };
     let examples =

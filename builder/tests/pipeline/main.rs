@@ -1,7 +1,11 @@
 //! The pipeline with a real toolchain, on fixture crates. Without one the tests fail and say what to install.
 
+#[path = "../../../runtime/tests/common/alone.rs"]
+mod alone;
 mod build_script;
 mod builds;
 mod common;
 mod device_runtime;
+mod hostile_environment;
+mod no_toolchain;
 mod ptx_facts;

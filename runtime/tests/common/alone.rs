@@ -1,19 +1,61 @@
-//! Tests that need a process of their own: for its environment, or because nothing was opened in it yet.
+//! Tests that need a process of their own: for its environment, to fork, to lose a device, or to end with it.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
-/// Runs the named test of this program in a process of its own, with these variables set. True in that process: the
-/// test does its work there. False in this one, when that is done.
+/// The test that it stands in, by the name that the test harness has for it.
+macro_rules! this_test {
+    () => {{
+        fn here() {}
+        crate::alone::test_of(std::any::type_name_of_val(&here))
+    }};
+}
+
+/// Runs the test that it stands in again, in a process of its own with these environment variables. In that process it
+/// is `None` at once, and the test does its work; in this one it is what the process wrote, once that has passed.
+///
+/// ```ignore
+/// #[test]
+/// fn one_device_is_hidden() {
+///     if alone!("CUDA_VISIBLE_DEVICES" => "1").is_some() {
+///         return;
+///     }
+///     assert_eq!(Device::cuda_count(), 1);
+/// }
+/// ```
+macro_rules! alone {
+    ($($variable:expr => $value:expr),* $(,)?) => {{
+        let environment: &[(&str, &std::ffi::OsStr)] = &[$(($variable, $value.as_ref())),*];
+        crate::alone::run(crate::alone::this_test!(), environment)
+    }};
+}
+
+pub(crate) use {alone, this_test};
+
+/// Without the name of the program, which comes first, and that of the function within the test.
+pub fn test_of(function: &str) -> &str {
+    let path = function.split_once("::").and_then(|(_, path)| path.rsplit_once("::"));
+    path.expect("the path of a function in a test").0
+}
+
+/// A command that runs one test of this program.
+pub fn command(test: &str) -> Command {
+    let mut program = Command::new(std::env::current_exe().expect("the path of this program"));
+    program.args(["--exact", test, "--nocapture"]);
+    program
+}
+
+/// See [`alone!`].
 #[track_caller]
-pub fn alone(test: &str, environment: &[(&str, &str)]) -> bool {
+pub fn run(test: &str, environment: &[(&str, &OsStr)]) -> Option<String> {
     const ALONE: &str = "WARPSMITH_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
+    if std::env::var_os(ALONE).is_some_and(|name| name == test) {
+        return None;
     }
-    let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", test]).env(ALONE, "1").envs(environment.iter().copied());
-    let output = program.output().unwrap();
+    let environment = environment.iter().copied();
+    let output = command(test).env(ALONE, test).envs(environment).output().expect("this program runs again");
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(output.status.success() && text[0].contains("1 passed"), "{}{}", text[0], text[1]);
-    false
+    let passed = output.status.success() && text[0].contains("1 passed");
+    assert!(passed, "{test}, alone, {}:\n{}{}", output.status, text[0], text[1]);
+    Some(text.concat())
 }

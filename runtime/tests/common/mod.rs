@@ -27,35 +27,16 @@ pub fn module(device: &Device) -> Module {
     device.load(&IMAGE).unwrap()
 }
 
-/// Random numbers that differ from run to run.
-pub struct Random(u64);
+/// Random numbers that differ from run to run. The seed is in the output of a test that fails.
+pub fn random() -> fastrand::Rng {
+    let seed = fastrand::u64(..);
+    println!("seed {seed:#x}");
+    fastrand::Rng::with_seed(seed)
+}
 
-impl Random {
-    pub fn new() -> Self {
-        use std::hash::{BuildHasher, Hasher};
-        let seed = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        println!("seed {seed:#x}");
-        Self::from_seed(seed)
-    }
-
-    pub fn from_seed(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 16) as usize % bound
-    }
-
-    pub fn floats(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| (self.next() >> 40) as f32 / 65536.0 - 128.0).collect()
-    }
+/// `n` floats between -128 and 128.
+pub fn floats(random: &mut fastrand::Rng, n: usize) -> Vec<f32> {
+    (0..n).map(|_| random.f32() * 256.0 - 128.0).collect()
 }
 
 /// Numbers of elements at which loops go wrong.

@@ -33,37 +33,6 @@ pub enum Sizes {
     LogUniform,
 }
 
-/// A small generator of random numbers (xorshift64*).
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// A generator; any seed is fine, also zero.
-    pub fn new(seed: u64) -> Self {
-        // The mixing keeps neighbouring seeds apart; the state must not be zero.
-        let mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        Self((mixed ^ (mixed >> 31)) | 1)
-    }
-
-    /// The next number, all 64 bits random.
-    pub fn bits(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    /// A number in `0..bound`; `bound` is not zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// A number in `0.0..1.0`.
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
 impl Trace {
     /// The largest sum of requested bytes that is live at one time.
     pub fn peak_live(&self) -> u64 {
@@ -185,22 +154,22 @@ impl Builder {
 /// A step allocates with a probability of 73 %, when fewer than `n` requests were made and the live bytes stay
 /// below `limit`; else it frees a live block at random. What is live after the last step stays live.
 pub fn rmm_random(seed: u64, n: usize, max_bytes: u64, limit: u64, sizes: Sizes) -> Trace {
-    let mut random = Random::new(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut builder = Builder::default();
     let mut live: Vec<(u32, u64)> = Vec::new();
     let (mut made, mut sum) = (0, 0);
     for _ in 0..2 * n {
         let bytes = match sizes {
-            Sizes::Uniform => 1 + random.below(max_bytes),
-            Sizes::LogUniform => ((max_bytes as f64).powf(random.unit()) as u64).clamp(1, max_bytes),
+            Sizes::Uniform => 1 + random.u64(..max_bytes),
+            Sizes::LogUniform => ((max_bytes as f64).powf(random.f64()) as u64).clamp(1, max_bytes),
         };
-        let wanted = live.is_empty() || random.below(100) < 73;
+        let wanted = live.is_empty() || random.u64(..100) < 73;
         if wanted && made < n && sum + bytes < limit {
             live.push((builder.alloc(bytes), bytes));
             made += 1;
             sum += bytes;
         } else if !live.is_empty() {
-            let (id, bytes) = live.swap_remove(random.below(live.len() as u64) as usize);
+            let (id, bytes) = live.swap_remove(random.usize(..live.len()));
             builder.free(id);
             sum -= bytes;
         }
@@ -240,7 +209,7 @@ impl Default for Model {
 /// step evaluates without gradients, and some steps keep a loss or a metric alive for later.
 pub fn training(seed: u64, model: Model) -> Trace {
     let Model { layers, hidden, vocabulary, batch, longest, steps } = model;
-    let mut random = Random::new(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut builder = Builder::default();
     let mut layer_weights =
         vec![3 * hidden * hidden, hidden * hidden, 4 * hidden * hidden, 4 * hidden * hidden];
@@ -251,7 +220,7 @@ pub fn training(seed: u64, model: Model) -> Trace {
 
     let mut kept: Vec<u32> = Vec::new();
     for step in 0..steps {
-        let length = 8 * (longest / 64 + random.below(longest * 7 / 64 + 1));
+        let length = 8 * (longest / 64 + random.u64(..longest * 7 / 64 + 1));
         let tokens = batch * length;
         let inputs = [builder.alloc(8 * tokens), builder.alloc(8 * tokens), builder.alloc(tokens)];
         let trains = step % 4 != 3;
@@ -274,7 +243,7 @@ pub fn training(seed: u64, model: Model) -> Trace {
             );
             optimizer(&mut builder, step == 0, &weights);
             builder.free_all(grads);
-            if random.below(3) == 0 {
+            if random.u64(..3) == 0 {
                 kept.push(loss);
             } else {
                 builder.free(loss);
@@ -296,7 +265,7 @@ pub fn training(seed: u64, model: Model) -> Trace {
 /// The activations that each layer keeps for the backward pass, none when nothing is trained.
 fn forward(
     builder: &mut Builder,
-    random: &mut Random,
+    random: &mut fastrand::Rng,
     model: Model,
     tokens: u64,
     trains: bool,
@@ -310,7 +279,7 @@ fn forward(
         let normed = builder.alloc(row);
         let qkv = builder.alloc(3 * row);
         let copies = [builder.alloc(row), builder.alloc(row), builder.alloc(row)];
-        let workspace = builder.alloc(1 << (16 + random.below(8)));
+        let workspace = builder.alloc(1 << (16 + random.u64(..8)));
         let softmax = builder.alloc(4 * tokens * heads);
         let attended = builder.alloc(row);
         builder.free(workspace);
@@ -345,7 +314,7 @@ fn forward(
 /// Frees the activations, last layer first, and gives the gradients of all weights.
 fn backward(
     builder: &mut Builder,
-    random: &mut Random,
+    random: &mut fastrand::Rng,
     saved: Vec<Vec<u32>>,
     (d_logits, tokens): (u32, u64),
     weights: &[u64],
@@ -367,7 +336,7 @@ fn backward(
         let d_middle = builder.alloc(row);
         builder.free(d_before);
         builder.free(flowing);
-        let workspace = builder.alloc(1 << (18 + random.below(7)));
+        let workspace = builder.alloc(1 << (18 + random.u64(..7)));
         let d_qkv = builder.alloc(3 * row);
         let d_parts = [builder.alloc(row), builder.alloc(row), builder.alloc(row)];
         builder.free(workspace);

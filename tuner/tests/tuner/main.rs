@@ -15,6 +15,8 @@ mod log;
 #[cfg(feature = "command")]
 mod parsers;
 mod processes;
+#[cfg(feature = "command")]
+mod report_in_browser;
 mod search;
 mod tune;
 mod tune_isolated;

@@ -4,7 +4,7 @@
 //! and handles need not each touch the owner's count. The thing stays where it is between the last handle and the
 //! next first one.
 //!
-//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/loom_streams.rs`).
+//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/core/loom_streams.rs`).
 
 use super::sync::{AtomicUsize, Ordering, fence};
 

@@ -1,6 +1,6 @@
 //! [`Slots`]: a fixed number of things, each made when its turn first comes, given out in turn for ever.
 //!
-//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/loom_streams.rs`).
+//! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/core/loom_streams.rs`).
 
 use std::sync::OnceLock;
 

@@ -508,8 +508,8 @@ unsafe impl Driver for EmulatedDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         let context = self.enter(Call::SetBytes, context)?;
-        self.check_range(Call::SetBytes, &context, dst, bytes)?;
-        let work = Work::Act(Action::Set { dst: dst.0, value, bytes });
+        let written = self.check_fill(Call::SetBytes, &context, dst, bytes)?;
+        let work = Work::Act(Action::Set { dst: dst.0, value, bytes: written });
         self.push(Call::SetBytes, stream, work, vec![Access::write(dst.0, bytes)])
     }
 
@@ -609,13 +609,13 @@ unsafe impl Driver for EmulatedDriver {
         let context = self.enter(Call::Launch, context)?;
         self.check_config(Call::Launch, function, &config)?;
         if self.idle && !self.captures.holds(stream.0) {
-            return match self.time {
-                None => Ok(()),
-                Some(_) => {
-                    let work = Work::Idle(spec_of(Call::Launch, function)?, config);
-                    self.push(Call::Launch, stream, work, Touched::new())
-                }
-            };
+            if self.time.is_none() && !self.races.is_on() {
+                return Ok(());
+            }
+            let spec = spec_of(Call::Launch, function)?;
+            // SAFETY: the caller vouches for the arguments.
+            let touched = unsafe { KernelCall::new(spec, config, self.order, args) }.touched();
+            return self.push(Call::Launch, stream, Work::Idle(spec, config), touched);
         }
         // SAFETY: the caller vouches for the arguments.
         let call = unsafe { KernelCall::new(spec_of(Call::Launch, function)?, config, self.order, args) };

@@ -126,6 +126,8 @@ pub(super) struct Control {
     /// Whether there are orders, so that a call without any takes no lock.
     any_orders: AtomicBool,
     orders: Mutex<Vec<Order>>,
+    /// The calls that failed because that was ordered.
+    failed: Mutex<Vec<Call>>,
     /// Microseconds that every task of every stream waits before it starts.
     delay_us: AtomicU64,
     /// How many holds keep streams from starting tasks.
@@ -141,6 +143,7 @@ impl Control {
             counts: Call::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             any_orders: AtomicBool::new(false),
             orders: Mutex::new(Vec::new()),
+            failed: Mutex::default(),
             delay_us: AtomicU64::new(0),
             holds: Mutex::new(0),
             released: Condvar::new(),
@@ -180,6 +183,7 @@ impl Control {
             Some(index) => {
                 let order = orders.remove(index);
                 self.any_orders.store(!orders.is_empty(), Ordering::Relaxed);
+                self.failed.lock().unwrap_or_else(PoisonError::into_inner).push(call);
                 Err(driver_error(call.name(), order.code, "this failure was ordered by the test"))
             }
             None => Ok(()),
@@ -198,6 +202,15 @@ impl Control {
         let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
         orders.push(Order { call, after, code });
         self.any_orders.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn forget(&self) {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.any_orders.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) -> Vec<Call> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn skip_wait(&self, after: u64) {

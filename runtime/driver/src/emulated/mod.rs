@@ -106,7 +106,8 @@ impl EmulatedDriverBuilder {
     }
 
     /// Hands out addresses of device memory with nothing behind them, so that more can be allocated than the
-    /// machine has. Copies, fills and launches that name such memory are refused.
+    /// machine has. Copies, fills and launches that name such memory are refused; with [`Self::idle`] fills and launches
+    /// are accepted, and write nothing.
     pub fn unbacked(mut self) -> Self {
         self.unbacked = true;
         self
@@ -375,6 +376,16 @@ impl EmulatedDriver {
     /// As [`Self::fail_call`], with a code of CUDA's.
     pub fn fail_call_with(&self, call: Call, after: u64, code: u32) {
         self.control.fail(call, after, code);
+    }
+
+    /// Cancels the failures that [`Self::fail_call`] ordered and that have not come.
+    pub fn cancel_failures(&self) {
+        self.control.forget();
+    }
+
+    /// The calls that failed because [`Self::fail_call`] ordered it, in order.
+    pub fn failed_calls(&self) -> Vec<Call> {
+        self.control.failed()
     }
 
     /// Makes every task of every stream wait this long before it starts.

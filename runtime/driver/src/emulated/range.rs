@@ -29,6 +29,25 @@ impl EmulatedDriver {
         if matches!(self.backing, Backing::Numbers(_)) {
             return Err(nothing_behind(call));
         }
+        self.check_held(call, context, ptr, bytes)
+    }
+
+    /// Checks the range of a fill, and returns how many bytes to write: none where nothing is behind the addresses of
+    /// an idle driver.
+    pub(super) fn check_fill(
+        &self,
+        call: Call,
+        context: &EmulatedContext,
+        ptr: DevicePtr,
+        bytes: usize,
+    ) -> Result<usize> {
+        if self.idle && bytes > 0 && matches!(self.backing, Backing::Numbers(_)) {
+            return self.check_held(call, context, ptr, bytes).map(|()| 0);
+        }
+        self.check_range(call, context, ptr, bytes).map(|()| bytes)
+    }
+
+    fn check_held(&self, call: Call, context: &EmulatedContext, ptr: DevicePtr, bytes: usize) -> Result<()> {
         if context.heap.holds(ptr, bytes) {
             return Ok(());
         }

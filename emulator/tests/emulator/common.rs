@@ -1,0 +1,169 @@
+//! Kernels by hand: what `#[kernel]` would write, with every parameter a word of 8 bytes.
+
+use std::ffi::c_void;
+
+use gpu_spec::{HostEntry, KernelSpec, LaunchBounds, ParamKind, ParamSpec};
+use warpsmith_emulator::{Fault, Launch, Order, run, thread};
+
+const WORD: ParamSpec = ParamSpec { name: "p", kind: ParamKind::Value, type_name: "word", size: 8, align: 8 };
+static WORDS: [ParamSpec; 4] = [WORD; 4];
+
+pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> KernelSpec {
+    KernelSpec {
+        name,
+        symbol: name,
+        package: "tests",
+        version: "0.0.0",
+        types: &[],
+        consts: &[],
+        params: WORDS.split_at(params).0,
+        launch_bounds: None,
+        stack: None,
+        min_arch: 0,
+        is_safe: false,
+        cooperative: false,
+        dependent: false,
+        entry,
+    }
+}
+
+pub const fn bounded(mut spec: KernelSpec, max_threads: u32) -> KernelSpec {
+    spec.launch_bounds = Some(LaunchBounds { max_threads, min_blocks: 0 });
+    spec
+}
+
+/// Defines the spec `NAME` of a kernel whose body reads its parameters, each a word, by pattern.
+macro_rules! kernel {
+    (static $spec:ident = $name:literal ($($param:ident: $type:ty),*) $body:block) => {
+        static $spec: gpu_spec::KernelSpec = {
+            #[allow(unused_variables, unused_mut, unused_assignments)]
+            unsafe fn entry(args: *const *const std::ffi::c_void) {
+                let mut next = 0;
+                $(
+                    // SAFETY: `launch` passes as many words as the spec has parameters, each of this type.
+                    let $param = unsafe { *(*args.add(next)).cast::<$type>() };
+                    next += 1;
+                )*
+                $body
+            }
+            $crate::common::spec($name, entry, <[&str]>::len(&[$(stringify!($param)),*]))
+        };
+    };
+}
+
+pub fn launch(
+    kernel: &'static KernelSpec,
+    grid: [u32; 3],
+    block: [u32; 3],
+    args: &[u64],
+) -> Result<(), Fault> {
+    launch_as(kernel, grid, block, 0, Order::Sequential, args)
+}
+
+pub fn launch_as(
+    kernel: &'static KernelSpec,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    order: Order,
+    args: &[u64],
+) -> Result<(), Fault> {
+    let args: Vec<*const c_void> = args.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+    // SAFETY: the tests pass words of the types that the kernel reads; pointers are to memory that outlives it.
+    unsafe {
+        run(&Launch {
+            kernel,
+            grid,
+            block,
+            shared_bytes,
+            cluster: [1; 3],
+            cooperative: false,
+            args: &args,
+            order,
+        })
+    }
+}
+
+pub fn word<T>(data: &mut [T]) -> u64 {
+    data.as_mut_ptr() as u64
+}
+
+/// Memory that threads read and write without asking, as kernels do: the tests see to it that elements exist and
+/// that no two threads use one at once.
+#[repr(transparent)]
+pub struct Elements<T>(pub *mut T);
+
+impl<T> Clone for Elements<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Elements<T> {}
+
+impl<T: Copy> Elements<T> {
+    pub fn get(self, index: usize) -> T {
+        // SAFETY: see the type.
+        unsafe { self.0.add(index).read() }
+    }
+
+    pub fn set(self, index: usize, value: T) {
+        // SAFETY: see the type.
+        unsafe { self.0.add(index).write(value) }
+    }
+}
+
+/// The linear index of the block in the grid.
+pub fn block() -> usize {
+    let ([x, y, z], [width, height, _]) = (thread::block_index(), thread::grid_dim());
+    (x + width * (y + height * z)) as usize
+}
+
+/// The linear index of the thread in the grid.
+pub fn global() -> usize {
+    let [x, y, z] = thread::block_dim();
+    block() * (x * y * z) as usize + thread::linear_index() as usize
+}
+
+/// Numbers that differ from run to run.
+pub fn fresh(count: usize) -> Vec<u64> {
+    use std::hash::{BuildHasher, RandomState};
+    let state = RandomState::new();
+    (0..count).map(|i| state.hash_one(i)).collect()
+}
+
+pub const SHAPES: [[u32; 3]; 13] = [
+    [1, 1, 1],
+    [31, 1, 1],
+    [32, 1, 1],
+    [33, 1, 1],
+    [64, 1, 1],
+    [1000, 1, 1],
+    [1024, 1, 1],
+    [1, 1, 64],
+    [3, 5, 7],
+    [32, 32, 1],
+    [8, 8, 16],
+    [1, 33, 1],
+    [10, 10, 10],
+];
+
+pub const ORDERS: [Order; 4] =
+    [Order::Sequential, Order::Seeded(0), Order::Seeded(1), Order::Seeded(0xdead_beef)];
+
+/// A launch whose blocks run at once: in clusters, or all of them.
+pub fn launch_at_once(
+    kernel: &'static KernelSpec,
+    grid: [u32; 3],
+    block: [u32; 3],
+    cluster: [u32; 3],
+    cooperative: bool,
+    order: Order,
+    args: &[u64],
+) -> Result<(), Fault> {
+    let args: Vec<*const c_void> = args.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+    // SAFETY: as for `launch_as`.
+    unsafe {
+        run(&Launch { kernel, grid, block, shared_bytes: 64, cluster, cooperative, args: &args, order })
+    }
+}

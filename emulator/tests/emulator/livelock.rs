@@ -1,0 +1,64 @@
+//! Threads that spin for ever. Each test has a process of its own, as the limit belongs to the process.
+
+use crate::alone::alone;
+use crate::common::{ORDERS, launch_as};
+use warpsmith_emulator::collective::{barrier, spin_hint};
+use warpsmith_emulator::{Fault, settings, thread};
+
+kernel!(static FOREVER = "forever"() {
+    if thread::linear_index().is_multiple_of(2) {
+        loop {
+            spin_hint();
+        }
+    }
+    barrier(true);
+});
+
+kernel!(static LONG = "long"() {
+    for _ in 0..90_000 {
+        spin_hint();
+    }
+});
+
+#[test]
+fn spinning_without_progress_is_reported_and_long_loops_are_not() {
+    if alone!().is_some() {
+        return;
+    }
+    settings::set_spin_limit(100_000);
+    for order in ORDERS {
+        let fault = launch_as(&FOREVER, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
+        let Fault::Livelock { spins, waiting, .. } = &fault else { panic!("{fault:?}") };
+        assert!(*spins > 100_000);
+        assert_eq!(waiting.iter().map(|w| w.threads.len()).collect::<Vec<_>>(), [32, 32], "{fault}");
+        let text = fault.to_string();
+        assert!(text.contains("WARPSMITH_EMULATOR_SPIN_LIMIT"), "{text}");
+        assert!(text.contains("32 threads are in a loop that reads an atomic at "), "{text}");
+        assert!(text.contains("32 threads are in sync_threads at "), "{text}");
+        launch_as(&LONG, [3, 1, 1], [1, 1, 1], 0, order, &[]).unwrap();
+    }
+}
+
+kernel!(static SLOW_FIRST = "slow_first"(flag: &'static std::sync::atomic::AtomicU64) {
+    use std::sync::atomic::Ordering;
+    if thread::block_index()[0] == 0 && thread::linear_index() == 0 {
+        // Far longer than the others may spin.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        flag.store(1, Ordering::Release);
+    }
+    while flag.load(Ordering::Acquire) == 0 {
+        spin_hint();
+    }
+});
+
+#[test]
+fn a_block_may_spin_for_long_while_another_works() {
+    if alone!().is_some() {
+        return;
+    }
+    settings::set_spin_limit(100_000);
+    let flag = std::sync::atomic::AtomicU64::new(0);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let args = [std::ptr::from_ref(&flag) as u64];
+    pool.install(|| launch_as(&SLOW_FIRST, [3, 1, 1], [1024, 1, 1], 0, ORDERS[0], &args)).unwrap();
+}

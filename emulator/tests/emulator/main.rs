@@ -1,0 +1,12 @@
+//! Kernels by hand on the emulator: threads, blocks, warps, sets of blocks, faults.
+
+#[macro_use]
+mod common;
+
+#[path = "../../../runtime/tests/common/alone.rs"]
+mod alone;
+mod blocks;
+mod faults;
+mod livelock;
+mod sets;
+mod warps;

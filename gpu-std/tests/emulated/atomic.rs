@@ -1,0 +1,163 @@
+//! Atomic operations: what each does, and that none is lost when all threads are at it.
+
+use crate::common::{Args, launch, randoms};
+use gpu_std::atomic::{Atomic, AtomicInteger, AtomicValue, Ordering, fence, scope};
+use gpu_std::prelude::*;
+use std::collections::BTreeSet;
+
+const ORDERINGS: [Ordering; 5] =
+    [Ordering::Relaxed, Ordering::Acquire, Ordering::Release, Ordering::AcqRel, Ordering::SeqCst];
+
+/// Every thread changes every cell; the values before it are different for `fetch_add`.
+#[kernel(types(T = i32, u32, i64, u64, f32, f64))]
+fn contend<T: AtomicValue>(
+    sum: &[Atomic<T>],
+    least: &[Atomic<T, scope::System>],
+    greatest: &[Atomic<T>],
+    input: &[T],
+    mut before: DisjointMut<T>,
+) {
+    let me = thread::unique_index();
+    let value = input[me.get()];
+    let order = ORDERINGS[me.get() % 5];
+    let old = sum[0].fetch_add(T::ONE, order);
+    least[0].fetch_min(value, order);
+    greatest[0].fetch_max(value, order);
+    if let Some(before) = before.get_mut(me) {
+        *before = old;
+    }
+}
+
+macro_rules! check_contention {
+    ($($t:ty),*) => { $( {
+        let n = 8 * 64;
+        let input: Vec<$t> = randoms(n).into_iter().map(|bits| (bits as i32 >> 4) as $t).collect();
+        let (sum, least, greatest) = ([Atomic::<$t>::new(0 as $t)], [Atomic::<$t, scope::System>::new(<$t>::MAX)], [Atomic::<$t>::new(<$t>::MIN)]);
+        let mut before = vec![0 as $t; n];
+        let args = Args::new().slice(&sum).slice(&least).slice(&greatest).slice(&input).view(&mut before);
+        launch::<contend<$t>>([8, 1, 1], [64, 1, 1], &args);
+        assert_eq!(sum[0].load(Ordering::SeqCst), n as $t);
+        assert_eq!(least[0].load(Ordering::Relaxed), input.iter().copied().fold(<$t>::MAX, |a, b| if b < a { b } else { a }));
+        assert_eq!(greatest[0].load(Ordering::Acquire), input.iter().copied().fold(<$t>::MIN, |a, b| if b > a { b } else { a }));
+        let seen: BTreeSet<u64> = before.iter().map(|&old| old as u64).collect();
+        assert_eq!(seen, (0..n as u64).collect(), "every addition saw another value");
+    } )* };
+}
+
+#[test]
+fn nothing_is_lost() {
+    check_contention!(i32, u32, i64, u64, f32, f64);
+}
+
+fn check_bits<T: AtomicInteger>(a: T, b: T, and: T, or: T, xor: T) {
+    let cell: Atomic<T> = Atomic::new(a);
+    assert_eq!(cell.fetch_and(b, Ordering::AcqRel), a);
+    assert_eq!(cell.swap(a, Ordering::Relaxed), and);
+    assert_eq!(cell.fetch_or(b, Ordering::SeqCst), a);
+    assert_eq!(cell.swap(a, Ordering::Relaxed), or);
+    assert_eq!(cell.fetch_xor(b, Ordering::Relaxed), a);
+    assert_eq!(cell.load(Ordering::Relaxed), xor);
+    assert_eq!(cell.compare_exchange(a, b, Ordering::AcqRel, Ordering::Acquire), Err(xor));
+    assert_eq!(cell.compare_exchange(xor, b, Ordering::SeqCst, Ordering::Relaxed), Ok(xor));
+    cell.store(a, Ordering::Release);
+    assert_eq!(format!("{cell:?}"), format!("{a:?}"));
+}
+
+/// Operations need a kernel around them: loads let other threads run.
+#[kernel]
+fn bits(a: u64, b: u64) {
+    check_bits(a, b, a & b, a | b, a ^ b);
+    let (a, b) = (a as i32, b as i32);
+    check_bits(a, b, a & b, a | b, a ^ b);
+    // Floats: NaN wins, zeros are ordered, comparison is by bits.
+    let cell: Atomic<f32> = Atomic::new(0.0);
+    assert_eq!(cell.fetch_min(-0.0, Ordering::Relaxed).to_bits(), 0);
+    assert!(cell.load(Ordering::Relaxed).is_sign_negative());
+    assert!(cell.compare_exchange(0.0, 1.0, Ordering::Relaxed, Ordering::Relaxed).is_err());
+    cell.fetch_max(f32::NAN, Ordering::Relaxed);
+    assert!(cell.load(Ordering::Relaxed).is_nan());
+    cell.fetch_min(1.0, Ordering::Relaxed);
+    assert!(cell.load(Ordering::Relaxed).is_nan());
+    fence::<scope::Block>(Ordering::AcqRel);
+    thread::block_fence();
+    thread::device_fence();
+    thread::system_fence();
+}
+
+#[test]
+fn bit_operations_and_floats() {
+    let r = randoms(2);
+    launch::<bits>([1, 1, 1], [1, 1, 1], &Args::new().value(r[0]).value(r[1]));
+}
+
+/// Thread 0 waits for the last thread of the block, in a loop without a barrier.
+#[kernel]
+fn wait_for_last(flag: &[Atomic<u32>], mut out: DisjointMut<u32>) {
+    let me = thread::unique_index();
+    if thread::linear_in_block() == 0 {
+        while flag[0].load(Ordering::Acquire) == 0 {}
+        if let Some(out) = out.get_mut(me) {
+            *out = flag[0].load(Ordering::Relaxed);
+        }
+    } else if thread::linear_in_block() == block::threads() - 1 {
+        flag[0].store(7, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_spinning_thread_lets_others_run() {
+    let flag = [Atomic::<u32>::new(0)];
+    let mut out = [0; 64];
+    launch::<wait_for_last>([1, 1, 1], [64, 1, 1], &Args::new().slice(&flag).view(&mut out));
+    assert_eq!(out[0], 7);
+}
+
+/// A lock from compare_exchange around a plain counter.
+#[kernel]
+unsafe fn locked(lock: &[Atomic<u32>], counter: *mut u64) {
+    while lock[0].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}
+    // SAFETY: the lock is held.
+    unsafe { *counter += 1 };
+    lock[0].store(0, Ordering::Release);
+}
+
+#[test]
+fn a_lock_excludes() {
+    let lock = [Atomic::<u32>::new(0)];
+    let mut counter = 0_u64;
+    launch::<locked>([6, 1, 1], [50, 1, 1], &Args::new().slice(&lock).value(&raw mut counter));
+    assert_eq!(counter, 300);
+}
+
+/// Atomics in shared memory.
+#[kernel]
+fn histogram(data: &[u8], counts: &[Atomic<u32>]) {
+    let local = shared_array![u32; 256];
+    let own = thread::linear_in_block() as usize;
+    for bin in (own..256).step_by(block::threads() as usize) {
+        // SAFETY: each thread clears its own.
+        unsafe { local.add(bin).write(0) };
+    }
+    thread::sync_threads();
+    for i in thread::grid_stride(data.len()) {
+        // SAFETY: between the barriers all access is atomic.
+        let bin: &Atomic<u32, scope::Block> = unsafe { Atomic::from_ptr(local.add(data[i.get()] as usize)) };
+        bin.fetch_add(1, Ordering::Relaxed);
+    }
+    thread::sync_threads();
+    for bin in (own..256).step_by(block::threads() as usize) {
+        // SAFETY: nobody writes after the barrier.
+        counts[bin].fetch_add(unsafe { local.add(bin).read() }, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn histograms_add_up() {
+    let data: Vec<u8> = randoms(10_001).into_iter().map(|bits| bits as u8).collect();
+    let counts: Vec<Atomic<u32>> = (0..256).map(|_| Atomic::new(0)).collect();
+    launch::<histogram>([3, 1, 1], [96, 1, 1], &Args::new().slice(&data).slice(&counts));
+    let mut expected = [0; 256];
+    data.iter().for_each(|&byte| expected[byte as usize] += 1);
+    let found: Vec<u32> = counts.iter().map(|cell| cell.load(Ordering::Relaxed)).collect();
+    assert_eq!(found, expected);
+}

@@ -1,0 +1,361 @@
+//! Kernels launched by kernels, and conditions of graphs, on the emulated device.
+
+use std::sync::atomic::AtomicU32;
+
+use crate::common::{Args, launch, random};
+use gpu_std::Kernel;
+use gpu_std::atomic::{Atomic, Ordering};
+use gpu_std::dynamic::{self, LaunchError, MAX_DEPTH, MAX_PENDING};
+use gpu_std::graph::set_condition;
+use gpu_std::prelude::*;
+use warpsmith_emulator::{Fault, Launch, Order};
+
+fn run<K: Kernel>(grid: [u32; 3], block: [u32; 3], args: &Args, order: Order) -> Result<(), Fault> {
+    let args = args.pointers();
+    let (cluster, cooperative) = ([1; 3], false);
+    let launch =
+        Launch { kernel: K::spec(), grid, block, shared_bytes: 0, cluster, cooperative, args, order };
+    // SAFETY: the tests pass what the kernel's parameters say.
+    unsafe { warpsmith_emulator::run(&launch) }
+}
+
+/// One of each kind of parameter, at alignments that leave gaps.
+#[kernel(types(T = f16), consts(N = 3))]
+unsafe fn every_parameter<T: Scalar, const N: usize>(
+    byte: u8,
+    wide: u64,
+    half: T,
+    array: [u16; N],
+    slice: &[u32],
+    last: u8,
+    counts: &[Atomic<u32>],
+    mut view: DisjointMut<u64>,
+    pointer: *const u32,
+    out: *mut u64,
+) {
+    if thread::index_1d() == 0 {
+        counts[0].fetch_add(slice.len() as u32, Ordering::Relaxed);
+        // SAFETY: the launching side passes valid pointers.
+        unsafe {
+            let sum = u64::from(byte) + wide + u64::from(array[N - 1]) + u64::from(slice[1]);
+            *out = sum + u64::from(last) + u64::from(*pointer) + u64::from(f16_bits(half));
+        }
+    }
+    if let Some(x) = view.get_mut(thread::unique_index()) {
+        *x += 1;
+    }
+}
+
+fn f16_bits<T: Scalar>(x: T) -> u16 {
+    // SAFETY: the only instance is of f16, which has 2 bytes.
+    unsafe { std::mem::transmute_copy(&x) }
+}
+
+#[kernel]
+unsafe fn pass_every_parameter(
+    slice: &[u32],
+    counts: &[Atomic<u32>],
+    mut view: DisjointMut<u64>,
+    pointer: *const u32,
+    out: *mut u64,
+) {
+    if thread::index_1d() == 0 {
+        let half = f16::from_bits(0x3c00);
+        let arguments =
+            (200u8, 1u64 << 40, half, [1u16, 2, 3], slice, 100u8, counts, &mut view, pointer, out);
+        // SAFETY: no other child uses the memory.
+        let launched = unsafe { dynamic::launch::<every_parameter<f16, 3>>(1, 32, 0, arguments) };
+        assert_eq!(launched, Ok(()));
+    }
+}
+
+#[test]
+fn parameters_of_every_kind_arrive() {
+    let (slice, counts, mut view, pointer, mut out) =
+        ([1u32, 2, 3], [Atomic::new(0u32)], [7u64; 20], 50u32, 0u64);
+    let args = Args::new()
+        .slice(&slice)
+        .slice::<Atomic<u32>>(&counts)
+        .view(&mut view)
+        .value(&raw const pointer)
+        .value(&raw mut out);
+    launch::<pass_every_parameter>([2, 1, 1], [8, 1, 1], &args);
+    assert_eq!(out, 200 + (1 << 40) + 3 + 2 + 100 + 50 + 0x3c00);
+    assert_eq!(counts[0].load(Ordering::Relaxed), 3);
+    assert_eq!(view, [8; 20]);
+}
+
+/// Writes where it comes in the order of the children.
+#[kernel]
+fn note_order(number: u32, next: &[Atomic<u32>], order: &[Atomic<u32>]) {
+    order[next[0].fetch_add(1, Ordering::Relaxed) as usize].store(number, Ordering::Relaxed);
+}
+
+/// Every thread launches two; those of the tail have numbers from 1000.
+#[kernel]
+fn launch_in_order(next: &[Atomic<u32>], order: &[Atomic<u32>]) {
+    let me = thread::index_1d();
+    // SAFETY: all is atomic.
+    unsafe {
+        assert!(dynamic::launch_tail::<note_order>(1, 1, 0, (1000 + me, next, order)).is_ok());
+        assert!(dynamic::launch::<note_order>(1, 1, 0, (2 * me, next, order)).is_ok());
+        assert!(dynamic::launch::<note_order>(1, 1, 0, (2 * me + 1, next, order)).is_ok());
+    }
+}
+
+fn order_of(order: Order) -> Vec<u32> {
+    let next = [Atomic::new(0u32)];
+    let numbers: Vec<Atomic<u32>> = (0..3 * 96).map(|_| Atomic::new(0)).collect();
+    let args = Args::new().slice::<Atomic<u32>>(&next).slice(&numbers);
+    run::<launch_in_order>([3, 1, 1], [32, 1, 1], &args, order).unwrap();
+    numbers.iter().map(|x| x.load(Ordering::Relaxed)).collect()
+}
+
+#[test]
+fn children_run_in_order_and_those_of_the_tail_last() {
+    let expected: Vec<u32> = (0..2 * 96).chain(1000..1096).collect();
+    assert_eq!(order_of(Order::Sequential), expected);
+}
+
+#[test]
+fn a_seed_shuffles_the_children_but_not_the_tail() {
+    let seed = random();
+    let (first, again) = (order_of(Order::Seeded(seed)), order_of(Order::Seeded(seed)));
+    assert_eq!(first, again, "the same seed gives the same run");
+    let mut now = first[..192].to_vec();
+    assert!(!now.is_sorted() || order_of(Order::Seeded(seed + 1))[..192] != now);
+    now.sort_unstable();
+    assert!(now.into_iter().eq(0..192), "seed {seed}: {first:?}");
+    assert!(first[192..].iter().copied().eq(1000..1096), "seed {seed}: {first:?}");
+}
+
+/// Launches two of itself, until `levels` is 0.
+#[kernel]
+fn branch(levels: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>]) {
+    ran[0].fetch_add(1, Ordering::Relaxed);
+    for _ in 0..if levels > 0 { 2 } else { 0 } {
+        // SAFETY: all is atomic.
+        if let Err(error) = unsafe { dynamic::launch::<branch>(1, 1, 0, (levels - 1, ran, refused)) } {
+            refused[error.code() as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn a_tree_of_launches_runs_whole() {
+    let (ran, refused) = ([Atomic::new(0u32)], [const { Atomic::new(0u32) }; 100]);
+    let args = Args::new().value(10u32).slice::<Atomic<u32>>(&ran).slice::<Atomic<u32>>(&refused);
+    launch::<branch>([1, 1, 1], [1, 1, 1], &args);
+    assert_eq!(ran[0].load(Ordering::Relaxed), (1 << 11) - 1);
+    assert!(refused.iter().all(|count| count.load(Ordering::Relaxed) == 0));
+}
+
+/// Each child launches `then` in its turn, so that launches wait at every depth.
+#[kernel]
+fn flood(launches: u32, then: u32, levels: u32, ran: &[Atomic<u32>], refused: &[Atomic<u32>]) {
+    ran[0].fetch_add(1, Ordering::Relaxed);
+    for _ in 0..if levels > 0 { launches } else { 0 } {
+        // SAFETY: all is atomic.
+        let launched = unsafe { dynamic::launch::<flood>(1, 1, 0, (then, then, levels - 1, ran, refused)) };
+        if let Err(error) = launched {
+            refused[error.code() as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn launches_that_wait_are_counted_over_all_depths() {
+    let (ran, refused) = ([Atomic::new(0u32)], [const { Atomic::new(0u32) }; 100]);
+    let (launches, then) = (MAX_PENDING - 10, 20u32);
+    let args = Args::new().value(launches).value(then).value(2u32);
+    let args = args.slice::<Atomic<u32>>(&ran).slice::<Atomic<u32>>(&refused);
+    run::<flood>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap();
+    // The first child finds 11 places, the next one more, and so on: one for each that has run.
+    let found: u32 = (0..launches).map(|i| (11 + i).min(then)).sum();
+    assert_eq!(ran[0].load(Ordering::Relaxed), 1 + launches + found);
+    let too_many = refused[LaunchError::TOO_MANY_PENDING.code() as usize].load(Ordering::Relaxed);
+    assert_eq!(too_many, launches * then - found);
+}
+
+#[test]
+fn depth_is_bounded() {
+    let (ran, refused) = ([Atomic::new(0u32)], [const { Atomic::new(0u32) }; 100]);
+    let args = Args::new().value(1u32).value(1u32).value(1000u32);
+    let args = args.slice::<Atomic<u32>>(&ran).slice::<Atomic<u32>>(&refused);
+    launch::<flood>([1, 1, 1], [1, 1, 1], &args);
+    assert_eq!(ran[0].load(Ordering::Relaxed), MAX_DEPTH + 1);
+    assert_eq!(refused[LaunchError::TOO_DEEP.code() as usize].load(Ordering::Relaxed), 1);
+}
+
+#[kernel(launch_bounds(64))]
+fn bounded() {}
+
+#[kernel(cooperative)]
+fn together() {}
+
+#[kernel]
+fn impossible(refused: &[Atomic<u32>]) {
+    // SAFETY: the children use no memory.
+    let launched = unsafe {
+        [
+            dynamic::launch::<bounded>(1, 65, 0, ()),
+            dynamic::launch::<bounded>(0, 64, 0, ()),
+            dynamic::launch::<bounded>((1, 1, 0), 64, 0, ()),
+            dynamic::launch::<bounded>((1, 65536), 64, 0, ()),
+            dynamic::launch::<bounded>(1, (64, 0), 0, ()),
+            dynamic::launch::<bounded>(1, [u32::MAX; 3], 0, ()),
+            // 2^64 + 4 threads.
+            dynamic::launch::<bounded>([2147418113, 49477, 34724], 5, 0, ()),
+            dynamic::launch::<bounded>(1, 64, 48 * 1024 + 1, ()),
+            dynamic::launch::<together>(1, 64, 0, ()),
+        ]
+    };
+    for error in launched {
+        assert_eq!(error, Err(LaunchError::INVALID_CONFIGURATION));
+        refused[0].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn impossible_launches_are_refused() {
+    let refused = [Atomic::new(0u32)];
+    launch::<impossible>([1, 1, 1], [1, 1, 1], &Args::new().slice::<Atomic<u32>>(&refused));
+    assert_eq!(refused[0].load(Ordering::Relaxed), 9);
+}
+
+/// What a child sees of its launch: its own sizes and shared memory.
+#[kernel]
+fn measure(seen: &[Atomic<u32>]) {
+    let shared = gpu_std::shared::dynamic::<u32>();
+    if thread::linear_in_block() == 0 {
+        // SAFETY: one thread writes, and there is room.
+        unsafe { shared.add(63).write(1) };
+        seen[0].fetch_add(gpu_std::shared::dynamic_bytes() / 4, Ordering::Relaxed);
+    }
+    seen[1].fetch_add(1, Ordering::Relaxed);
+}
+
+#[kernel]
+fn launch_measure(seen: &[Atomic<u32>]) {
+    if thread::index_1d() == 0 {
+        // SAFETY: all is atomic.
+        assert!(unsafe { dynamic::launch::<measure>((2, 3), (4, 2, 2), 256, (seen,)) }.is_ok());
+    }
+}
+
+#[test]
+fn a_child_has_its_own_shape_and_shared_memory() {
+    let seen = [Atomic::new(0u32), Atomic::new(0)];
+    launch::<launch_measure>([4, 1, 1], [4, 1, 1], &Args::new().slice::<Atomic<u32>>(&seen));
+    assert_eq!([0, 1].map(|i: usize| seen[i].load(Ordering::Relaxed)), [6 * 64, 6 * 16]);
+}
+
+#[kernel]
+fn fail(ran: &[Atomic<u32>]) {
+    ran[0].fetch_add(1, Ordering::Relaxed);
+    assert!(thread::index_1d() != 3, "the child fails");
+}
+
+#[kernel]
+fn launch_failing(ran: &[Atomic<u32>], first: u32) {
+    for _ in 0..2 {
+        // SAFETY: all is atomic.
+        assert!(unsafe { dynamic::launch::<fail>(1, 8, 0, (ran,)) }.is_ok());
+    }
+    assert!(first == 0, "the parent fails");
+}
+
+#[test]
+fn a_fault_of_a_child_names_it_and_stops_the_rest() {
+    let ran = [Atomic::new(0u32)];
+    let args = Args::new().slice::<Atomic<u32>>(&ran).value(0u32);
+    let fault = run::<launch_failing>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap_err();
+    assert_eq!((fault.kernel(), fault.thread()), ("fail", Some([3, 0, 0])));
+    assert!(fault.to_string().contains("the child fails"), "{fault}");
+    assert!(ran[0].load(Ordering::Relaxed) <= 8, "the second child did not run");
+}
+
+#[test]
+fn children_of_a_kernel_that_fails_do_not_run() {
+    let ran = [Atomic::new(0u32)];
+    let args = Args::new().slice::<Atomic<u32>>(&ran).value(1u32);
+    let fault = run::<launch_failing>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap_err();
+    assert_eq!(fault.kernel(), "launch_failing");
+    assert_eq!(ran[0].load(Ordering::Relaxed), 0);
+}
+
+#[test]
+#[should_panic(expected = "outside a kernel")]
+fn only_a_kernel_launches_so() {
+    // SAFETY: the child uses no memory.
+    let _ = unsafe { dynamic::launch::<bounded>(1, 1, 0, ()) };
+}
+
+#[kernel]
+unsafe fn set(condition: u64, value: u32) {
+    if thread::index_1d() == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { set_condition(condition, value) };
+    }
+}
+
+#[test]
+fn a_condition_is_set() {
+    let condition = AtomicU32::new(7);
+    let handle = (&raw const condition).expose_provenance() as u64;
+    launch::<set>([1, 1, 1], [4, 1, 1], &Args::new().value(handle).value(3u32));
+    assert_eq!(condition.load(Ordering::Acquire), 3);
+    let fault =
+        run::<set>([1; 3], [1; 3], &Args::new().value(0u64).value(3u32), Order::Sequential).unwrap_err();
+    assert!(fault.to_string().contains("0 is no condition of a graph"), "{fault}");
+}
+
+#[test]
+fn errors_keep_their_numbers() {
+    for code in 1..1000 {
+        assert_eq!(LaunchError::from_code(code).unwrap().code(), code);
+    }
+    assert_eq!(LaunchError::from_code(0), None);
+    assert_eq!(LaunchError::from_code(69), Some(LaunchError::TOO_MANY_PENDING));
+    assert!(LaunchError::from_code(700).unwrap().to_string().contains("700"));
+}
+
+#[kernel]
+fn many(
+    a: u8,
+    b: u16,
+    c: u32,
+    d: u64,
+    e: u8,
+    f: u16,
+    g: u32,
+    h: u64,
+    i: u8,
+    j: u16,
+    k: u32,
+    l: u64,
+    m: u8,
+    n: u16,
+    o: u32,
+    out: &[Atomic<u64>],
+) {
+    let small = [a, e, i, m].map(u64::from).iter().sum::<u64>();
+    let middle = [b, f, j, n].map(u64::from).iter().sum::<u64>();
+    let large = [c, g, k, o].map(u64::from).iter().sum::<u64>();
+    out[0].store(small * 1_000_000 + middle * 10_000 + large * 100 + d + h + l, Ordering::Relaxed);
+}
+
+#[kernel]
+fn launch_many(out: &[Atomic<u64>]) {
+    // SAFETY: nothing else uses the memory.
+    let launched =
+        unsafe { dynamic::launch::<many>(1, 1, 0, (1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, out)) };
+    assert_eq!(launched, Ok(()));
+}
+
+#[test]
+fn sixteen_arguments_are_passed_in_order() {
+    let out = [Atomic::new(0u64)];
+    launch::<launch_many>([1, 1, 1], [1, 1, 1], &Args::new().slice::<Atomic<u64>>(&out));
+    assert_eq!(out[0].load(Ordering::Relaxed), 4_081_212);
+}

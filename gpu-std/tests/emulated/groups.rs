@@ -1,0 +1,417 @@
+//! Grids, clusters, blocks and tiles: who a thread is in them, their barriers, and what tiles do.
+
+use crate::common::{Args, launch, launch_clusters, launch_shared, random, randoms};
+use gpu_std::Kernel;
+use gpu_std::group::{Block, Cluster, Grid, Group};
+use gpu_std::prelude::*;
+
+/// Size, rank and whether the launch is cooperative, for all four groups.
+#[kernel(cooperative)]
+fn ranks(mut out: DisjointMut<[usize; 9]>) {
+    let tile = Tile::<4>::current();
+    let found = [
+        Grid.size(),
+        Grid.thread_rank(),
+        Cluster.size(),
+        Cluster.thread_rank(),
+        Block.size(),
+        Block.thread_rank(),
+        Group::size(&tile),
+        tile.thread_rank(),
+        grid::is_cooperative() as usize,
+    ];
+    assert_eq!(tile.index() * 4 + tile.rank(), thread::linear_in_block());
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = found;
+    }
+}
+
+#[test]
+fn threads_know_their_groups() {
+    for (grid, size, cluster) in [
+        ([4, 1, 1], [64, 1, 1], [2, 1, 1]),
+        ([2, 6, 2], [4, 3, 3], [1, 3, 2]),
+        ([3, 1, 1], [4, 1, 1], [1, 1, 1]),
+    ] {
+        let threads = size.iter().product::<u32>() as usize;
+        let blocks = grid.iter().product::<u32>() as usize;
+        let in_cluster = cluster.iter().product::<u32>() as usize;
+        let mut out = vec![[usize::MAX; 9]; threads * blocks];
+        launch_clusters::<ranks>(grid, size, cluster, &Args::new().view(&mut out)).unwrap();
+        let mut by_cluster = vec![0; threads * in_cluster];
+        for (i, found) in out.into_iter().enumerate() {
+            by_cluster[found[3]] += 1;
+            let expected = [
+                threads * blocks,
+                i,
+                threads * in_cluster,
+                found[3],
+                threads,
+                i % threads,
+                4,
+                i % threads % 4,
+                1,
+            ];
+            assert_eq!(found, expected);
+            assert_eq!(found[3] % threads, i % threads);
+        }
+        assert!(by_cluster.iter().all(|&count| count == blocks / in_cluster), "{by_cluster:?}");
+    }
+}
+
+/// Each thread passes its value on to the next one of the group, `rounds` times over.
+///
+/// # Safety
+///
+/// `values` has two elements for each thread of the launch; `start` is where those of the group begin.
+unsafe fn pass_on(group: &impl Group, rounds: usize, values: *mut u64, start: usize) -> u64 {
+    let (rank, size) = (group.thread_rank(), group.size());
+    let mut value = (start + rank) as u64;
+    for round in 0..rounds {
+        let side = round % 2 * grid::threads() + start;
+        // SAFETY: the two elements are of this group; a barrier is between writing and reading, and another round
+        // between reading and writing again.
+        unsafe {
+            values.add(side + rank).write(value);
+            group.sync();
+            value = values.add(side + (rank + 1) % size).read().wrapping_mul(3) + round as u64;
+        }
+    }
+    value
+}
+
+/// # Safety
+///
+/// As for [`pass_on`].
+#[kernel(cooperative)]
+unsafe fn chain(kind: u32, rounds: usize, values: *mut u64, mut out: DisjointMut<u64>) {
+    let rank = grid::rank();
+    let tile = Tile::<8>::current();
+    // Clusters of neighbouring blocks in one dimension: every group is a range of the grid's threads.
+    // SAFETY: by this function's contract.
+    let value = unsafe {
+        match kind {
+            0 => pass_on(&Grid, rounds, values, 0),
+            1 => pass_on(&Cluster, rounds, values, rank - Cluster.thread_rank()),
+            2 => pass_on(&Block, rounds, values, rank - Block.thread_rank()),
+            _ => pass_on(&tile, rounds, values, rank - tile.thread_rank()),
+        }
+    };
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = value;
+    }
+}
+
+#[test]
+fn every_group_meets_again_and_again() {
+    let (blocks, threads, cluster, rounds) = (6, 40, 3, 5_usize);
+    let all = blocks * threads;
+    for (kind, size) in [all, cluster * threads, threads, 8].into_iter().enumerate() {
+        for _ in 0..4 {
+            let (mut values, mut out) = (vec![0_u64; 2 * all], vec![0_u64; all]);
+            let args = Args::new().value(kind as u32).value(rounds).value(values.as_mut_ptr()).view(&mut out);
+            launch_clusters::<chain>(
+                [blocks as u32, 1, 1],
+                [threads as u32, 1, 1],
+                [cluster as u32, 1, 1],
+                &args,
+            )
+            .unwrap();
+            let mut expected: Vec<u64> = (0..all as u64).collect();
+            for round in 0..rounds as u64 {
+                expected = (0..all)
+                    .map(|i| expected[i / size * size + (i % size + 1) % size].wrapping_mul(3) + round)
+                    .collect();
+            }
+            assert_eq!(out, expected, "kind {kind}");
+        }
+    }
+}
+
+#[kernel(arch = 90)]
+fn split_barrier(rounds: u32, mut out: DisjointMut<u32>) {
+    let slots = shared_array![u32; 2];
+    let (rank, blocks) = (cluster::block_rank(), cluster::blocks());
+    let mut seen = 0;
+    cluster::sync();
+    for round in 0..rounds {
+        let slot = slots.wrapping_add(round as usize % 2);
+        if thread::linear_in_block() == 0 {
+            // SAFETY: one thread of the block writes; it is read after the barrier, and written again after the next.
+            unsafe { slot.write(round * 100 + rank) };
+        }
+        cluster::arrive();
+        // SAFETY: no block of the cluster ends before the last barrier.
+        let next = unsafe { cluster::map_shared(slot, (rank + 1) % blocks) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { cluster::shared_rank(next) }, (rank + 1) % blocks);
+        cluster::wait();
+        // SAFETY: as above.
+        seen += unsafe { next.read() };
+    }
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = seen;
+    }
+    cluster::sync();
+}
+
+#[test]
+fn a_cluster_shares_its_memory_between_two_halves_of_a_barrier() {
+    for cluster in [1, 2, 8, 16] {
+        let mut out = vec![0_u32; 32 * 33];
+        launch_clusters::<split_barrier>(
+            [32, 1, 1],
+            [33, 1, 1],
+            [cluster, 1, 1],
+            &Args::new().value(6_u32).view(&mut out),
+        )
+        .unwrap();
+        for (i, seen) in out.into_iter().enumerate() {
+            let next = (i as u32 / 33 % cluster + 1) % cluster;
+            assert_eq!(seen, 1500 + 6 * next, "thread {i} in clusters of {cluster}");
+        }
+    }
+}
+
+#[kernel]
+fn sync_without_asking() {
+    grid::sync();
+}
+
+#[kernel(cooperative)]
+fn some_stay_away(who: usize) {
+    if grid::rank() != who {
+        grid::sync();
+    }
+}
+
+#[kernel]
+fn arrive_only() {
+    cluster::arrive();
+    cluster::arrive();
+}
+
+#[test]
+fn misuse_of_barriers_is_reported() {
+    launch::<sync_without_asking>([1, 1, 1], [64, 1, 1], &Args::new());
+    let fault = launch_shared::<sync_without_asking>([2, 1, 1], [64, 1, 1], 0, &Args::new()).unwrap_err();
+    assert!(fault.to_string().contains("#[kernel(cooperative)]"), "{fault}");
+
+    let who = random() as usize % 128;
+    let fault =
+        launch_shared::<some_stay_away>([2, 1, 1], [64, 1, 1], 0, &Args::new().value(who)).unwrap_err();
+    let text = fault.to_string();
+    assert!(text.contains("grid::sync at") && text.contains("groups.rs"), "{text}");
+    assert!(text.contains("1 exited without it"), "{text}");
+
+    let fault = launch_shared::<arrive_only>([1, 1, 1], [1, 1, 1], 0, &Args::new()).unwrap_err();
+    assert!(
+        fault.to_string().contains("has arrived already") && fault.to_string().contains("groups.rs"),
+        "{fault}"
+    );
+}
+
+#[test]
+fn options_reach_the_registry() {
+    assert!(chain::spec().cooperative && !chain::spec().dependent);
+    assert!(after_the_last::spec().dependent && !after_the_last::spec().cooperative);
+}
+
+/// Says that others may begin, and that it waits for others: nothing of that is seen here.
+#[kernel(dependent)]
+fn after_the_last(mut out: DisjointMut<u32>) {
+    grid::launch_dependents();
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out += 1;
+    }
+    grid::dependency_wait();
+}
+
+#[test]
+fn dependent_kernels_run_here_one_after_the_other() {
+    let mut out = [0_u32; 64];
+    for _ in 0..3 {
+        launch::<after_the_last>([2, 1, 1], [32, 1, 1], &Args::new().view(&mut out));
+    }
+    assert_eq!(out, [3; 64]);
+}
+
+type Results = [u64; 14];
+
+/// What a tile gives one of its threads; the other tiles of the warp do something else meanwhile.
+#[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
+fn tiles<const N: u32>(operand: u32, input: &[u64], mut out: DisjointMut<Results>) {
+    let tile = Tile::<N>::current();
+    let index = thread::unique_index();
+    if tile.index() % 3 == 2 {
+        return;
+    }
+    let value = input[index.get()];
+    let low = value as i32;
+    let first = |a: u64, b: u64| if a != 0 { a } else { b };
+    let results = [
+        tile.shuffle(value, operand),
+        tile.shuffle_up(value, operand),
+        tile.shuffle_down(value, operand),
+        tile.shuffle_xor(value, operand),
+        tile.all(value.is_multiple_of(2)) as u64,
+        tile.any(value.is_multiple_of(2)) as u64,
+        tile.ballot(value.is_multiple_of(2)) as u64,
+        tile.match_any(value % 3) as u64,
+        tile.match_all(value % 3) as u64,
+        tile.reduce_add(value),
+        tile.reduce_min(low) as u64,
+        tile.reduce(value as u32 as f64, |a, b| a + b) as u64,
+        tile.inclusive_scan(value % 4, first),
+        tile.exclusive_scan(value, 7, u64::wrapping_add),
+    ];
+    tile.sync();
+    if let Some(out) = out.get_mut(index) {
+        *out = results;
+    }
+}
+
+fn check_tiles<K: Kernel>(n: usize) {
+    for round in 0..12 {
+        let operand = [0, 1, n as u32 / 2, random() as u32 % 32][round % 4];
+        let threads = 96;
+        let input = randoms(threads);
+        let mut out = vec![[u64::MAX; 14]; threads];
+        launch::<K>(
+            [1, 1, 1],
+            [threads as u32, 1, 1],
+            &Args::new().value(operand).slice(&input).view(&mut out),
+        );
+        for (t, (tile, found)) in input.chunks(n).zip(out.chunks(n)).enumerate() {
+            if t % 3 == 2 {
+                assert!(found.iter().all(|results| *results == [u64::MAX; 14]));
+                continue;
+            }
+            let mask = |f: &dyn Fn(u64) -> bool| {
+                tile.iter().enumerate().filter(|(_, v)| f(**v)).fold(0, |mask, (i, _)| mask | 1 << i)
+            };
+            let even = mask(&|v| v.is_multiple_of(2));
+            let all: u64 = u64::MAX >> (64 - n);
+            let operand = operand as usize;
+            for (i, results) in found.iter().enumerate() {
+                let same = mask(&|v| v % 3 == tile[i] % 3);
+                let expected: Results = [
+                    tile[operand % n],
+                    tile[if operand <= i { i - operand } else { i }],
+                    tile[if i + operand < n { i + operand } else { i }],
+                    tile[i ^ (operand % n)],
+                    (even == all) as u64,
+                    (even != 0) as u64,
+                    even,
+                    same,
+                    (same == all) as u64,
+                    tile.iter().fold(0, |a, b| a.wrapping_add(*b)),
+                    tile.iter().map(|v| *v as i32).min().unwrap() as u64,
+                    tile.iter().map(|v| *v as u32 as f64).sum::<f64>() as u64,
+                    tile[..=i].iter().map(|v| v % 4).find(|v| *v != 0).unwrap_or(0),
+                    tile[..i].iter().fold(7, |a, b| a.wrapping_add(*b)),
+                ];
+                assert_eq!(*results, expected, "thread {i} of {n}, operand {operand}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_do_what_their_threads_alone_would() {
+    check_tiles::<tiles<1>>(1);
+    check_tiles::<tiles<2>>(2);
+    check_tiles::<tiles<4>>(4);
+    check_tiles::<tiles<8>>(8);
+    check_tiles::<tiles<16>>(16);
+    check_tiles::<tiles<32>>(32);
+}
+
+/// A scan with an operation that is not commutative: composition of linear functions.
+#[kernel]
+fn compose(input: &[u64], mut out: DisjointMut<[u64; 2]>) {
+    let tile = Tile::<16>::current();
+    let index = thread::unique_index();
+    let value = input[index.get()];
+    let results = [tile.inclusive_scan(value, then), tile.exclusive_scan(value, 1, then)];
+    if let Some(out) = out.get_mut(index) {
+        *out = results;
+    }
+}
+
+#[test]
+fn scans_keep_the_order_of_the_ranks() {
+    let input = randoms(64);
+    let mut out = vec![[0; 2]; 64];
+    launch::<compose>([1, 1, 1], [64, 1, 1], &Args::new().slice(&input).view(&mut out));
+    for (functions, found) in input.chunks(16).zip(out.chunks(16)) {
+        let apply = |functions: &[u64], x: u32| {
+            functions.iter().fold(x, |x, f| (*f as u32).wrapping_mul(x).wrapping_add((f >> 32) as u32))
+        };
+        for (i, results) in found.iter().enumerate() {
+            for (result, functions) in results.iter().zip([&functions[..=i], &functions[..i]]) {
+                for x in [0, 1, 12345] {
+                    assert_eq!(apply(&[*result], x), apply(functions, x), "thread {i}");
+                }
+            }
+        }
+    }
+}
+
+#[kernel]
+fn uneven() {
+    let _ = Tile::<8>::current();
+}
+
+#[test]
+fn a_block_that_is_no_multiple_of_the_tile_panics() {
+    launch::<uneven>([1, 1, 1], [24, 1, 1], &Args::new());
+    let fault = launch_shared::<uneven>([1, 1, 1], [20, 1, 1], 0, &Args::new()).unwrap_err();
+    assert!(fault.message().contains("divided into tiles of equal size"), "{fault}");
+    assert!(fault.location().is_some_and(|at| at.contains("groups.rs")), "{fault}");
+}
+
+/// The three block-wide operations, twice over, with an operation that is not commutative.
+#[kernel]
+fn blocks_compose(input: &[u64], mut out: DisjointMut<[u64; 3]>) {
+    let index = thread::unique_index();
+    let value = input[index.get()];
+    let mut results = [0; 3];
+    for _ in 0..2 {
+        results = [
+            block::reduce(value, then),
+            block::inclusive_scan(value, then),
+            block::exclusive_scan(value, 1, then),
+        ];
+    }
+    if let Some(out) = out.get_mut(index) {
+        *out = results;
+    }
+}
+
+/// First x -> a x + b, then x -> c x + d, with both numbers of each in one value.
+fn then(f: u64, g: u64) -> u64 {
+    let (a, b, c, d) = (f as u32, (f >> 32) as u32, g as u32, (g >> 32) as u32);
+    u64::from(a.wrapping_mul(c)) | u64::from(c.wrapping_mul(b).wrapping_add(d)) << 32
+}
+
+#[test]
+fn blocks_reduce_and_scan_in_the_order_of_their_threads() {
+    for shape in
+        [[1, 1, 1], [31, 1, 1], [32, 1, 1], [33, 1, 1], [5, 4, 7], [256, 1, 1], [10, 10, 10], [1024, 1, 1]]
+    {
+        let threads = shape.iter().product::<u32>() as usize;
+        let input = randoms(3 * threads);
+        let mut out = vec![[0; 3]; input.len()];
+        launch::<blocks_compose>([3, 1, 1], shape, &Args::new().slice(&input).view(&mut out));
+        for (functions, found) in input.chunks(threads).zip(out.chunks(threads)) {
+            let all = functions.iter().copied().fold(1, then);
+            let mut before = 1;
+            for (i, results) in found.iter().enumerate() {
+                let with = then(before, functions[i]);
+                assert_eq!(*results, [all, with, before], "thread {i} of {shape:?}");
+                before = with;
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What a kernel can use, on the emulator.
+
+mod atomic;
+mod block;
+mod common;
+mod dynamic;
+mod groups;
+mod indices;
+mod printf;
+mod random;
+mod registry;
+mod values;
+mod warp;

@@ -1,0 +1,27 @@
+//! The device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. One that is not there fails the
+//! test.
+
+use std::sync::Arc;
+
+use warpsmith_runtime::Device;
+use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+
+/// The device under test, which all tests of the process share.
+pub fn shared_device() -> Device {
+    let name = std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned());
+    Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
+}
+
+/// The device under test with allocators, stream pools, handles and caches of its own. An emulated one has a driver of
+/// its own too, so that tests can run at once.
+pub fn device() -> Device {
+    let shared = shared_device();
+    let driver: Arc<dyn Driver> = if shared.is_emulated() {
+        EmulatedDriver::from_environment()
+    } else {
+        // SAFETY: what goes into its methods is of this device and alive.
+        Arc::clone(unsafe { shared.driver() }.0)
+    };
+    Device::with_driver(driver, shared.id().ordinal()).unwrap()
+}

@@ -1,0 +1,21 @@
+//! `WARPSMITH_ADAPTIVE_LAUNCH=1`.
+
+use crate::alone::alone;
+use crate::common::*;
+use warpsmith_runtime::Device;
+
+#[test]
+fn the_environment_turns_it_on() {
+    if alone!("WARPSMITH_ADAPTIVE_LAUNCH" => "1").is_some() {
+        return;
+    }
+    let (_, device) = device();
+    assert!(device.is_adaptive_launch());
+    assert_eq!(device.launch_store().path(), None, "times of an emulated device are not kept");
+    // SAFETY: no other thread of this process uses the environment.
+    unsafe { std::env::set_var("WARPSMITH_ADAPTIVE_LAUNCH", "yes") };
+    assert!(
+        !Device::with_driver(driver(1), 0).unwrap().is_adaptive_launch(),
+        "1 turns it on, nothing else does"
+    );
+}

@@ -1,0 +1,347 @@
+//! Requests that cannot be right: each is refused with an error that says why, and harms nothing.
+
+use std::sync::{Arc, Mutex};
+
+use crate::alone::alone;
+use crate::support::allocator::*;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::memory::options::Backend;
+use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
+
+#[test]
+fn no_bytes_are_the_null_address_and_ask_nobody() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    driver.reset_calls();
+    let empty = allocate(&stream, 0);
+    assert_eq!(empty.as_device_ptr(), DevicePtr::NULL);
+    let raw = device.memory().allocate_raw(&stream, 0).unwrap();
+    assert_eq!(raw, DevicePtr::NULL);
+    device.memory().record_stream(raw, &Stream::new(&device).unwrap()).unwrap();
+    for _ in 0..2 {
+        // SAFETY: there is no memory that anybody could use.
+        unsafe { device.memory().free_raw(raw) }.unwrap();
+    }
+    drop(empty);
+    assert_eq!(driver.calls(Call::MemoryAllocate), 0);
+    assert_eq!(statistics(&device).allocation.all.allocated, 0);
+}
+
+#[test]
+fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    for bytes in [64 * MIB + 1, 800 << 30, 1 << 60] {
+        let report = fails(&stream, bytes);
+        assert_eq!((report.asked, report.total), (bytes as u64, 64 * MIB as u64));
+        assert!(report.to_string().ends_with("ask for less than the device has"), "{report}");
+    }
+    drop(allocate(&stream, 64 * MIB));
+}
+
+#[test]
+fn more_than_2_to_the_60_bytes_are_refused_as_such() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    driver.reset_calls();
+    let error = DeviceBuffer::<u8>::uninit(&stream, (1 << 60) + 1).unwrap_err();
+    let Error::AllocationTooLarge { bytes, largest } = error else { panic!("{error}") };
+    assert_eq!((bytes, largest), ((1 << 60) + 1, 1 << 60));
+    let error = device.memory().allocate_raw(&stream, usize::MAX).unwrap_err();
+    assert!(matches!(error, Error::AllocationTooLarge { .. }), "{error}");
+    assert!(Call::ALL.iter().all(|call| driver.calls(*call) == 0));
+}
+
+#[test]
+fn freeing_an_address_twice_is_refused() {
+    let (_, device) = device_with(64 * MIB, "");
+    let (memory, stream) = (device.memory(), device.default_stream());
+    let ptr = memory.allocate_raw(&stream, 1000).unwrap();
+    // SAFETY: nothing uses the memory.
+    unsafe { memory.free_raw(ptr) }.unwrap();
+    // SAFETY: as above; the address is refused.
+    let error = unsafe { memory.free_raw(ptr) }.unwrap_err();
+    assert!(matches!(error, Error::NotAllocated { address, .. } if address == ptr.0), "{error}");
+    let error = memory.record_stream(ptr, &stream).unwrap_err();
+    assert!(matches!(error, Error::NotAllocated { .. }), "{error}");
+    assert_eq!((memory.allocated(), statistics(&device).allocation.all.freed), (0, 1));
+}
+
+#[test]
+fn an_address_of_something_else_is_refused() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let elsewhere = Device::with_driver(driver, 0).unwrap();
+    let (memory, stream) = (device.memory(), device.default_stream());
+    let buffer = allocate(&stream, 1000);
+    let own = memory.allocate_raw(&stream, 1000).unwrap();
+    let foreign = elsewhere.memory().allocate_raw(&elsewhere.default_stream(), 1000).unwrap();
+    for ptr in [DevicePtr(1), DevicePtr(u64::MAX), own.offset(512), foreign, buffer.as_device_ptr()] {
+        // SAFETY: the address is refused.
+        let error = unsafe { memory.free_raw(ptr) }.unwrap_err();
+        assert!(matches!(error, Error::NotAllocated { address, .. } if address == ptr.0), "{error}");
+        assert!(error.to_string().contains("free each address once"), "{error}");
+    }
+    assert_eq!((memory.allocated(), elsewhere.memory().allocated()), (2048, 1024));
+    // SAFETY: nothing uses the memory.
+    unsafe { memory.free_raw(own).and(elsewhere.memory().free_raw(foreign)) }.unwrap();
+}
+
+#[test]
+fn a_bare_address_that_is_recorded_on_a_stream_is_kept_for_it() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let (memory, [stream, other]) = (device.memory(), [(); 2].map(|()| Stream::new(&device).unwrap()));
+    let ptr = memory.allocate_raw(&stream, 1000).unwrap();
+    memory.record_stream(ptr, &other).unwrap();
+    let hold = driver.hold();
+    // SAFETY: the only other user was recorded.
+    unsafe { memory.free_raw(ptr) }.unwrap();
+    let next = memory.allocate_raw(&stream, 1000).unwrap();
+    assert_ne!(next, ptr);
+    drop(hold);
+    other.synchronize().unwrap();
+    assert_eq!(memory.allocate_raw(&stream, 1000).unwrap(), ptr);
+    // SAFETY: nothing uses the memory.
+    unsafe { memory.free_raw(ptr).and(memory.free_raw(next)) }.unwrap();
+}
+
+#[test]
+fn streams_of_another_device_are_refused() {
+    let driver = EmulatedDriver::builder().devices(2).memory(64 * MIB as u64).unbacked().build();
+    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (stream, pool) = (there.default_stream(), MemoryPool::new(&here).unwrap());
+    let buffer = allocate(&here.default_stream(), 512);
+    let ptr = here.memory().allocate_raw(&here.default_stream(), 512).unwrap();
+    let errors = [
+        here.memory().allocate_raw(&stream, 512).map(drop),
+        here.memory().record_stream(ptr, &stream),
+        buffer.record_stream(&stream),
+        pool.capture(&stream).map(drop),
+    ];
+    for error in errors {
+        assert!(matches!(error, Err(Error::DifferentDevices { .. })), "{error:?}");
+    }
+    // SAFETY: nothing uses the memory.
+    unsafe { here.memory().free_raw(ptr) }.unwrap();
+}
+
+#[test]
+fn a_fraction_that_is_none_is_refused_and_changes_nothing() {
+    let (_, device) = device_with(64 * MIB, "");
+    device.memory().set_fraction(0.75).unwrap();
+    for fraction in [-0.1, 1.01, 2.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let error = device.memory().set_fraction(fraction).unwrap_err();
+        let Error::AllocatorOption { option, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!(
+            (option.as_str(), reason.as_str()),
+            ("per_process_memory_fraction", "must be from 0 to 1")
+        );
+    }
+    assert_eq!(device.memory().fraction(), 0.75);
+    assert_eq!(fails(&device.default_stream(), 50 * MIB).limit, Some(48 * MIB as u64));
+    device.memory().set_fraction(0.0).unwrap();
+    fails(&device.default_stream(), 1);
+}
+
+#[test]
+fn a_pool_is_refused_after_its_release() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let guard = pool.enter().unwrap();
+    allocate_and_free(&stream, 512);
+    pool.clone().release().unwrap();
+    assert_eq!(driver.live_allocations(0), 0);
+    let errors = [
+        DeviceBuffer::<u8>::uninit(&stream, 512).map(drop),
+        pool.enter().map(drop),
+        pool.capture(&stream).map(drop),
+        pool.empty_cache().map(drop),
+    ];
+    for error in errors {
+        let Err(Error::PoolReleased { pool: id }) = error else { panic!("{error:?}") };
+        assert_eq!(id, pool.id());
+    }
+    pool.release().unwrap();
+    drop(guard);
+    drop(allocate(&stream, 512));
+}
+
+#[test]
+fn options_that_are_fixed_at_the_start_cannot_change_after_the_first_request() {
+    let (_, device) = device_with(64 * MIB, "");
+    let memory = device.memory();
+    let changed = |change: fn(&mut AllocatorOptions)| {
+        let mut options = memory.options();
+        change(&mut options);
+        memory.set_options(options)
+    };
+    changed(|options| options.caching = false).unwrap();
+    changed(|options| options.caching = true).unwrap();
+    drop(allocate(&device.default_stream(), 512));
+    let before = memory.options();
+    let error = changed(|options| options.backend = Backend::StreamOrdered).unwrap_err();
+    assert!(matches!(&error, Error::AllocatorOption { option, .. } if option == "backend"), "{error}");
+    let error = changed(|options| options.caching = false).unwrap_err();
+    assert!(matches!(&error, Error::AllocatorOption { option, .. } if option == "caching"), "{error}");
+    assert!(error.to_string().contains("when the program starts"), "{error}");
+    assert_eq!(memory.options(), before);
+    changed(|options| options.max_split_size = Some(30 << 20)).unwrap();
+}
+
+#[test]
+fn options_out_of_their_range_are_refused_and_change_nothing() {
+    let (_, device) = device_with(64 * MIB, "");
+    let before = device.memory().options();
+    for options in [
+        AllocatorOptions { max_split_size: Some(2 << 20), ..before.clone() },
+        AllocatorOptions { garbage_collection_threshold: 1.2, ..before.clone() },
+        AllocatorOptions { per_process_memory_fraction: f64::NAN, ..before.clone() },
+        AllocatorOptions { roundup_power2_divisions: [3; 16], ..before.clone() },
+        AllocatorOptions { large_segment_size: 1, ..before.clone() },
+    ] {
+        let error = device.memory().set_options(options).unwrap_err();
+        assert!(matches!(error, Error::AllocatorOption { .. }), "{error}");
+    }
+    assert_eq!(device.memory().options(), before);
+    for text in ["foo:1", "garbage_collection_threshold:1.2", "max_split_size_mb:2"] {
+        text.parse::<AllocatorOptions>().unwrap_err();
+    }
+}
+
+#[test]
+fn options_in_the_environment_that_are_unknown_are_told_with_the_nearest_name() {
+    let read = |value: &'static str| {
+        AllocatorOptions::from_variables(move |name| {
+            (name == "WARPSMITH_ALLOC_CONF").then(|| value.to_owned())
+        })
+    };
+    let error = read("max_split_size:64").unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::UnknownAllocatorOption { .. }), "{text}");
+    assert!(text.contains("max_split_size_mb") && text.contains("WARPSMITH_ALLOC_CONF"), "{text}");
+    assert_eq!(read("max_split_size_mb:64").unwrap().max_split_size, Some(64 << 20));
+}
+
+#[test]
+fn a_device_is_not_opened_with_options_that_are_unknown() {
+    if alone!("WARPSMITH_ALLOC_CONF" => "foo:1").is_some() {
+        return;
+    }
+    let driver = EmulatedDriver::builder().unbacked().build();
+    let error = Device::with_driver(driver, 0).unwrap_err();
+    assert!(matches!(&error, Error::UnknownAllocatorOption { option, .. } if option == "foo"), "{error}");
+}
+
+#[test]
+fn devices_that_cannot_reach_each_other_are_no_peers() {
+    let (_, device) = device_with(64 * MIB, "");
+    let (_, stranger) = device_with(64 * MIB, "");
+    device.memory().allow_peer(&device).unwrap();
+    let error = device.memory().allow_peer(&stranger).unwrap_err();
+    assert!(matches!(error, Error::NoPeerAccess { .. }), "{error}");
+}
+
+#[test]
+fn a_lost_device_gives_no_memory_and_takes_all_back() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let pool = MemoryPool::new(&device).unwrap();
+    let guard = pool.enter().unwrap();
+    let in_pool = allocate(&stream, 512);
+    drop(guard);
+    let (buffer, recorded) = (allocate(&stream, 512), allocate(&stream, 20 * MIB));
+    recorded.record_stream(&other).unwrap();
+    let raw = device.memory().allocate_raw(&stream, 100).unwrap();
+    let message = "bad address".to_owned();
+    let (location, kernel, block, thread) = (None, None, None, None);
+    driver.poison(0, Fault { kind: FaultKind::Other, message, location, kernel, block, thread });
+    stream.synchronize().unwrap_err();
+    let errors = [
+        DeviceBuffer::<u8>::uninit(&stream, 512).map(drop),
+        device.memory().allocate_raw(&stream, 512).map(drop),
+        MemoryPool::new(&device).map(drop),
+    ];
+    for error in errors {
+        assert!(matches!(error, Err(Error::DeviceLost { .. })), "{error:?}");
+    }
+    drop((in_pool, buffer, recorded));
+    // SAFETY: nothing runs on the device any more.
+    unsafe { device.memory().free_raw(raw) }.unwrap();
+    assert_eq!(device.memory().allocated(), 0);
+    assert_eq!(statistics(&device).active.all.current, 0);
+    assert!(device.take_drop_error().is_none(), "the fault is no error of the drops");
+    drop((pool, stream, other));
+    assert!(device.take_drop_error().is_none());
+}
+
+/// The levels and messages of events.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("warpsmith")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{value:?} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn options_without_effect_are_warned_of_once() {
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || {
+        for _ in 0..2 {
+            let text = "pinned_num_register_threads:8,max_split_size_mb:64,release_lock_on_cudamalloc:True";
+            assert_eq!(text.parse::<AllocatorOptions>().unwrap().to_string(), "max_split_size_mb:64");
+        }
+    });
+    let events = log.0.lock().unwrap();
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert!(events.iter().all(|(level, _)| *level == Level::WARN));
+    assert!(
+        events[0].1.contains("`pinned_num_register_threads` is PyTorch's and has no effect"),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn errors_of_drops_are_events() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let guard = pool.enter().unwrap();
+    drop(allocate(&stream, 512));
+    drop(guard);
+    driver.fail_call(Call::MemoryFree, 0);
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || drop(pool));
+    assert!(device.take_drop_error().is_some());
+    let events = log.0.lock().unwrap();
+    let [(Level::ERROR, text)] = &events[..] else { panic!("{events:?}") };
+    assert!(text.contains("memory_free") && text.contains("could not be released"), "{text}");
+}

@@ -1,0 +1,271 @@
+//! Captures: requests for a captured stream go to the graph's pool, and nothing waits or records meanwhile.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::support::allocator::*;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, PoolOptions, Stream};
+
+#[test]
+fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
+    let (_, device) = device_with(128 * MIB, "");
+    let [captured, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (pool, private) = (MemoryPool::for_graph(&device).unwrap(), MemoryPool::new(&device).unwrap());
+    let capture = pool.capture(&captured).unwrap();
+    let inside = allocate(&captured, MIB);
+    let beside = allocate(&other, MIB);
+    let from_thread = std::thread::scope(|scope| scope.spawn(|| allocate(&captured, MIB)).join().unwrap());
+    assert_eq!((pool.allocated(), device.memory().allocated()), (2 * MIB as u64, 3 * MIB as u64));
+    let guard = private.enter().unwrap();
+    let in_guard = allocate(&captured, MIB);
+    assert_eq!((pool.allocated(), private.allocated()), (3 * MIB as u64, 0), "a capture goes before a guard");
+    drop((guard, capture));
+    let after = allocate(&captured, MIB);
+    assert_eq!(pool.allocated(), 3 * MIB as u64);
+    drop((inside, beside, from_thread, in_guard, after));
+}
+
+#[test]
+fn segments_of_a_graphs_pool_are_of_the_sizes_of_any_pool() {
+    // Of three buffers the last stays as the graph's result: size, segments and MiB while all live, MiB after.
+    for (bytes, segments, during, after) in [
+        (512, 1, 2, 2),
+        (MIB, 2, 4, 2),
+        (MIB + 512, 1, 20, 20),
+        (10 * MIB - 512, 2, 40, 20),
+        (10 * MIB + 512, 3, 36, 12),
+    ] {
+        let (driver, device) = device_with(128 * MIB, "");
+        let stream = Stream::new(&device).unwrap();
+        let pool = MemoryPool::for_graph(&device).unwrap();
+        let capture = pool.capture(&stream).unwrap();
+        let [first, second, result] = [(); 3].map(|()| allocate(&stream, bytes));
+        drop(capture);
+        assert_eq!((driver.live_allocations(0), pool.reserved()), (segments, (during * MIB) as u64));
+        drop((first, second));
+        assert_eq!(pool.reserved(), (during * MIB) as u64, "a pool keeps what it has");
+        let place = address(&result);
+        drop(pool);
+        assert_eq!(device.memory().reserved(), (after * MIB) as u64, "of {bytes} bytes");
+        assert_eq!(find(&device.memory().snapshot(), place).1.requested_size, bytes as u64);
+        drop(result);
+        device.memory().empty_cache().unwrap();
+        assert_eq!((driver.live_allocations(0), device.memory().reserved()), (0, 0));
+    }
+}
+
+#[test]
+fn graphs_that_share_a_pool_use_the_same_memory_one_after_the_other() {
+    let (_, device) = device_with(128 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let reserved = [true, false].map(|shared| {
+        let mut pools = vec![MemoryPool::for_graph(&device).unwrap()];
+        for _ in 0..2 {
+            if !shared {
+                pools.push(MemoryPool::for_graph(&device).unwrap());
+            }
+            let Some(pool) = pools.last() else { continue };
+            let capture = pool.capture(&stream).unwrap();
+            allocate_and_free(&stream, MIB);
+            drop(capture);
+        }
+        device.memory().reserved() as usize
+    });
+    assert_eq!(reserved, [2 * MIB, 4 * MIB]);
+}
+
+#[test]
+fn capturing_again_and_again_takes_no_more_memory() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let mut reserved = Vec::new();
+    for _ in 0..10 {
+        let pool = MemoryPool::for_graph(&device).unwrap();
+        let capture = pool.capture(&stream).unwrap();
+        let held = [100, 3 * MIB, 12 * MIB].map(|bytes| allocate(&stream, bytes));
+        reserved.push(device.memory().reserved());
+        drop((capture, held));
+        pool.release().unwrap();
+    }
+    assert_eq!(reserved, [22 * MIB as u64; 10]);
+    assert_eq!(driver.live_allocations(0), 0);
+}
+
+#[test]
+fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let outside = allocate(&stream, MIB);
+    outside.record_stream(&other).unwrap();
+    let capture = pool.capture(&stream).unwrap();
+    let inside = allocate(&stream, MIB);
+    inside.record_stream(&other).unwrap();
+    let places = [address(&inside), address(&outside)];
+    driver.reset_calls();
+    drop((inside, outside));
+    let next = [(); 3].map(|()| allocate(&stream, MIB));
+    assert!(next.each_ref().iter().all(|buffer| !places.contains(&address(buffer))));
+    let events = [
+        Call::EventCreate,
+        Call::EventRecord,
+        Call::EventQuery,
+        Call::EventSynchronize,
+        Call::StreamWaitEvent,
+    ];
+    assert_eq!(events.map(|call| driver.calls(call)), [0; 5], "no event is touched in a capture");
+    assert_eq!(statistics(&device).active.all.current - statistics(&device).allocation.all.current, 2);
+    drop(capture);
+    assert_eq!(driver.calls(Call::EventRecord), 2);
+    device.synchronize().unwrap();
+    let guard = pool.enter().unwrap();
+    assert_eq!(allocate_and_free(&stream, MIB), places[0]);
+    drop(guard);
+    assert_eq!(allocate_and_free(&stream, MIB), places[1]);
+    drop(next);
+}
+
+#[test]
+fn blocks_wait_until_the_last_of_several_captures_ends() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let [first, second, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let captures = (pool.capture(&first).unwrap(), pool.capture(&second).unwrap());
+    let buffer = allocate(&other, MIB);
+    buffer.record_stream(&first).unwrap();
+    drop(buffer);
+    drop(captures.0);
+    assert_eq!(driver.calls(Call::EventRecord), 0);
+    drop(captures.1);
+    assert_eq!(driver.calls(Call::EventRecord), 1);
+}
+
+#[test]
+fn a_block_that_only_its_own_stream_used_is_handed_out_again_within_the_capture() {
+    let (_, device) = device_with(128 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let capture = pool.capture(&stream).unwrap();
+    let place = allocate_and_free(&stream, MIB);
+    assert_eq!(allocate_and_free(&stream, MIB), place);
+    drop(capture);
+}
+
+#[test]
+fn the_last_handle_of_a_stream_may_go_while_a_block_waits_for_it() {
+    let (_, device) = device_with(128 * MIB, "");
+    let (done, finished) = mpsc::channel();
+    // In a thread of its own: what is asserted is that it comes to an end.
+    std::thread::spawn(move || {
+        let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let pool = MemoryPool::for_graph(&device).unwrap();
+        let buffer = allocate(&stream, MIB);
+        allocate_and_free(&other, MIB);
+        buffer.record_stream(&other).unwrap();
+        let capture = pool.capture(&stream).unwrap();
+        drop((buffer, other));
+        drop(capture);
+        device.synchronize().unwrap();
+        device.memory().empty_cache().unwrap();
+        done.send(device.memory().reserved()).unwrap();
+    });
+    let reserved = finished.recv_timeout(Duration::from_secs(20)).expect("the end of the capture comes back");
+    assert_eq!(reserved, 0);
+}
+
+#[test]
+fn running_out_of_memory_in_a_capture_is_reported_without_waiting_or_giving_back() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    allocate_and_free(&stream, 40 * MIB);
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let capture = pool.capture(&stream).unwrap();
+    driver.reset_calls();
+    let report = fails(&stream, 30 * MIB);
+    assert!(report.capturing && report.to_string().contains("a capture is underway"), "{report}");
+    let waits = [Call::StreamSynchronize, Call::EventSynchronize, Call::MemoryFree];
+    assert_eq!(waits.map(|call| driver.calls(call)), [0; 3]);
+    drop(capture);
+    let guard = pool.enter().unwrap();
+    drop(allocate(&stream, 30 * MIB));
+    drop(guard);
+}
+
+#[test]
+fn what_must_wait_is_refused_while_a_capture_is_underway() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let capture = pool.capture(&stream).unwrap();
+    let refused = [device.memory().empty_cache(), pool.empty_cache(), pool.capture(&stream).map(|_| 0)];
+    for refused in refused {
+        assert!(matches!(refused, Err(Error::Graph(GraphError::CaptureUnderway))), "{refused:?}");
+    }
+    drop(capture);
+    assert_eq!(device.memory().empty_cache().unwrap(), 0);
+    drop(pool.capture(&stream).unwrap());
+}
+
+#[test]
+fn a_pool_that_is_dropped_during_a_capture_gives_back_after_it() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let [captured, dropped] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
+    let guard = dropped.enter().unwrap();
+    allocate_and_free(&stream, MIB);
+    drop(guard);
+    let capture = captured.capture(&stream).unwrap();
+    driver.reset_calls();
+    drop(dropped);
+    assert_eq!((driver.calls(Call::MemoryFree), driver.calls(Call::StreamSynchronize)), (0, 0));
+    drop(capture);
+    device.memory().empty_cache().unwrap();
+    assert_eq!(driver.live_allocations(0), 0);
+}
+
+#[test]
+fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    for code in [900, 901, 906] {
+        driver.fail_call_with(Call::MemoryAllocate, 0, code);
+        let error = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap_err();
+        assert!(matches!(error, Error::CaptureForbidsAllocation { .. }), "{error}");
+        assert!(error.to_string().contains("thread-local mode"), "{error}");
+    }
+    assert_eq!((device.memory().reserved(), device.memory().allocated()), (0, 0));
+    drop(allocate(&stream, 100));
+}
+
+#[test]
+fn the_result_of_a_graph_outlives_it_with_its_content() {
+    let (driver, device) = backed_device_with(64 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let capture = pool.capture(&stream).unwrap();
+    let scratch = DeviceBuffer::from_host(&stream, &[1u8; MIB]).unwrap();
+    let result = DeviceBuffer::from_host(&stream, &[9u8; MIB]).unwrap();
+    drop((scratch, capture, pool));
+    allocate_and_free(&stream, 20 * MIB);
+    assert_eq!(result.to_host().unwrap(), vec![9; MIB]);
+    drop(result);
+    device.memory().empty_cache().unwrap();
+    assert_eq!(driver.live_allocations(0), 0);
+}
+
+#[test]
+fn a_pool_that_lends_serves_only_requests_that_are_for_no_pool() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = Stream::new(&device).unwrap();
+    let lender = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    let lender = MemoryPool::with_options(&device, lender).unwrap();
+    let guard = lender.enter().unwrap();
+    let place = allocate_and_free(&stream, 60 * MIB);
+    drop(guard);
+    let pool = MemoryPool::for_graph(&device).unwrap();
+    let capture = pool.capture(&stream).unwrap();
+    fails(&stream, 30 * MIB);
+    drop(capture);
+    assert_eq!(allocate_and_free(&stream, 60 * MIB), place);
+}

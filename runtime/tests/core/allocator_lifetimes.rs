@@ -1,0 +1,154 @@
+//! Buffers, streams, pools and devices that go in every order, and programs that end with all of them alive.
+
+use std::sync::OnceLock;
+
+use crate::alone::alone;
+use crate::common::{device, driver};
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
+
+fn fault() -> Fault {
+    Fault {
+        kind: FaultKind::Other,
+        message: "ordered by the test".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    }
+}
+
+#[test]
+fn buffers_streams_and_devices_may_be_dropped_in_every_order() {
+    for options in ["", "expandable_segments:True", "backend:cudaMallocAsync", "caching:False"] {
+        for order in 0..24 {
+            let driver = driver(1);
+            let device = Device::with_driver(driver.clone(), 0).unwrap();
+            device.memory().set_options(AllocatorOptions::default().with(options).unwrap()).unwrap();
+            let (stream, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+            let buffer = DeviceBuffer::<u32>::zeros(&stream, 70_000).unwrap();
+            buffer.record_stream(&other).unwrap();
+            let mut things = [
+                Some(Thing::Device(device)),
+                Some(Thing::Stream(stream)),
+                Some(Thing::Stream(other)),
+                Some(Thing::Buffer(buffer)),
+            ];
+            let mut rest = vec![0, 1, 2, 3];
+            let mut code = order;
+            while !rest.is_empty() {
+                let thing = rest.remove(code % rest.len());
+                code /= rest.len() + 1;
+                things[thing] = None;
+            }
+            let released = (driver.calls(Call::ContextRetain), driver.calls(Call::ContextRelease));
+            assert_eq!(released, (1, 1), "options `{options}`, order {order}");
+            let events = (driver.calls(Call::EventCreate), driver.calls(Call::StreamCreate));
+            let gone = (driver.calls(Call::EventDestroy), driver.calls(Call::StreamDestroy));
+            assert_eq!(events, gone, "options `{options}`, order {order}");
+            assert_eq!(given(&driver), 0, "options `{options}`, order {order}");
+        }
+    }
+}
+
+#[allow(dead_code, reason = "they are only dropped")]
+enum Thing {
+    Device(Device),
+    Stream(Stream),
+    Buffer(DeviceBuffer<u32>),
+}
+
+/// Requests for memory less those that gave it back.
+fn given(driver: &warpsmith_runtime::driver::emulated::EmulatedDriver) -> i64 {
+    let calls = |call| driver.calls(call) as i64;
+    calls(Call::MemoryAllocate) - calls(Call::MemoryFree) + calls(Call::PhysicalCreate)
+        - calls(Call::PhysicalRelease)
+        + calls(Call::VirtualReserve)
+        - calls(Call::VirtualRelease)
+        + calls(Call::StreamAllocate)
+        - calls(Call::StreamFree)
+}
+
+#[test]
+fn the_memory_of_a_stream_that_is_gone_serves_the_next_one() {
+    let (driver, device) = device();
+    for _ in 0..20 {
+        let stream = Stream::new(&device).unwrap();
+        let buffer = DeviceBuffer::<u8>::zeros(&stream, 3 << 20).unwrap();
+        drop(stream);
+        drop(buffer);
+    }
+    assert_eq!(driver.calls(Call::MemoryAllocate), 1);
+}
+
+#[test]
+fn a_buffer_of_a_pool_outlives_pool_stream_and_device_handle() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let pool = MemoryPool::new(&device).unwrap();
+    let guard = pool.enter().unwrap();
+    let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 3]).unwrap();
+    drop(guard);
+    drop((pool, stream, device));
+    assert_eq!(buffer.to_host().unwrap(), [1, 2, 3]);
+    assert_eq!(driver.calls(Call::ContextRelease), 0, "the buffer holds the device");
+    drop(buffer);
+    assert_eq!((driver.calls(Call::ContextRelease), given(&driver)), (1, 0));
+}
+
+#[test]
+fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
+    for options in ["", "expandable_segments:True", "cross_stream_reuse:True", "caching:False"] {
+        let driver = driver(1);
+        let open = || {
+            let device = Device::with_driver(driver.clone(), 0).unwrap();
+            device.memory().set_options(AllocatorOptions::default().with(options).unwrap()).unwrap();
+            device
+        };
+        let device = open();
+        let (stream, other) = (Stream::new(&device).unwrap(), Stream::new(&device).unwrap());
+        let buffers: Vec<_> =
+            (0..10).map(|n| DeviceBuffer::<u8>::zeros(&stream, 1000 << n).unwrap()).collect();
+        buffers[3].record_stream(&other).unwrap();
+        let raw = device.memory().allocate_raw(&other, 5 << 20).unwrap();
+        driver.poison(0, fault());
+        assert!(device.synchronize().is_err() && device.is_lost());
+        let refused = DeviceBuffer::<u8>::uninit(&stream, 1).map(drop).unwrap_err();
+        assert!(matches!(refused, Error::DeviceLost { .. }), "{refused}");
+        // SAFETY: nothing uses the memory: the device is lost.
+        unsafe { device.memory().free_raw(raw) }.unwrap();
+        drop(buffers);
+        assert_eq!(device.memory().allocated(), 0, "options `{options}`");
+        assert!(device.take_drop_error().is_none(), "the fault is no error of the drops");
+        drop((stream, other, device));
+        assert_eq!(driver.calls(Call::ContextRelease), 1);
+        assert_eq!(given(&driver), 0, "options `{options}`");
+
+        let again = open();
+        let buffer = DeviceBuffer::<u8>::zeros(&again.default_stream(), 100).unwrap();
+        assert_eq!(buffer.to_host().unwrap(), [0; 100]);
+    }
+}
+
+static ALIVE: OnceLock<(Device, Stream, DeviceBuffer<u8>, DevicePtr, MemoryPool)> = OnceLock::new();
+
+#[test]
+fn a_program_may_end_with_buffers_and_raw_memory_in_statics() {
+    const MARK: &str = "WARPSMITH_TEST_ENDS_WITH_LIVE_MEMORY";
+    for options in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
+        if alone!(MARK => options).is_some() {
+            continue;
+        }
+        let options = std::env::var(MARK).unwrap();
+        let device = Device::emulated(0).unwrap();
+        device.memory().set_options(AllocatorOptions::default().with(&options).unwrap()).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let buffer = DeviceBuffer::<u8>::zeros(&stream, 3 << 20).unwrap();
+        let raw = device.memory().allocate_raw(&stream, 1000).unwrap();
+        let pool = MemoryPool::new(&device).unwrap();
+        std::mem::forget(pool.enter().unwrap());
+        ALIVE.set((device, stream, buffer, raw, pool)).unwrap();
+        return;
+    }
+}

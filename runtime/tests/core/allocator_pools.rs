@@ -1,0 +1,324 @@
+//! Private pools: which requests go to them, what stays in them, and what becomes of their memory.
+
+use crate::support::allocator::*;
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::memory::statistics::PoolId;
+use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, PoolOptions, Stream};
+
+fn reserved_in_pool(device: &Device, pool: &MemoryPool) -> u64 {
+    statistics(device).reserved_bytes_by_private_pools.get(&pool.id()).map_or(0, |pool| pool.all.current)
+}
+
+/// Allocates in a pool.
+#[track_caller]
+fn allocate_in(pool: &MemoryPool, stream: &Stream, bytes: usize) -> DeviceBuffer<u8> {
+    let guard = pool.enter().unwrap();
+    let buffer = allocate(stream, bytes);
+    drop(guard);
+    buffer
+}
+
+#[test]
+fn the_numbers_of_pools_rise_and_say_whether_they_are_for_graphs() {
+    let (_, device) = device_with(64 * MIB, "");
+    let first = MemoryPool::new(&device).unwrap().id();
+    let graph = MemoryPool::for_graph(&device).unwrap().id();
+    let second = MemoryPool::new(&device).unwrap().id();
+    assert_eq!((first.0, graph.1, second.0), (0, 0, 0));
+    assert!(0 < first.1 && first.1 < graph.0 && graph.0 < second.1);
+}
+
+#[test]
+fn a_guard_sends_requests_to_its_pool_while_it_lives() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let before = allocate(&stream, 512);
+    let inside = allocate_in(&pool, &stream, 1000);
+    let after = allocate(&stream, 512);
+    assert_eq!((pool.allocated(), pool.reserved()), (1024, 2 * MIB as u64));
+    let snapshot = device.memory().snapshot();
+    let pool_of = |buffer: &DeviceBuffer<u8>| find(&snapshot, address(buffer)).0.segment_pool_id;
+    let PoolId(first, second) = pool.id();
+    assert_eq!([pool_of(&before), pool_of(&inside), pool_of(&after)], [(0, 0), (first, second), (0, 0)]);
+}
+
+#[test]
+fn a_block_returns_to_the_pool_it_came_from_wherever_it_is_freed() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
+    let buffer = allocate_in(&one, &stream, 3 * MIB);
+    let place = address(&buffer);
+    let guard = two.enter().unwrap();
+    std::thread::spawn(move || drop(buffer)).join().unwrap();
+    drop(guard);
+    assert_eq!((one.allocated(), two.reserved()), (0, 0));
+    driver.reset_calls();
+    assert_eq!(address(&allocate_in(&one, &stream, 3 * MIB)), place);
+    assert_eq!(driver.calls(Call::MemoryAllocate), 0);
+}
+
+#[test]
+fn of_nested_guards_the_innermost_counts() {
+    let (_, device) = device_with(128 * MIB, "");
+    let stream = device.default_stream();
+    let [outer, inner] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
+    let mut held = Vec::new();
+    let of_outer = outer.enter().unwrap();
+    held.push(allocate(&stream, MIB));
+    let of_inner = inner.enter().unwrap();
+    held.extend([(); 2].map(|()| allocate(&stream, MIB)));
+    let again = outer.enter().unwrap();
+    held.push(allocate(&stream, MIB));
+    drop(again);
+    held.push(allocate(&stream, 1));
+    drop(of_inner);
+    held.push(allocate(&stream, MIB));
+    drop(of_outer);
+    held.push(allocate(&stream, MIB));
+    let segments = [&outer, &inner].map(|pool| pool.reserved() / (2 * MIB as u64));
+    assert_eq!(segments, [2, 2]);
+    assert_eq!(device.memory().reserved() / (2 * MIB as u64), 5, "and one of the default pool");
+}
+
+#[test]
+fn guards_may_be_dropped_in_any_order() {
+    let (_, device) = device_with(128 * MIB, "");
+    let stream = device.default_stream();
+    let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
+    let (first, second) = (one.enter().unwrap(), two.enter().unwrap());
+    drop(first);
+    let inside = allocate(&stream, 512);
+    drop(second);
+    let outside = allocate(&stream, 512);
+    assert_eq!((one.allocated(), two.allocated(), device.memory().allocated()), (0, 512, 1024));
+    drop((inside, outside));
+}
+
+#[test]
+fn a_guard_is_of_its_thread_only() {
+    let (_, device) = device_with(128 * MIB, "");
+    let pools = [(); 4].map(|()| MemoryPool::new(&device).unwrap());
+    let outer = pools[0].enter().unwrap();
+    let held = std::thread::scope(|scope| {
+        let in_pools = [1, 2, 3].map(|index| {
+            let (pool, device) = (&pools[index], &device);
+            scope.spawn(move || allocate_in(pool, &device.default_stream(), index * MIB))
+        });
+        let outside = scope.spawn(|| allocate(&device.default_stream(), 512));
+        (in_pools.map(|thread| thread.join().unwrap()), outside.join().unwrap())
+    });
+    drop(outer);
+    let allocated = pools.each_ref().map(|pool| pool.allocated() as usize / MIB);
+    assert_eq!(allocated, [0, 1, 2, 3]);
+    assert_eq!(device.memory().allocated() as usize, 6 * MIB + 512);
+    drop(held);
+}
+
+#[test]
+fn a_guard_is_of_its_device_only() {
+    let driver = EmulatedDriver::builder().devices(2).memory(64 * MIB as u64).unbacked().build();
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let pool = MemoryPool::new(&first).unwrap();
+    let guard = pool.enter().unwrap();
+    let held = [&first, &second].map(|device| allocate(&device.default_stream(), 512));
+    drop(guard);
+    assert_eq!((pool.allocated(), first.memory().allocated(), second.memory().allocated()), (512, 512, 512));
+    assert!(second.memory().statistics().reserved_bytes_by_private_pools.is_empty());
+    drop(held);
+}
+
+#[test]
+fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let stream = device.default_stream();
+    let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
+    let buffers = [allocate(&stream, MIB), allocate_in(&one, &stream, MIB), allocate_in(&two, &stream, MIB)];
+    let places = buffers.each_ref().map(address);
+    drop(buffers);
+    assert_eq!(driver.calls(Call::MemoryAllocate), 3);
+    let again = [allocate_in(&two, &stream, MIB), allocate(&stream, MIB), allocate_in(&one, &stream, MIB)]
+        .map(|b| address(&b));
+    assert_eq!(again, [places[2], places[0], places[1]]);
+}
+
+#[test]
+fn a_third_mib_opens_a_second_segment_of_the_pool() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let guard = pool.enter().unwrap();
+    let mut held = Vec::from([(); 2].map(|()| allocate(&stream, MIB)));
+    assert_eq!(pool.reserved(), 2 * MIB as u64);
+    held.push(allocate(&stream, MIB));
+    assert_eq!(pool.reserved(), 4 * MIB as u64);
+    drop((guard, held, pool));
+    assert_eq!(driver.live_allocations(0), 0, "the driver has everything back when the pool is dropped");
+}
+
+#[test]
+fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
+    let (_, device) = device_with(128 * MIB, "");
+    let stream = device.default_stream();
+    let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
+    let inactive = MemoryPool::new(&device).unwrap();
+    allocate_and_free(&stream, 20 * MIB);
+    drop([allocate_in(&one, &stream, 10 * MIB), allocate_in(&two, &stream, 12 * MIB)]);
+    assert_eq!(inactive.empty_cache().unwrap(), 0);
+    assert_eq!(one.empty_cache().unwrap(), 10 * MIB as u64);
+    assert_eq!((one.reserved(), two.reserved()), (0, 12 * MIB as u64));
+    assert_eq!(device.memory().empty_cache().unwrap(), 20 * MIB as u64);
+    assert_eq!(reserved_in_pool(&device, &two), 12 * MIB as u64);
+}
+
+#[test]
+fn one_thread_may_empty_the_cache_while_another_allocates_in_a_pool() {
+    let (_, device) = device_with(1 << 30, "");
+    let pool = MemoryPool::new(&device).unwrap();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let stream = Stream::new(&device).unwrap();
+            let guard = pool.enter().unwrap();
+            for n in 1..300 {
+                let held = [n, 2 * n, 3 * n].map(|n| allocate(&stream, n * 10_000));
+                assert!(pool.allocated() >= 60_000 * n as u64);
+                drop(held);
+            }
+            drop(guard);
+        });
+        while !worker.is_finished() {
+            device.memory().empty_cache().unwrap();
+            pool.empty_cache().unwrap();
+        }
+    });
+    assert_eq!(pool.allocated(), 0);
+}
+
+#[test]
+fn a_pool_without_splits_has_one_block_a_segment() {
+    let (_, device) = device_with(256 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::with_options(&device, PoolOptions { no_split: true, ..PoolOptions::default() });
+    let pool = pool.unwrap();
+    let held = [512, 512, 3 * MIB].map(|bytes| allocate_in(&pool, &stream, bytes));
+    let snapshot = device.memory().snapshot();
+    assert_eq!(snapshot.segments.len(), 3);
+    assert!(snapshot.segments.iter().all(|segment| segment.blocks.len() == 1));
+    assert_eq!(held.each_ref().map(|buffer| block_size(buffer) / MIB), [2, 2, 20]);
+    drop(held);
+    assert_eq!(pool.empty_cache().unwrap(), 24 * MIB as u64);
+}
+
+#[test]
+fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_out() {
+    for lends in [false, true] {
+        let (_, device) = device_with(64 * MIB, "");
+        let stream = device.default_stream();
+        let options = PoolOptions { use_on_oom: lends, ..PoolOptions::default() };
+        let pool = MemoryPool::with_options(&device, options).unwrap();
+        let place = address(&allocate_in(&pool, &stream, 40 * MIB));
+        if lends {
+            let small = allocate(&stream, 20 * MIB);
+            assert_ne!(address(&small), place, "not before the driver has no more");
+            let buffer = allocate(&stream, 30 * MIB);
+            assert_eq!((address(&buffer), pool.allocated()), (place, 30 * MIB as u64));
+            drop(buffer);
+            assert_eq!(pool.reserved(), 40 * MIB as u64, "it returns to the pool");
+        } else {
+            let report = fails(&stream, 30 * MIB);
+            assert_eq!(report.cached_in_private_pools, 40 * MIB as u64);
+            assert!(report.to_string().contains("`use_on_oom`"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn a_dropped_pool_lends_nothing_and_has_given_its_memory_back() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
+    let pool = MemoryPool::with_options(&device, options).unwrap();
+    let place = address(&allocate_in(&pool, &stream, 40 * MIB));
+    drop(pool);
+    assert_eq!(device.memory().reserved(), 0);
+    assert_ne!(address(&allocate(&stream, 40 * MIB)), place);
+}
+
+#[test]
+fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let clone = pool.clone();
+    let guard = pool.enter().unwrap();
+    allocate_and_free(&stream, 20 * MIB);
+    drop((pool, clone));
+    assert_eq!(driver.live_allocations(0), 1);
+    allocate_and_free(&stream, 20 * MIB);
+    assert_eq!(driver.calls(Call::MemoryAllocate), 1);
+    drop(guard);
+    assert_eq!(driver.live_allocations(0), 0);
+}
+
+#[test]
+fn memory_in_use_outlives_its_pool() {
+    let (driver, device) = backed_device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let guard = pool.enter().unwrap();
+    let buffer = DeviceBuffer::from_host(&stream, &[3u8; 3000]).unwrap();
+    drop(DeviceBuffer::<u8>::zeros(&stream, 5 * MIB).unwrap());
+    drop((guard, pool));
+    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (2 * MIB as u64, 1));
+    assert_eq!(buffer.to_host().unwrap(), [3; 3000]);
+    drop(buffer);
+    device.memory().empty_cache().unwrap();
+    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (0, 0));
+    assert!(statistics(&device).reserved_bytes_by_private_pools.is_empty());
+}
+
+#[test]
+fn what_a_released_pool_still_cached_serves_others_under_pressure() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    let buffer = allocate_in(&pool, &stream, 40 * MIB);
+    drop(pool);
+    fails(&stream, 40 * MIB);
+    drop(buffer);
+    drop(allocate(&stream, 40 * MIB));
+}
+
+#[test]
+fn what_was_counted_of_a_pool_is_still_counted_after_its_release() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let pool = MemoryPool::new(&device).unwrap();
+    drop(allocate_in(&pool, &stream, 512));
+    let before = statistics(&device).allocation.all;
+    assert_eq!((before.allocated, before.freed, before.peak), (1, 1, 1));
+    drop(pool);
+    assert_eq!(statistics(&device).allocation.all, before);
+    device.memory().reset_accumulated_statistics();
+    device.memory().reset_peak_statistics();
+    let after = statistics(&device).allocation.all;
+    assert_eq!((after.allocated, after.freed, after.peak), (0, 0, 0));
+}
+
+#[test]
+fn a_released_pool_leaves_no_event_behind() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    let pool = MemoryPool::new(&device).unwrap();
+    let buffer = allocate_in(&pool, &other, MIB);
+    buffer.record_stream(&stream).unwrap();
+    drop(buffer);
+    drop(other);
+    device.memory().empty_cache().unwrap();
+    drop(pool);
+    device.memory().empty_cache().unwrap();
+    drop((stream, device));
+    let events = (driver.calls(Call::EventCreate), driver.calls(Call::EventDestroy));
+    assert!(events.0 >= 2 && events.0 == events.1, "{events:?} created and destroyed");
+}

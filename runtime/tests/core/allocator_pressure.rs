@@ -1,0 +1,397 @@
+//! What is tried, in which order, when no free block fits: callbacks, the driver, giving back, waiting, the error.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::allocator::*;
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::{DeviceBuffer, OutOfMemory, Stream};
+
+/// Calls of the driver for memory: asked, given back.
+fn calls(driver: &EmulatedDriver) -> (u64, u64) {
+    (driver.calls(Call::MemoryAllocate), driver.calls(Call::MemoryFree))
+}
+
+#[test]
+fn what_is_cached_goes_back_to_the_driver_when_that_has_no_more() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    drop([(); 2].map(|()| allocate(&stream, 32 * MIB)));
+    driver.reset_calls();
+    let both = allocate(&stream, 64 * MIB);
+    assert_eq!(calls(&driver), (2, 2));
+    assert_eq!(statistics(&device).num_alloc_retries, 1);
+    drop(both);
+}
+
+#[test]
+fn the_cache_of_other_streams_goes_back_too() {
+    let (_, device) = device_with(64 * MIB, "");
+    let other = Stream::new(&device).unwrap();
+    allocate_and_free(&other, 40 * MIB);
+    let buffer = allocate(&device.default_stream(), 40 * MIB);
+    assert_eq!(device.memory().reserved(), 40 * MIB as u64);
+    drop(buffer);
+}
+
+#[test]
+fn blocks_in_use_stay_as_they_were_when_a_request_fails() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let held = [30, 3].map(|mib| allocate(&stream, mib * MIB));
+    let before = (held.each_ref().map(address), device.memory().allocated());
+    let report = fails(&stream, 40 * MIB);
+    assert_eq!((report.asked, report.allocated), (40 * MIB as u64, 33 * MIB as u64));
+    assert_eq!((held.each_ref().map(address), device.memory().allocated()), before);
+    assert_eq!(driver.live_allocations(0), 2);
+    let next = allocate(&stream, 9 * MIB);
+    assert_eq!(statistics(&device).num_ooms, 1, "the program goes on");
+    drop((held, next));
+}
+
+#[test]
+fn blocks_that_wait_for_another_stream_are_waited_for_before_a_request_fails() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    let buffer = allocate(&stream, 40 * MIB);
+    buffer.record_stream(&other).unwrap();
+    let hold = driver.hold();
+    drop(buffer);
+    assert_eq!(statistics(&device).active.all.current, 1);
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(hold);
+    });
+    let larger = allocate(&stream, 50 * MIB);
+    let now = statistics(&device);
+    assert_eq!((now.num_sync_all_streams, now.num_ooms, now.active.all.current), (1, 0, 1));
+    release.join().unwrap();
+    drop(larger);
+}
+
+#[test]
+fn after_the_wait_the_free_blocks_are_searched_again_before_anything_is_given_back() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    let buffer = allocate(&stream, 40 * MIB);
+    let place = address(&buffer);
+    buffer.record_stream(&other).unwrap();
+    let hold = driver.hold();
+    drop(buffer);
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30));
+        drop(hold);
+    });
+    let again = allocate(&stream, 38 * MIB);
+    assert_eq!(address(&again), place);
+    assert_eq!(calls(&driver), (2, 0), "asked in vain once, and nothing went back");
+    release.join().unwrap();
+    drop(again);
+}
+
+#[test]
+fn when_no_whole_segment_is_left_the_driver_is_asked_for_the_block_alone() {
+    let (driver, device) = device_with(8 * MIB, "");
+    let stream = device.default_stream();
+    let buffer = allocate(&stream, 3 * MIB);
+    assert_eq!((device.memory().reserved(), calls(&driver)), (3 * MIB as u64, (3, 0)));
+    let small = [(); 5].map(|()| allocate(&stream, MIB));
+    assert_eq!(device.memory().reserved(), 8 * MIB as u64, "two of 2 MiB and one of exactly 1 MiB");
+    assert_eq!(fails(&stream, 1).free, 0);
+    drop((buffer, small));
+}
+
+#[test]
+fn the_part_of_the_memory_that_may_be_reserved_is_kept_to() {
+    let (driver, device) = device_with(200 * MIB, "");
+    let (memory, stream) = (device.memory(), device.default_stream());
+    assert_eq!(memory.fraction(), 1.0);
+    memory.set_fraction(0.5).unwrap();
+    assert_eq!(memory.fraction(), 0.5);
+    drop(allocate(&stream, 99 * MIB + 512 * KIB));
+    memory.empty_cache().unwrap();
+    let exactly = allocate(&stream, 100 * MIB);
+    driver.reset_calls();
+    let report = fails(&stream, 512);
+    assert_eq!(report.limit, Some(100 * MIB as u64));
+    assert_eq!(calls(&driver), (0, 0), "beyond the limit the driver is not asked");
+    drop(exactly);
+    memory.set_fraction(1.0).unwrap();
+    assert_eq!(block_size(&allocate(&stream, 200 * MIB)), 200 * MIB);
+}
+
+#[test]
+fn the_fraction_may_come_with_the_options() {
+    let (_, device) = device_with(200 * MIB, "per_process_memory_fraction:0.25");
+    let stream = device.default_stream();
+    assert_eq!(device.memory().fraction(), 0.25);
+    drop(allocate(&stream, 50 * MIB));
+    fails(&stream, 50 * MIB + 1);
+}
+
+#[test]
+fn a_fraction_below_what_is_reserved_takes_nothing_away() {
+    let (_, device) = device_with(200 * MIB, "");
+    let stream = device.default_stream();
+    let held = allocate(&stream, 100 * MIB);
+    device.memory().set_fraction(0.1).unwrap();
+    assert_eq!(device.memory().reserved(), 100 * MIB as u64);
+    fails(&stream, MIB);
+    drop(held);
+    allocate_and_free(&stream, 100 * MIB);
+    device.memory().empty_cache().unwrap();
+    fails(&stream, 100 * MIB);
+}
+
+#[test]
+fn requests_over_the_limit_are_counted_as_rejections_where_the_option_says_so() {
+    for (options, rejections) in [("", 0), ("throw_on_cudamalloc_oom:True", 1)] {
+        let (_, device) = device_with(100 * MIB, options);
+        device.memory().set_fraction(0.2).unwrap();
+        fails(&device.default_stream(), 30 * MIB);
+        let now = statistics(&device);
+        assert_eq!((now.num_ooms, now.num_oom_rejections), (1, rejections));
+    }
+}
+
+#[test]
+fn one_oversize_block_that_is_large_enough_goes_back_and_the_rest_of_the_cache_stays() {
+    let (driver, device) = device_with(128 * MIB, "max_split_size_mb:20");
+    let stream = device.default_stream();
+    let [normal, small, large] = [12, 30, 80].map(|mib| allocate(&stream, mib * MIB));
+    let kept = [address(&normal), address(&large)];
+    drop((normal, small, large));
+    driver.reset_calls();
+    let buffer = allocate(&stream, 29 * MIB);
+    drop(buffer);
+    assert_eq!(calls(&driver), (0, 0), "the block of 30 MiB serves 29");
+    let held = allocate(&stream, 30 * MIB);
+    let buffer = allocate(&stream, 32 * MIB);
+    assert_eq!(calls(&driver), (2, 1), "the block of 80 MiB went back for 32");
+    assert_eq!(statistics(&device).num_alloc_retries, 0);
+    assert_eq!(address(&allocate(&stream, 12 * MIB)), kept[0]);
+    drop((held, buffer));
+}
+
+#[test]
+fn oversize_blocks_go_back_largest_first_until_they_make_up_for_the_request() {
+    let (driver, device) = device_with(128 * MIB, "max_split_size_mb:20");
+    let stream = device.default_stream();
+    let held = [22, 40, 30, 30].map(|mib| allocate(&stream, mib * MIB));
+    let smallest = address(&held[0]);
+    drop(held);
+    driver.reset_calls();
+    let buffer = allocate(&stream, 70 * MIB);
+    assert_eq!(calls(&driver), (2, 2));
+    assert_eq!(statistics(&device).num_alloc_retries, 0);
+    assert_eq!(address(&allocate(&stream, 22 * MIB)), smallest);
+    drop(buffer);
+}
+
+#[test]
+fn callbacks_are_asked_for_memory_on_a_miss_before_the_driver_is() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let stream = device.default_stream();
+    let spare: Arc<Mutex<Vec<DeviceBuffer<u8>>>> = Arc::default();
+    spare.lock().unwrap().push(allocate(&stream, 40 * MIB));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (of_callback, count) = (Arc::clone(&spare), Arc::clone(&asked));
+    let observed = Stream::new(&device).unwrap();
+    device.memory().add_free_callback(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        // No lock is held: the allocator can be used from here.
+        assert!(observed.device().memory().reserved() > 0);
+        of_callback.lock().unwrap().pop().is_some()
+    });
+    let place = spare.lock().unwrap().first().map(address);
+    driver.reset_calls();
+    let buffer = allocate(&stream, 39 * MIB);
+    assert_eq!((Some(address(&buffer)), calls(&driver)), (place, (0, 0)));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let second = allocate(&stream, 40 * MIB);
+    assert_eq!((asked.load(Ordering::Relaxed), calls(&driver)), (2, (1, 0)), "it had nothing left");
+    drop(second);
+    allocate_and_free(&stream, 40 * MIB);
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "a hit asks nobody");
+    drop(buffer);
+}
+
+#[test]
+fn observers_are_told_once_of_a_request_that_fails_with_its_figures() {
+    let (_, device) = device_with(64 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    let seen: Arc<Mutex<Vec<OutOfMemory>>> = Arc::default();
+    let (reports, inner) = (Arc::clone(&seen), Stream::new(&device).unwrap());
+    device.memory().on_out_of_memory(move |report| {
+        reports.lock().unwrap().push(report.clone());
+        // No lock is held: the allocator can be used from here.
+        allocate_and_free(&inner, 512);
+    });
+    let held = allocate(&stream, 40 * MIB);
+    allocate_and_free(&stream, 600);
+    let held_elsewhere = allocate(&other, 700);
+    assert!(seen.lock().unwrap().is_empty());
+    let report = fails(&stream, 50 * MIB);
+    assert_eq!(seen.lock().unwrap().as_slice(), std::slice::from_ref(&report));
+    assert_eq!((report.asked, report.total), (50 * MIB as u64, 64 * MIB as u64));
+    assert_eq!((report.allocated, report.reserved), (40 * MIB as u64 + 1024, 42 * MIB as u64));
+    assert_eq!((report.free, report.cached), (22 * MIB as u64, 0), "what was free as a whole went back");
+    assert_eq!(report.cached_by_other_streams, 2 * MIB as u64 - 1024);
+    drop((held, held_elsewhere));
+}
+
+#[test]
+fn the_report_names_other_processes_but_not_this_one() {
+    let (driver, device) = device_with(64 * MIB, "");
+    driver.set_process_memory(vec![(std::process::id(), 5), (4_000_001, 60 * MIB as u64)]);
+    let report = fails(&device.default_stream(), 100 * MIB);
+    assert_eq!(report.other_processes, [(4_000_001, 60 * MIB as u64)]);
+    assert!(report.to_string().contains("process 4000001 has 60.00 MiB"), "{report}");
+}
+
+/// Makes the clock of garbage collection go on: `times` requests that hit.
+fn pass_time(stream: &Stream, times: usize) {
+    for _ in 0..times {
+        allocate_and_free(stream, 10 * MIB);
+    }
+}
+
+#[test]
+fn above_the_threshold_segments_that_were_not_used_for_long_go_back() {
+    // Half of the device, and half of the half that the program may have, with the threshold at 100 MiB.
+    for (memory, options) in [
+        (200, "garbage_collection_threshold:0.5"),
+        (400, "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"),
+    ] {
+        let (driver, device) = device_with(memory * MIB, options);
+        let stream = device.default_stream();
+        let [clock, old, young] = [10, 50, 40].map(|mib| allocate(&stream, mib * MIB));
+        let held = allocate(&stream, 20 * MIB);
+        drop(clock);
+        drop(old);
+        pass_time(&stream, 20);
+        let of_young = address(&young);
+        drop(young);
+        driver.reset_calls();
+        let more = allocate(&stream, 60 * MIB);
+        assert_eq!(calls(&driver), (1, 1), "{options}");
+        assert_eq!(address(&allocate(&stream, 40 * MIB)), of_young, "the younger one stayed");
+        assert_eq!(statistics(&device).num_alloc_retries, 0, "it was not for lack of memory");
+        drop((held, more));
+    }
+}
+
+#[test]
+fn up_to_the_threshold_and_without_one_nothing_is_collected() {
+    for options in ["garbage_collection_threshold:0.6", ""] {
+        let (driver, device) = device_with(200 * MIB, options);
+        let stream = device.default_stream();
+        drop([(); 3].map(|()| allocate(&stream, 40 * MIB)));
+        pass_time(&stream, 20);
+        driver.reset_calls();
+        let more = allocate(&stream, 60 * MIB);
+        assert_eq!(calls(&driver), (1, 0), "{options}: 120 MiB were reserved");
+        drop(more);
+    }
+}
+
+#[test]
+fn small_segments_and_those_in_use_are_never_collected() {
+    let (driver, device) = device_with(200 * MIB, "garbage_collection_threshold:0.1");
+    let stream = device.default_stream();
+    let large = allocate(&stream, 20 * MIB);
+    let part = allocate(&stream, 4 * MIB);
+    allocate_and_free(&stream, 512);
+    drop(large);
+    let large = allocate(&stream, 20 * MIB);
+    driver.reset_calls();
+    let more = allocate(&stream, 60 * MIB);
+    assert_eq!(calls(&driver), (1, 0));
+    drop((large, part, more));
+}
+
+#[test]
+fn emptying_the_cache_gives_back_what_is_free_as_a_whole_and_says_how_much() {
+    let (driver, device) = device_with(128 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    let part = allocate(&stream, 3 * MIB);
+    drop([allocate(&stream, 4 * MIB), allocate(&stream, 30 * MIB), allocate(&other, 100)]);
+    assert_eq!(device.memory().empty_cache().unwrap(), 32 * MIB as u64);
+    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (20 * MIB as u64, 1));
+    assert_eq!(device.memory().empty_cache().unwrap(), 0);
+    drop(part);
+    assert_eq!(device.memory().empty_cache().unwrap(), 20 * MIB as u64);
+    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (0, 0));
+}
+
+#[test]
+fn emptying_the_cache_waits_for_blocks_that_other_streams_use() {
+    let (driver, device) = backed_device_with(64 * MIB, "");
+    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
+    driver.set_stream_delay(other.handle(), Duration::from_millis(20));
+    let source = DeviceBuffer::from_host(&stream, &[7u8; 5000]).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&other, 5000).unwrap();
+    target.copy_from(&source).unwrap();
+    drop(source);
+    assert_eq!(statistics(&device).active.all.current, 2);
+    assert_eq!(device.memory().empty_cache().unwrap(), 2 * MIB as u64);
+    assert_eq!(statistics(&device).active.all.current, 1);
+    assert_eq!(target.to_host().unwrap(), [7; 5000]);
+}
+
+#[test]
+fn a_failure_of_the_driver_that_is_not_for_lack_of_memory_is_reported_as_it_is() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    driver.fail_call_with(Call::MemoryAllocate, 0, 999);
+    let error = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap_err();
+    assert_eq!(error.driver_code(), Some(999), "{error}");
+    assert_eq!((calls(&driver), device.memory().reserved()), ((1, 0), 0));
+    drop(allocate(&stream, 100));
+}
+
+#[test]
+fn memory_that_the_driver_does_not_take_back_stays_usable() {
+    let (driver, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let place = allocate_and_free(&stream, 30 * MIB);
+    driver.fail_call(Call::MemoryFree, 0);
+    device.memory().empty_cache().unwrap_err();
+    assert_eq!(device.memory().reserved(), 30 * MIB as u64);
+    assert_eq!(allocate_and_free(&stream, 30 * MIB), place);
+    assert_eq!(device.memory().empty_cache().unwrap(), 30 * MIB as u64);
+}
+
+#[test]
+fn a_peak_of_what_is_reserved_is_never_more_than_the_driver_gave() {
+    let (_, device) = device_with(64 * MIB, "");
+    let stream = device.default_stream();
+    let held = allocate(&stream, 20 * MIB);
+    fails(&stream, 50 * MIB);
+    let now = statistics(&device);
+    assert_eq!((now.reserved_bytes.all.peak, now.segment.all.peak), (20 * MIB as u64, 1));
+    assert_eq!((now.reserved_bytes.all.allocated, now.reserved_bytes.all.freed), (20 * MIB as u64, 0));
+    assert_eq!(now.num_device_free, 0, "nothing went back");
+    drop(held);
+}
+
+#[test]
+fn requests_of_observers_call_no_callbacks() {
+    let (_, device) = device_with(64 * MIB, "");
+    let calls = Arc::new([const { AtomicUsize::new(0) }; 2]);
+    let (observed, freed) = (Arc::clone(&calls), Arc::clone(&calls));
+    let [in_observer, in_callback] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    device.memory().on_out_of_memory(move |_| {
+        observed[0].fetch_add(1, Ordering::Relaxed);
+        DeviceBuffer::<u8>::uninit(&in_observer, 100 * MIB).unwrap_err();
+    });
+    device.memory().add_free_callback(move || {
+        freed[1].fetch_add(1, Ordering::Relaxed);
+        DeviceBuffer::<u8>::uninit(&in_callback, 100 * MIB).is_ok()
+    });
+    for times in 1..3 {
+        fails(&device.default_stream(), 100 * MIB);
+        assert_eq!([0, 1].map(|of| calls[of].load(Ordering::Relaxed)), [times; 2]);
+    }
+}

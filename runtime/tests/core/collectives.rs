@@ -1,0 +1,456 @@
+//! Broadcast, scatter and gather on one to three devices: what they give, in which order, in how many driver calls, and
+//! what they refuse.
+
+use std::sync::Arc;
+
+use crate::transfers::*;
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, EmulatedDriverBuilder, Schedule};
+use warpsmith_runtime::transfer::CHUNK_BYTES;
+use warpsmith_runtime::transfer::collective::{
+    COALESCE_BYTES, broadcast, broadcast_coalesced, gather, scatter,
+};
+use warpsmith_runtime::{Device, DeviceBuffer, DeviceSlice, Error, Stream};
+
+/// Devices of one driver, and a stream of each.
+struct Rig {
+    driver: Arc<EmulatedDriver>,
+    devices: Vec<Device>,
+    streams: Vec<Stream>,
+    what: String,
+}
+
+impl Rig {
+    fn new(builder: EmulatedDriverBuilder, devices: u32, access: bool) -> Self {
+        let builder = builder.devices(devices);
+        let driver = if access { builder } else { builder.without_peer_access() }.build();
+        let devices: Vec<_> =
+            (0..devices).map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap()).collect();
+        let streams = devices.iter().map(|device| Stream::new(device).unwrap()).collect();
+        let what = format!("{} devices, access: {access}", devices.len());
+        Self { driver, devices, streams, what }
+    }
+
+    /// Fails unless nothing is left once the caller has dropped its buffers.
+    fn finish(self) {
+        // What waited for streams of other devices is free after the second round.
+        for device in self.devices.iter().chain(&self.devices) {
+            device.synchronize().unwrap();
+            device.memory().empty_cache().unwrap();
+            device.pinned_memory().empty_cache().unwrap();
+        }
+        for device in &self.devices {
+            assert_eq!(self.driver.live_allocations(device.id().ordinal()), 0, "{}", self.what);
+            assert!(device.take_drop_error().is_none(), "{}", self.what);
+        }
+        assert_eq!(self.driver.live_pinned(), 0, "{}", self.what);
+    }
+}
+
+fn builder() -> EmulatedDriverBuilder {
+    EmulatedDriver::builder().memory(1 << 30)
+}
+
+/// One, two and three devices, that reach each other and that do not.
+fn rigs() -> impl Iterator<Item = Rig> {
+    (1..=3).flat_map(|devices| [true, false].map(|access| Rig::new(builder(), devices, access)))
+}
+
+/// Calls that enqueue a copy or allocate device memory.
+fn copies(driver: &EmulatedDriver) -> u64 {
+    let calls =
+        [Call::CopyPeer, Call::CopyDevice, Call::CopyToHost, Call::CopyToDevice, Call::MemoryAllocate];
+    calls.map(|call| driver.calls(call)).iter().sum()
+}
+
+fn lens(buffers: &[DeviceBuffer<u8>]) -> Vec<usize> {
+    buffers.iter().map(DeviceBuffer::len).collect()
+}
+
+#[test]
+fn broadcast_gives_every_stream_a_copy_of_its_own_while_the_host_waits_for_nothing() {
+    for rig in rigs() {
+        // Two copies for each device, also for that of the source.
+        let streams: Vec<_> = rig.streams.iter().chain(&rig.streams).cloned().collect();
+        for length in [0, 1, 1000, 2 * CHUNK_BYTES + 7] {
+            let what = format!("{}, {length}", rig.what);
+            let bytes = pattern(length, 3);
+            let mut source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+            let hold = rig.driver.hold();
+            let mut targets = broadcast(&source, &streams).unwrap();
+            assert!(
+                length == 0 || !streams.iter().any(|stream| stream.query().unwrap()),
+                "{what}: nothing ran"
+            );
+            rig.streams[0].fill_zero(&mut source).unwrap();
+            rig.streams[0].set_bytes(&mut targets[0], 9).unwrap();
+            drop((hold, source));
+            assert_eq!(targets.len(), streams.len(), "{what}");
+            for (index, (target, stream)) in targets.iter().zip(&streams).enumerate() {
+                assert!(target.stream() == stream, "{what}, {index}");
+                let expected = if index == 0 { vec![9; length] } else { bytes.clone() };
+                assert_same(&target.to_host().unwrap(), &expected, &format!("{what}, {index}"));
+            }
+        }
+        rig.finish();
+    }
+}
+
+#[test]
+fn scatter_without_lengths_divides_as_torch_chunk_does_and_gives_every_stream_a_chunk() {
+    let divided: [(usize, &[usize]); 8] = [
+        (0, &[0, 0, 0]),
+        (1, &[1, 0, 0]),
+        (2, &[1, 1, 0]),
+        (3, &[1, 1, 1]),
+        (4, &[2, 2, 0]),
+        (5, &[2, 2, 1]),
+        (7, &[3, 3, 1]),
+        (3 * CHUNK_BYTES + 1, &[CHUNK_BYTES + 1, CHUNK_BYTES + 1, CHUNK_BYTES - 1]),
+    ];
+    for rig in rigs() {
+        let streams: Vec<_> = rig.streams.iter().cycle().take(3).cloned().collect();
+        for (length, expected) in divided {
+            let bytes = pattern(length, 1);
+            let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+            let chunks = scatter(&source, &streams, None).unwrap();
+            assert_eq!(lens(&chunks), expected, "{}, {length}", rig.what);
+            let found: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.to_host().unwrap()).collect();
+            assert_same(&found, &bytes, &rig.what);
+            assert!(chunks.iter().zip(&streams).all(|(chunk, stream)| chunk.stream() == stream));
+        }
+        rig.finish();
+    }
+}
+
+#[test]
+fn scatter_divides_by_the_lengths_that_are_given() {
+    for rig in rigs() {
+        let streams: Vec<_> = rig.streams.iter().cycle().take(4).cloned().collect();
+        let source = DeviceBuffer::from_host(&rig.streams[0], &pattern(100, 1)).unwrap();
+        let chunks = scatter(source.slice(10..90), &streams, Some(&[5, 0, 74, 1])).unwrap();
+        drop(source);
+        assert_eq!(lens(&chunks), [5, 0, 74, 1], "{}", rig.what);
+        let found: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.to_host().unwrap()).collect();
+        assert_same(&found, &pattern(100, 1)[10..90], &rig.what);
+        drop(chunks);
+        rig.finish();
+    }
+}
+
+#[test]
+fn gather_puts_buffers_and_slices_of_all_devices_together_in_their_order() {
+    for rig in rigs() {
+        let bytes = pattern(CHUNK_BYTES + 300, 7);
+        let (sizes, mut start) = ([100, 0, CHUNK_BYTES + 1, 199], 0);
+        let buffers: Vec<_> = sizes
+            .iter()
+            .zip(rig.streams.iter().rev().cycle())
+            .map(|(size, stream)| {
+                start += size;
+                DeviceBuffer::from_host(stream, &bytes[start - size..start]).unwrap()
+            })
+            .collect();
+        for target in &rig.streams {
+            let hold = rig.driver.hold();
+            let all = gather(&buffers, target).unwrap();
+            let [first, .., last] = &buffers[..] else { unreachable!() };
+            let some = gather([last.slice(..5), first.slice(90..), all.slice(..1)], target).unwrap();
+            drop(hold);
+            assert!(all.stream() == target, "{}", rig.what);
+            assert_same(&all.to_host().unwrap(), &bytes, &rig.what);
+            let from = start - 199;
+            let expected = [&bytes[from..from + 5], &bytes[90..100], &bytes[..1]].concat();
+            assert_same(&some.to_host().unwrap(), &expected, &rig.what);
+        }
+        drop(buffers);
+        rig.finish();
+    }
+}
+
+/// Broadcast, scatter, gather and the coalesced broadcast, with writes before and after them on other streams of the
+/// devices.
+fn program(rig: &Rig) {
+    let others: Vec<_> = rig.devices.iter().map(|device| Stream::new(device).unwrap()).collect();
+    let mut source = DeviceBuffer::<u8>::uninit(&others[0], 999).unwrap();
+    rig.streams[0].set_bytes(&mut source, 1).unwrap();
+    let mut copies = broadcast(&source, &rig.streams).unwrap();
+    others[0].set_bytes(&mut source, 2).unwrap();
+    let mut chunks = scatter(&source, &rig.streams, None).unwrap();
+    others[0].set_bytes(&mut source, 3).unwrap();
+    let packed =
+        broadcast_coalesced([&source, &copies[0], &chunks[0]], &rig.streams, COALESCE_BYTES).unwrap();
+    drop(source);
+    let gathered = gather(&copies, &others[0]).unwrap();
+    for ((copy, chunk), other) in copies.iter_mut().zip(&mut chunks).zip(&others) {
+        other.set_bytes(copy, 4).unwrap();
+        other.set_bytes(chunk, 5).unwrap();
+    }
+    let rejoined = gather(&chunks, rig.streams.last().unwrap()).unwrap();
+    drop(chunks);
+    let all = |slice: DeviceSlice<'_, u8>, value: u8| {
+        assert!(slice.to_host().unwrap().iter().all(|byte| *byte == value), "{}: not {value}", rig.what);
+    };
+    all(gathered.as_slice(), 1);
+    all(rejoined.as_slice(), 5);
+    copies.iter().for_each(|copy| all(copy.as_slice(), 4));
+    for packed in &packed {
+        packed.slices().into_iter().zip([3, 1, 2]).for_each(|(slice, value)| all(slice, value));
+    }
+}
+
+#[test]
+fn no_schedule_of_the_streams_finds_a_copy_out_of_order() {
+    for seed in 0..30 {
+        for (devices, access) in [(1, true), (2, true), (3, true), (2, false), (3, false)] {
+            let builder = builder().stepped(Schedule::Random(seed)).check_races();
+            let rig = Rig::new(builder, devices, access);
+            program(&rig);
+            let races = rig.driver.take_races();
+            assert!(races.is_empty(), "{}, seed {seed}: {races:?}", rig.what);
+        }
+    }
+}
+
+/// So that the test above can find something.
+#[test]
+fn a_wait_of_a_broadcast_that_is_forgotten_is_found() {
+    let rig = Rig::new(builder().stepped(Schedule::Random(1)).check_races(), 2, true);
+    let mut source = DeviceBuffer::<u8>::zeros(&rig.streams[0], 999).unwrap();
+    // SAFETY: the driver is stepped, and the memory lives until its work has run.
+    unsafe { rig.driver.skip_wait(0) };
+    let copies = broadcast(&source, &rig.streams[1..]).unwrap();
+    source.as_mut_slice().set_zero().unwrap();
+    copies[0].to_host().unwrap();
+    rig.streams[0].synchronize().unwrap();
+    assert!(!rig.driver.take_races().is_empty());
+}
+
+#[test]
+fn every_collective_refuses_an_empty_list() {
+    let rig = Rig::new(builder(), 1, true);
+    let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8, 2]).unwrap();
+    let none: [&DeviceBuffer<u8>; 0] = [];
+    let errors = [
+        (broadcast(&source, &[]).unwrap_err(), "broadcast: the list of streams is empty"),
+        (scatter(&source, &[], None).unwrap_err(), "scatter: the list of streams is empty"),
+        (scatter(&source, &[], Some(&[])).unwrap_err(), "scatter: the list of streams is empty"),
+        (gather(none, &rig.streams[0]).unwrap_err(), "gather: the list of sources is empty"),
+        (
+            broadcast_coalesced([&source], &[], 100).unwrap_err(),
+            "broadcast_coalesced: the list of streams is empty",
+        ),
+    ];
+    for (error, text) in errors {
+        assert!(matches!(error, Error::EmptyList { .. }), "{error}");
+        assert!(error.to_string().starts_with(text), "{error}");
+    }
+    let empty = broadcast_coalesced(none, &rig.streams, 100).unwrap();
+    assert!(empty.len() == 1 && empty[0].slices().is_empty(), "nothing to copy is no error");
+}
+
+#[test]
+fn chunk_lengths_that_do_not_fit_are_refused_before_anything_is_enqueued() {
+    let rig = Rig::new(builder(), 2, true);
+    let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 10]).unwrap();
+    rig.driver.reset_calls();
+    let bad: [&[usize]; 7] =
+        [&[], &[10], &[5, 4], &[5, 6], &[5, 4, 1], &[usize::MAX, 11], &[usize::MAX, usize::MAX]];
+    for lens in bad {
+        let error = scatter(&source, &rig.streams, Some(lens)).unwrap_err();
+        let Error::BadChunks { chunks, streams: 2, len: 10, .. } = error else { panic!("{lens:?}: {error}") };
+        assert_eq!(chunks, lens.len());
+    }
+    let error = scatter(&source, &rig.streams, Some(&[5, 4])).unwrap_err().to_string();
+    assert!(
+        error.contains("2 chunk lengths of 9 elements in all, for 2 streams and a source of 10"),
+        "{error}"
+    );
+    assert_eq!(copies(&rig.driver), 0);
+    // Elements of no bytes, of which there can be as many.
+    let nothing = DeviceBuffer::<()>::uninit(&rig.streams[0], usize::MAX).unwrap();
+    let error = scatter(&nothing, &rig.streams, Some(&[usize::MAX, 1])).unwrap_err();
+    assert!(matches!(error, Error::BadChunks { .. }), "{error}");
+    assert!(matches!(gather([&nothing, &nothing], &rig.streams[0]), Err(Error::TooManyElements { .. })));
+    let halves = scatter(&nothing, &rig.streams, None).unwrap();
+    assert_eq!((halves[0].len(), halves[1].len()), (usize::MAX / 2 + 1, usize::MAX / 2));
+}
+
+#[test]
+fn devices_of_two_drivers_are_refused_before_anything_is_enqueued() {
+    let rigs = [(); 2].map(|()| Rig::new(builder(), 1, true));
+    let streams = rigs.each_ref().map(|rig| rig.streams[0].clone());
+    let buffers = streams.each_ref().map(|stream| DeviceBuffer::from_host(stream, &[1u8; 9]).unwrap());
+    rigs.iter().for_each(|rig| rig.driver.reset_calls());
+    let errors = [
+        broadcast(&buffers[0], &streams).unwrap_err(),
+        scatter(&buffers[0], &streams, None).unwrap_err(),
+        gather(&buffers, &streams[0]).unwrap_err(),
+        broadcast_coalesced(&buffers, &streams[..1], 100).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::NoPeerAccess { .. }), "{error}");
+    }
+    assert_eq!(rigs.each_ref().map(|rig| copies(&rig.driver)), [0, 0]);
+}
+
+#[test]
+fn a_device_without_memory_is_told_before_anything_is_enqueued() {
+    let rig = Rig::new(EmulatedDriver::builder().memory(64 << 20), 3, true);
+    let full = DeviceBuffer::<u8>::uninit(&rig.streams[2], 60 << 20).unwrap();
+    let source = DeviceBuffer::<u8>::zeros(&rig.streams[0], 12 << 20).unwrap();
+    rig.driver.reset_calls();
+    let error = broadcast(&source, &rig.streams).unwrap_err();
+    assert!(matches!(&error, Error::OutOfMemory(_)), "{error}");
+    let chunks = [1 << 20, 1 << 20, 10 << 20];
+    let error = scatter(&source, &rig.streams, Some(&chunks)).unwrap_err();
+    assert!(matches!(&error, Error::OutOfMemory(_)), "{error}");
+    assert_eq!((rig.driver.calls(Call::CopyPeer), rig.driver.calls(Call::CopyDevice)), (0, 0));
+    drop(full);
+    broadcast(&source, &rig.streams).unwrap();
+    drop(source);
+    rig.finish();
+}
+
+#[test]
+fn any_driver_call_may_fail_and_the_next_collective_works() {
+    let calls = [
+        Call::MemoryAllocate,
+        Call::PeerEnable,
+        Call::CopyPeer,
+        Call::CopyDevice,
+        Call::PinnedAllocate,
+        Call::CopyToHost,
+        Call::CopyToDevice,
+        Call::EventRecord,
+        Call::StreamWaitEvent,
+    ];
+    let mut failures = 0;
+    for (access, call) in [true, false].into_iter().flat_map(|access| calls.map(|call| (access, call))) {
+        for after in 0.. {
+            let rig = Rig::new(builder(), 3, access);
+            let bytes = pattern(10_000, 5);
+            let source = DeviceBuffer::from_host(&rig.streams[0], &bytes).unwrap();
+            let before = rig.driver.calls(call);
+            rig.driver.fail_call(call, after);
+            let round = || -> Result<DeviceBuffer<u8>, Error> {
+                let chunks = scatter(&source, &rig.streams, None)?;
+                broadcast(&chunks[1], &rig.streams)?;
+                let packed = broadcast_coalesced(&chunks, &rig.streams, COALESCE_BYTES)?;
+                gather(packed[2].slices(), &rig.streams[1])
+            };
+            let result = round();
+            let met = rig.driver.calls(call) - before > after;
+            failures += u32::from(result.is_err());
+            drop(result);
+            // An order that was not met is now, once.
+            let gathered = round().or_else(|_| round()).unwrap();
+            let found = gathered.to_host().or_else(|_| gathered.to_host()).unwrap();
+            assert_same(&found, &bytes, &format!("{} {after}, {}", call.name(), rig.what));
+            drop((gathered, source));
+            rig.finish();
+            if !met {
+                break;
+            }
+        }
+    }
+    assert!(failures > 40, "{failures}");
+}
+
+#[test]
+fn a_coalesced_broadcast_gives_every_device_all_buffers_whatever_goes_together() {
+    for rig in rigs() {
+        let sizes = [3, 0, 300, 256, 1, 5000, 20, 0, 70];
+        let bytes: Vec<_> = (0u8..).zip(sizes).map(|(seed, size)| pattern(size, seed)).collect();
+        // Sources of different devices too.
+        let streams = rig.streams.iter().cycle();
+        let sources: Vec<_> = bytes
+            .iter()
+            .zip(streams)
+            .map(|(bytes, stream)| DeviceBuffer::from_host(stream, bytes).unwrap())
+            .collect();
+        for buffer_bytes in [0, 1, 512, 1000, COALESCE_BYTES, usize::MAX] {
+            let what = format!("{}, in {buffer_bytes}", rig.what);
+            let hold = rig.driver.hold();
+            let mut results = broadcast_coalesced(&sources, &rig.streams, buffer_bytes).unwrap();
+            drop(hold);
+            assert_eq!(results.len(), rig.devices.len());
+            for (result, device) in results.iter_mut().zip(&rig.devices) {
+                let slices = result.slices();
+                assert_eq!(slices.len(), sizes.len(), "{what}");
+                for (slice, bytes) in slices.iter().zip(&bytes) {
+                    assert!(slice.device() == device && slice.as_device_ptr().0 % 256 == 0, "{what}");
+                    assert_same(&slice.to_host().unwrap(), bytes, &what);
+                }
+                // Writing one leaves the others as they are.
+                for (index, mut slice) in result.slices_mut().into_iter().enumerate() {
+                    let number = [index as u8 + 100];
+                    slice.copy_from_host(&number.repeat(slice.len())).unwrap();
+                }
+                for ((slice, size), number) in result.slices().iter().zip(sizes).zip(100u8..) {
+                    assert_same(&slice.to_host().unwrap(), &vec![number; size], &what);
+                }
+            }
+        }
+        drop(sources);
+        rig.finish();
+    }
+}
+
+#[test]
+fn coalesced_elements_of_an_odd_size_are_aligned() {
+    let rig = Rig::new(builder(), 1, true);
+    let sources = [1usize, 65, 2].map(|len| {
+        let elements: Vec<_> = (0..len as u32).map(|i| [i, i + 1, i + 2]).collect();
+        DeviceBuffer::from_host(&rig.streams[0], &elements).unwrap()
+    });
+    let results = broadcast_coalesced(&sources, &rig.streams, COALESCE_BYTES).unwrap();
+    for (slice, source) in results[0].slices().iter().zip(&sources) {
+        assert_eq!(slice.as_device_ptr().0 % 256, 0);
+        assert_eq!(slice.to_host().unwrap(), source.to_host().unwrap());
+    }
+}
+
+/// 50 buffers to 2 devices: the copies between devices, page-locked memory and waits that coalescing is to save.
+#[test]
+fn coalescing_saves_the_driver_calls_it_is_for() {
+    for access in [true, false] {
+        let calls = |coalesced: bool| {
+            let rig = Rig::new(builder(), 3, access);
+            let sources: Vec<_> =
+                (0..50).map(|i| DeviceBuffer::<u8>::zeros(&rig.streams[0], 100 + i).unwrap()).collect();
+            rig.driver.reset_calls();
+            if coalesced {
+                broadcast_coalesced(&sources, &rig.streams[1..], COALESCE_BYTES).unwrap();
+            } else {
+                for source in &sources {
+                    broadcast(source, &rig.streams[1..]).unwrap();
+                }
+            }
+            [Call::CopyPeer, Call::CopyDevice, Call::CopyToHost, Call::CopyToDevice, Call::StreamWaitEvent]
+                .map(|call| rig.driver.calls(call))
+        };
+        let (each, coalesced) = (calls(false), calls(true));
+        // A staged copy is one out and one in, with two waits more.
+        let staged = if access { 0 } else { 2 };
+        let of_each = [if access { 100 } else { 0 }, 0, 50 * staged, 50 * staged, 2 + 100 * staged];
+        // Two waits more order the memory of the buffer that the sources were put into.
+        let of_all = [if access { 2 } else { 0 }, 50, staged, staged, 2 + 2 + 2 * staged];
+        assert_eq!((each, coalesced), (of_each, of_all), "access: {access}");
+    }
+}
+
+#[test]
+fn buffers_go_together_up_to_the_limit_and_a_larger_one_goes_by_itself() {
+    let rig = Rig::new(builder(), 2, true);
+    // With the limit: the first two, the third, the large one, the last two, which begin at 0 and 256.
+    let sources =
+        [256, 256, 256, 5000, 1, 256].map(|len| DeviceBuffer::<u8>::zeros(&rig.streams[0], len).unwrap());
+    for (limit, expected) in
+        [(511, [6, 0]), (512, [4, 4]), (767, [4, 4]), (768, [3, 5]), (COALESCE_BYTES, [1, 6])]
+    {
+        rig.driver.reset_calls();
+        broadcast_coalesced(&sources, &rig.streams[1..], limit).unwrap();
+        let found = [Call::CopyPeer, Call::CopyDevice].map(|call| rig.driver.calls(call));
+        assert_eq!(found, expected, "{limit}");
+    }
+}

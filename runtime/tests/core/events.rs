@@ -1,0 +1,204 @@
+//! Events: what is asked of them in which state, where they come from, and what they spare.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::common::*;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, ExportedEvent, Launch, Stream};
+
+#[test]
+fn an_event_that_was_never_recorded_holds_up_nobody() {
+    let (driver, device) = device();
+    let event = Event::new(&device).unwrap();
+    driver.reset_calls();
+    assert!(event.query().unwrap());
+    event.synchronize().unwrap();
+    device.default_stream().wait_event(&event).unwrap();
+    let all: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
+    assert_eq!(all, 0);
+}
+
+#[test]
+fn a_recorded_event_is_reached_with_its_stream_and_means_its_last_record() {
+    let (driver, device) = device();
+    let [first, second] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
+    let event = Event::new(&device).unwrap();
+    event.record(&first).unwrap();
+    event.synchronize().unwrap();
+    assert!(event.query().unwrap());
+    let hold = driver.hold();
+    event.record(&second).unwrap();
+    assert!(!event.query().unwrap(), "the last record counts");
+    drop(hold);
+    event.synchronize().unwrap();
+    assert!(event.query().unwrap());
+}
+
+#[test]
+fn elapsed_time_says_why_there_is_none() {
+    let driver = driver(2);
+    let [device, other] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let stream = device.default_stream();
+    let why = |later: &Event, earlier: &Event| match later.elapsed_us(earlier) {
+        Err(Error::NoElapsedTime(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let [timed, unrecorded] = [(); 2].map(|()| Event::timed(&device).unwrap());
+    let plain = stream.record_event().unwrap();
+    timed.record(&stream).unwrap();
+    stream.synchronize().unwrap();
+    assert!(why(&timed, &plain).contains("takes no time"));
+    assert!(why(&plain, &timed).contains("takes no time"));
+    assert!(why(&timed, &unrecorded).contains("not recorded"));
+    assert!(why(&Event::timed(&other).unwrap(), &timed).contains("different devices"));
+    let hold = driver.hold();
+    let pending = stream.record_timed_event().unwrap();
+    assert!(why(&pending, &timed).contains("not reached"));
+    drop(hold);
+    driver.set_delay(Duration::from_millis(2));
+    let last = stream.record_timed_event().unwrap();
+    stream.synchronize().unwrap();
+    let elapsed = last.elapsed_us(&timed).unwrap();
+    assert!(elapsed >= 2000.0, "{elapsed} us");
+    assert_eq!(timed.elapsed_us(&timed).unwrap(), 0.0);
+}
+
+#[test]
+fn an_event_is_recorded_on_its_own_device_only_and_waited_for_everywhere() {
+    let driver = driver(2);
+    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let event = Event::new(&here).unwrap();
+    let error = event.record(&there.default_stream()).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::EventOfOtherDevice { .. }), "{text}");
+    assert!(text.contains("cpu:0") && text.contains("cpu:1"), "{text}");
+    event.record(&here.default_stream()).unwrap();
+    there.default_stream().wait_event(&event).unwrap();
+    there.synchronize().unwrap();
+}
+
+#[test]
+fn events_go_back_to_the_pool_and_are_destroyed_with_the_device() {
+    let (driver, device) = device();
+    let stream = device.default_stream();
+    for _ in 0..50 {
+        let (plain, timed) = (stream.record_event().unwrap(), stream.record_timed_event().unwrap());
+        // SAFETY: they are only compared.
+        assert_ne!(unsafe { plain.handle() }, unsafe { timed.handle() });
+    }
+    assert_eq!((driver.calls(Call::EventCreate), driver.calls(Call::EventRecord)), (2, 100));
+    drop((stream, device));
+    assert_eq!(driver.calls(Call::EventDestroy), 2);
+}
+
+#[test]
+fn an_event_may_go_while_a_stream_waits_for_it_and_be_recorded_elsewhere() {
+    let (driver, device) = device();
+    let [slow, fast, third] = [(); 3].map(|()| Stream::from_pool(&device).unwrap());
+    let reached = Arc::new(AtomicBool::new(false));
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
+    {
+        let reached = Arc::clone(&reached);
+        slow.host_function(move || reached.store(true, Ordering::SeqCst)).unwrap();
+    }
+    let event = slow.record_event().unwrap();
+    // SAFETY: it is only compared.
+    let handle = unsafe { event.handle() };
+    fast.wait_event(&event).unwrap();
+    drop(event);
+    let again = third.record_event().unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { again.handle() }, handle, "from the pool");
+    fast.synchronize().unwrap();
+    assert!(reached.load(Ordering::SeqCst), "the wait kept to the record that it was enqueued for");
+}
+
+#[test]
+fn an_event_recorded_right_behind_a_use_spares_the_wait_for_later_work() {
+    let (driver, device) = device();
+    let [copying, computing] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
+    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let mut x = DeviceBuffer::<f32>::uninit(&copying, 100).unwrap();
+    let mut unrelated = DeviceBuffer::<f32>::zeros(&copying, 100).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&computing, 100).unwrap();
+    kernel.launch(&copying, Launch::auto(100), (1.0, &unrelated.as_slice(), &mut x)).unwrap();
+    let ready = copying.record_event().unwrap();
+    let hold = driver.hold();
+    unrelated.as_mut_slice().set_zero().unwrap();
+    driver.reset_calls();
+    computing.wait_event(&ready).unwrap();
+    kernel.launch(&computing, Launch::auto(100), (1.0, &x, &mut y)).unwrap();
+    let calls = [Call::EventRecord, Call::StreamWaitEvent, Call::Launch].map(|call| driver.calls(call));
+    assert_eq!(calls, [0, 1, 1], "no second wait, which would be for the unrelated work too");
+    drop(hold);
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn a_wait_for_something_older_spares_nothing() {
+    let (driver, device) = device();
+    let [writing, reading] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
+    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let mut x = DeviceBuffer::<f32>::zeros(&writing, 10).unwrap();
+    let early = writing.record_event().unwrap();
+    let source = DeviceBuffer::from_host(&writing, &[1.0f32; 10]).unwrap();
+    kernel.launch(&writing, Launch::auto(10), (1.0, &source, &mut x)).unwrap();
+    reading.wait_event(&early).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&reading, 10).unwrap();
+    driver.reset_calls();
+    kernel.launch(&reading, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
+    assert_eq!(driver.calls(Call::StreamWaitEvent), 1);
+}
+
+#[test]
+fn an_event_that_is_recorded_anew_while_others_wait_is_never_taken_for_an_older_record() {
+    let (_, device) = device();
+    let [writing, other] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
+    let event = Event::new(&device).unwrap();
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..300).for_each(|_| event.record(&other).unwrap()));
+        let reading = Stream::from_pool(&device).unwrap();
+        for _ in 0..100 {
+            let mut buffer = DeviceBuffer::<u32>::zeros(&writing, 20).unwrap();
+            kernel.launch(&writing, Launch::auto(20), (&mut buffer,)).unwrap();
+            event.record(&writing).unwrap();
+            reading.wait_event(&event).unwrap();
+            let mut copy = DeviceBuffer::<u32>::zeros(&reading, 20).unwrap();
+            copy.copy_from(&buffer).unwrap();
+            assert_eq!(copy.to_host().unwrap(), (0..20).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn emulated_events_stay_in_their_process_and_say_so() {
+    let (_, device) = device();
+    for error in [
+        Event::shared(&device).unwrap_err(),
+        Event::new(&device).unwrap().export().unwrap_err(),
+        Event::import(&device, ExportedEvent([0; 64])).unwrap_err(),
+    ] {
+        assert!(error.driver_code() == Some(801), "{error}");
+    }
+}
+
+#[test]
+fn a_failing_driver_leaves_the_event_as_it_was() {
+    let (driver, device) = device();
+    let stream = device.default_stream();
+    driver.fail_call(Call::EventCreate, 0);
+    Event::new(&device).unwrap_err();
+    let event = Event::new(&device).unwrap();
+    driver.fail_call(Call::EventRecord, 0);
+    event.record(&stream).unwrap_err();
+    assert!(event.query().unwrap(), "it counts as not recorded");
+    event.record(&stream).unwrap();
+    driver.fail_call(Call::EventQuery, 0);
+    event.query().unwrap_err();
+    driver.fail_call(Call::EventSynchronize, 0);
+    event.synchronize().unwrap_err();
+    event.synchronize().unwrap();
+}

@@ -1,0 +1,174 @@
+//! What a host function drops or asks for never gives memory away that is still in use, and never hangs: host functions
+//! cannot use devices, so what needs one is dropped by another thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::common::*;
+use warpsmith_runtime::driver::{Driver, Fault, FaultKind};
+use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
+
+const BYTES: usize = 4096;
+
+/// Makes a stream stand still until something is sent, or the result is dropped.
+fn stand_still(stream: &Stream) -> mpsc::Sender<()> {
+    let (go, wait) = mpsc::channel::<()>();
+    stream.host_function(move || _ = wait.recv()).unwrap();
+    go
+}
+
+/// Drops something in a host function, and waits until that has returned.
+fn drop_there(stream: &Stream, item: impl Send + 'static) {
+    stream.host_function(move || drop(item)).unwrap();
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
+    let (_, device) = device();
+    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
+    let go = stand_still(&copying);
+    let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
+    drop_there(&other, copying.download(&buffer, pinned).unwrap());
+    let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
+    go.send(()).unwrap();
+    copying.synchronize().unwrap();
+    assert!(next.iter().all(|byte| *byte == 0), "nobody else's memory was written");
+}
+
+#[test]
+fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
+    let (_, device) = device();
+    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
+    let go = stand_still(&copying);
+    let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
+    let pending = copying.download(&buffer, pinned).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    other.host_function(move || _ = sender.send(pending.wait().is_ok())).unwrap();
+    other.synchronize().unwrap();
+    assert!(receiver.recv().is_err(), "nothing came back");
+    let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
+    go.send(()).unwrap();
+    copying.synchronize().unwrap();
+    assert!(next.iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
+    let (_, device) = device();
+    let [ending, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let mut buffer = DeviceBuffer::<u8>::uninit(&ending, BYTES).unwrap();
+    let go = stand_still(&ending);
+    ending.set_bytes(&mut buffer, 7).unwrap();
+    drop(buffer);
+    drop_there(&other, ending);
+    let sending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        go.send(()).unwrap();
+    });
+    let stream = Stream::new(&device).unwrap();
+    let next = DeviceBuffer::from_host(&stream, &[1u8; BYTES]).unwrap();
+    sending.join().unwrap();
+    device.synchronize().unwrap();
+    assert!(next.to_host().unwrap().iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
+    let driver = driver(2);
+    let [near, far] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let [home, other] = [(); 2].map(|()| Stream::new(&near).unwrap());
+    let using = Stream::new(&far).unwrap();
+    let source = DeviceBuffer::from_host(&using, &[7u8; BYTES]).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&home, BYTES).unwrap();
+    let go = stand_still(&using);
+    using.copy(&source, &mut target).unwrap();
+    drop_there(&other, target);
+    let next = DeviceBuffer::from_host(&home, &[1u8; BYTES]).unwrap();
+    go.send(()).unwrap();
+    using.synchronize().unwrap();
+    assert!(next.to_host().unwrap().iter().all(|byte| *byte == 1));
+}
+
+#[test]
+fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let cached = DeviceBuffer::<u8>::zeros(&stream, 32 << 20).unwrap();
+    let dropped = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
+    drop(cached);
+    let (begun, begins) = mpsc::channel::<()>();
+    stream
+        .host_function(move || {
+            _ = begins.recv();
+            // Time for the other thread to wait for this stream.
+            std::thread::sleep(Duration::from_millis(50));
+            drop(dropped);
+        })
+        .unwrap();
+    begun.send(()).unwrap();
+    device.memory().empty_cache().unwrap();
+    stream.synchronize().unwrap();
+}
+
+#[test]
+fn the_last_handle_of_everything_may_be_dropped_there() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
+    let own = Stream::new(&device).unwrap();
+    let ended = Arc::downgrade(&driver);
+    let pending = stream.download(&buffer, vec![0u8; BYTES]).unwrap();
+    own.clone().host_function(move || drop((buffer, pending, stream, device, own))).unwrap();
+    drop(driver);
+    for _ in 0..500 {
+        if ended.strong_count() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the device was not closed");
+}
+
+#[test]
+fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
+    let (driver, device) = device();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();
+    // SAFETY: it lives as long as the driver.
+    let stream = unsafe { Stream::adopt(&device, handle) }.unwrap();
+    let running = Arc::new(AtomicBool::new(false));
+    let (go, wait) = mpsc::channel::<()>();
+    let (started, begins) = mpsc::channel();
+    {
+        let running = Arc::clone(&running);
+        stream
+            .host_function(move || {
+                running.store(true, Ordering::SeqCst);
+                started.send(()).unwrap();
+                _ = wait.recv();
+                running.store(false, Ordering::SeqCst);
+            })
+            .unwrap();
+    }
+    begins.recv().unwrap();
+    let fault = Fault {
+        kind: FaultKind::Other,
+        message: "by the test".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    };
+    driver.poison(0, fault);
+    let sending = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        go.send(()).unwrap();
+    });
+    stream.synchronize().unwrap_err();
+    assert!(!running.load(Ordering::SeqCst), "its work still runs");
+    sending.join().unwrap();
+}

@@ -1,0 +1,230 @@
+//! The adaptive launcher on the emulated device: what it does with a program's launches, and what it must not do.
+
+use crate::common::*;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::launch::Source;
+use warpsmith_runtime::launch::store::{Code, DeviceClass, GridChoice, LaunchSubject, Record, Winner};
+use warpsmith_runtime::{Device, DeviceBuffer, Launch, LaunchStore, Result, Stream};
+
+const N: usize = 5000;
+
+/// A program that launches the same kernel many times.
+struct Program {
+    stream: Stream,
+    x: DeviceBuffer<f32>,
+    y: DeviceBuffer<f32>,
+    launches: usize,
+}
+
+impl Program {
+    fn new(device: &Device) -> Self {
+        let stream = Stream::new(device).unwrap();
+        let x = DeviceBuffer::from_host(&stream, &[1.0f32; N]).unwrap();
+        let y = DeviceBuffer::zeros(&stream, N).unwrap();
+        Self { stream, x, y, launches: 0 }
+    }
+
+    fn launch(&mut self, launch: Launch) -> Result<()> {
+        let kernel = module(self.stream.device()).kernel::<Axpy>()?;
+        kernel.launch(&self.stream, launch, (1.0, &self.x, &mut self.y))?;
+        self.launches += 1;
+        Ok(())
+    }
+
+    fn source(&self, launch: Launch) -> Source {
+        let kernel = module(self.stream.device()).kernel::<Axpy>().unwrap();
+        kernel.function().explain(launch).unwrap().source
+    }
+
+    /// Launches until it is settled. The waits in between are the program's own, as every program has some.
+    fn settle(&mut self, launch: Launch) -> usize {
+        for launches in 1..=200 {
+            self.launch(launch).unwrap();
+            self.stream.synchronize().unwrap();
+            if self.source(launch) == Source::Measured {
+                return launches;
+            }
+        }
+        panic!("not settled after 200 launches")
+    }
+
+    fn check(&self) {
+        assert!(
+            self.y.to_host().unwrap().iter().all(|y| *y == self.launches as f32),
+            "every launch did its work"
+        );
+    }
+}
+
+#[test]
+fn it_is_off_until_it_is_turned_on() {
+    let (driver, device) = device();
+    assert!(!device.is_adaptive_launch());
+    let mut program = Program::new(&device);
+    (0..100).for_each(|_| program.launch(Launch::auto(N)).unwrap());
+    assert_eq!((driver.calls(Call::EventCreate), driver.calls(Call::EventRecord)), (0, 0));
+    assert_eq!(program.source(Launch::auto(N)), Source::Heuristic);
+    program.check();
+}
+
+#[test]
+fn it_settles_within_bounds_and_then_measures_no_more() {
+    let (driver, device) = device();
+    device.set_adaptive_launch(true);
+    for launch in [Launch::auto(N), Launch::for_bandwidth(N, 12)] {
+        let mut program = Program::new(&device);
+        let launches = program.settle(launch);
+        assert!(launches <= 40, "{launches} launches");
+        driver.reset_calls();
+        (0..50).for_each(|_| program.launch(launch).unwrap());
+        assert_eq!((driver.calls(Call::EventRecord), driver.calls(Call::EventQuery)), (0, 0));
+        program.check();
+    }
+    assert_eq!(device.launch_store().len(), 2);
+    let text =
+        Launch::auto(N).explain(module(&device).kernel::<Axpy>().unwrap().function()).unwrap().to_string();
+    assert!(text.contains("adaptive"), "{text}");
+}
+
+#[test]
+fn nothing_waits_and_few_events_are_in_use_while_nothing_runs() {
+    let (driver, device) = device();
+    device.set_adaptive_launch(true);
+    let mut program = Program::new(&device);
+    program.stream.synchronize().unwrap();
+    let hold = driver.hold();
+    driver.reset_calls();
+    // If a launch waited for an event, this would never end.
+    (0..200).for_each(|_| program.launch(Launch::auto(N)).unwrap());
+    let waits = [Call::EventSynchronize, Call::StreamSynchronize, Call::ContextSynchronize];
+    assert!(waits.iter().all(|&call| driver.calls(call) == 0));
+    assert!(driver.calls(Call::EventCreate) <= 8, "{}", driver.calls(Call::EventCreate));
+    assert_eq!(program.source(Launch::auto(N)), Source::Heuristic);
+    drop(hold);
+    program.settle(Launch::auto(N));
+    program.check();
+}
+
+#[test]
+fn events_go_back_when_the_device_goes_in_the_middle_of_it() {
+    let (driver, device) = device();
+    device.set_adaptive_launch(true);
+    let mut program = Program::new(&device);
+    let hold = driver.hold();
+    (0..10).for_each(|_| program.launch(Launch::auto(N)).unwrap());
+    drop(hold);
+    drop((program, device));
+    assert!(driver.calls(Call::EventCreate) > 0);
+    assert_eq!(driver.calls(Call::EventCreate), driver.calls(Call::EventDestroy));
+}
+
+#[test]
+fn launches_that_leave_nothing_open_are_left_alone() {
+    let (driver, device) = device();
+    device.set_adaptive_launch(true);
+    let mut program = Program::new(&device);
+    let shapes = [
+        Launch::linear(N, 128),
+        Launch::grid_block(40, 128),
+        Launch::auto(N).waves(2),
+        Launch::auto(N).shared(64),
+        Launch::for_bandwidth(N, 12).waves(1).cooperative(),
+    ];
+    for launch in shapes {
+        (0..10).for_each(|_| program.launch(launch).unwrap());
+    }
+    assert_eq!(driver.calls(Call::EventRecord), 0);
+    program.check();
+}
+
+#[test]
+fn a_winner_of_the_store_is_used_without_being_measured() {
+    let store = LaunchStore::in_memory();
+    {
+        let (_, device) = device();
+        device.set_adaptive_launch(true);
+        device.set_launch_store(store.clone());
+        Program::new(&device).settle(Launch::auto(N));
+        assert_eq!((store.len(), store.problem()), (1, None));
+    }
+    let (driver, device) = device();
+    device.set_launch_store(store);
+    device.set_adaptive_launch(true);
+    let mut program = Program::new(&device);
+    assert_eq!(program.source(Launch::auto(N)), Source::Measured);
+    assert_eq!(program.source(Launch::auto(2 * N)), Source::Heuristic, "of another size");
+    (0..20).for_each(|_| program.launch(Launch::auto(N)).unwrap());
+    assert_eq!(driver.calls(Call::EventRecord), 0);
+    program.check();
+    device.set_launch_store(LaunchStore::in_memory());
+    assert_eq!(program.source(Launch::auto(N)), Source::Heuristic, "the store was taken away");
+}
+
+#[test]
+fn an_entry_that_the_device_cannot_launch_is_passed_over() {
+    let (_, device) = device();
+    let properties = device.properties();
+    let class = DeviceClass {
+        name: (&*properties.name).into(),
+        capability: properties.capability,
+        multiprocessors: properties.multiprocessors,
+        l2_bytes: properties.l2_cache,
+        driver: properties.driver_version.split('.').next().unwrap().into(),
+    };
+    let code = Code { package: "test-kernels".into(), image: 0, runtime: env!("CARGO_PKG_VERSION").into() };
+    let store = LaunchStore::in_memory();
+    for (symbol, block) in [("axpy__f32", 4096), ("iota__u32", 64)] {
+        let (device, code, symbol) = (class.clone(), code.clone(), symbol.into());
+        let subject = LaunchSubject { device, code, symbol, is_loop: false, bucket: 24 };
+        let winner = Winner { block, grid: GridChoice::All };
+        assert_eq!(store.add(&Record::Launch { subject, winner, median_us: 1.0 }), Ok(true));
+    }
+    device.set_launch_store(store);
+    let explain = |function: &warpsmith_runtime::Function| Launch::auto(N).explain(function).unwrap();
+    let good = explain(module(&device).kernel::<Iota>().unwrap().function());
+    assert_eq!((good.source, good.config.unwrap().block), (Source::Tuned, [64, 1, 1]), "bucket 24 has {N}");
+    let bad = explain(module(&device).kernel::<Axpy>().unwrap().function());
+    assert_eq!(bad.source, Source::Heuristic);
+}
+
+#[test]
+fn failing_events_do_not_fail_launches() {
+    for call in [Call::EventCreate, Call::EventRecord, Call::EventQuery, Call::EventElapsed] {
+        for after in 0..4 {
+            let (driver, device) = device();
+            device.set_adaptive_launch(true);
+            driver.fail_call(call, after);
+            let mut program = Program::new(&device);
+            program.settle(Launch::auto(N));
+            program.check();
+            drop((program, device));
+            let failed = u64::from(call == Call::EventCreate && driver.calls(call) > after);
+            assert_eq!(
+                driver.calls(Call::EventCreate),
+                driver.calls(Call::EventDestroy) + failed,
+                "{}",
+                call.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn threads_may_launch_while_it_measures() {
+    let (_, device) = device();
+    device.set_adaptive_launch(true);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut program = Program::new(&device);
+                for _ in 0..60 {
+                    program.launch(Launch::auto(N)).unwrap();
+                    program.launch(Launch::for_bandwidth(N, 12)).unwrap();
+                    program.stream.synchronize().unwrap();
+                }
+                program.check();
+            });
+        }
+    });
+    assert_eq!(device.launch_store().len(), 2);
+}

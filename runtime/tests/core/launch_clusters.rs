@@ -1,0 +1,39 @@
+//! Clusters: what is rounded, what is refused, and how many fit.
+
+use crate::common::*;
+use warpsmith_runtime::{DeviceBuffer, Error, Launch, LaunchError, Stream};
+
+#[test]
+fn a_number_of_threads_is_rounded_up_to_whole_clusters() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    for (n, cluster) in [(1, 2), (1000, 4), (257, 8), (5000, 3)] {
+        let launch = Launch::linear(n, 64).cluster(cluster);
+        let config = kernel.function().configure(launch).unwrap().unwrap();
+        assert_eq!(config.cluster, [cluster, 1, 1]);
+        assert!(config.grid[0].is_multiple_of(cluster) && config.grid[0] * 64 >= n as u32, "{config}");
+        assert!(config.grid[0] < (n as u32).div_ceil(64) + cluster, "{config}");
+        let mut out = DeviceBuffer::uninit(&stream, n).unwrap();
+        kernel.launch(&stream, launch, (&mut out,)).unwrap();
+        assert!(out.to_host().unwrap().into_iter().eq(0..n as u32));
+    }
+}
+
+#[test]
+fn a_cluster_that_does_not_fit_is_refused_with_the_largest() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let mut out = DeviceBuffer::<u32>::uninit(&stream, 3).unwrap();
+    let largest = kernel.function().max_cluster_blocks(32, 0).unwrap();
+    assert!(largest >= device.properties().max_cluster);
+    let launch = |cluster: u32| Launch::grid_block(cluster, 32).cluster(cluster);
+    let error = kernel.launch(&stream, launch(largest + 1), (&mut out,)).unwrap_err();
+    let Error::Launch(LaunchError::ClusterTooLarge { limit, .. }) = &error else { panic!("{error}") };
+    assert_eq!(*limit, largest);
+    assert!(error.to_string().contains(&format!("at most {largest}")), "{error}");
+    kernel.launch(&stream, launch(largest), (&mut out,)).unwrap();
+    assert_eq!(out.to_host().unwrap(), [0, 1, 2]);
+    assert!(kernel.function().resident_clusters(launch(2)).unwrap() > 0);
+}

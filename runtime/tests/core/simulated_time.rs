@@ -1,0 +1,193 @@
+//! Simulated time on the emulated driver: what takes it, whose clock it moves, and that it is the same every time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::common::*;
+use warpsmith_runtime::driver::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule, SimulatedWork};
+use warpsmith_runtime::{Device, DeviceBuffer, Event, Graph, Launch, Stream, Telemetry};
+
+/// A thread of a kernel takes a microsecond, a byte of a copy a hundredth, a fill 7 in all.
+fn model(work: &SimulatedWork<'_>) -> f64 {
+    match work {
+        SimulatedWork::Kernel { config, .. } => f64::from(config.grid[0] * config.block[0]),
+        SimulatedWork::Copy { bytes } => *bytes as f64 / 100.0,
+        SimulatedWork::Set { .. } => 7.0,
+    }
+}
+
+fn simulated() -> EmulatedDriverBuilder {
+    EmulatedDriver::builder().memory(1 << 30).simulated_time(model)
+}
+
+fn open(builder: EmulatedDriverBuilder) -> (Device, Stream) {
+    let device = Device::with_driver(builder.build(), 0).unwrap();
+    let stream = Stream::new(&device).unwrap();
+    (device, stream)
+}
+
+fn elapsed(start: &Event, end: &Event) -> f64 {
+    start.synchronize().unwrap();
+    end.synchronize().unwrap();
+    end.elapsed_us(start).unwrap()
+}
+
+/// 64 threads.
+fn shape() -> Launch {
+    Launch::grid_block(2, 32)
+}
+
+#[test]
+fn every_kind_of_work_takes_what_the_model_says_and_runs() {
+    let (device, stream) = open(simulated());
+    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
+    let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
+    let mut events = vec![stream.record_timed_event().unwrap()];
+    stream.set_bytes(&mut y, 0).unwrap();
+    events.push(stream.record_timed_event().unwrap());
+    kernel.launch(&stream, shape(), (5, &x, &mut y)).unwrap();
+    events.push(stream.record_timed_event().unwrap());
+    y.copy_from(&x).unwrap();
+    stream.synchronize().unwrap();
+    events.push(stream.record_timed_event().unwrap());
+    events.push(stream.record_timed_event().unwrap());
+    let took: Vec<f64> = events.windows(2).map(|pair| elapsed(&pair[0], &pair[1])).collect();
+    assert_eq!(took, [7.0, 64.0, 2.0, 0.0]);
+    assert_eq!(elapsed(&events[3], &events[0]), -73.0);
+    assert_eq!(y.to_host().unwrap(), [1; 50]);
+}
+
+#[test]
+fn streams_have_clocks_of_their_own_and_a_wait_takes_the_later_time() {
+    for builder in [simulated(), simulated().stepped(Schedule::Newest)] {
+        let (device, first) = open(builder);
+        let second = Stream::new(&device).unwrap();
+        let mut x = DeviceBuffer::<u8>::zeros(&first, 10).unwrap();
+        let mut y = DeviceBuffer::<u8>::zeros(&second, 10).unwrap();
+        for _ in 0..10 {
+            first.set_bytes(&mut x, 1).unwrap();
+        }
+        second.set_bytes(&mut y, 2).unwrap();
+        let [early, late] = [&second, &first].map(|stream| stream.record_timed_event().unwrap());
+        assert_eq!(elapsed(&early, &late), 9.0 * 7.0, "one fill beside ten, after one each to begin with");
+        second.wait_event(&late).unwrap();
+        let waited = second.record_timed_event().unwrap();
+        assert_eq!(elapsed(&late, &waited), 0.0);
+        first.wait_event(&early).unwrap();
+        let not_back = first.record_timed_event().unwrap();
+        assert_eq!(elapsed(&late, &not_back), 0.0, "an earlier time moves no clock back");
+    }
+}
+
+#[test]
+fn nodes_of_a_graph_take_their_time_one_after_the_other() {
+    let (device, stream) = open(simulated());
+    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
+    let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
+    let graph = Graph::capture(&stream, || {
+        kernel.launch(&stream, shape(), (5, &x, &mut y))?;
+        stream.set_bytes(&mut y, 1)?;
+        kernel.launch(&stream, shape(), (7, &x, &mut y))
+    });
+    let exec = graph.unwrap().instantiate().unwrap();
+    let start = stream.record_timed_event().unwrap();
+    exec.launch(&stream).unwrap();
+    let once = stream.record_timed_event().unwrap();
+    exec.launch(&stream).unwrap();
+    let twice = stream.record_timed_event().unwrap();
+    assert_eq!((elapsed(&start, &once), elapsed(&once, &twice)), (135.0, 135.0));
+    let other = Stream::new(&device).unwrap();
+    exec.launch(&other).unwrap();
+    assert_eq!(elapsed(&twice, &other.record_timed_event().unwrap()), 135.0, "after the launches before");
+    assert_eq!(y.to_host().unwrap(), [mixed(7, 1, 0x0101_0101); 50]);
+}
+
+#[test]
+fn idle_kernels_take_their_time_and_do_not_run_in_graphs_either() {
+    let (device, stream) = open(simulated().idle());
+    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
+    let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
+    let start = stream.record_timed_event().unwrap();
+    kernel.launch(&stream, shape(), (5, &x, &mut y)).unwrap();
+    let launched = stream.record_timed_event().unwrap();
+    let captured = Graph::capture(&stream, || kernel.launch(&stream, shape(), (5, &x, &mut y)));
+    captured.unwrap().instantiate().unwrap().launch(&stream).unwrap();
+    let in_graph = stream.record_timed_event().unwrap();
+    assert_eq!((elapsed(&start, &launched), elapsed(&launched, &in_graph)), (64.0, 64.0));
+    assert_eq!(y.to_host().unwrap(), [0; 50]);
+}
+
+#[test]
+fn a_loop_whose_kernels_are_idle_runs_its_body_once() {
+    let (device, stream) = open(simulated().idle());
+    let mut x = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
+    let mut body = Graph::new(&device).unwrap();
+    body.add_set_bytes(&mut x, 8, &[]).unwrap();
+    let mut graph = Graph::new(&device).unwrap();
+    let condition = graph.add_condition(Some(1)).unwrap();
+    graph.add_while(&condition, &body).unwrap();
+    let start = stream.record_timed_event().unwrap();
+    graph.instantiate().unwrap().launch(&stream).unwrap();
+    assert_eq!(elapsed(&start, &stream.record_timed_event().unwrap()), 7.0);
+    assert_eq!(x.to_host().unwrap(), [8; 10]);
+}
+
+#[test]
+fn a_time_that_is_none_counts_as_none_and_a_panic_of_the_model_stops_the_device() {
+    let times = [f64::NAN, -5.0, f64::INFINITY, 3.0];
+    let next = AtomicU64::new(0);
+    let odd = move |_: &SimulatedWork<'_>| {
+        let next = next.fetch_add(1, Ordering::Relaxed) as usize;
+        *times.get(next).expect("the model has no more times")
+    };
+    let (device, stream) = open(EmulatedDriver::builder().simulated_time(odd));
+    let start = stream.record_timed_event().unwrap();
+    // The first fill, too: memory comes as it is.
+    let mut x = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
+    for _ in 0..3 {
+        stream.set_bytes(&mut x, 1).unwrap();
+    }
+    assert_eq!(elapsed(&start, &stream.record_timed_event().unwrap()), 3.0);
+    stream.set_bytes(&mut x, 1).unwrap();
+    let error = stream.synchronize().unwrap_err().to_string();
+    assert!(error.contains("the model of simulated time panicked"), "{error}");
+    assert!(device.is_lost());
+}
+
+#[test]
+fn without_a_model_events_tell_the_time_of_the_machine() {
+    let (_, stream) = open(EmulatedDriver::builder());
+    let start = stream.record_timed_event().unwrap();
+    let mut x = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
+    stream.set_bytes(&mut x, 1).unwrap();
+    assert!(elapsed(&start, &stream.record_timed_event().unwrap()) > 0.0);
+}
+
+#[test]
+fn emulated_devices_tell_what_they_are_told() {
+    let driver = EmulatedDriver::builder().devices(2).build();
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    assert_eq!(first.telemetry().unwrap(), Telemetry::default());
+    assert_eq!(first.sm_clock_mhz(), None);
+    let told = Telemetry {
+        sm_clock_mhz: Some(1500),
+        max_sm_clock_mhz: Some(1980),
+        power_w: Some(350.5),
+        throttle_reasons: vec!["sw_power_cap".to_owned()],
+        ..Telemetry::default()
+    };
+    driver.set_telemetry(0, told.clone());
+    driver.set_telemetry(2, told.clone());
+    assert_eq!((first.telemetry().unwrap(), first.sm_clock_mhz()), (told.clone(), Some(1500)));
+    assert_eq!(second.telemetry().unwrap(), Telemetry::default());
+    let clock = Arc::new(AtomicU32::new(1200));
+    let now = Arc::clone(&clock);
+    driver.on_sm_clock(0, move || Some(now.load(Ordering::Relaxed)));
+    assert_eq!(first.sm_clock_mhz(), Some(1200));
+    clock.store(1300, Ordering::Relaxed);
+    assert_eq!(first.telemetry().unwrap(), Telemetry { sm_clock_mhz: Some(1300), ..told });
+    assert_eq!(second.sm_clock_mhz(), None);
+}

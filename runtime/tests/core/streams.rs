@@ -1,0 +1,286 @@
+//! Streams: pools, priorities, the current stream, adopted streams, host functions, and what a thread may do with them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::common::*;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::driver::{Driver, StreamHandle};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Stream};
+
+#[test]
+fn a_pool_gives_32_streams_in_turn_and_makes_each_when_its_turn_first_comes() {
+    let (driver, device) = device();
+    assert_eq!(driver.calls(Call::StreamCreate), 1, "the default stream");
+    let first: Vec<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap()).collect();
+    assert_eq!(driver.calls(Call::StreamCreate), 33);
+    assert_eq!(first.iter().map(Stream::id).collect::<HashSet<_>>().len(), 32, "all differ");
+    let again: Vec<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap()).collect();
+    assert_eq!(first, again, "the 33rd is the first again");
+    assert_eq!(driver.calls(Call::StreamCreate), 33);
+    assert!(!first.contains(&device.default_stream()));
+}
+
+#[test]
+fn pool_streams_live_as_long_as_the_device() {
+    let (driver, device) = device();
+    let ids: Vec<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap().id()).collect();
+    assert_eq!(driver.calls(Call::StreamDestroy), 0);
+    let again: Vec<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap().id()).collect();
+    assert_eq!(ids, again);
+    let stream = Stream::from_pool(&device).unwrap();
+    drop(device);
+    assert_eq!(driver.calls(Call::ContextRelease), 0, "the stream's handle keeps the device");
+    let buffer = DeviceBuffer::from_host(&stream, &[1u32, 2]).unwrap();
+    drop(stream);
+    assert_eq!(buffer.to_host().unwrap(), [1, 2]);
+    drop(buffer);
+    assert_eq!((driver.calls(Call::StreamDestroy), driver.calls(Call::ContextRelease)), (33, 1));
+}
+
+#[test]
+fn a_stream_that_cannot_be_made_is_tried_again_at_its_next_turn() {
+    let (driver, device) = device();
+    driver.fail_call(Call::StreamCreate, 0);
+    assert!(matches!(Stream::from_pool(&device).unwrap_err(), Error::Driver { .. }));
+    let made: HashSet<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap().id()).collect();
+    assert_eq!(made.len(), 32);
+}
+
+#[test]
+fn each_priority_has_its_pool_and_what_is_beyond_the_range_counts_as_its_end() {
+    let (_, device) = device();
+    assert_eq!(device.stream_priorities(), (0, -5), "of an H200 too");
+    let of = |priority| Stream::from_pool_with_priority(&device, priority).unwrap();
+    let priorities = [3, 0, -1, -2, -3, -4, -10, i32::MIN, i32::MAX].map(|priority| of(priority).priority());
+    assert_eq!(priorities, [0, 0, -1, -2, -3, -3, -3, -3, 0]);
+    let urgent: HashSet<_> = (0..32).map(|_| of(-1).id()).collect();
+    let usual: HashSet<_> = (0..32).map(|_| of(0).id()).collect();
+    assert!(urgent.is_disjoint(&usual) && urgent.len() == 32 && usual.len() == 32);
+    assert_eq!(Stream::from_pool(&device).unwrap().priority(), 0);
+}
+
+#[test]
+fn two_devices_have_their_own_streams() {
+    let driver = driver(2);
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    assert_ne!(first.default_stream(), second.default_stream());
+    assert_eq!(first.default_stream(), first.default_stream());
+    assert_eq!(*Stream::from_pool(&second).unwrap().device(), second);
+}
+
+#[test]
+fn many_threads_get_streams_from_one_pool() {
+    let (driver, device) = device();
+    let ids: Vec<HashSet<u64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| (0..64).map(|_| Stream::from_pool(&device).unwrap().id()).collect()))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let all: HashSet<u64> = ids.into_iter().flatten().collect();
+    assert_eq!((all.len(), driver.calls(Call::StreamCreate)), (32, 33), "none was made twice");
+}
+
+#[test]
+fn one_stream_may_be_used_from_many_threads() {
+    let (driver, device) = device();
+    driver.set_delay(Duration::from_micros(20));
+    let stream = Stream::from_pool(&device).unwrap();
+    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[1.0f32; 50]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let mut y = DeviceBuffer::zeros(&stream, 50).unwrap();
+                for _ in 0..20 {
+                    kernel.launch(&stream, Launch::auto(50), (2.0, &x, &mut y)).unwrap();
+                }
+                assert_eq!(y.to_host().unwrap(), [40.0; 50]);
+            });
+        }
+    });
+    assert_eq!(driver.calls(Call::EventRecord), 0);
+}
+
+#[test]
+fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
+    let driver = driver(2);
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let [of_first, of_second] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
+    assert_eq!(Stream::current(&first), first.default_stream());
+    of_first.set_current();
+    assert_eq!(Stream::current(&first), of_first);
+    assert_eq!(Stream::current(&second), second.default_stream(), "each device has its own");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(Stream::current(&first), first.default_stream(), "each thread has its own");
+            of_second.set_current();
+        });
+    });
+    assert_eq!(Stream::current(&second), second.default_stream());
+    first.default_stream().set_current();
+    assert_eq!(Stream::current(&first), first.default_stream());
+}
+
+#[test]
+fn a_guard_restores_the_device_and_the_streams_of_both_devices() {
+    let driver = driver(2);
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let [a, b] = [(); 2].map(|()| Stream::from_pool(&first).unwrap());
+    let [c, d] = [(); 2].map(|()| Stream::from_pool(&second).unwrap());
+    let state = || (Device::current().unwrap(), Stream::current(&first), Stream::current(&second));
+    let outer = a.guard();
+    assert_eq!(state(), (first.clone(), a.clone(), second.default_stream()));
+    {
+        let _inner = c.guard();
+        assert_eq!(state(), (second.clone(), a.clone(), c.clone()));
+        b.set_current();
+        assert_eq!(state(), (second.clone(), b.clone(), c.clone()), "setting a stream sets no device");
+        {
+            let _innermost = d.guard();
+            assert_eq!(state(), (second.clone(), b.clone(), d.clone()));
+        }
+        assert_eq!(state(), (second.clone(), b.clone(), c.clone()));
+    }
+    assert_eq!(state(), (first.clone(), a.clone(), second.default_stream()));
+    drop(outer);
+    assert_eq!(Stream::current(&first), first.default_stream());
+}
+
+#[test]
+fn a_guard_restores_when_its_scope_panics() {
+    let (_, device) = device();
+    let stream = Stream::from_pool(&device).unwrap();
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _guard = stream.guard();
+        panic!("in the scope");
+    }));
+    assert!(caught.is_err());
+    assert_eq!(Stream::current(&device), device.default_stream());
+}
+
+#[test]
+fn a_stream_waits_for_another_and_for_another_devices() {
+    let driver = driver(2);
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let [slow, fast] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
+    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let note = |name: &'static str| {
+        let order = Arc::clone(&order);
+        move || order.lock().unwrap().push(name)
+    };
+    let hold = driver.hold();
+    slow.host_function(note("slow")).unwrap();
+    fast.wait_stream(&slow).unwrap();
+    fast.host_function(note("fast")).unwrap();
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
+    drop(hold);
+    fast.synchronize().unwrap();
+    assert_eq!(*order.lock().unwrap(), ["slow", "fast"]);
+    driver.reset_calls();
+    slow.wait_stream(&slow).unwrap();
+    assert_eq!(driver.calls(Call::StreamWaitEvent), 0, "a stream need not wait for itself");
+}
+
+#[test]
+fn a_host_function_runs_once_in_its_turn_and_a_panic_in_it_hurts_nobody() {
+    let (_, device) = device();
+    let stream = Stream::from_pool(&device).unwrap();
+    let calls = Arc::new(AtomicU32::new(0));
+    let (sender, receiver) = mpsc::channel();
+    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    kernel.launch(&stream, Launch::auto(4), (&mut buffer,)).unwrap();
+    stream.host_function(|| panic!("in a host function")).unwrap();
+    {
+        let calls = Arc::clone(&calls);
+        stream.host_function(move || sender.send(calls.fetch_add(1, Ordering::SeqCst)).unwrap()).unwrap();
+    }
+    assert_eq!(receiver.recv(), Ok(0));
+    assert_eq!(buffer.to_host().unwrap(), [0, 1, 2, 3]);
+    assert_eq!((calls.load(Ordering::SeqCst), Arc::strong_count(&calls)), (1, 1), "what it had is dropped");
+}
+
+#[test]
+fn an_adopted_stream_is_one_stream_however_often_it_is_adopted() {
+    let (driver, device) = device();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let context = unsafe { device.driver() }.1;
+    let raw = driver.stream_create(context, -2).unwrap();
+    // SAFETY: it is of this context and lives until the end of the test.
+    let adopt = || unsafe { Stream::adopt(&device, raw) }.unwrap();
+    let (first, second) = (adopt(), adopt());
+    assert_eq!((&first, first.handle(), first.priority()), (&second, raw, -2));
+    let buffer = DeviceBuffer::from_host(&first, &[5u8; 10]).unwrap();
+    drop((first, second));
+    assert_eq!(buffer.to_host().unwrap(), [5; 10]);
+    drop(buffer);
+    assert_eq!(driver.calls(Call::StreamDestroy), 0, "it is somebody else's");
+    let later = adopt();
+    let mut buffer = DeviceBuffer::<u32>::zeros(&later, 3).unwrap();
+    module(&device).kernel::<Iota>().unwrap().launch(&later, Launch::auto(3), (&mut buffer,)).unwrap();
+    assert_eq!(buffer.to_host().unwrap(), [0, 1, 2]);
+    drop((buffer, later));
+    // SAFETY: nobody uses it any more.
+    unsafe { driver.stream_destroy(context, raw) };
+}
+
+#[test]
+fn an_adopted_stream_that_its_owner_destroyed_is_told() {
+    let (driver, device) = device();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let context = unsafe { device.driver() }.1;
+    let raw = driver.stream_create(context, 0).unwrap();
+    // SAFETY: of this context; that it is destroyed too early is what is tested, on the emulated device.
+    let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
+    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
+    // SAFETY: as above.
+    unsafe { driver.stream_destroy(context, raw) };
+    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let is_told = |error: Error| {
+        assert!(matches!(error, Error::StreamDestroyed { .. }), "{error}");
+        assert!(error.to_string().contains("keep it until"), "{error}");
+    };
+    is_told(kernel.launch(&stream, Launch::auto(3), (&mut buffer,)).unwrap_err());
+    is_told(stream.synchronize().unwrap_err());
+    is_told(stream.record_event().unwrap_err());
+    is_told(stream.query().unwrap_err());
+    is_told(device.default_stream().wait_stream(&stream).unwrap_err());
+    // SAFETY: the handle is not used when it is refused.
+    is_told(unsafe { Stream::adopt(&device, raw) }.unwrap_err());
+    // SAFETY: as above.
+    is_told(unsafe { Stream::adopt(&device, StreamHandle(u64::MAX)) }.unwrap_err());
+    drop((buffer, stream));
+    assert!(!device.is_lost());
+    let other = DeviceBuffer::from_host(&device.default_stream(), &[1u8]).unwrap();
+    assert_eq!(other.to_host().unwrap(), [1], "the device goes on");
+}
+
+#[test]
+fn a_stream_of_its_own_goes_with_its_last_handle_and_buffer() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let clone = stream.clone();
+    let buffer = DeviceBuffer::from_host(&stream, &[1u8; 3]).unwrap();
+    drop(stream);
+    drop(clone);
+    assert_eq!(driver.calls(Call::StreamDestroy), 0);
+    assert_eq!(buffer.to_host().unwrap(), [1; 3]);
+    drop(buffer);
+    assert_eq!(driver.calls(Call::StreamDestroy), 1);
+}
+
+#[test]
+fn a_lost_device_gives_no_streams() {
+    let (_, device) = device();
+    let stream = Stream::from_pool(&device).unwrap();
+    module(&device).kernel::<PanicAt>().unwrap().launch(&stream, Launch::auto(1), (0,)).unwrap();
+    assert!(stream.synchronize().unwrap_err().is_device_lost());
+    assert!(matches!(Stream::from_pool(&device).unwrap_err(), Error::DeviceLost { .. }));
+    assert!(matches!(stream.host_function(|| ()).unwrap_err(), Error::DeviceLost { .. }));
+    assert!(matches!(stream.record_event().unwrap_err(), Error::DeviceLost { .. }));
+}

@@ -1,0 +1,7 @@
+//! What several tests of one part share.
+
+pub mod allocator;
+pub mod allocator_program;
+pub mod pinned;
+pub mod pipeline;
+pub mod reference;

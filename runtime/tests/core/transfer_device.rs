@@ -1,0 +1,414 @@
+//! Copies, fills and copies of rows on a device: what is copied, in which order, and what is refused.
+
+use crate::common::*;
+use crate::support::pinned::panicked;
+use crate::transfers::*;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, Launch, PinnedBuffer, Stream};
+
+#[test]
+fn a_copy_runs_on_the_stream_it_was_given_and_is_ordered_with_every_other() {
+    let (driver, device) = device();
+    let [first, second, third] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let ones = DeviceBuffer::from_host(&first, &[1.0f32; 50]).unwrap();
+    let mut source = DeviceBuffer::from_host(&first, &[3.0f32; 50]).unwrap();
+    let mut target = DeviceBuffer::from_host(&second, &[5.0f32; 60]).unwrap();
+    let hold = driver.hold();
+    kernel.launch(&first, Launch::auto(50), (1.0, &ones, &mut source)).unwrap();
+    kernel.launch(&second, Launch::auto(60), (1.0, &ones, &mut target)).unwrap();
+    third.copy(source.slice(..40), target.slice_mut(5..45)).unwrap();
+    assert!(!third.query().unwrap(), "it is on the third stream, and nothing ran");
+    kernel.launch(&first, Launch::auto(50), (1.0, &ones, &mut source)).unwrap();
+    kernel.launch(&second, Launch::auto(60), (10.0, &ones, &mut target)).unwrap();
+    drop(hold);
+    let mut expected = vec![5.0 + 1.0 + 10.0; 50];
+    expected.resize(60, 5.0);
+    expected[5..45].fill(4.0 + 10.0);
+    expected[45..50].fill(16.0);
+    assert_eq!(target.to_host().unwrap(), expected);
+    assert_eq!(source.to_host().unwrap(), [5.0; 50]);
+}
+
+#[test]
+fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
+    let (driver, device) = device();
+    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let bytes = pattern(100_000, 1);
+    let source = DeviceBuffer::from_host(&home, &bytes).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&other, 100_000).unwrap();
+    let mut kept = DeviceBuffer::<u8>::uninit(&other, 100_000).unwrap();
+    let hold = driver.hold();
+    other.copy(&source, &mut target).unwrap();
+    other.copy(&target, &mut kept).unwrap();
+    let (from, to) = (source.as_device_ptr(), target.as_device_ptr());
+    drop((source, target));
+    let early = DeviceBuffer::<u8>::uninit(&home, 100_000).unwrap();
+    assert_ne!(early.as_device_ptr(), from, "the other stream still reads it");
+    let mut next = DeviceBuffer::<u8>::zeros(&other, 100_000).unwrap();
+    assert_eq!(next.as_device_ptr(), to, "behind the copies on the same stream");
+    other.set_bytes(&mut next, 7).unwrap();
+    drop(hold);
+    assert_same(&kept.to_host().unwrap(), &bytes, "kept");
+    drop((early, next, kept));
+    device.synchronize().unwrap();
+    device.memory().empty_cache().unwrap();
+    assert_eq!(driver.live_allocations(0), 0);
+    assert!(device.take_drop_error().is_none());
+}
+
+#[test]
+fn one_stream_copies_and_fills_with_one_call_each() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let source = DeviceBuffer::from_host(&stream, &[1u16; 30]).unwrap();
+    let mut target = DeviceBuffer::<u16>::uninit(&stream, 30).unwrap();
+    driver.reset_calls();
+    stream.copy(&source, &mut target).unwrap();
+    target.copy_from(&source).unwrap();
+    stream.fill_zero(target.slice_mut(..10)).unwrap();
+    stream.set_bytes(target.slice_mut(20..), 0xAB).unwrap();
+    target.as_mut_slice().copy_within(..2, 5).unwrap();
+    let empty = target.slice_mut(3..3);
+    stream.fill_zero(empty).unwrap();
+    stream.copy(source.slice(..0), target.slice_mut(..0)).unwrap();
+    target.as_mut_slice().copy_within(4..4, 30).unwrap();
+    let calls: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
+    assert_eq!((calls, driver.calls(Call::CopyDevice), driver.calls(Call::SetBytes)), (5, 3, 2));
+    let mut expected = vec![0u16; 10];
+    expected.resize(20, 1);
+    expected.resize(30, 0xABAB);
+    assert_eq!(target.to_host().unwrap(), expected);
+}
+
+#[test]
+fn a_fill_is_ordered_with_other_streams_and_stays_within_its_range() {
+    let (driver, device) = device();
+    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let mut buffer = DeviceBuffer::<u8>::uninit(&home, 12).unwrap();
+    let hold = driver.hold();
+    home.set_bytes(&mut buffer, 1).unwrap();
+    other.set_bytes(buffer.slice_mut(2..10), 2).unwrap();
+    home.fill_zero(buffer.slice_mut(4..6)).unwrap();
+    drop(hold);
+    assert_eq!(buffer.to_host().unwrap(), [1, 1, 2, 2, 0, 0, 2, 2, 2, 2, 1, 1]);
+}
+
+#[test]
+fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut buffer = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+    driver.reset_calls();
+    for (source, dest) in [(0..4, 3), (3..7, 0), (2..5, 2), (0..8, 0), (1..2, 1)] {
+        let error = buffer.as_mut_slice().copy_within(source, dest).unwrap_err();
+        assert!(matches!(error, Error::Overlap { .. }), "{error}");
+        assert!(error.to_string().contains("copying within a buffer"), "{error}");
+    }
+    assert_eq!(driver.calls(Call::CopyDevice), 0);
+    buffer.as_mut_slice().copy_within(..4, 4).unwrap();
+    buffer.slice_mut(2..).copy_within(3.., 0).unwrap();
+    assert_eq!(buffer.to_host().unwrap(), [0, 1, 1, 2, 3, 1, 2, 3], "ranges count from the slice");
+}
+
+#[test]
+#[should_panic(expected = "not within 8 elements")]
+fn a_copy_within_a_buffer_to_beyond_its_end_panics_as_in_std() {
+    let (_, device) = device();
+    let mut buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 8).unwrap();
+    let _ = buffer.as_mut_slice().copy_within(..4, 5);
+}
+
+#[test]
+fn what_a_copy_or_fill_cannot_do_is_refused() {
+    let driver = driver(3);
+    let devices = [0, 1, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let streams = devices.each_ref().map(Device::default_stream);
+    let [first, second, third] = &streams;
+    let source = DeviceBuffer::<u8>::zeros(first, 10).unwrap();
+    let mut target = DeviceBuffer::<u8>::zeros(first, 11).unwrap();
+    let mut far = DeviceBuffer::<u8>::zeros(second, 10).unwrap();
+    driver.reset_calls();
+    let errors = [
+        first.copy(&source, &mut target),
+        first.copy(source.slice(..0), &mut target),
+        second.copy(&source, target.slice_mut(..10)),
+        third.copy(&source, &mut far),
+        third.copy(source.slice(..0), far.slice_mut(..0)),
+        first.fill_zero(&mut far),
+        first.set_bytes(far.slice_mut(..0), 1),
+    ]
+    .map(Result::unwrap_err);
+    let text = errors.each_ref().map(ToString::to_string);
+    assert!(
+        errors[..2].iter().all(|error| matches!(error, Error::LengthMismatch { left: 11, .. })),
+        "{text:?}"
+    );
+    assert!(errors[2..].iter().all(|error| matches!(error, Error::DifferentDevices { .. })), "{text:?}");
+    let calls: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
+    assert_eq!(calls, 0, "nothing reached the driver");
+}
+
+#[test]
+fn a_failing_copy_or_fill_leaves_the_buffers_usable() {
+    for call in [Call::CopyDevice, Call::SetBytes, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
+        let (driver, device) = device();
+        let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let source = DeviceBuffer::from_host(&home, &[3u8; 6]).unwrap();
+        let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
+        let mut program = || {
+            home.set_bytes(&mut target, 0)?;
+            other.copy(&source, &mut target)?;
+            other.copy_rows(source.as_slice().rows(2, 3)?, target.as_mut_slice().rows_mut(2, 3)?)?;
+            home.fill_zero(target.slice_mut(..1))
+        };
+        driver.fail_call(call, 0);
+        let error = program().unwrap_err();
+        assert!(error.to_string().contains(call.name()), "{error}");
+        program().unwrap();
+        assert_eq!(target.to_host().unwrap(), [0, 3, 3, 3, 3, 3]);
+        drop((source, target));
+        device.synchronize().unwrap();
+        device.memory().empty_cache().unwrap();
+        assert_eq!(driver.live_allocations(0), 0, "{}", call.name());
+    }
+}
+
+/// Elements 0, 1, 2 ...
+fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
+    DeviceBuffer::from_host(stream, &(0..n as u32).collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn rows_are_copied_between_strides_and_the_gaps_stay() {
+    let (driver, device) = device();
+    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let matrix = numbered(&home, 20);
+    // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the target's last row has no gap behind it.
+    let rows = matrix.slice(1..).rows(3, 5).unwrap();
+    assert_eq!((rows.rows(), rows.row_len(), rows.stride()), (4, 3, 5));
+    let mut target = DeviceBuffer::from_host(&home, &[99u32; 15]).unwrap();
+    let hold = driver.hold();
+    other.copy_rows(rows, target.as_mut_slice().rows_mut(3, 4).unwrap()).unwrap();
+    home.set_bytes(target.slice_mut(..1), 0).unwrap();
+    drop(hold);
+    assert_eq!(target.to_host().unwrap(), [0, 2, 3, 99, 6, 7, 8, 99, 11, 12, 13, 99, 16, 17, 18]);
+}
+
+#[test]
+fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
+    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
+    let hold = driver.hold();
+    let source = host.into_range(1..).into_rows(2, 4).unwrap();
+    assert_eq!((source.rows(), source.row_len(), source.stride(), source.len()), (3, 2, 4, 11));
+    let up = stream.upload_rows(source, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
+    let target = PinnedBuffer::from_slice(&device, &[77u32; 6]).unwrap().into_rows(1, 2).unwrap();
+    let down = stream.download_rows(buffer.slice(1..).rows(1, 3).unwrap(), target).unwrap();
+    assert_eq!((up.is_done().unwrap(), down.is_done().unwrap()), (false, false));
+    drop(hold);
+    assert_eq!(buffer.to_host().unwrap(), [1, 2, 0, 5, 6, 0, 9, 10, 0]);
+    assert_eq!(down.wait().unwrap()[..], [2, 77, 6, 77, 10, 77]);
+    let mut source = up.wait().unwrap();
+    source[0] = 5;
+    assert_eq!(source.into_buffer()[..3], [0, 5, 2]);
+}
+
+#[test]
+fn rows_are_ordered_with_other_streams_before_and_after() {
+    for slow in [0, 1] {
+        let (driver, device) = device();
+        let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let mut source = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
+        let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
+        let delayed = [&home, &other][slow];
+        driver.set_stream_delay(delayed.handle(), std::time::Duration::from_millis(10));
+        home.set_bytes(&mut source, 1).unwrap();
+        home.set_bytes(&mut target, 2).unwrap();
+        let rows = source.as_slice().rows(2, 3).unwrap();
+        other.copy_rows(rows, target.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
+        home.set_bytes(&mut source, 3).unwrap();
+        home.set_bytes(target.slice_mut(..1), 4).unwrap();
+        assert_eq!(target.to_host().unwrap(), [4, 1, 2, 1, 1, 2], "slow: {slow}");
+    }
+}
+
+#[test]
+fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut buffer = numbered(&stream, 6);
+    stream.synchronize().unwrap();
+    let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 3).unwrap();
+    let hold = driver.hold();
+    drop(stream.upload_rows(host, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap());
+    let other = PinnedBuffer::from_slice(&device, &[6u32; 6]).unwrap();
+    drop(hold);
+    assert_eq!(buffer.to_host().unwrap(), [5, 5, 2, 5, 5, 5]);
+    drop(other);
+}
+
+#[test]
+fn rows_that_do_not_fit_are_refused() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
+    let said = [
+        (3, 0, "a stride of 0"),
+        (0, 0, "a stride of 0"),
+        (3, 2, "the rows overlap"),
+        (usize::MAX, 2, "the rows overlap"),
+        (3, 4, "the last row ends beyond the memory"),
+        (11, 11, "the last row ends beyond the memory"),
+        (usize::MAX, usize::MAX, "the last row ends beyond the memory"),
+    ];
+    for (row_len, stride, what) in said {
+        let error = buffer.as_slice().rows(row_len, stride).map(drop).unwrap_err();
+        assert!(
+            matches!(error, Error::BadRows { len: 10, .. }) && error.to_string().contains(what),
+            "{error}"
+        );
+        let error = buffer.as_mut_slice().rows_mut(row_len, stride).map(drop).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+        let host = PinnedBuffer::<u32>::zeroed(&device, 10).unwrap();
+        let CopyFailed { error, memory } = host.into_rows(row_len, stride).map(drop).unwrap_err();
+        assert!(error.to_string().contains(what) && memory.len() == 10, "{error}");
+    }
+    let shapes = [(10, 10), (10, usize::MAX), (2, 4), (5, 5), (0, 3), (1, 1)];
+    let rows = shapes.map(|(row_len, stride)| buffer.as_slice().rows(row_len, stride).unwrap().rows());
+    assert_eq!(rows, [1, 1, 3, 2, 4, 10]);
+    assert_eq!(buffer.slice(..0).rows(3, 4).unwrap().rows(), 0);
+}
+
+#[test]
+fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
+    let driver = driver(2);
+    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let stream = here.default_stream();
+    let source = numbered(&stream, 12);
+    let mut target = numbered(&stream, 12);
+    let mut far = numbered(&there.default_stream(), 12);
+    let host = || PinnedBuffer::<u32>::zeroed(&here, 12).unwrap().into_rows(2, 3).unwrap();
+    driver.reset_calls();
+    let rows = source.as_slice().rows(2, 3).unwrap();
+    for (row_len, stride) in [(2, 4), (3, 3)] {
+        let into = target.as_mut_slice().rows_mut(row_len, stride).unwrap();
+        let left = (into.rows(), into.row_len());
+        let error = stream.copy_rows(rows, into).unwrap_err();
+        assert!(matches!(error, Error::ShapeMismatch { left: l, right: (4, 2), .. } if l == left), "{error}");
+        let into = target.as_mut_slice().rows_mut(row_len, stride).unwrap();
+        let CopyFailed { error, memory } = stream.upload_rows(host(), into).unwrap_err();
+        assert!(matches!(error, Error::ShapeMismatch { .. }) && memory.rows() == 4, "{error}");
+    }
+    let error = stream.copy_rows(rows, far.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("the target is on cpu:1"), "{error}");
+    let failed = stream.download_rows(far.as_slice().rows(2, 3).unwrap(), host()).unwrap_err();
+    assert!(failed.to_string().contains("the source is on cpu:1"), "{failed}");
+    assert_eq!(driver.calls(Call::CopyRows), 0);
+    // Nothing to copy is no error.
+    let (none, into) = (source.as_slice().rows(0, 3).unwrap(), target.as_mut_slice().rows_mut(0, 3).unwrap());
+    stream.copy_rows(none, into).unwrap();
+    assert_eq!(driver.calls(Call::CopyRows), 0);
+}
+
+#[test]
+fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
+    for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
+        let (driver, device) = device();
+        let stream = Stream::new(&device).unwrap();
+        let mut buffer = numbered(&stream, 12);
+        let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(2, 3).unwrap();
+        driver.fail_call(call, 0);
+        let rows = buffer.as_mut_slice().rows_mut(2, 3).unwrap();
+        let CopyFailed { error, memory } = stream.upload_rows(host, rows).unwrap_err();
+        assert!(error.to_string().contains(call.name()), "{error}");
+        assert!(stream.query().unwrap(), "nothing uses the memory");
+        let hold = driver.hold();
+        let pending = stream.upload_rows(memory, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
+        driver.poison(0, panicked());
+        drop(hold);
+        let CopyFailed { error, memory } = pending.wait().unwrap_err();
+        assert!(error.is_device_lost(), "{error}");
+        assert_eq!(memory.into_buffer()[..], [5; 12]);
+    }
+}
+
+#[test]
+fn random_programs_of_copies_on_random_streams_equal_sequential_ones() {
+    let mut random = random();
+    for program in 0..60 {
+        let (driver, device) = device();
+        let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
+        for stream in &streams {
+            let delay = std::time::Duration::from_micros(random.usize(..3) as u64 * 100);
+            driver.set_stream_delay(stream.handle(), delay);
+        }
+        let n = 6 + random.usize(..60);
+        let mut model = [(); 3].map(|()| floats(&mut random, n));
+        let mut buffers =
+            model.each_ref().map(|data| DeviceBuffer::from_host(&streams[random.usize(..3)], data).unwrap());
+        let mut reads = Vec::new();
+        for _ in 0..40 {
+            let stream = &streams[random.usize(..3)];
+            let (target, length) = (random.usize(..3), 1 + random.usize(..n / 2));
+            let source = (target + 1 + random.usize(..2)) % 3;
+            let (from, to) = (random.usize(..n - length + 1), random.usize(..n - length + 1));
+            let [x, y] = buffers.get_disjoint_mut([source, target]).unwrap();
+            let part = model[source][from..from + length].to_vec();
+            match random.usize(..7) {
+                0 => {
+                    let data = floats(&mut random, length);
+                    drop(stream.upload(data.clone(), y.slice_mut(to..to + length)).unwrap());
+                    model[target][to..to + length].copy_from_slice(&data);
+                }
+                1 => {
+                    let data = floats(&mut random, length);
+                    let pinned = PinnedBuffer::from_slice(&device, &data).unwrap();
+                    drop(stream.upload(pinned, y.slice_mut(to..to + length)).unwrap());
+                    model[target][to..to + length].copy_from_slice(&data);
+                }
+                2 => {
+                    let down = stream.download(x.slice(from..from + length), vec![0.0; length]).unwrap();
+                    reads.push((down, part));
+                }
+                3 => {
+                    stream.fill_zero(y.slice_mut(to..to + length)).unwrap();
+                    model[target][to..to + length].fill(0.0);
+                }
+                4 => {
+                    let (from, into) = (x.slice(..n / 2 * 2), y.slice_mut(..n / 2 * 2));
+                    stream.copy_rows(from.rows(1, 2).unwrap(), into.rows_mut(1, 2).unwrap()).unwrap();
+                    (0..n / 2).for_each(|row| model[target][2 * row] = model[source][2 * row]);
+                }
+                _ => {
+                    stream.copy(x.slice(from..from + length), y.slice_mut(to..to + length)).unwrap();
+                    model[target][to..to + length].copy_from_slice(&part);
+                }
+            }
+        }
+        for (down, expected) in reads {
+            assert_eq!(down.wait().unwrap(), expected, "program {program}");
+        }
+        for (buffer, data) in buffers.iter().zip(&model) {
+            assert_eq!(buffer.to_host().unwrap(), *data, "program {program}");
+        }
+        drop(buffers);
+        assert!(device.take_drop_error().is_none(), "program {program}");
+        device.synchronize().unwrap();
+        device.memory().empty_cache().unwrap();
+        assert_eq!(driver.live_allocations(0), 0, "program {program}");
+    }
+}
+
+#[test]
+fn rows_with_the_largest_stride_are_one_row() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let source = DeviceBuffer::from_host(&stream, &[7u32; 4]).unwrap();
+    let mut target = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
+    let from = source.as_slice().rows(4, usize::MAX).unwrap();
+    stream.copy_rows(from, target.as_mut_slice().rows_mut(4, usize::MAX).unwrap()).unwrap();
+    assert_eq!(target.to_host().unwrap(), [7; 4]);
+}

@@ -1,0 +1,365 @@
+//! Copies between devices: directly and through host memory, on streams of either device, ordered with all others.
+
+use std::sync::Arc;
+
+use crate::common::*;
+use crate::support::pinned::{panicked, statistics};
+use crate::transfers::*;
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use warpsmith_runtime::transfer::CHUNK_BYTES;
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Stream};
+
+fn two(access: bool) -> (Arc<EmulatedDriver>, [Device; 2]) {
+    let builder = EmulatedDriver::builder().devices(2).memory(1 << 30);
+    let driver = if access { builder } else { builder.without_peer_access() }.build();
+    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    (driver, devices)
+}
+
+fn clean(driver: &EmulatedDriver, devices: &[Device; 2], what: &str) {
+    for (ordinal, device) in devices.iter().enumerate() {
+        device.synchronize().unwrap();
+        // What waited for the other device's streams is free now.
+        device.memory().empty_cache().unwrap();
+        device.pinned_memory().empty_cache().unwrap();
+        assert_eq!(driver.live_allocations(ordinal as u32), 0, "{what}");
+        assert!(device.take_drop_error().is_none(), "{what}");
+    }
+    for device in devices {
+        device.pinned_memory().empty_cache().unwrap();
+    }
+    assert_eq!(driver.live_pinned(), 0, "{what}");
+}
+
+#[test]
+fn any_length_goes_either_way_on_a_stream_of_either_device_while_the_host_waits_for_nothing() {
+    for access in [true, false] {
+        let (driver, devices) = two(access);
+        for length in LENGTHS {
+            for (from, to, on) in [(0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1)] {
+                let what = format!("{length} from {from} to {to} on {on}, access: {access}");
+                let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+                let bytes = pattern(length, 6);
+                let source = DeviceBuffer::from_host(&streams[from], &bytes).unwrap();
+                let mut target = DeviceBuffer::from_host(&streams[to], &vec![1u8; length + 2]).unwrap();
+                driver.reset_calls();
+                let hold = driver.hold();
+                streams[on].copy(&source, target.slice_mut(1..length + 1)).unwrap();
+                assert!(length == 0 || !streams[on].query().unwrap(), "{what}: nothing ran");
+                drop(source);
+                drop(hold);
+                let all = target.to_host().unwrap();
+                assert_eq!((all[0], all[length + 1]), (1, 1), "{what}");
+                assert_same(&all[1..length + 1], &bytes, &what);
+                assert_eq!(driver.calls(Call::CopyPeer), u64::from(access && length > 0), "{what}");
+            }
+        }
+        clean(&driver, &devices, "all");
+    }
+}
+
+#[test]
+fn copy_from_takes_a_buffer_of_another_device() {
+    for access in [true, false] {
+        let (driver, devices) = two(access);
+        let source = DeviceBuffer::from_host(&devices[0].default_stream(), &[1u64, 2, 3]).unwrap();
+        let mut target = DeviceBuffer::<u64>::zeros(&devices[1].default_stream(), 3).unwrap();
+        let hold = driver.hold();
+        target.copy_from(&source).unwrap();
+        drop(source);
+        drop(hold);
+        assert_eq!(target.to_host().unwrap(), [1, 2, 3]);
+    }
+}
+
+/// Work before and after a copy, on other streams of both devices.
+fn between_kernels(access: bool, on: usize, n: usize) {
+    let what = format!("access: {access}, on {on}, {n}");
+    let (driver, devices) = two(access);
+    let kernels = devices.each_ref().map(|device| module(device).kernel::<Axpy>().unwrap());
+    let homes = devices.each_ref().map(|device| Stream::new(device).unwrap());
+    let copying = Stream::new(&devices[on]).unwrap();
+    let ones = homes.each_ref().map(|home| DeviceBuffer::from_host(home, &vec![1.0f32; n]).unwrap());
+    let mut source = DeviceBuffer::from_host(&homes[0], &vec![2.0f32; n]).unwrap();
+    let mut target = DeviceBuffer::from_host(&homes[1], &vec![5.0f32; n]).unwrap();
+    let mut before = DeviceBuffer::<f32>::uninit(&homes[1], n).unwrap();
+    let hold = driver.hold();
+    // The source becomes 3, the target 6 and is kept; 3 is copied; the source becomes 13, the target 4.
+    kernels[0].launch(&homes[0], Launch::auto(n), (1.0, &ones[0], &mut source)).unwrap();
+    kernels[1].launch(&homes[1], Launch::auto(n), (1.0, &ones[1], &mut target)).unwrap();
+    before.copy_from(&target).unwrap();
+    copying.copy(&source, &mut target).unwrap();
+    kernels[0].launch(&homes[0], Launch::auto(n), (10.0, &ones[0], &mut source)).unwrap();
+    kernels[1].launch(&homes[1], Launch::auto(n), (1.0, &ones[1], &mut target)).unwrap();
+    drop(hold);
+    let all = |buffer: &DeviceBuffer<f32>, value| {
+        assert!(buffer.to_host().unwrap().iter().all(|element| *element == value), "{what}: not {value}");
+    };
+    all(&before, 6.0);
+    all(&target, 4.0);
+    all(&source, 13.0);
+    drop((ones, source, target, before));
+    clean(&driver, &devices, &what);
+}
+
+#[test]
+fn a_copy_comes_after_the_work_before_it_and_before_the_work_after_it_on_both_devices() {
+    for access in [true, false] {
+        for on in [0, 1] {
+            for n in [100, (2 * CHUNK_BYTES + 40) / 4] {
+                between_kernels(access, on, n);
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_of_both_sides_is_used_again_only_behind_the_copy() {
+    for access in [true, false] {
+        for on in [0, 1] {
+            let what = format!("access: {access}, on {on}");
+            let (driver, devices) = two(access);
+            let homes = devices.each_ref().map(|device| Stream::new(device).unwrap());
+            let stream = &homes[on];
+            let length = 3 * CHUNK_BYTES + 5;
+            let bytes = pattern(length, 4);
+            let source = DeviceBuffer::from_host(&homes[0], &bytes).unwrap();
+            let mut target = DeviceBuffer::<u8>::uninit(&homes[1], length).unwrap();
+            let mut kept = DeviceBuffer::<u8>::uninit(&homes[1], length).unwrap();
+            let hold = driver.hold();
+            stream.copy(&source, &mut target).unwrap();
+            kept.copy_from(&target).unwrap();
+            drop((source, target));
+            // Whatever memory these get, of those or new, they are filled behind the copy.
+            let mut others = homes.each_ref().map(|home| DeviceBuffer::<u8>::uninit(home, length).unwrap());
+            for (other, home) in others.iter_mut().zip(&homes) {
+                home.set_bytes(other, 0xAA).unwrap();
+            }
+            drop(hold);
+            assert_same(&kept.to_host().unwrap(), &bytes, &what);
+            drop((kept, others));
+            clean(&driver, &devices, &what);
+        }
+    }
+}
+
+#[test]
+fn page_locked_memory_of_a_staged_copy_is_bounded_by_two_chunks() {
+    let (driver, devices) = two(false);
+    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+    let length = 9 * CHUNK_BYTES;
+    let source = DeviceBuffer::from_host(&streams[0], &pattern(length, 0)).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&streams[1], length).unwrap();
+    for round in 0..3 {
+        let hold = driver.hold();
+        streams[1].copy(&source, &mut target).unwrap();
+        let held = devices.each_ref().map(|device| statistics(device).active_bytes.current);
+        assert_eq!(held.iter().sum::<u64>(), 2 * CHUNK_BYTES as u64, "round {round}");
+        drop(hold);
+        assert_same(&target.to_host().unwrap(), &pattern(length, 0), "staged");
+        devices.iter().for_each(|device| device.synchronize().unwrap());
+    }
+    assert_eq!(driver.calls(Call::PinnedAllocate), 2);
+}
+
+#[test]
+fn a_staged_copy_takes_chunks_out_while_others_go_in() {
+    let (driver, devices) = two(false);
+    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+    let chunks = 7;
+    let source = DeviceBuffer::<u8>::zeros(&streams[0], chunks * CHUNK_BYTES).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&streams[1], chunks * CHUNK_BYTES).unwrap();
+    for (on, ends) in [(0, 3), (1, 2)] {
+        devices.iter().for_each(|device| device.synchronize().unwrap());
+        driver.reset_calls();
+        streams[on].copy(&source, &mut target).unwrap();
+        // One in for each chunk; one out for each but the first two, for the chunk two before, whose memory it takes. At
+        // the ends one for the last work on the other device's buffer, one for the other stream to begin, and one for
+        // this stream to end if it does not see the last chunk come in by itself.
+        assert_eq!(driver.calls(Call::StreamWaitEvent), ends + chunks as u64 + chunks as u64 - 2, "on {on}");
+        assert_eq!((driver.calls(Call::CopyToHost), driver.calls(Call::CopyToDevice)), (7, 7));
+    }
+}
+
+#[test]
+fn access_is_asked_for_before_the_first_copy_and_a_refusal_is_told() {
+    let (driver, devices) = two(true);
+    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+    let source = DeviceBuffer::from_host(&streams[0], &[1u8; 9]).unwrap();
+    let mut target = DeviceBuffer::<u8>::zeros(&streams[1], 9).unwrap();
+    driver.fail_call(Call::PeerEnable, 0);
+    let error = streams[0].copy(&source, &mut target).unwrap_err();
+    assert!(error.to_string().contains("peer_enable"), "{error}");
+    streams[0].copy(&source, &mut target).unwrap();
+    assert_eq!(target.to_host().unwrap(), [1; 9]);
+}
+
+#[test]
+fn any_driver_call_of_a_copy_may_fail_and_the_next_one_works() {
+    let calls = [
+        Call::CopyPeer,
+        Call::PeerCanAccess,
+        Call::PeerEnable,
+        Call::PinnedAllocate,
+        Call::StreamCreate,
+        Call::EventCreate,
+        Call::EventRecord,
+        Call::StreamWaitEvent,
+        Call::CopyToHost,
+        Call::CopyToDevice,
+    ];
+    let length = 2 * CHUNK_BYTES + 1;
+    let bytes = pattern(length, 9);
+    let mut failures = [0; 2];
+    for (access, call) in [true, false].into_iter().flat_map(|access| calls.map(|call| (access, call))) {
+        for after in 0.. {
+            let what = format!("{} {after}, access: {access}", call.name());
+            let (driver, devices) = two(access);
+            let homes = devices.each_ref().map(|device| Stream::new(device).unwrap());
+            let copying = Stream::new(&devices[after as usize % 2]).unwrap();
+            let source = DeviceBuffer::from_host(&homes[0], &bytes).unwrap();
+            let mut target = DeviceBuffer::<u8>::uninit(&homes[1], length).unwrap();
+            let before = driver.calls(call);
+            driver.fail_call(call, after);
+            let result = copying.copy(&source, &mut target);
+            let met = driver.calls(call) - before > after;
+            if let Err(error) = result {
+                assert!(error.to_string().contains(call.name()), "{what}: {error}");
+                failures[usize::from(access)] += 1;
+            }
+            // An order that was not met is now, once.
+            let mut again = || {
+                copying.copy(&source, &mut target)?;
+                target.to_host()
+            };
+            assert_same(&again().or_else(|_| again()).unwrap(), &bytes, &what);
+            assert!(devices.iter().all(|device| !device.is_lost()), "{what}");
+            drop((source, target, copying, homes));
+            clean(&driver, &devices, &what);
+            if !met {
+                break;
+            }
+        }
+    }
+    assert!(failures[1] >= 4 && failures[0] >= 16, "{failures:?} with and without access");
+}
+
+#[test]
+fn a_lost_device_is_told_by_its_own_fault_and_the_other_goes_on() {
+    for (access, lost) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        for on in [0, 1] {
+            let what = format!("access: {access}, lost {lost}, on {on}");
+            let (driver, devices) = two(access);
+            let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+            let source = DeviceBuffer::from_host(&streams[0], &pattern(CHUNK_BYTES * 3, 1)).unwrap();
+            let mut target = DeviceBuffer::<u8>::zeros(&streams[1], CHUNK_BYTES * 3).unwrap();
+            // So that no wait meets the fault before the copy does.
+            streams.iter().for_each(|stream| stream.synchronize().unwrap());
+            streams[on].copy(&source, &mut target).unwrap();
+            driver.poison(lost, panicked());
+            let error = streams[on].copy(&source, &mut target).unwrap_err();
+            assert!(error.to_string().contains("told to"), "{what}: {error}");
+            let [bad, good] = [lost as usize, 1 - lost as usize].map(|index| &devices[index]);
+            assert!(bad.is_lost() && !good.is_lost(), "{what}");
+            let error = streams[on].copy(&source, &mut target).unwrap_err();
+            assert!(
+                matches!(&error, Error::DeviceLost { device, .. } if *device == bad.id()),
+                "{what}: {error}"
+            );
+            drop((source, target));
+            let stream = good.default_stream();
+            assert_eq!(DeviceBuffer::from_host(&stream, &[1u8]).unwrap().to_host().unwrap(), [1], "{what}");
+            good.synchronize().unwrap();
+            drop((stream, streams));
+            drop(devices);
+            assert_eq!(driver.live_pinned(), 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_during_a_copy_is_told_and_nothing_hangs() {
+    for (access, lost) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        let (driver, devices) = two(access);
+        let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+        let source = DeviceBuffer::from_host(&streams[0], &pattern(CHUNK_BYTES * 3, 1)).unwrap();
+        let mut target = DeviceBuffer::<u8>::zeros(&streams[1], CHUNK_BYTES * 3).unwrap();
+        devices.iter().for_each(|device| device.synchronize().unwrap());
+        let hold = driver.hold();
+        streams[0].copy(&source, &mut target).unwrap();
+        driver.poison(lost, panicked());
+        drop(hold);
+        for (ordinal, stream) in streams.iter().enumerate() {
+            assert_eq!(
+                stream.synchronize().is_err(),
+                ordinal == lost as usize,
+                "access: {access}, lost {lost}"
+            );
+        }
+        drop((source, target, streams, devices));
+        assert_eq!(driver.live_pinned(), 0);
+    }
+}
+
+#[test]
+fn devices_of_two_drivers_are_refused_before_anything_is_enqueued() {
+    let drivers = [(); 2].map(|()| driver(1));
+    let devices = drivers.each_ref().map(|driver| Device::with_driver(driver.clone(), 0).unwrap());
+    let streams = devices.each_ref().map(Device::default_stream);
+    let source = DeviceBuffer::from_host(&streams[0], &[1u8; 9]).unwrap();
+    let mut target = DeviceBuffer::<u8>::zeros(&streams[1], 9).unwrap();
+    drivers.iter().for_each(|driver| driver.reset_calls());
+    for stream in &streams {
+        let error = stream.copy(&source, &mut target).unwrap_err();
+        assert!(matches!(error, Error::NoPeerAccess { .. }), "{error}");
+        assert!(error.to_string().contains("copy through the host"), "{error}");
+    }
+    target.copy_from(&source).unwrap_err();
+    let calls = |driver: &EmulatedDriver| Call::ALL.iter().map(|call| driver.calls(*call)).sum::<u64>();
+    assert_eq!(drivers.each_ref().map(|driver| calls(driver)), [0, 0]);
+    target.copy_from_host(&source.to_host().unwrap()).unwrap();
+    assert_eq!(target.to_host().unwrap(), [1; 9]);
+}
+
+#[test]
+fn a_device_that_was_opened_twice_copies_to_itself() {
+    let driver = driver(1);
+    let devices = [(); 2].map(|()| Device::with_driver(driver.clone(), 0).unwrap());
+    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+    let source = DeviceBuffer::from_host(&streams[0], &[1u8; 9]).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&streams[1], 9).unwrap();
+    let hold = driver.hold();
+    streams[0].set_bytes(&mut DeviceBuffer::<u8>::uninit(&streams[0], 9).unwrap(), 3).unwrap();
+    streams[1].copy(&source, &mut target).unwrap();
+    drop(source);
+    drop(hold);
+    assert_eq!(target.to_host().unwrap(), [1; 9]);
+    assert_eq!((driver.calls(Call::CopyDevice), driver.calls(Call::CopyPeer)), (1, 0));
+}
+
+#[test]
+fn threads_copy_both_ways_at_once() {
+    for access in [true, false] {
+        let (driver, devices) = two(access);
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let devices = &devices;
+                scope.spawn(move || {
+                    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+                    let (from, to) = (thread % 2, 1 - thread % 2);
+                    for round in 0..4 {
+                        let bytes = pattern(CHUNK_BYTES + 77 * round, thread as u8);
+                        let source = DeviceBuffer::from_host(&streams[from], &bytes).unwrap();
+                        let mut there = DeviceBuffer::<u8>::uninit(&streams[to], bytes.len()).unwrap();
+                        let mut back = DeviceBuffer::<u8>::uninit(&streams[from], bytes.len()).unwrap();
+                        streams[round % 2].copy(&source, &mut there).unwrap();
+                        streams[thread / 2].copy(&there, &mut back).unwrap();
+                        drop((source, there));
+                        assert_same(&back.to_host().unwrap(), &bytes, "thread");
+                    }
+                });
+            }
+        });
+        clean(&driver, &devices, "threads");
+    }
+}

@@ -1,0 +1,280 @@
+//! Driver calls that have nothing above them to test them, on the device under test: `WARPSMITH_TEST_DEVICE`, the
+//! emulated one when it is not set. A device that is not there fails the tests.
+//!
+//! Safety, everywhere here: memory of copies is alive until the stream was waited for, and handles are used until
+//! they are destroyed.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::turn;
+use crate::under_test::shared_device;
+use warpsmith_runtime::driver::{Context, DevicePtr, Driver, LinkKind, Place, RowsCopy, StreamHandle};
+use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
+
+const INVALID_VALUE: u32 = 1;
+const INVALID_HANDLE: u32 = 400;
+const NOT_PERMITTED: u32 = 800;
+const NOT_SUPPORTED: u32 = 801;
+
+/// A device with a stream that is destroyed with it.
+struct Rig {
+    device: Device,
+    stream: StreamHandle,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::of(shared_device())
+    }
+
+    fn of(device: Device) -> Self {
+        let (driver, context) = unsafe { device.driver() };
+        let stream = driver.stream_create(context, 0).unwrap();
+        Self { device, stream }
+    }
+
+    /// Another device of the same kind, if there is one.
+    fn peer(&self) -> Option<Self> {
+        let ordinals = (0..16).filter(|ordinal| *ordinal != self.device.id().ordinal());
+        let id = |ordinal| match self.device.id() {
+            DeviceId::Cuda(_) => DeviceId::Cuda(ordinal),
+            DeviceId::Emulated(_) => DeviceId::Emulated(ordinal),
+        };
+        ordinals.map(id).find_map(|id| Device::from_id(id).ok()).map(Self::of)
+    }
+
+    fn driver(&self) -> &dyn Driver {
+        &**unsafe { self.device.driver() }.0
+    }
+
+    fn context(&self) -> Context {
+        unsafe { self.device.driver() }.1
+    }
+
+    fn wait(&self) {
+        self.driver().stream_synchronize(self.context(), self.stream).unwrap();
+    }
+
+    /// A block with these bytes.
+    fn block(&self, data: &[u8]) -> DevicePtr {
+        let ptr = self.driver().memory_allocate(self.context(), data.len()).unwrap();
+        let src = data.as_ptr().cast();
+        unsafe { self.driver().copy_to_device(self.context(), ptr, src, data.len(), self.stream) }.unwrap();
+        self.wait();
+        ptr
+    }
+
+    fn read(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
+        let mut data = vec![0; bytes];
+        let dst = data.as_mut_ptr().cast();
+        unsafe { self.driver().copy_to_host(self.context(), dst, ptr, bytes, self.stream) }.unwrap();
+        self.wait();
+        data
+    }
+
+    fn free(&self, ptr: DevicePtr) {
+        unsafe { self.driver().memory_free(self.context(), ptr) }.unwrap();
+    }
+
+    fn call(&self, function: impl FnOnce() + Send + 'static) {
+        self.driver().host_function(self.context(), self.stream, Box::new(function)).unwrap();
+    }
+
+    fn copy_rows(&self, rows: RowsCopy) {
+        unsafe { self.driver().copy_rows(self.context(), rows, self.stream) }.unwrap();
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        unsafe { self.driver().stream_destroy(self.context(), self.stream) };
+    }
+}
+
+fn code<T>(result: Result<T, Error>) -> Option<u32> {
+    result.err().and_then(|error| error.code())
+}
+
+#[test]
+fn priorities_are_a_range_and_streams_keep_theirs() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let (least, most) = rig.driver().stream_priorities(rig.context()).unwrap();
+    assert!(most <= least, "lower is more urgent: {most} to {least}");
+    for (asked, given) in [(least, least), (most, most), (most - 1, most), (least + 1, least)] {
+        let stream = rig.driver().stream_create(rig.context(), asked).unwrap();
+        assert_eq!(rig.driver().stream_priority(rig.context(), stream).unwrap(), given, "{asked}");
+        unsafe { rig.driver().stream_destroy(rig.context(), stream) };
+    }
+}
+
+#[test]
+fn identities_differ_when_handles_come_again() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let mut seen = vec![rig.driver().stream_unique_id(rig.context(), rig.stream).unwrap()];
+    for _ in 0..20 {
+        let stream = rig.driver().stream_create(rig.context(), 0).unwrap();
+        let id = rig.driver().stream_unique_id(rig.context(), stream).unwrap();
+        assert!(!seen.contains(&id), "{id} again");
+        seen.push(id);
+        unsafe { rig.driver().stream_destroy(rig.context(), stream) };
+    }
+    if let Some(peer) = rig.peer() {
+        let foreign = peer.driver().stream_unique_id(peer.context(), rig.stream);
+        assert_eq!(code(foreign), Some(INVALID_HANDLE));
+    }
+}
+
+#[test]
+fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let block = rig.block(&[1; 4]);
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (proceed, may_proceed) = channel::<()>();
+    rig.call(move || may_proceed.recv_timeout(Duration::from_secs(60)).unwrap());
+    unsafe { rig.driver().set_bytes(rig.context(), block, 2, 4, rig.stream) }.unwrap();
+    for number in 0..10 {
+        let log = Arc::clone(&log);
+        rig.call(move || {
+            log.lock().unwrap().push(number);
+            assert_ne!(number, 5, "a panic of the test's");
+        });
+    }
+    assert!(!rig.driver().stream_query(rig.context(), rig.stream).unwrap());
+    let other = Rig::new();
+    assert_eq!(other.read(block, 4), [1; 4], "the fill waits for the function");
+    proceed.send(()).unwrap();
+    rig.wait();
+    let log =
+        Arc::try_unwrap(log).expect("all functions are gone").into_inner().unwrap_or_else(|e| e.into_inner());
+    assert!(log.iter().copied().eq(0..10), "{log:?}");
+    assert_eq!(rig.read(block, 4), [2; 4]);
+    rig.free(block);
+}
+
+#[test]
+fn a_host_function_cannot_call_the_driver() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let (driver, context) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context());
+    let stream = rig.stream;
+    let (codes, said) = channel();
+    rig.call(move || {
+        let answers = [
+            code(driver.memory_allocate(context, 8)),
+            code(driver.stream_synchronize(context, stream)),
+            code(driver.context_synchronize(context)),
+            code(driver.context_retain(0)),
+            code(driver.host_function(context, stream, Box::new(|| ()))),
+        ];
+        unsafe { driver.stream_destroy(context, stream) };
+        codes.send(answers).unwrap();
+    });
+    assert_eq!(said.recv_timeout(Duration::from_secs(60)).unwrap(), [Some(NOT_PERMITTED); 5]);
+    rig.wait();
+}
+
+#[test]
+fn rows_are_copied_and_what_lies_between_stays() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let rows =
+        |dst, dst_pitch, src, src_pitch| RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes: 3, rows: 3 };
+    let mut host: Vec<u8> = (1..=11).collect();
+    let block = rig.block(&[0; 13]);
+    let on_host = Place::Host(host.as_mut_ptr().cast());
+    rig.copy_rows(rows(Place::Device(block), 5, on_host, 4));
+    assert_eq!(rig.read(block, 13), [1, 2, 3, 0, 0, 5, 6, 7, 0, 0, 9, 10, 11]);
+
+    let second = rig.block(&[100; 19]);
+    rig.copy_rows(rows(Place::Device(second), 8, Place::Device(block), 5));
+    let between = [100; 5];
+    let expected = [&[1, 2, 3][..], &between, &[5, 6, 7], &between, &[9, 10, 11]].concat();
+    assert_eq!(rig.read(second, 19), expected);
+
+    let mut back = vec![50u8; 11];
+    rig.copy_rows(rows(Place::Host(back.as_mut_ptr().cast()), 4, Place::Device(second), 8));
+    rig.wait();
+    assert_eq!(back, [1, 2, 3, 50, 5, 6, 7, 50, 9, 10, 11]);
+
+    let overlapping = rows(Place::Device(second), 2, Place::Device(block), 5);
+    let refused = unsafe { rig.driver().copy_rows(rig.context(), overlapping, rig.stream) };
+    assert_eq!(code(refused), Some(INVALID_VALUE));
+
+    // Pitches beyond what copy engines take; one row needs none.
+    let mut out = [0u8; 3];
+    let (to_host, far) = (Place::Host(out.as_mut_ptr().cast()), 1 << 33);
+    rig.copy_rows(RowsCopy { rows: 1, ..rows(to_host, 3, Place::Device(second.offset(8)), far) });
+    rig.copy_rows(RowsCopy {
+        rows: 1,
+        ..rows(Place::Device(block), far, Place::Device(second.offset(16)), 3)
+    });
+    rig.copy_rows(RowsCopy { rows: 1, ..rows(Place::Device(block.offset(5)), far, on_host, far) });
+    rig.wait();
+    assert_eq!(out, [5, 6, 7]);
+    assert_eq!(rig.read(block, 13), [9, 10, 11, 0, 0, 1, 2, 3, 0, 0, 9, 10, 11]);
+    rig.free(block);
+    rig.free(second);
+}
+
+#[test]
+fn copies_go_within_a_device_and_between_two() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let copy = |on: &Rig, dst: (&Rig, DevicePtr), src: (&Rig, DevicePtr), bytes| {
+        let (dst, src) = ((dst.0.context(), dst.1), (src.0.context(), src.1));
+        unsafe { on.driver().copy_peer(on.context(), dst, src, bytes, on.stream) }.unwrap();
+        on.wait();
+    };
+    let here = rig.block(&[1, 2, 3, 4, 5, 6]);
+    copy(&rig, (&rig, here), (&rig, here.offset(3)), 3);
+    assert_eq!(rig.read(here, 6), [4, 5, 6, 4, 5, 6]);
+    if let Some(peer) = rig.peer() {
+        let there = peer.block(&[0; 6]);
+        copy(&rig, (&peer, there), (&rig, here), 3);
+        copy(&peer, (&peer, there.offset(4)), (&rig, here), 2);
+        assert_eq!(peer.read(there, 6), [4, 5, 6, 0, 4, 5]);
+        copy(&rig, (&rig, here.offset(2)), (&peer, there.offset(3)), 1);
+        assert_eq!(rig.read(here, 6), [4, 5, 0, 4, 5, 6]);
+        peer.free(there);
+    }
+    rig.free(here);
+}
+
+#[test]
+fn links_are_told_of_every_pair() {
+    let _turn = turn();
+    let rig = Rig::new();
+    let ordinal = rig.device.id().ordinal();
+    assert_eq!(rig.driver().peer_link(ordinal, ordinal), LinkKind::Same);
+    if let Some(peer) = rig.peer() {
+        let other = peer.device.id().ordinal();
+        let link = rig.driver().peer_link(ordinal, other);
+        println!("{ordinal} to {other}: {link:?}");
+        assert_eq!(rig.driver().peer_link(other, ordinal), link);
+        assert_ne!(link, LinkKind::Same);
+        assert_eq!(link == LinkKind::Emulated, rig.device.is_emulated());
+    }
+}
+
+#[test]
+fn events_are_exported_where_processes_can_share_them() {
+    let _turn = turn();
+    let rig = Rig::new();
+    match rig.driver().event_create_shared(rig.context()) {
+        Ok(event) => {
+            rig.driver().event_record(rig.context(), event, rig.stream).unwrap();
+            rig.wait();
+            assert!(rig.driver().event_query(rig.context(), event).unwrap());
+            let exported = rig.driver().event_export(rig.context(), event).unwrap();
+            assert_ne!(exported, [0; 64]);
+            unsafe { rig.driver().event_destroy(rig.context(), event) };
+        }
+        Err(error) => assert_eq!(error.code(), Some(NOT_SUPPORTED), "{error}"),
+    }
+}

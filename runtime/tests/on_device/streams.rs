@@ -1,0 +1,241 @@
+//! Streams, events and their order on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not
+//! set. A device that is not there fails the tests.
+
+use std::collections::HashSet;
+use std::sync::mpsc;
+
+use crate::alone::alone;
+use crate::under_test::{device, shared_device};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, ExportedEvent, Pending, PinnedBuffer, Stream};
+
+#[test]
+fn pools_give_streams_of_each_priority() {
+    let device = device();
+    let (least, most) = device.stream_priorities();
+    assert!(least == 0 && most < 0, "{least}, {most}");
+    for priority in [0, -1, -2, -3] {
+        let streams: Vec<_> =
+            (0..32).map(|_| Stream::from_pool_with_priority(&device, priority).unwrap()).collect();
+        assert_eq!(streams.iter().map(Stream::handle).collect::<HashSet<_>>().len(), 32);
+        // SAFETY: what goes into its methods is of this device and alive.
+        let (driver, context) = unsafe { device.driver() };
+        for stream in streams {
+            assert_eq!(driver.stream_priority(context, stream.handle()).unwrap(), priority.max(most));
+            assert_eq!(stream.priority(), priority.max(most));
+        }
+    }
+}
+
+#[test]
+fn a_host_function_runs_in_its_turn() {
+    let device = device();
+    let [first, second] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
+    let (sender, receiver) = mpsc::channel();
+    let mut buffer = DeviceBuffer::<u8>::zeros(&first, 1 << 26).unwrap();
+    for name in ["first", "second", "third"] {
+        let sender = sender.clone();
+        first.host_function(move || sender.send(name).unwrap()).unwrap();
+        buffer.as_mut_slice().set_zero().unwrap();
+    }
+    second.wait_stream(&first).unwrap();
+    second.host_function(move || sender.send("other").unwrap()).unwrap();
+    second.synchronize().unwrap();
+    assert_eq!(receiver.iter().collect::<Vec<_>>(), ["first", "second", "third", "other"]);
+}
+
+#[test]
+fn a_stream_that_other_code_made_works_until_it_is_destroyed() {
+    let device = device();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
+    let raw = driver.stream_create(context, -1).unwrap();
+    // SAFETY: it is of this context and lives until everything of it is dropped.
+    let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { Stream::adopt(&device, raw) }.unwrap(), stream);
+    let buffer = DeviceBuffer::from_host(&stream, &[7u32; 1000]).unwrap();
+    let mut copy = DeviceBuffer::<u32>::uninit(&device.default_stream(), 1000).unwrap();
+    copy.copy_from(&buffer).unwrap();
+    assert_eq!(copy.to_host().unwrap(), [7; 1000]);
+    drop((buffer, copy, stream));
+    // SAFETY: nobody has it any more.
+    unsafe { driver.stream_destroy(context, raw) };
+}
+
+/// A driver may crash on the handle of a destroyed stream, so it is only used again when another stream has it, or when
+/// the driver says what it does not know.
+#[test]
+fn a_stream_that_its_owner_destroyed_is_told() {
+    let device = device();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let (driver, context) = unsafe { device.driver() };
+    let raw = driver.stream_create(context, 0).unwrap();
+    // SAFETY: of this context; that it is destroyed too early is what is tested.
+    let stream = unsafe { Stream::adopt(&device, raw) }.unwrap();
+    stream.synchronize().unwrap();
+    // SAFETY: as above.
+    unsafe { driver.stream_destroy(context, raw) };
+    let mut others = Vec::new();
+    if !device.is_emulated() {
+        while others.last() != Some(&raw) {
+            others.push(driver.stream_create(context, 0).unwrap());
+            assert!(others.len() < 1000, "the handle comes again");
+        }
+    }
+    for error in [
+        stream.synchronize().unwrap_err(),
+        stream.query().unwrap_err(),
+        stream.record_event().unwrap_err(),
+        device.default_stream().wait_stream(&stream).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::StreamDestroyed { .. }), "{error}");
+    }
+    drop(stream);
+    for other in others {
+        // SAFETY: nobody else has it.
+        unsafe { driver.stream_destroy(context, other) };
+    }
+    assert!(!device.is_lost());
+    let buffer = DeviceBuffer::from_host(&device.default_stream(), &[1u8, 2]).unwrap();
+    assert_eq!(buffer.to_host().unwrap(), [1, 2]);
+}
+
+#[test]
+fn events_order_and_take_time() {
+    let device = device();
+    let [first, second] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
+    let mut buffer = DeviceBuffer::<u8>::zeros(&first, 1 << 28).unwrap();
+    let start = first.record_timed_event().unwrap();
+    buffer.as_mut_slice().set_zero().unwrap();
+    let end = first.record_timed_event().unwrap();
+    second.wait_event(&end).unwrap();
+    let later = second.record_timed_event().unwrap();
+    later.synchronize().unwrap();
+    assert!(end.query().unwrap() && first.query().unwrap());
+    let (filling, waiting) = (end.elapsed_us(&start).unwrap(), later.elapsed_us(&end).unwrap());
+    assert!(filling > 1.0 && waiting >= 0.0, "{filling} us, {waiting} us");
+    let plain = first.record_event().unwrap();
+    assert!(matches!(plain.elapsed_us(&start).unwrap_err(), Error::NoElapsedTime(_)));
+}
+
+/// Copies, fills, uploads and downloads on four streams beside a model on the host.
+#[test]
+fn random_programs_of_copies_equal_sequential_ones() {
+    let device = device();
+    let streams: [Stream; 4] = std::array::from_fn(|_| Stream::from_pool(&device).unwrap());
+    let emulated = device.is_emulated();
+    for seed in 0..if emulated { 20 } else { 100 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let len = if emulated { 300 } else { 300_000 };
+        let mut buffers: Vec<(DeviceBuffer<u32>, Vec<u32>)> = Vec::new();
+        let mut downloads: Vec<(Pending<PinnedBuffer<u32>>, Vec<u32>)> = Vec::new();
+        for step in 0..60 {
+            let stream = streams[random.usize(..4)].clone();
+            let (a, b) = (random.usize(..len), random.usize(..len));
+            let range = a.min(b)..a.max(b);
+            if buffers.len() < 3 || random.usize(..8) == 0 {
+                let mut buffer = DeviceBuffer::uninit(&stream, len).unwrap();
+                let data = vec![random.u32(..); len];
+                let source = PinnedBuffer::from_slice(&device, &data).unwrap();
+                drop(streams[random.usize(..4)].upload(source, &mut buffer).unwrap());
+                if buffers.len() == 4 {
+                    drop(buffers.swap_remove(random.usize(..4)));
+                }
+                buffers.push((buffer, data));
+                continue;
+            }
+            let target = random.usize(..buffers.len());
+            let source = (target + 1) % buffers.len();
+            match random.usize(..6) {
+                0 => {
+                    buffers[target].0.slice_mut(range.clone()).set_zero().unwrap();
+                    buffers[target].1[range].fill(0);
+                }
+                1 => {
+                    let pinned = PinnedBuffer::zeroed(&device, range.len()).unwrap();
+                    let slice = buffers[target].0.slice(range.clone());
+                    downloads
+                        .push((stream.download(slice, pinned).unwrap(), buffers[target].1[range].to_vec()));
+                }
+                2 => {
+                    let data: Vec<u32> = range.clone().map(|i| (i + step) as u32).collect();
+                    let pinned = PinnedBuffer::from_slice(&device, &data).unwrap();
+                    drop(stream.upload(pinned, buffers[target].0.slice_mut(range.clone())).unwrap());
+                    buffers[target].1[range].copy_from_slice(&data);
+                }
+                _ => {
+                    let [(x, from), (y, to)] = buffers.get_disjoint_mut([source, target]).unwrap();
+                    y.slice_mut(range.clone()).copy_from(x.slice(range.clone())).unwrap();
+                    to[range.clone()].copy_from_slice(&from[range]);
+                }
+            }
+        }
+        for (pending, expected) in downloads {
+            assert!(pending.wait().unwrap()[..] == expected[..], "program {seed}");
+        }
+        for (buffer, expected) in buffers {
+            assert!(buffer.to_host().unwrap() == expected, "program {seed}");
+        }
+    }
+    assert!(device.take_drop_error().is_none());
+}
+
+/// The other process of the test below: waits for the event that it was given.
+#[test]
+fn an_event_of_another_process_is_waited_for() {
+    const EXPORTED: &str = "WARPSMITH_TEST_EXPORTED_EVENT";
+    let device = device();
+    if let Ok(text) = std::env::var(EXPORTED) {
+        let bytes: Vec<u8> = text.split(',').map(|byte| byte.parse().unwrap()).collect();
+        let event = Event::import(&device, ExportedEvent(bytes.try_into().unwrap())).unwrap();
+        device.default_stream().wait_event(&event).unwrap();
+        device.synchronize().unwrap();
+        assert!(event.query().unwrap());
+        event.record(&device.default_stream()).unwrap();
+        event.synchronize().unwrap();
+        return;
+    }
+    let event = match Event::shared(&device) {
+        Err(error) if device.is_emulated() => {
+            assert!(error.to_string().contains("process"), "{error}");
+            return;
+        }
+        event => event.unwrap(),
+    };
+    event.record(&device.default_stream()).unwrap();
+    let ExportedEvent(bytes) = event.export().unwrap();
+    let text = bytes.map(|byte| byte.to_string()).join(",");
+    alone!(EXPORTED => text).expect("the other process has the event");
+    assert!(Event::import(&device, ExportedEvent([0xAB; 64])).is_err());
+    assert!(Event::new(&device).unwrap().export().is_err(), "an event that is not shared");
+    device.synchronize().unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_forked_process_is_told() {
+    if alone!().is_some() {
+        return;
+    }
+    let device = shared_device();
+    let stream = device.default_stream();
+    let buffer = DeviceBuffer::from_host(&stream, &[1u8]).unwrap();
+    // SAFETY: the copy calls nothing but what is tested, and ends without running what this process registered.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let told = [
+            buffer.to_host().err(),
+            stream.synchronize().err(),
+            Device::open(&device.id().to_string()).err(),
+        ];
+        drop((buffer, stream));
+        let right = told.iter().all(|error| matches!(error, Some(Error::Forked)));
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!right)) };
+    }
+    let mut status = 0;
+    // SAFETY: the pointer is to a local variable.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the copy was told");
+    assert_eq!(buffer.to_host().unwrap(), [1]);
+}

@@ -1,0 +1,185 @@
+//! Copies on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is
+//! not there fails the tests.
+//!
+//! `*_two_devices` takes the device and the next one of its kind when `WARPSMITH_TEST_DEVICES=2` is set, and fails if
+//! there is only one; else two emulated devices.
+
+use std::sync::Arc;
+
+use crate::transfers::*;
+use crate::under_test::device;
+use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::transfer::CHUNK_BYTES;
+use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, PinnedRange, Stream};
+
+fn two_devices() -> Vec<[Device; 2]> {
+    let two = |driver: Arc<dyn Driver>, ordinals: [u32; 2]| {
+        ordinals.map(|ordinal| Device::with_driver(Arc::clone(&driver), ordinal).unwrap())
+    };
+    if std::env::var("WARPSMITH_TEST_DEVICES").is_ok_and(|count| count == "2") {
+        let device = device();
+        // SAFETY: what goes into its methods is of this device and alive.
+        let driver = unsafe { device.driver() }.0;
+        let count = driver.device_count().unwrap();
+        assert!(
+            count >= 2,
+            "WARPSMITH_TEST_DEVICES=2, but there is {count} device of {}'s kind",
+            device.id()
+        );
+        let ordinal = device.id().ordinal();
+        return vec![two(Arc::clone(driver), [ordinal, (ordinal + 1) % count])];
+    }
+    let builder = || EmulatedDriver::builder().devices(2).memory(1 << 30);
+    vec![two(builder().build(), [0, 1]), two(builder().without_peer_access().build(), [0, 1])]
+}
+
+fn up_and_down<H: Kind>(device: &Device) {
+    let stream = Stream::new(device).unwrap();
+    for length in LENGTHS {
+        let what = format!("{} of {length}", H::NAME);
+        let bytes = pattern(length, 5);
+        let mut buffer = DeviceBuffer::from_host(&stream, &vec![9u8; length + 2]).unwrap();
+        let (source, target) = (H::make(device, &bytes), H::make(device, &vec![0; length]));
+        let up = stream.upload(source, buffer.slice_mut(1..length + 1)).unwrap();
+        let down = stream.download(buffer.slice(1..length + 1), target).unwrap();
+        assert_same(&down.wait().unwrap(), &bytes, &what);
+        assert_same(&up.wait().unwrap(), &bytes, &what);
+        let all = buffer.to_host().unwrap();
+        assert_eq!((all[0], all[length + 1]), (9, 9), "{what}: nothing beside it");
+    }
+}
+
+#[test]
+fn every_kind_of_host_memory_goes_up_and_down_at_every_length() {
+    let device = device();
+    up_and_down::<PinnedBuffer<u8>>(&device);
+    up_and_down::<PinnedRange<u8>>(&device);
+    up_and_down::<Vec<u8>>(&device);
+    up_and_down::<Box<[u8]>>(&device);
+}
+
+/// Many copies of ordinary memory are in flight on several streams; each waits for the one before it on its buffer.
+#[test]
+fn copies_in_flight_on_several_streams_are_ordered_by_their_buffer() {
+    let device = device();
+    let streams = [(); 4].map(|()| Stream::new(&device).unwrap());
+    let length = 3 * CHUNK_BYTES + 100;
+    let mut buffer = DeviceBuffer::<u8>::uninit(&streams[0], length).unwrap();
+    let mut downs = Vec::new();
+    for round in 0..12u8 {
+        drop(streams[usize::from(round) % 4].upload(pattern(length, round), &mut buffer).unwrap());
+        downs.push(streams[usize::from(round + 1) % 4].download(&buffer, vec![0; length]).unwrap());
+    }
+    drop(buffer);
+    for (round, down) in downs.into_iter().enumerate() {
+        assert_same(&down.wait().unwrap(), &pattern(length, round as u8), "round");
+    }
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
+    assert!(device.take_drop_error().is_none());
+}
+
+#[test]
+fn pending_copies_that_are_dropped_run_on_and_their_memory_is_not_handed_out() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let length = 8 << 20;
+    let mut target = DeviceBuffer::<u8>::uninit(&stream, length * 4).unwrap();
+    for round in 0..10u8 {
+        for part in 0..4usize {
+            let pinned = PinnedBuffer::from_slice(&device, &vec![round * 4 + part as u8; length]).unwrap();
+            drop(stream.upload(pinned, target.slice_mut(part * length..(part + 1) * length)).unwrap());
+        }
+        let host = target.to_host().unwrap();
+        for (part, bytes) in host.chunks(length).enumerate() {
+            assert!(bytes.iter().all(|byte| *byte == round * 4 + part as u8), "round {round}, part {part}");
+        }
+    }
+}
+
+#[test]
+fn fills_and_copies_within_and_between_buffers() {
+    let device = device();
+    let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let source = DeviceBuffer::from_host(&streams[0], &pattern(1 << 20, 3)).unwrap();
+    let mut target = DeviceBuffer::<u8>::uninit(&streams[0], (1 << 20) + 100).unwrap();
+    streams[1].set_bytes(&mut target, 7).unwrap();
+    streams[0].copy(&source, target.slice_mut(50..(1 << 20) + 50)).unwrap();
+    streams[1].fill_zero(target.slice_mut(..10)).unwrap();
+    target.as_mut_slice().copy_within(..20, 20).unwrap();
+    let mut expected = vec![7; (1 << 20) + 100];
+    expected[50..(1 << 20) + 50].copy_from_slice(&pattern(1 << 20, 3));
+    expected[..10].fill(0);
+    expected[20..30].fill(0);
+    assert_same(&target.to_host().unwrap(), &expected, "fills and copies");
+}
+
+#[test]
+fn rows_go_up_across_and_down() {
+    let device = device();
+    let stream = Stream::new(&device).unwrap();
+    let (rows, columns) = (301, 517);
+    let all: Vec<u32> = (0..rows * columns).collect();
+    let columns = columns as usize;
+    let host =
+        PinnedBuffer::from_slice(&device, &all).unwrap().into_range(7..).into_rows(100, columns).unwrap();
+    let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 128).unwrap();
+    let mut part = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 100).unwrap();
+    let up = stream.upload_rows(host, matrix.as_mut_slice().rows_mut(100, 128).unwrap()).unwrap();
+    stream
+        .copy_rows(matrix.as_slice().rows(100, 128).unwrap(), part.as_mut_slice().rows_mut(100, 100).unwrap())
+        .unwrap();
+    let target = PinnedBuffer::from_slice(&device, &vec![9u32; rows as usize * 10]).unwrap();
+    let target = target.into_rows(5, 10).unwrap();
+    let down = stream.download_rows(part.slice(1..).rows(5, 100).unwrap(), target).unwrap();
+    let down = down.wait().unwrap();
+    for (row, found) in down.chunks(10).enumerate() {
+        let first = (row * columns + 8) as u32;
+        let expected = [first, first + 1, first + 2, first + 3, first + 4, 9, 9, 9, 9, 9];
+        assert_eq!(found, expected, "row {row}");
+    }
+    assert_eq!(up.wait().unwrap().into_buffer()[..], all[..]);
+    let gaps = matrix.to_host().unwrap();
+    assert!(gaps.chunks(128).all(|row| row[100..].iter().all(|element| *element == 0)), "gaps stay");
+}
+
+#[test]
+fn copies_go_both_ways_on_streams_of_either_device_two_devices() {
+    for devices in two_devices() {
+        for length in LENGTHS {
+            for (from, to, on) in [(0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1)] {
+                let what = format!("{length} from {from} to {to} on {on}");
+                let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+                let bytes = pattern(length, 6);
+                let source = DeviceBuffer::from_host(&streams[from], &bytes).unwrap();
+                let mut target = DeviceBuffer::from_host(&streams[to], &vec![1u8; length + 2]).unwrap();
+                streams[on].copy(&source, target.slice_mut(1..length + 1)).unwrap();
+                drop(source);
+                let all = target.to_host().unwrap();
+                assert_eq!((all[0], all[length + 1]), (1, 1), "{what}");
+                assert_same(&all[1..length + 1], &bytes, &what);
+            }
+        }
+        assert!(devices.iter().all(|device| device.take_drop_error().is_none()));
+    }
+}
+
+/// A buffer goes round between two devices; every copy must wait for the one before it, on the other device.
+#[test]
+fn copies_that_follow_each_other_are_ordered_two_devices() {
+    for devices in two_devices() {
+        let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
+        let length = 2 * CHUNK_BYTES + 1000;
+        let mut buffers = streams.each_ref().map(|stream| DeviceBuffer::<u8>::zeros(stream, length).unwrap());
+        for round in 0..20u8 {
+            streams[0].set_bytes(&mut buffers[0], round).unwrap();
+            let [first, second] = &mut buffers;
+            streams[usize::from(round) % 2].copy(&*first, &mut *second).unwrap();
+            streams[0].set_bytes(&mut *first, 0xFF).unwrap();
+            streams[usize::from(round / 2) % 2].copy(&*second, &mut *first).unwrap();
+            streams[1].set_bytes(second, 0xEE).unwrap();
+            let host = streams[0].download(&*first, vec![0; length]).unwrap();
+            assert_same(&host.wait().unwrap(), &vec![round; length], "round");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What the tests share: the device under test, fresh random data, and number types that convert to f64.
+//!
+//! `WARPSMITH_TEST_DEVICE` names the device (`cpu` when it is not set). A device that is not there fails the
+//! test: a run that asked for a GPU and saw none must not pass.
+
+use std::fmt::Debug;
+
+use half::{bf16, f16};
+use warpsmith::prelude::*;
+
+/// The name of the device under test.
+pub fn device_name() -> String {
+    std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned())
+}
+
+/// The device under test.
+pub fn device() -> Device {
+    let name = device_name();
+    Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
+}
+
+/// The device under test with settings and allocators of its own.
+pub fn own_device() -> Device {
+    let shared = device();
+    // SAFETY: what goes into its methods is of this device and alive.
+    let driver = unsafe { shared.driver() }.0.clone();
+    Device::with_driver(driver, shared.id().ordinal()).expect("the device under test once more")
+}
+
+/// A stream on the device under test.
+pub fn stream() -> Stream {
+    Stream::new(&device()).expect("a stream on the device under test")
+}
+
+/// Lengths at which tiles, warps and vectors begin and end.
+pub const LENGTHS: [usize; 16] = [0, 1, 2, 3, 7, 31, 32, 33, 127, 128, 129, 1023, 1025, 4095, 4097, 100_003];
+
+/// Distances of a slice from an aligned address, in elements.
+pub const OFFSETS: [usize; 4] = [0, 1, 3, 8];
+
+/// Random numbers, different in every run; the seed is part of every message.
+pub struct Random {
+    /// Where it began.
+    pub seed: u64,
+    numbers: fastrand::Rng,
+}
+
+impl Random {
+    /// A generator with a fresh seed, or `WARPSMITH_TEST_SEED` to repeat a failure.
+    pub fn new() -> Self {
+        let given = std::env::var("WARPSMITH_TEST_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = given.unwrap_or_else(|| fastrand::u64(..));
+        Self { seed, numbers: fastrand::Rng::with_seed(seed) }
+    }
+
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.numbers.u64(..)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        self.numbers.usize(..end)
+    }
+
+    /// A number in -1..1.
+    pub fn unit(&mut self) -> f64 {
+        self.numbers.f64() * 2.0 - 1.0
+    }
+
+    /// `n` values of a type: floats in ±`scale`, integers over their whole range.
+    pub fn values<T: Element>(&mut self, n: usize, scale: f64) -> Vec<T> {
+        (0..n).map(|_| T::random(self, scale)).collect()
+    }
+}
+
+/// A number type under test.
+pub trait Element: warpsmith::ops::Number + Debug + PartialEq {
+    /// Distance from 1 to the next number; 0 for integers.
+    const EPSILON: f64;
+    /// A random value.
+    fn random(random: &mut Random, scale: f64) -> Self;
+    /// The value; exact for all but large 64-bit integers.
+    fn to_f64(self) -> f64;
+    /// The nearest value.
+    fn nearest(value: f64) -> Self;
+    /// A value that no test expects.
+    fn poison() -> Self {
+        bytemuck::pod_read_unaligned(&[0xA5; 8][..size_of::<Self>()])
+    }
+    /// The bits, for exact comparison.
+    fn bits(self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..size_of::<Self>()].copy_from_slice(bytemuck::bytes_of(&self));
+        u64::from_le_bytes(bytes)
+    }
+}
+
+macro_rules! float_element {
+    ($($t:ty, $epsilon:expr, $from:expr, $to:expr);*) => { $(
+        impl Element for $t {
+            const EPSILON: f64 = $epsilon;
+            fn random(random: &mut Random, scale: f64) -> Self {
+                ($from)(random.unit() * scale)
+            }
+            fn to_f64(self) -> f64 {
+                ($to)(self)
+            }
+            fn nearest(value: f64) -> Self {
+                ($from)(value)
+            }
+        }
+    )* };
+}
+float_element!(
+    f32, f32::EPSILON as f64, |v: f64| v as f32, f64::from;
+    f64, f64::EPSILON, |v: f64| v, |v: f64| v;
+    f16, f16::EPSILON.to_f64_const(), |v: f64| f16::from_f32(round_to_odd(v)), f16::to_f64;
+    bf16, bf16::EPSILON.to_f64_const(), |v: f64| bf16::from_f32(round_to_odd(v)), bf16::to_f64
+);
+
+/// The f32 from which a 16-bit float rounds as it would from `value` itself: inexact values get an odd last bit,
+/// so that no tie appears that was none. (`half`'s own `from_f64` ignores the lowest 32 bits.)
+fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || !nearest.is_finite() {
+        return nearest;
+    }
+    let beyond = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(beyond)) | 1)
+}
+
+macro_rules! integer_element {
+    ($($t:ty),*) => { $(
+        impl Element for $t {
+            const EPSILON: f64 = 0.0;
+            fn random(random: &mut Random, _: f64) -> Self {
+                random.bits() as $t
+            }
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            fn nearest(value: f64) -> Self {
+                value as $t
+            }
+        }
+    )* };
+}
+integer_element!(i32, u32, i64, u64);
+
+/// An array on the device that starts `offset` elements after an aligned address, with guards around it.
+pub struct Padded<T: Element> {
+    buffer: DeviceBuffer<T>,
+    offset: usize,
+    len: usize,
+}
+
+/// Elements after the array that nothing may touch.
+const GUARD: usize = 37;
+
+impl<T: Element> Padded<T> {
+    /// An array with these values.
+    pub fn new(stream: &Stream, offset: usize, values: &[T]) -> Self {
+        let mut host = vec![T::poison(); offset + values.len() + GUARD];
+        host[offset..][..values.len()].copy_from_slice(values);
+        let buffer = DeviceBuffer::from_host(stream, &host).expect("device memory for a test");
+        Self { buffer, offset, len: values.len() }
+    }
+
+    /// An array of `len` poisoned values.
+    pub fn poisoned(stream: &Stream, offset: usize, len: usize) -> Self {
+        Self::new(stream, offset, &vec![T::poison(); len])
+    }
+
+    /// The array, to read.
+    pub fn get(&self) -> DeviceSlice<'_, T> {
+        self.buffer.slice(self.offset..self.offset + self.len)
+    }
+
+    /// The array, to write.
+    pub fn get_mut(&mut self) -> DeviceSliceMut<'_, T> {
+        self.buffer.slice_mut(self.offset..self.offset + self.len)
+    }
+
+    /// The values; fails when anything around them was written.
+    pub fn read(&self) -> Vec<T> {
+        let host = self.buffer.to_host().expect("a copy to the host");
+        let (before, rest) = host.split_at(self.offset);
+        let (values, after) = rest.split_at(self.len);
+        for (place, guard) in [("before", before), ("after", after)] {
+            let written = guard.iter().position(|value| value.bits() != T::poison().bits());
+            assert_eq!(written, None, "something was written {place} the array");
+        }
+        values.to_vec()
+    }
+}
+
+/// Fails unless `found` is within `tolerance` (relative, in units of the type's epsilon, plus `absolute`) of
+/// `expected`; infinities and NaN must match. What the type cannot hold may round to infinity.
+#[track_caller]
+pub fn assert_close<T: Element>(found: T, expected: f64, tolerance: f64, absolute: f64, what: &dyn Debug) {
+    let rounded = T::nearest(expected);
+    let (value, exact) = (found.to_f64(), rounded.bits() == found.bits());
+    let both_nan = value.is_nan() && expected.is_nan();
+    let error = (value - expected).abs();
+    let close = error <= T::EPSILON * tolerance * expected.abs() + absolute;
+    assert!(
+        exact || both_nan || value == rounded.to_f64() || close,
+        "{what:?}: got {value:e}, expected {expected:e}"
+    );
+}

@@ -1,0 +1,151 @@
+//! Which block and grid launches get, on the device under test: occupancy against the driver, automatic shapes, the
+//! adaptive launcher, and what is refused.
+
+use crate::common::{device, own_device, stream};
+use warpsmith::kernels::elementwise::axpy;
+use warpsmith::prelude::*;
+use warpsmith::runtime::launch::{Source, bytes_needed};
+use warpsmith::{IMAGE, LaunchError, LaunchStore};
+
+/// The device under test, which looks up nothing that was measured before.
+fn fresh() -> Device {
+    let device = own_device();
+    device.set_launch_store(LaunchStore::in_memory());
+    device
+}
+
+/// Those of the kernels in the image that this device has.
+fn functions(device: &Device) -> Vec<warpsmith::Function> {
+    let module = device.load(&IMAGE).unwrap();
+    let all = warpsmith::gpu_std::registry::kernels().filter(|spec| spec.package == "gpu-kernels");
+    let found: Vec<_> = all.filter_map(|spec| module.function(spec).ok()).collect();
+    assert!(found.len() > 100, "only {} kernels", found.len());
+    found
+}
+
+#[test]
+fn theoretical_occupancy_is_the_drivers_for_every_kernel_block_and_shared_memory() {
+    let device = device();
+    let most = device.properties().shared_memory_per_block_optin;
+    let shared = [0, 1, 1000, 4 << 10, 16 << 10, 48 << 10, most / 2, most - (8 << 10), most];
+    let mut compared = 0;
+    for function in functions(&device) {
+        let attributes = *function.attributes();
+        for block in (32..=attributes.max_threads_per_block).step_by(32) {
+            let fits = |bytes: &&u32| **bytes + attributes.static_shared <= most;
+            for &bytes in shared.iter().filter(fits) {
+                let ours = function.theoretical_occupancy(block, bytes);
+                let driver = function.occupancy(block, bytes).unwrap();
+                let symbol = function.spec().symbol;
+                assert_eq!(
+                    ours.blocks, driver,
+                    "{symbol}, blocks of {block}, {bytes} bytes: {ours:?}, {attributes:?}"
+                );
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 10_000, "{compared}");
+}
+
+#[test]
+fn the_potential_block_has_the_most_threads_the_driver_allows() {
+    let device = device();
+    for function in functions(&device).iter().step_by(37) {
+        for of_thread in [0, 4, 40] {
+            let shared = |block: u32| block * of_thread;
+            let best = function.potential_block(shared).unwrap();
+            let threads = |block: u32| block * function.occupancy(block, shared(block)).unwrap();
+            let limit = function.attributes().max_threads_per_block;
+            let most =
+                device.properties().shared_memory_per_block_optin - function.attributes().static_shared;
+            let blocks = (32..=limit).step_by(32).filter(|block| shared(*block) <= most);
+            assert_eq!(threads(best.block), blocks.map(threads).max().unwrap(), "{function:?}: {best:?}");
+            let of_one = function.occupancy(best.block, best.shared_bytes).unwrap();
+            assert_eq!(best.grid, of_one * device.properties().multiprocessors);
+        }
+    }
+}
+
+#[test]
+fn chosen_shapes_do_all_the_work_and_can_be_explained() {
+    let device = fresh();
+    let stream = Stream::new(&device).unwrap();
+    let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();
+    for n in [1, 1000, 1 << 16, (1 << 20) + 7] {
+        let x = DeviceBuffer::from_host(&stream, &vec![2.0f32; n]).unwrap();
+        let shapes = [
+            Launch::auto(n),
+            Launch::for_occupancy(n),
+            Launch::for_bandwidth(n.div_ceil(4), 48),
+            Launch::for_bandwidth(n.div_ceil(16), 192).in_flight(128),
+            Launch::auto(n).waves(1).cooperative(),
+        ];
+        for launch in shapes {
+            let mut y = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
+            kernel.launch(&stream, launch, (3.0f32, &x, &mut y)).unwrap();
+            kernel.prepare(launch).unwrap().launch(&stream, (3.0f32, &x, &mut y)).unwrap();
+            assert!(y.to_host().unwrap().iter().all(|y| *y == 13.0), "n {n}, {launch:?}");
+            let explanation = launch.explain(kernel.function()).unwrap();
+            println!("{explanation}\n");
+            assert_eq!(explanation.source, Source::Heuristic);
+        }
+    }
+    println!("{} bytes in flight needed on a multiprocessor", bytes_needed(device.properties()));
+}
+
+#[test]
+fn what_is_refused_leaves_the_stream_usable() {
+    let (device, stream) = (device(), stream());
+    let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[2.0f32; 100]).unwrap();
+    let mut y = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
+    let most = u32::try_from(kernel.function().max_blocks(128, 0).unwrap()).unwrap();
+    let refused = [
+        Launch::grid_block(1, 0),
+        Launch::grid_block(0, 1),
+        Launch::grid_block(1, 4096),
+        Launch::grid_block(1, (1, 1, 65)),
+        Launch::grid_block((1, 65536), 32),
+        Launch::grid_block(1, 32).shared(device.properties().shared_memory_per_block_optin + 1),
+        Launch::grid_block(most + 1, 128).cooperative(),
+        Launch::grid_block(3, 32).cluster(2),
+        Launch::auto(100).dependent(),
+    ];
+    for launch in refused {
+        let error = kernel.launch(&stream, launch, (1.0f32, &x, &mut y)).unwrap_err();
+        assert!(!error.is_device_lost() && error.driver_code().is_none(), "{launch:?}: {error}");
+    }
+    let error = kernel.launch(&stream, Launch::grid_block(most + 1, 128).cooperative(), (1.0f32, &x, &mut y));
+    let text = error.unwrap_err().to_string();
+    assert!(text.contains(&format!("over the maximum of {most}")), "{text}");
+    let error = kernel.prepare(Launch::auto(100).dependent()).unwrap_err();
+    assert!(matches!(error, warpsmith::runtime::Error::Launch(LaunchError::NotDependent { .. })), "{error}");
+    kernel.launch(&stream, Launch::grid_block(most, 128).cooperative(), (1.0f32, &x, &mut y)).unwrap();
+    let all = device.properties().shared_memory_per_block_optin;
+    kernel.launch(&stream, Launch::grid_block(2, 32).shared(all), (1.0f32, &x, &mut y)).unwrap();
+    assert_eq!(y.to_host().unwrap(), [5.0; 100], "the opt-in is raised by itself");
+}
+
+#[test]
+fn the_adaptive_launcher_settles_and_changes_no_result() {
+    let device = fresh();
+    let stream = Stream::new(&device).unwrap();
+    let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 2, 16>>().unwrap();
+    let n = if device.is_emulated() { 10_000 } else { 1 << 22 };
+    let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
+    let mut y = DeviceBuffer::from_host(&stream, &vec![0.0f32; n]).unwrap();
+    device.set_adaptive_launch(true);
+    let launch = Launch::for_bandwidth(n.div_ceil(8), 96);
+    let mut launches = 0;
+    while launch.explain(kernel.function()).unwrap().source != Source::Measured {
+        kernel.launch(&stream, launch, (1.0f32, &x, &mut y)).unwrap();
+        launches += 1;
+        assert!(launches < 500, "not settled");
+        if launches % 4 == 0 {
+            stream.synchronize().unwrap();
+        }
+    }
+    assert!(y.to_host().unwrap().iter().all(|y| *y == launches as f32));
+    println!("{}", launch.explain(kernel.function()).unwrap());
+}

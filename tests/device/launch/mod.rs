@@ -1,0 +1,7 @@
+//! Launches on the device under test: of kernels by their type, cooperative and dependent ones, by kernels, graphs.
+
+mod choice;
+mod cooperative;
+mod dynamic;
+mod graphs;
+mod typed;

@@ -1,0 +1,11 @@
+//! The facade on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not
+//! there fails the tests. Also what the PTX in the embedded image must look like.
+
+#[path = "../../runtime/tests/common/alone.rs"]
+mod alone;
+mod common;
+mod faults;
+mod launch;
+mod ops;
+mod ptx_facts;
+mod random;
