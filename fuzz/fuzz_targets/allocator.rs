@@ -1,7 +1,7 @@
 //! Turns bytes into a program for the caching allocator and checks every promise after each step.
 #![no_main]
 
-#[path = "../../runtime/tests/core/support/allocator_program.rs"]
+#[path = "../../runtime/core/tests/emulated/support/allocator_program.rs"]
 mod allocator_program;
 
 use libfuzzer_sys::fuzz_target;

@@ -2,7 +2,7 @@
 #![no_main]
 
 #[allow(dead_code, reason = "each target uses one of its functions")]
-#[path = "../../runtime/tests/common/fuzzed.rs"]
+#[path = "../../runtime/tests/common/fuzzed_csr.rs"]
 mod fuzzed;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,10 +1,8 @@
 //! What is done with the bytes of fuzzers and of their corpora: no input may panic, hang or take much memory.
 
 use warpsmith_runtime::device::visible;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::library::sparse::{self, Csr, Product};
 use warpsmith_runtime::memory::snapshot::Snapshot;
-use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DeviceId};
+use warpsmith_runtime::{AllocatorOptions, DeviceId};
 
 /// A snapshot in a file, as a pickle or as JSON. What is read is written as it was.
 pub fn snapshot(bytes: &[u8]) {
@@ -43,26 +41,4 @@ pub fn device_lists(bytes: &[u8]) {
     if let Some(end) = visible.end {
         assert!(text.split(',').nth(end.position) == Some(&end.entry), "{end}");
     }
-}
-
-/// Offsets and columns of a sparse matrix, which is multiplied on the emulated device if it is one.
-pub fn csr(bytes: &[u8]) {
-    thread_local! {
-        static DEVICE: Device =
-            Device::with_driver(EmulatedDriver::builder().memory(64 << 20).build(), 0).expect("a device");
-    }
-    let [rows, columns, offsets, rest @ ..] = bytes else { return };
-    let shape = [rows, columns].map(|size| usize::from(size % 64));
-    let numbers: Vec<i32> = rest.iter().map(|byte| i32::from(byte.cast_signed())).collect();
-    let (offsets, indices) = numbers.split_at(usize::from(*offsets).min(numbers.len()));
-    DEVICE.with(|device| {
-        let stream = device.default_stream();
-        let values = vec![1f32; indices.len()];
-        let Ok(matrix) = Csr::from_host(&stream, shape, offsets, indices, &values) else { return };
-        let x = DeviceBuffer::from_host(&stream, &vec![1f32; shape[1]]).unwrap();
-        let mut y = DeviceBuffer::<f32>::zeros(&stream, shape[0]).unwrap();
-        sparse::spmv(&stream, &matrix, &x, &mut y, Product::default()).unwrap();
-        let sum: f32 = y.to_host().unwrap().iter().sum();
-        assert_eq!(sum, indices.len() as f32, "each element counts once");
-    });
 }

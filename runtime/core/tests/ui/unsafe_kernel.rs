@@ -1,5 +1,5 @@
 //! An unsafe kernel has no safe launch.
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;

@@ -8,9 +8,9 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 }
 
-#[path = "../../core/src/stream/handles.rs"]
+#[path = "../../src/stream/handles.rs"]
 mod handles;
-#[path = "../../core/src/stream/slots.rs"]
+#[path = "../../src/stream/slots.rs"]
 mod slots;
 
 use std::convert::Infallible;

@@ -2,10 +2,11 @@
 //! device or a library that is not there fails the tests.
 
 mod blas;
+mod corpus;
 mod dnn;
 mod fft;
 mod numbers;
 mod rand;
 mod sparse;
-#[path = "../common/under_test.rs"]
+#[path = "../../../tests/common/under_test.rs"]
 mod under_test;

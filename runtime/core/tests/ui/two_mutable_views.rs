@@ -1,5 +1,5 @@
 //! Two views of one range cannot both be written.
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;

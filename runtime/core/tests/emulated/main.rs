@@ -17,11 +17,11 @@ mod allocator_reference;
 mod allocator_statistics;
 mod allocator_streams;
 mod allocator_threads;
-#[path = "../common/alone.rs"]
+#[path = "../../../tests/common/alone.rs"]
 mod alone;
 mod blocking;
 mod collectives;
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 mod corpora;
 mod device_fork;
@@ -46,7 +46,7 @@ mod launch_no_heap;
 mod launch_shapes;
 mod launch_store;
 mod loom_streams;
-#[path = "../common/machine.rs"]
+#[path = "../../../tests/common/machine.rs"]
 mod machine;
 mod memory;
 mod ordering;
@@ -61,10 +61,10 @@ mod reopen;
 mod simulated_time;
 mod streams;
 mod support;
-#[path = "../common/traces.rs"]
+#[path = "../../../tests/common/traces.rs"]
 mod traces;
 mod transfer_device;
 mod transfer_host;
 mod transfer_peer;
-#[path = "../common/transfers.rs"]
+#[path = "../../../tests/common/transfers.rs"]
 mod transfers;

@@ -1,5 +1,5 @@
 //! A shared borrow cannot be written.
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;

@@ -1,5 +1,5 @@
 //! A buffer of f64 is no slice of f32.
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;

@@ -1,5 +1,5 @@
 //! A buffer that was dropped or moved is gone.
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;

@@ -1,5 +1,5 @@
 //! A slice does not outlive its buffer.
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;

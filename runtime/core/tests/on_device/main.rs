@@ -2,7 +2,7 @@
 //! when it is not set. A device that is not there fails the tests.
 
 mod allocator;
-#[path = "../common/alone.rs"]
+#[path = "../../../tests/common/alone.rs"]
 mod alone;
 mod collectives;
 mod driver;
@@ -12,9 +12,9 @@ mod pipeline;
 mod streams;
 mod telemetry;
 mod transfer;
-#[path = "../common/transfers.rs"]
+#[path = "../../../tests/common/transfers.rs"]
 mod transfers;
-#[path = "../common/under_test.rs"]
+#[path = "../../../tests/common/under_test.rs"]
 mod under_test;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,12 +1,12 @@
 //! The emulated driver through the calls of the trait `Driver`: what each does and refuses, graphs, order, races.
 
 mod calls;
-#[path = "../common/mod.rs"]
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 mod copies;
 mod graph_kernels;
 mod graphs;
-#[path = "../common/machine.rs"]
+#[path = "../../../tests/common/machine.rs"]
 mod machine;
 mod races;
 mod rig;

@@ -1,5 +1,5 @@
-//! Every parameter needs an argument.
-#[path = "../common/mod.rs"]
+//! One buffer is not read and written in one launch.
+#[path = "../../../tests/common/mod.rs"]
 mod common;
 
 use common::*;
@@ -10,5 +10,5 @@ fn main() -> Result<()> {
     let stream = device.default_stream();
     let kernel = module(&device).kernel::<Axpy>()?;
     let mut y = DeviceBuffer::from_host(&stream, &[1.0f32])?;
-    kernel.launch(&stream, Launch::auto(1), (2.0f32, &mut y))
+    kernel.launch(&stream, Launch::auto(1), (2.0f32, &y, &mut y))
 }
