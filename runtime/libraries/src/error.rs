@@ -1,9 +1,40 @@
-//! [`LibraryError`]: what goes wrong with NVIDIA's libraries.
+//! [`LibraryError`]: what goes wrong with NVIDIA's libraries, and [`VendorVersion`], which it names.
+
+use std::fmt;
 
 use warpsmith_core::Error;
 use warpsmith_core::error::Bytes;
 
-use crate::VendorVersion;
+/// A library's version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VendorVersion {
+    /// The number before the first dot.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+    /// The third number.
+    pub patch: u32,
+}
+
+impl VendorVersion {
+    pub(crate) fn at_least(
+        self,
+        least: u32,
+        library: &'static str,
+    ) -> std::result::Result<Self, LibraryError> {
+        if self.major < least {
+            Err(LibraryError::TooOld { library, version: self, least })
+        } else {
+            Ok(self)
+        }
+    }
+}
+
+impl fmt::Display for VendorVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
 
 /// What went wrong with a library of NVIDIA's, or with what it was asked for.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -52,5 +52,5 @@ pub mod sparse;
 mod vendor;
 mod work;
 
-pub use self::error::LibraryError;
-pub use self::vendor::{Vendor, VendorVersion};
+pub use self::error::{LibraryError, VendorVersion};
+pub use self::vendor::Vendor;

@@ -4,7 +4,6 @@
 //! missing, is asked only for one that is known to be loaded.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -19,7 +18,7 @@ use cudarc::cusparse;
 #[cfg(feature = "blas")]
 use cudarc::{cublas, cublaslt};
 
-use crate::error::LibraryError;
+use crate::error::{LibraryError, VendorVersion};
 use warpsmith_core::error::{Error, Result};
 
 /// One of NVIDIA's libraries, if its feature is on.
@@ -43,33 +42,6 @@ pub enum Vendor {
     /// Sparse linear algebra.
     #[cfg(feature = "sparse")]
     Cusparse,
-}
-
-/// A library's version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VendorVersion {
-    /// The number before the first dot.
-    pub major: u32,
-    /// The second number.
-    pub minor: u32,
-    /// The third number.
-    pub patch: u32,
-}
-
-impl VendorVersion {
-    fn at_least(self, least: u32, library: &'static str) -> std::result::Result<Self, LibraryError> {
-        if self.major < least {
-            Err(LibraryError::TooOld { library, version: self, least })
-        } else {
-            Ok(self)
-        }
-    }
-}
-
-impl fmt::Display for VendorVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
 }
 
 /// What is known of a library.

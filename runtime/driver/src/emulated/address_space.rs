@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Call;
+use super::control::Call;
 use super::control::driver_error;
 use super::heap::Heap;
 use super::pages::{Backing, GRANULARITY, Reserved};

@@ -8,16 +8,18 @@ use std::sync::{Arc, PoisonError};
 
 use gpu_spec::KernelSpec;
 
+use super::EmulatedDriver;
 use super::action::Action;
 use super::capture::NOTHING_RUNS;
+use super::control::Call;
 use super::control::{driver_error, not_shared};
 use super::graph::NO_POOL;
 use super::kernel::{KernelCall, function_of, spec_of};
 use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
 use super::rows::Rows;
 use super::simulated::Timeline;
-use super::stream::{Access, Mark, Newest, Queue, Touched, Work};
-use super::{Call, EmulatedDriver};
+use super::stream::{Mark, Newest, Queue, Work};
+use super::touched::{Access, Touched};
 use crate::error::{Result, code};
 use crate::host_function::HostCall;
 use crate::{
@@ -494,7 +496,7 @@ unsafe impl Driver for EmulatedDriver {
 
     unsafe fn copy_rows(&self, context: Context, rows: RowsCopy, stream: StreamHandle) -> Result<()> {
         let context = self.enter(Call::CopyRows, context)?;
-        let rows = Rows::check(self, &context, rows)?;
+        let rows = Rows::check(rows, |ptr, bytes| self.check_range(Call::CopyRows, &context, ptr, bytes))?;
         let touched = rows.touched();
         self.push(Call::CopyRows, stream, Work::Act(Action::Rows(rows)), touched)
     }

@@ -9,20 +9,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
 
+use super::EmulatedDriver;
 use super::context::EmulatedContext;
+use super::control::Call;
 use super::control::driver_error;
 use super::graph::{After, Node, Plan, PlanStep};
-use super::stream::{Mark, Newest};
-use super::{Call, EmulatedDriver};
+use super::stream::{CapturedEvent, Mark, Newest};
 use crate::error::{DriverError, Result, code};
 use crate::{CaptureMode, CaptureStatus, EventHandle, StreamHandle};
-
-/// An event that was recorded in a capture: what had been captured on its stream.
-#[derive(Debug, Clone)]
-pub(super) struct CapturedEvent {
-    capture: u64,
-    tips: Vec<usize>,
-}
 
 #[derive(Debug)]
 struct Capture {

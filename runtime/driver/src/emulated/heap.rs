@@ -10,7 +10,7 @@ use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::Call;
+use super::control::Call;
 use super::control::driver_error;
 use super::pages::{ALIGN, Backing};
 use crate::DevicePtr;

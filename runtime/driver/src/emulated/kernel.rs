@@ -9,9 +9,9 @@ use std::sync::{PoisonError, RwLock};
 use gpu_spec::{KernelSpec, ParamKind};
 use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
 
-use super::Call;
+use super::control::Call;
 use super::control::driver_error;
-use super::stream::{Access, Touched};
+use super::touched::{Access, Touched};
 use crate::error::{Result, code};
 use crate::{Fault, FaultKind, FunctionHandle, LaunchConfig};
 

@@ -4,8 +4,9 @@
 
 use std::sync::{LazyLock, PoisonError};
 
+use super::EmulatedDriver;
+use super::control::Call;
 use super::control::driver_error;
-use super::{Call, EmulatedDriver};
 use crate::error::{Result, code};
 use crate::{DeviceProperties, FunctionHandle, LaunchConfig};
 

@@ -28,6 +28,7 @@ mod action;
 mod address_space;
 mod calls;
 mod capture;
+mod clock;
 mod context;
 mod control;
 mod graph;
@@ -43,6 +44,7 @@ mod schedule;
 mod simulated;
 mod stream;
 mod telemetry;
+mod touched;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,8 +66,9 @@ pub use self::schedule::Schedule;
 use self::schedule::Stepper;
 pub use self::simulated::SimulatedWork;
 use self::simulated::TimeModel;
-use self::stream::{Access, EventState, Queue, Touched, Work};
+use self::stream::{EventState, Queue, Work};
 use self::telemetry::Sensors;
+use self::touched::{Access, Touched};
 use super::{Context, DevicePtr, Fault, FunctionHandle, StreamHandle};
 use crate::error::{Result, code};
 

@@ -8,38 +8,12 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::Call;
 use super::action::Action;
+use super::clock::Clock;
+use super::control::Call;
 use super::history::{History, Use};
-use super::stream::{Access, Touched, Work};
-
-/// For each slot how many of its tasks are meant. Those that are not listed have none.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Clock(Vec<u64>);
-
-impl Clock {
-    fn get(&self, slot: usize) -> u64 {
-        self.0.get(slot).copied().unwrap_or(0)
-    }
-
-    fn set(&mut self, slot: usize, tick: u64) {
-        if self.0.len() <= slot {
-            self.0.resize(slot + 1, 0);
-        }
-        self.0[slot] = tick;
-    }
-
-    fn join(&mut self, other: &Clock) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        self.0.iter_mut().zip(&other.0).for_each(|(own, other)| *own = (*own).max(*other));
-    }
-
-    fn covers(&self, used: &Use) -> bool {
-        self.get(used.slot) >= used.tick
-    }
-}
+use super::stream::Work;
+use super::touched::{Access, Touched};
 
 /// A stream, or one that was destroyed.
 #[derive(Debug)]

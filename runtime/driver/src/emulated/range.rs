@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use super::EmulatedDriver;
 use super::context::EmulatedContext;
+use super::control::Call;
 use super::control::driver_error;
 use super::kernel::KernelCall;
 use super::pages::Backing;
-use super::stream::{Access, Touched};
-use super::{Call, EmulatedDriver};
+use super::touched::{Access, Touched};
 use crate::error::{DriverError, Result, code};
 use crate::{DevicePtr, HostAccess};
 

@@ -4,10 +4,9 @@
 
 use std::ops::Range;
 
-use super::context::EmulatedContext;
+use super::control::Call;
 use super::control::driver_error;
-use super::stream::{Access, Touched};
-use super::{Call, EmulatedDriver};
+use super::touched::{Access, Touched};
 use crate::error::{DriverError, Result, code};
 use crate::{DevicePtr, Place, RowsCopy};
 
@@ -59,8 +58,11 @@ impl Side {
 }
 
 impl Rows {
-    /// Checks that work of a context may copy this.
-    pub(super) fn check(driver: &EmulatedDriver, context: &EmulatedContext, copy: RowsCopy) -> Result<Self> {
+    /// Checks the shape of a copy; `check_range` checks that the device memory of a side may be used.
+    pub(super) fn check(
+        copy: RowsCopy,
+        check_range: impl Fn(DevicePtr, usize) -> Result<()>,
+    ) -> Result<Self> {
         let RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes, rows } = copy;
         if row_bytes == 0 || rows == 0 {
             return Err(invalid(format!("{rows} rows of {row_bytes} bytes are nothing to copy")));
@@ -70,7 +72,7 @@ impl Rows {
         for side in [checked.dst, checked.src] {
             let span = side.span(row_bytes, rows)?;
             if side.on_device {
-                driver.check_range(Call::CopyRows, context, DevicePtr(side.address), span)?;
+                check_range(DevicePtr(side.address), span)?;
             }
         }
         Ok(checked)

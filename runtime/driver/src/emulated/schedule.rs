@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::Call;
+use super::control::Call;
 use super::control::driver_error;
 use super::stream::Queue;
 use crate::StreamHandle;

@@ -6,22 +6,21 @@
 //! the call runs any more.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gpu_spec::KernelSpec;
 
-use super::Call;
 use super::action::{Action, fault};
-use super::capture::CapturedEvent;
+use super::clock::Clock;
 use super::context::EmulatedContext;
+use super::control::Call;
 use super::control::Control;
 use super::graph::GraphRun;
-use super::race::Clock;
 use super::schedule::Stepper;
 use super::simulated::{SimulatedWork, Timeline};
+use super::touched::{Access, Touched};
 use crate::error::Result;
 use crate::host_function::{self, HostCall};
 use crate::{DevicePtr, FaultKind, LaunchConfig};
@@ -30,6 +29,13 @@ use crate::{DevicePtr, FaultKind, LaunchConfig};
 #[derive(Debug, Default)]
 pub(super) struct EventState {
     newest: Mutex<Newest>,
+}
+
+/// An event that was recorded in a capture: what had been captured on its stream.
+#[derive(Debug, Clone)]
+pub(super) struct CapturedEvent {
+    pub(super) capture: u64,
+    pub(super) tips: Vec<usize>,
 }
 
 /// Where an event was recorded last.
@@ -126,26 +132,6 @@ pub(super) enum Work {
     Wait(Arc<Mark>),
     Graph(GraphRun),
 }
-
-/// What a task does to a range of memory, of a device or of the host.
-#[derive(Debug, Clone)]
-pub(super) struct Access {
-    pub(super) range: Range<u64>,
-    pub(super) write: bool,
-}
-
-impl Access {
-    pub(super) fn read(start: u64, bytes: usize) -> Self {
-        Self { range: start..start + bytes as u64, write: false }
-    }
-
-    pub(super) fn write(start: u64, bytes: usize) -> Self {
-        Self { range: start..start + bytes as u64, write: true }
-    }
-}
-
-/// The memory that a task touches.
-pub(super) type Touched = Vec<Access>;
 
 #[derive(Debug)]
 struct Task {

@@ -4,22 +4,17 @@
 //! by best fit on (size, address) unless the pool says otherwise, split when the rest is worth keeping, and
 //! merged with their free neighbours when they come back. The rules are PyTorch's.
 
-use std::panic::Location;
-
 use super::block::{Block, BlockId, Blocks, NONE, State};
 use super::counters::{Counted, Counters};
 use super::expandable::Expandable;
 use super::free_index::FreeIndex;
-use super::history::History;
+use super::history::{History, Site};
 use super::pending::Pending;
 use super::policy::Policy;
 use super::rest::Rest;
 use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
 use crate::driver::EventHandle;
 use crate::memory::snapshot::TraceAction;
-
-/// Where a call came from.
-pub(crate) type Site = &'static Location<'static>;
 
 /// Memory of the driver that blocks are cut from.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::arena::{Segment, Site, Source};
+use super::arena::{Segment, Source};
 use super::block::{Block, State};
 use super::counters::{Counted, Counters};
-use super::history::History;
+use super::history::{History, Site};
 use super::size::Kind;
 use super::streams::{Arena, ArenaGuard};
 use super::{CachingAllocator, Totals};

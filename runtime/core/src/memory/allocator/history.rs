@@ -1,10 +1,13 @@
 //! [`History`]: the last events of an arena, with the place in the program that each came from.
 
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::arena::Site;
 use crate::memory::snapshot::TraceAction;
+
+/// Where a call came from.
+pub(crate) type Site = &'static Location<'static>;
 
 /// One event.
 #[derive(Debug, Clone, Copy)]

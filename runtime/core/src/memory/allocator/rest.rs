@@ -7,8 +7,9 @@
 //! up for what was left out ([`ArenaState::settle`]), so that blocks and statistics are what they would be without
 //! this.
 
-use super::arena::{ArenaState, Site};
+use super::arena::ArenaState;
 use super::block::{BlockId, NONE};
+use super::history::Site;
 
 /// What was left out so far.
 #[derive(Debug)]

@@ -3,12 +3,14 @@
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use super::super::EmulatedDriver;
 use super::super::action::Action;
 use super::super::context::EmulatedContext;
+use super::super::control::Call;
 use super::super::control::driver_error;
 use super::super::kernel::{KernelCall, spec_of};
-use super::super::stream::{Access, Queue, Touched, Work};
-use super::super::{Call, EmulatedDriver};
+use super::super::stream::{Queue, Work};
+use super::super::touched::{Access, Touched};
 use super::plan::{Home, Piece, PlanStep, Step};
 use super::store::{Store, refuse_conditional};
 use crate::error::{DriverError, Result, code};

@@ -30,10 +30,12 @@ use self::plan::Step;
 pub(super) use self::plan::{After, Node, Plan, PlanStep};
 pub(super) use self::run::{Executable, GraphRun};
 pub(super) use self::store::Store;
+use super::EmulatedDriver;
 use super::action::Action;
+use super::control::Call;
 use super::control::driver_error;
-use super::stream::{Access, Queue, Work};
-use super::{Call, EmulatedDriver};
+use super::stream::{Queue, Work};
+use super::touched::Access;
 use crate::error::{Result, code};
 use crate::{
     CaptureMode, CaptureStatus, ConditionHandle, ConditionalKind, Context, Edge, ExecUpdate, GraphDriver,

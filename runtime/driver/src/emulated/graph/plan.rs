@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use super::super::action::Action;
 use super::super::context::EmulatedContext;
-use super::super::stream::{Access, Touched};
+use super::super::touched::{Access, Touched};
 use crate::{ConditionHandle, ConditionalKind};
 
 /// A number that kernels set and conditional nodes read. Its handle is its address.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::super::stream::{Access, Touched};
+use super::super::touched::{Access, Touched};
 use super::plan::{Node, Plan, Step};
 
 /// The races between nodes of a graph and of those within, in words.

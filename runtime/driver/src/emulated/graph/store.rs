@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use super::super::Call;
+use super::super::control::Call;
 use super::super::control::driver_error;
 use super::plan::{After, Condition, Node, Plan, PlanStep, Step};
 use crate::error::{DriverError, Result, code};

@@ -1,0 +1,23 @@
+//! [`Touched`]: the memory that a piece of work reads and writes.
+
+use std::ops::Range;
+
+/// What a task does to a range of memory, of a device or of the host.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    pub(super) range: Range<u64>,
+    pub(super) write: bool,
+}
+
+impl Access {
+    pub(super) fn read(start: u64, bytes: usize) -> Self {
+        Self { range: start..start + bytes as u64, write: false }
+    }
+
+    pub(super) fn write(start: u64, bytes: usize) -> Self {
+        Self { range: start..start + bytes as u64, write: true }
+    }
+}
+
+/// The memory that a task touches.
+pub(super) type Touched = Vec<Access>;
