@@ -156,7 +156,8 @@ mod tests {
     use super::super::control::Control;
     use super::super::pages::Backing;
     use super::super::simulated::Timeline;
-    use super::super::stream::{Mark, Touched, Work};
+    use super::super::stream::{Mark, Work};
+    use super::super::touched::Touched;
     use super::*;
 
     #[test]
