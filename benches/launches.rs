@@ -19,8 +19,8 @@ use test_kernels::IMAGE;
 use test_kernels::cooperative::{cluster_sync_rounds, empty, grid_sync_rounds, spin_dependent, spin_plain};
 use test_kernels::dynamic::{launch_many, nothing};
 use warpsmith::bench::criterion::EventTime;
+use warpsmith::graph::Graph;
 use warpsmith::prelude::*;
-use warpsmith::runtime::graph::Graph;
 
 fn main() {
     let device = match std::env::var("WARPSMITH_BENCH_DEVICE") {
@@ -44,7 +44,7 @@ fn main() {
 fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Result<()> {
     let device = stream.device();
     let module = device.load(&IMAGE)?;
-    let mut measure = |name: String, work: &mut dyn FnMut() -> warpsmith::runtime::Result<()>| {
+    let mut measure = |name: String, work: &mut dyn FnMut() -> warpsmith::Result<()>| {
         criterion.bench_function(&name, |bencher| bencher.iter(|| work().expect("a launch")));
     };
 

@@ -7,9 +7,9 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use warpsmith::TypedKernel;
+use warpsmith::graph::{CacheInput, Graph, GraphCache};
 use warpsmith::kernels::elementwise::axpy;
-use warpsmith::runtime::TypedKernel;
-use warpsmith::runtime::graph::{CacheInput, Graph, GraphCache};
 use warpsmith::{Device, DeviceBuffer, IMAGE, Launch, Stream};
 
 type Axpy = axpy<f32, 1, 16>;
@@ -47,16 +47,16 @@ impl Springs {
     }
 
     /// Enqueues a step: the speeds change by the positions, then the positions by the speeds.
-    fn step(&mut self, stream: &Stream, dt: f32) -> warpsmith::runtime::Result<()> {
+    fn step(&mut self, stream: &Stream, dt: f32) -> warpsmith::Result<()> {
         self.kernel.launch(stream, self.launch, (-dt, &self.x, &mut self.v))?;
         self.kernel.launch(stream, self.launch, (dt, &self.v, &mut self.x))
     }
 
-    fn steps(&mut self, stream: &Stream, dt: f32) -> warpsmith::runtime::Result<()> {
+    fn steps(&mut self, stream: &Stream, dt: f32) -> warpsmith::Result<()> {
         (0..STEPS).try_for_each(|_| self.step(stream, dt))
     }
 
-    fn reset(&mut self) -> warpsmith::runtime::Result<()> {
+    fn reset(&mut self) -> warpsmith::Result<()> {
         self.x.copy_from_host(&start())?;
         self.v.copy_from_host(&[0.0; POINTS])
     }
@@ -83,7 +83,7 @@ fn start() -> Vec<f32> {
 /// Nanoseconds a kernel: of the host to enqueue all, and until all have run.
 fn time(
     stream: &Stream,
-    mut work: impl FnMut() -> warpsmith::runtime::Result<()>,
+    mut work: impl FnMut() -> warpsmith::Result<()>,
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let (mut enqueued, mut done) = (Vec::new(), Vec::new());
     for _ in 0..REPEATS {

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use warpsmith::runtime::MemoryPool;
+use warpsmith::MemoryPool;
 use warpsmith::{Device, DeviceBuffer, Stream};
 
 fn main() -> ExitCode {

@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use test_kernels::IMAGE;
 use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
+use warpsmith::graph::Graph;
+use warpsmith::library::blas::{self, Epilogue, Gemm, Matmul, Matrix, MatrixMut};
 use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
-use warpsmith::runtime::graph::Graph;
-use warpsmith::runtime::library::blas::{self, Epilogue, Gemm, Matmul, Matrix, MatrixMut};
-use warpsmith::runtime::{Module, TypedKernel};
+use warpsmith::{Module, TypedKernel};
 
 /// Width of the input, of the hidden layers and of the output.
 const SIZES: [usize; 4] = [2, 64, 64, SPIRALS];
@@ -138,7 +138,7 @@ impl Network {
         stream: &Stream,
         points: &DeviceBuffer<f32>,
         activations: &mut [DeviceBuffer<f32>],
-    ) -> warpsmith::runtime::Result<()> {
+    ) -> warpsmith::Result<()> {
         for (i, layer) in self.layers.iter().enumerate() {
             let Layer { inputs, outputs, weights, bias } = layer;
             let (before, after) = activations.split_at_mut(i);
@@ -243,7 +243,7 @@ impl Training {
     }
 
     /// Enqueues the loss of every point, and its gradient by the last layer's outputs.
-    fn loss(&mut self, stream: &Stream) -> warpsmith::runtime::Result<()> {
+    fn loss(&mut self, stream: &Stream) -> warpsmith::Result<()> {
         let Batch { points, labels, activations, deltas, losses, .. } = &mut self.batch;
         self.network.forward(stream, points, activations)?;
         let last = activations.len() - 1;
@@ -252,7 +252,7 @@ impl Training {
     }
 
     /// Enqueues the gradient of the mean loss by every parameter.
-    fn backward(&mut self, stream: &Stream) -> warpsmith::runtime::Result<()> {
+    fn backward(&mut self, stream: &Stream) -> warpsmith::Result<()> {
         self.loss(stream)?;
         let Batch { points, ones, activations, deltas, .. } = &mut self.batch;
         for (i, layer) in self.network.layers.iter().enumerate().rev() {
@@ -277,7 +277,7 @@ impl Training {
     }
 
     /// Enqueues one step of learning.
-    fn step(&mut self, stream: &Stream) -> warpsmith::runtime::Result<()> {
+    fn step(&mut self, stream: &Stream) -> warpsmith::Result<()> {
         self.backward(stream)?;
         self.kernels.count_up.launch(stream, Launch::auto(1), (&mut self.steps,))?;
         let numbers = self.gradient.len();

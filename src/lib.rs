@@ -21,7 +21,8 @@
 //! | --- | --- |
 //! | [`ops`] | typed operations on device memory: copy, elementwise, reductions |
 //! | [`random`] | generators of random numbers, and arrays of them |
-//! | [`runtime`] | devices, memory, streams, events, modules, launches; its main types are re-exported here |
+//! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
+//! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
 //! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
 //! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
 //! | `bench`, with the feature of that name | measuring and tuning kernels, one's own too |
@@ -43,6 +44,5 @@ pub use gpu_kernels as kernels;
 pub use gpu_std;
 pub use image::IMAGE;
 pub use op_error::OpError;
-pub use warpsmith_runtime as runtime;
 pub use warpsmith_runtime::*;
 pub use warpsmith_store as store;

@@ -1,5 +1,6 @@
 //! What a program that uses devices needs: `use warpsmith::prelude::*;`.
 
 pub use warpsmith_runtime::{
-    Device, DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Event, Launch, Module, Stream, TypedKernel,
+    Device, DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Error, Event, GpuImage, Graph, Launch,
+    Module, PinnedBuffer, Stream, TypedKernel,
 };

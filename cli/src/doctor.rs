@@ -7,7 +7,7 @@ use std::path::Path;
 
 use comfy_table::Cell;
 use serde::Serialize;
-use warpsmith::runtime::library::Vendor;
+use warpsmith::library::Vendor;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Stream, ops};
 use warpsmith_builder::toolchain;
 

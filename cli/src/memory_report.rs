@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use warpsmith::runtime::memory::snapshot::{
+use warpsmith::memory::snapshot::{
     BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
@@ -265,7 +265,7 @@ fn last_events(snapshot: &Snapshot, count: usize) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use warpsmith::runtime::memory::snapshot::Block;
+    use warpsmith::memory::snapshot::Block;
 
     fn frame(filename: &str, line: u32) -> Frame {
         Frame { filename: filename.into(), line, name: "f".into() }

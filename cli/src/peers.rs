@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 use warpsmith::DeviceId;
-use warpsmith::runtime::device::PeerInfo;
-use warpsmith::runtime::driver::LinkKind;
+use warpsmith::device::PeerInfo;
+use warpsmith::driver::LinkKind;
 
 use warpsmith::bench::command::output::{plain, table};
 

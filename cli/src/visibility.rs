@@ -1,6 +1,6 @@
 //! What `CUDA_VISIBLE_DEVICES` hides: for `warpsmith doctor`.
 
-use warpsmith::runtime::device::visible::{self, End, VARIABLE, Visible};
+use warpsmith::device::visible::{self, End, VARIABLE, Visible};
 
 use crate::doctor::{Check, Status};
 

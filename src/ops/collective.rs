@@ -20,7 +20,7 @@ use warpsmith_runtime::Result;
 /// [`NoPeerAccess`](warpsmith_runtime::Error::NoPeerAccess) for devices of two drivers; whatever the runtime reports.
 ///
 /// ```
-/// # use warpsmith::{ops, prelude::*, runtime::driver::emulated::EmulatedDriver};
+/// # use warpsmith::{ops, prelude::*, driver::emulated::EmulatedDriver};
 /// let driver = EmulatedDriver::builder().devices(2).build();
 /// let devices = [Device::with_driver(driver.clone(), 0)?, Device::with_driver(driver, 1)?];
 /// let streams = devices.each_ref().map(Device::default_stream);

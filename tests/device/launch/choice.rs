@@ -3,8 +3,8 @@
 
 use crate::common::{device, own_device, stream};
 use warpsmith::kernels::elementwise::axpy;
+use warpsmith::launch::{Source, bytes_needed};
 use warpsmith::prelude::*;
-use warpsmith::runtime::launch::{Source, bytes_needed};
 use warpsmith::{IMAGE, LaunchError, LaunchStore};
 
 /// The device under test, which looks up nothing that was measured before.
@@ -120,7 +120,7 @@ fn what_is_refused_leaves_the_stream_usable() {
     let text = error.unwrap_err().to_string();
     assert!(text.contains(&format!("over the maximum of {most}")), "{text}");
     let error = kernel.prepare(Launch::auto(100).dependent()).unwrap_err();
-    assert!(matches!(error, warpsmith::runtime::Error::Launch(LaunchError::NotDependent { .. })), "{error}");
+    assert!(matches!(error, warpsmith::Error::Launch(LaunchError::NotDependent { .. })), "{error}");
     kernel.launch(&stream, Launch::grid_block(most, 128).cooperative(), (1.0f32, &x, &mut y)).unwrap();
     let all = device.properties().shared_memory_per_block_optin;
     kernel.launch(&stream, Launch::grid_block(2, 32).shared(all), (1.0f32, &x, &mut y)).unwrap();

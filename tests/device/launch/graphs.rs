@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use test_kernels::dynamic::{count_down, set_from};
+use warpsmith::graph::{CaptureMode, Graph, GraphCache, HostBuffer};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::prelude::*;
-use warpsmith::runtime::graph::{CaptureMode, Graph, GraphCache, HostBuffer};
-use warpsmith::runtime::{Capture, Error, GraphError};
+use warpsmith::{Capture, Error, GraphError};
 use warpsmith::{IMAGE, ops};
 
 use crate::common::{Random, device};

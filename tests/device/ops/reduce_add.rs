@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::common::{LENGTHS, Random, device};
 use half::f16;
+use warpsmith::driver::Driver;
+use warpsmith::driver::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Number};
 use warpsmith::prelude::*;
-use warpsmith::runtime::driver::Driver;
-use warpsmith::runtime::driver::emulated::EmulatedDriver;
 
 /// For each driver to be tested streams on all of its devices, at least three.
 fn rigs() -> Vec<Vec<Stream>> {

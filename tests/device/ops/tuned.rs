@@ -3,10 +3,10 @@
 //! On an emulated device of their own, so that nobody else's launches are counted and no other test is disturbed.
 
 use crate::common::Random;
+use warpsmith::driver::emulated::EmulatedDriver;
+use warpsmith::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith::ops::{self, Config, GridRule, default_config, tuned_config};
 use warpsmith::prelude::*;
-use warpsmith::runtime::driver::emulated::EmulatedDriver;
-use warpsmith::runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith::{Graph, IMAGE};
 
 const N: usize = 20_011;

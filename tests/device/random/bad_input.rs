@@ -1,11 +1,11 @@
 //! What cannot be is an error that says so, takes nothing from the generator, and writes nothing.
 
 use half::f16;
+use warpsmith::driver::emulated::EmulatedDriver;
+use warpsmith::graph::Graph;
 use warpsmith::ops::{Config, GridRule};
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
-use warpsmith::runtime::driver::emulated::EmulatedDriver;
-use warpsmith::runtime::graph::Graph;
 
 use crate::common::{device, stream};
 

@@ -1,8 +1,8 @@
 //! Graphs take other numbers at each launch: those that the operations would have given outside.
 
+use warpsmith::graph::Graph;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator, Layout};
-use warpsmith::runtime::graph::Graph;
 
 use crate::common::{device, stream};
 
@@ -132,10 +132,7 @@ fn a_launch_that_is_refused_takes_no_numbers() {
     drop(x);
     let found = exec.launch(&stream);
     assert!(
-        matches!(
-            found,
-            Err(warpsmith::runtime::Error::Graph(warpsmith::runtime::GraphError::BufferDropped { .. }))
-        ),
+        matches!(found, Err(warpsmith::Error::Graph(warpsmith::GraphError::BufferDropped { .. }))),
         "{found:?}"
     );
     assert_eq!(generator.offset().unwrap(), offset);

@@ -4,9 +4,9 @@ use half::{bf16, f16};
 use warpsmith::gpu_std::random::{Draw, Philox, uniform, uniform_below_one};
 use warpsmith::gpu_std::scalar::Float;
 use warpsmith::kernels::random as kernels;
+use warpsmith::launch::Dim;
 use warpsmith::ops::{Config, GridRule, Real};
 use warpsmith::prelude::*;
-use warpsmith::runtime::launch::Dim;
 use warpsmith::{IMAGE, random};
 
 use super::model::{LAYOUTS, generator, increment, lengths, place};
