@@ -183,12 +183,12 @@ fn configurations_and_programs_are_compared_in_turns() {
         "{}",
         short.stderr()
     );
-    let one = [&args[..6], &["--self-test", "--pairs", "1", "--json", "--budget", "1e300"]].concat();
+    let three = [&args[..6], &["--self-test", "--pairs", "3", "--json", "--budget", "1e300"]].concat();
     let tests =
-        run(&[&one[..], &["--binary", &program, "--processes", "5", "--threshold", "90%"]].concat()).json();
+        run(&[&three[..], &["--binary", &program, "--processes", "5", "--threshold", "90%"]].concat()).json();
     assert_eq!(
         (&tests["tests"][0]["pairs"], &tests["tests"][0]["false_alarms"]),
-        (&1.into(), &0.into()),
+        (&3.into(), &0.into()),
         "{tests}"
     );
     assert_eq!(tests["interrupted"], false);

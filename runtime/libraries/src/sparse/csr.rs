@@ -15,7 +15,8 @@ use warpsmith_core::stream::Stream;
 const OPERATION: &str = "sparse::Csr";
 
 /// A sparse matrix in compressed rows: the elements of row `i` are those from `offsets[i]` to before `offsets[i + 1]` of
-/// `columns` and `values`. The columns of a row may be in any order; elements of one place are added.
+/// `columns` and `values`. The columns of a row may be in any order; elements of one place are added, but there are
+/// no more elements than places.
 #[derive(Debug)]
 pub struct Csr<T: Value, I: Index> {
     plans: Plans,
@@ -217,6 +218,8 @@ fn check_lengths<I: Index>(
         format!("there are {offsets} offsets; {rows} rows have {}", rows.saturating_add(1))
     } else if indices != values {
         format!("there are {indices} columns and {values} values; each element has one of both")
+    } else if rows.checked_mul(columns).is_some_and(|places| values > places) {
+        format!("{values} elements are more than the places of {rows} x {columns}; add up those of one place")
     } else if rows.max(columns).max(values) > I::MOST {
         format!(
             "{rows} x {columns} with {values} elements is too large for indices of {} bytes",

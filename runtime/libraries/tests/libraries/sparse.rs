@@ -47,12 +47,12 @@ struct Sparse<T> {
 }
 
 impl<T: Number> Sparse<T> {
-    /// Rows of 0 to twice `mean` elements, some of them in one place.
+    /// Rows of 0 to twice `mean` elements and no more than columns, some of them in one place.
     fn new(shape: [usize; 2], mean: usize, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut offsets, mut columns, mut values) = (vec![0], Vec::new(), Vec::new());
         for _ in 0..shape[0] {
-            for _ in 0..random.usize(..=2 * mean) {
+            for _ in 0..random.usize(..=(2 * mean).min(shape[1])) {
                 columns.push(random.usize(..shape[1]) as i64);
                 values.push(T::of(number(&mut random)));
             }
@@ -456,6 +456,7 @@ fn what_does_not_fit_is_told_and_nothing_is_enqueued() -> Result<()> {
         text(Csr::from_host(&stream, [2, 3], offsets, columns, values).map(|_| ()))
     };
     let cases = [
+        (make(&[0, 4, 7], &[0; 7], &[1.0; 7]), "7 elements are more than the places of 2 x 3"),
         (
             text(sparse::spmv(&stream, &matrix, x.slice(1..), &mut y, Product::default())),
             "2 x 3, wants 3 and 2",
