@@ -57,8 +57,8 @@ pub use self::launch::{
 };
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
-    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Memory, MemoryInfo, MemoryPool, OutOfMemory,
-    PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, MappedBuffer, MappedGuard, Memory, MemoryInfo,
+    MemoryPool, OutOfMemory, PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
 };
 pub use self::module::{GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};

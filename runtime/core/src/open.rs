@@ -13,6 +13,7 @@ use crate::launch::Launches;
 use crate::memory;
 use crate::memory::allocator::CachingAllocator;
 use crate::memory::options::AllocatorOptions;
+use crate::memory::owners::Owners;
 use crate::memory::pinned::allocator::PinnedAllocator;
 use crate::module::Modules;
 use crate::stream::StreamCore;
@@ -157,7 +158,8 @@ impl Device {
             .with(pinned)
             .with(CachingAllocator::new(options, properties.total_memory))
             .with(Launches::from_environment())
-            .with(streams);
+            .with(streams)
+            .with(Owners::default());
         let device = Self::assemble(driver, id, context, properties, parts);
         device.part::<Streams>().set_default(&device, default);
         Ok(device)

@@ -10,6 +10,9 @@
 //! | something kept as long as a graph that uses it | [`Stream::keep_in_capture`] |
 //! | a decision that depends on whether the stream is being captured | [`Stream::with_steady_capture`] |
 //! | a workspace | [`Stream::with_scratch`] |
+//! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
+//! | a buffer's memory for other code, or of another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |
+//! | memory of the host for kernels | [`PinnedBuffer::into_mapped`](crate::PinnedBuffer::into_mapped), [`MappedBuffer::register`](crate::MappedBuffer::register) |
 //! | state for each device: handles, plans, caches | [`Device::extension`] |
 //! | calls of a library that need the device's context, without work on a stream | [`Device::with_context`], [`Device::bind`] |
 //! | errors of one's own in the one error | [`Error::extension`] |
@@ -23,9 +26,9 @@
 //! let stream = Stream::new(&device)?;
 //! let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
 //! let mut y = DeviceBuffer::<f32>::uninit(&stream, 2)?;
-//! let uses = [x.as_slice().used(Access::Read), y.as_mut_slice().used()];
 //! let (from, to) = (x.as_device_ptr().0 as *const f32, y.as_device_ptr().0 as *mut f32);
 //! let (from, to) = (from.addr(), to.addr());
+//! let uses = [x.as_slice().used(Access::Read), y.as_mut_slice().used()];
 //! // SAFETY: the closure reads `x` and writes `y`, as the uses say, and nothing else; on the emulated device their
 //! // addresses are addresses of the process.
 //! unsafe {

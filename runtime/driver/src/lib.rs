@@ -324,6 +324,7 @@ pub struct LibraryCalls {
 /// The layers above use what a driver returns in `unsafe` code without checking it. An implementation promises:
 /// - [`Self::pinned_allocate`] returns memory of the process: `bytes` long, aligned to at least 256, disjoint from everything
 ///   else, and valid for reads and writes until [`Self::pinned_free`].
+/// - [`Self::host_address`] returns an address behind which is the memory that was named, as long as it is page-locked.
 /// - [`Self::memory_allocate`], [`Self::stream_allocate`] and [`Self::virtual_map`] give device memory that is disjoint from all
 ///   other memory until it is freed or unmapped. It is aligned to at least 256 bytes. If [`Self::name`] is `"emulated"`, either
 ///   it is memory of the process, valid for reads and writes, or all work that names it fails.
@@ -376,6 +377,23 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
     /// # Safety
     /// `ptr` came from [`Driver::pinned_allocate`], and no enqueued work uses it.
     unsafe fn pinned_free(&self, context: Context, ptr: *mut c_void) -> Result<()>;
+    /// Page-locks memory of the process, so that every device can read and write it. `bytes` is not zero. Memory of which a
+    /// byte is registered already is an error.
+    ///
+    /// # Safety
+    /// The `bytes` at `ptr` are memory of the process, which stays until [`Driver::host_unregister`].
+    unsafe fn host_register(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()>;
+    /// Takes [`Driver::host_register`] back.
+    ///
+    /// # Safety
+    /// `ptr` was registered, and no enqueued work uses the memory.
+    unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()>;
+    /// The address by which kernels of the context reach page-locked memory, allocated or registered. An error for other
+    /// memory.
+    fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr>;
+    /// The ordinal of the device that has the memory at an address; `None` for memory of the host, and for managed memory. An
+    /// error for an address that the driver does not know.
+    fn memory_device(&self, context: Context, ptr: DevicePtr) -> Result<Option<u32>>;
 
     /// Smallest unit in bytes of mapped memory; `None` when the device cannot map memory into reserved addresses.
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>>;

@@ -203,7 +203,9 @@ impl Device {
         call(&*inner.driver, inner.context).map_err(|error| {
             let error = error.into();
             if error.stops_context() {
-                inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context))
+                let error = inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context));
+                inner.parts.lost(self);
+                error
             } else {
                 error
             }

@@ -2,16 +2,20 @@
 
 use std::any::{Any, TypeId};
 
-use super::EventPool;
+use super::{Device, EventPool};
 use crate::driver::{Context, Driver};
 
 /// The number of parts.
-const PARTS: usize = 5;
+const PARTS: usize = 6;
 
 /// What a module keeps with each device.
 pub(crate) trait Part: Any + Send + Sync {
-    /// Its place among the parts, below 5: another for each type. Parts are closed in this order.
+    /// Its place among the parts, below 6: another for each type. Parts are closed in this order.
     const PLACE: usize;
+
+    /// Is called when the device is found to be lost, by whoever found out, whatever locks of other modules that thread
+    /// holds; perhaps more than once. It must not wait.
+    fn lost(&self, _device: &Device) {}
 
     /// Frees what it has of the driver. The device's work was waited for, and nothing else of the device is left but parts
     /// in later places.
@@ -28,10 +32,15 @@ struct Entry {
 
 /// [`Part`] without its constant.
 trait Erased: Send + Sync {
+    fn lost(&self, device: &Device);
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool);
 }
 
 impl<P: Part> Erased for P {
+    fn lost(&self, device: &Device) {
+        Part::lost(self, device);
+    }
+
     fn close(&mut self, driver: &dyn Driver, context: Context, events: &EventPool) {
         Part::close(self, driver, context, events);
     }
@@ -59,6 +68,11 @@ impl Parts {
             }
             _ => unreachable!("a device is assembled with every part in its place"),
         }
+    }
+
+    /// Tells all parts that the device is lost.
+    pub fn lost(&self, device: &Device) {
+        self.0.iter().flatten().for_each(|entry| entry.part.lost(device));
     }
 
     /// Closes all parts.

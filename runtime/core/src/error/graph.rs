@@ -74,8 +74,8 @@ pub enum GraphError {
         bytes: usize,
     },
 
-    /// The program has the memory of a [`HostBuffer`](crate::graph::HostBuffer).
-    #[error("the host buffer is locked by the program; drop the guard of `HostBuffer::lock` first")]
+    /// The program has the memory of a [`HostBuffer`](crate::graph::HostBuffer) or a [`MappedBuffer`](crate::MappedBuffer).
+    #[error("the host buffer is locked by the program; drop the guard of its `lock` first")]
     HostBufferInUse,
 
     /// An executable was to be updated from a graph of another form.

@@ -321,6 +321,34 @@ pub enum Error {
         element_bytes: usize,
     },
 
+    /// Elements that cannot be taken for elements of another type.
+    #[error("{len} elements of `{from}` at {address:#x} cannot be taken for elements of `{to}`: {reason}")]
+    Cast {
+        /// The type of the elements.
+        from: &'static str,
+        /// The type asked for.
+        to: &'static str,
+        /// How many elements there are.
+        len: usize,
+        /// The address of the first.
+        address: u64,
+        /// What does not fit.
+        reason: String,
+    },
+
+    /// An address of which no buffer can be made.
+    #[error("no buffer of {device} can be made of {bytes} bytes at {address:#x}: {reason}")]
+    BadAddress {
+        /// The device.
+        device: DeviceId,
+        /// The address.
+        address: u64,
+        /// The bytes asked for.
+        bytes: usize,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+
     /// The device has not enough memory. The program goes on: what was allocated stays as it was.
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),

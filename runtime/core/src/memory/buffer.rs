@@ -12,9 +12,9 @@ use crate::error::Result;
 use crate::stream::Stream;
 
 /// What every driver's and allocator's blocks are aligned to.
-const ALIGN: usize = 256;
+pub(super) const ALIGN: usize = 256;
 
-/// `len` elements in the memory of a device, aligned to at least 256 bytes.
+/// `len` elements in the memory of a device, aligned to at least 256 bytes, unless the memory is [foreign](Self::from_raw).
 ///
 /// A buffer is made on a stream, on which its own copies run. It can be used on any stream of the same device, and be
 /// copied to and from other devices: when that is on another stream than before, the wait is inserted by itself. The
@@ -50,9 +50,9 @@ const ALIGN: usize = 256;
 /// # }
 /// ```
 pub struct DeviceBuffer<T: DeviceCopy> {
-    storage: Storage,
-    len: usize,
-    elements: PhantomData<T>,
+    pub(super) storage: Storage,
+    pub(super) len: usize,
+    pub(super) elements: PhantomData<T>,
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {

@@ -8,6 +8,9 @@
 //! | --- | --- |
 //! | [`buffer`] | [`DeviceBuffer`], which owns memory |
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
+//! | [`mapped`] | [`MappedBuffer`], memory of the host that kernels use |
+//! | `foreign` | memory that came from elsewhere, and a buffer's in other forms |
+//! | `owners` | who frees such memory, behind its last use |
 //! | `storage` | the memory without its type, and work enqueued on it |
 //! | `large_pages` | asking for large pages under new host memory |
 //! | `usage` | which streams may still use a buffer |
@@ -21,8 +24,11 @@ pub mod allocator;
 pub mod buffer;
 pub(crate) mod capturing;
 mod device;
+mod foreign;
 mod large_pages;
+pub mod mapped;
 pub mod options;
+pub(crate) mod owners;
 pub mod pinned;
 mod scratch;
 pub mod slice;
@@ -36,6 +42,7 @@ pub(crate) mod usage;
 pub use self::allocator::Memory;
 pub use self::allocator::pool::{CaptureGuard, MemoryPool, PoolGuard, PoolOptions};
 pub use self::buffer::DeviceBuffer;
+pub use self::mapped::{MappedBuffer, MappedGuard};
 pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
 pub(crate) use self::scratch::stream_ended;
 pub use self::slice::{DeviceSlice, DeviceSliceMut};

@@ -5,10 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 
-use super::large_pages;
 use super::storage::{BufferUse, Storage};
 use super::usage::Access;
 use super::{DeviceBuffer, DeviceCopy};
+use super::{foreign, large_pages};
 use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// A range of a [`DeviceBuffer`], to read.
 pub struct DeviceSlice<'a, T: DeviceCopy> {
     storage: &'a Storage,
-    /// The first element, counted from the buffer's.
+    /// Where the first element begins, in bytes from the buffer's beginning.
     start: usize,
     len: usize,
     /// Whether work waits for earlier uses: see [`Self::unordered`].
@@ -69,8 +69,8 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     /// These elements as a use of [work enqueued](crate::seam) by the caller.
     #[inline]
     pub fn used(&self, access: Access) -> BufferUse<'a> {
-        let start = self.start * size_of::<T>();
-        BufferUse { storage: self.storage, range: start..start + self.bytes(), access, ordered: self.ordered }
+        let range = self.start..self.start + self.bytes();
+        BufferUse { storage: self.storage, range, access, ordered: self.ordered }
     }
 
     /// The same range, before whose use no wait is inserted: for a program that has ordered the streams by means that
@@ -99,7 +99,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
 
     /// The address of the first element; null in a buffer of no elements.
     pub fn as_device_ptr(&self) -> DevicePtr {
-        self.storage.ptr().offset(self.start * size_of::<T>())
+        self.storage.ptr().offset(self.start)
     }
 
     fn bytes(&self) -> usize {
@@ -121,7 +121,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     }
 
     fn range(&self, range: Range<usize>) -> Self {
-        Self { start: self.start + range.start, len: range.len(), ..*self }
+        Self { start: self.start + range.start * size_of::<T>(), len: range.len(), ..*self }
     }
 
     /// The elements before and from `middle`.
@@ -131,6 +131,16 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     #[track_caller]
     pub fn split_at(&self, middle: usize) -> (Self, Self) {
         (self.slice(..middle), self.slice(middle..))
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    /// [`Error::Cast`] when the bytes are not a whole number of them, or do not begin at a multiple of their alignment.
+    pub fn cast<U: DeviceCopy>(self) -> Result<DeviceSlice<'a, U>> {
+        let Self { storage, start, ordered, .. } = self;
+        let len = foreign::cast::<T, U>(self.as_device_ptr(), self.len)?;
+        Ok(DeviceSlice { storage, start, len, ordered, elements: PhantomData })
     }
 
     /// Copies the elements to the host, after all earlier work on the buffer, and waits for them.
@@ -256,6 +266,14 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         let (before, after) = self.range.split_at(middle);
         let exclusive = |range| DeviceSliceMut { range, exclusive: PhantomData };
         (exclusive(before), exclusive(after))
+    }
+
+    /// The same bytes as elements of another type. See [`DeviceSlice::cast`].
+    ///
+    /// # Errors
+    /// [`Error::Cast`].
+    pub fn cast<U: DeviceCopy>(self) -> Result<DeviceSliceMut<'a, U>> {
+        Ok(DeviceSliceMut { range: self.range.cast()?, exclusive: PhantomData })
     }
 
     /// Copies the elements to the host. See [`DeviceSlice::to_host`].

@@ -5,6 +5,7 @@ use std::sync::{Arc, MutexGuard, OnceLock};
 
 use super::allocator::{self, Allocation};
 use super::capturing;
+use super::owners::{self, Owner};
 use super::tracked::{Presence, Tracked};
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
@@ -18,6 +19,8 @@ use crate::stream::clock::Time;
 pub(crate) struct Storage {
     allocation: Allocation,
     bytes: usize,
+    /// What frees memory that is not of the allocator.
+    owner: Option<Owner>,
     /// The home stream: of copies and of whatever else is not told another.
     stream: Stream,
     /// Uses that were noted before there was [`Self::tracked`].
@@ -35,12 +38,44 @@ impl Storage {
         let Some(bytes) = bytes else { return Err(Error::TooManyElements { elements, element_bytes }) };
         let allocation = allocator::allocate(stream, bytes)?;
         let usage = Usage::new(stream);
-        let storage = Self { allocation, bytes, stream: stream.clone(), usage, tracked: OnceLock::new() };
+        let storage =
+            Self { allocation, bytes, owner: None, stream: stream.clone(), usage, tracked: OnceLock::new() };
         if let Some(pool) = storage.allocation.pool() {
             // Memory of a capture: earlier work of the graph may use the same block, at each launch.
             capturing::note_allocated(stream, pool, || storage.track(Access::Write))?;
         }
         Ok(storage)
+    }
+
+    /// Memory of `bytes` that is not of the allocator, whose owner is dropped when all uses are done. `usage` says what may
+    /// use it now.
+    pub(super) fn foreign(stream: &Stream, ptr: DevicePtr, bytes: usize, usage: Usage, owner: Owner) -> Self {
+        let (allocation, tracked) = (Allocation::foreign(ptr), OnceLock::new());
+        Self { allocation, bytes, owner: Some(owner), stream: stream.clone(), usage, tracked }
+    }
+
+    /// Takes what frees foreign memory; nothing does any more.
+    pub(super) fn take_owner(&mut self) -> Option<Owner> {
+        self.owner.take()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What graphs know of it, if one uses it.
+    pub(super) fn tracked(&self) -> Option<&Arc<Tracked>> {
+        self.tracked.get()
+    }
+
+    /// The streams whose work is not known to have run.
+    pub(super) fn unfinished(&self) -> Vec<Stream> {
+        let mut users = self.usage.unfinished(&self.stream);
+        if let Some(tracked) = self.tracked.get() {
+            let known = tracked.usage().unfinished(&self.stream);
+            users.extend(known.into_iter().filter(|user| !users.contains(user)).collect::<Vec<_>>());
+        }
+        users
     }
 
     pub(crate) fn ptr(&self) -> DevicePtr {
@@ -100,14 +135,22 @@ impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
         if self.device().is_forked() {
-            return;
+            // The copied process has none of what it would free.
+            return std::mem::forget(self.owner.take());
         }
         let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
         if host_function::is_running() {
             let usage = std::mem::replace(&mut self.usage, Usage::unused());
-            let tracked = std::mem::take(&mut self.tracked);
-            let moved = Self { allocation, bytes: self.bytes, stream: self.stream.clone(), usage, tracked };
+            let (tracked, owner) = (std::mem::take(&mut self.tracked), self.owner.take());
+            let moved =
+                Self { allocation, bytes: self.bytes, owner, stream: self.stream.clone(), usage, tracked };
             return host_function::drop_elsewhere(Box::new(moved));
+        }
+        if let Some(owner) = self.owner.take() {
+            if let Some(tracked) = self.tracked.get() {
+                tracked.bury();
+            }
+            return owners::release(owner, self.unfinished());
         }
         let mut users = self.usage.users(&self.stream, Time::Running);
         if let Some(tracked) = self.tracked.get() {

@@ -10,7 +10,7 @@ use crate::alone::alone;
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{
-    Device, DeviceBuffer, DeviceId, Error, Launch, MemoryPool, PinnedBuffer, Result, Stream,
+    Device, DeviceBuffer, DeviceId, Error, Launch, MappedBuffer, MemoryPool, PinnedBuffer, Result, Stream,
 };
 
 /// Seconds after which a child that waits for something counts as hung: the system ends it.
@@ -202,6 +202,37 @@ fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
     drop(hold);
     drop(all);
     assert_eq!(driver.calls(Call::ContextRelease), 1, "this process closes its device as ever");
+}
+
+#[test]
+fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
+    static DROPPED: AtomicBool = AtomicBool::new(false);
+    struct Theirs(#[allow(dead_code, reason = "it keeps the memory")] DeviceBuffer<u32>);
+    impl Drop for Theirs {
+        fn drop(&mut self) {
+            DROPPED.store(true, Ordering::Relaxed);
+        }
+    }
+
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let theirs = DeviceBuffer::<u32>::zeros(&stream, 5).unwrap();
+    let ptr = theirs.as_device_ptr();
+    // SAFETY: the owner keeps the memory, which nothing else uses.
+    let foreign = unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 5, Theirs(theirs)) }.unwrap();
+    let mut mapped = MappedBuffer::register(&stream, vec![1u32; 5]).unwrap();
+    driver.reset_calls();
+    let mut foreign = Some(foreign);
+    in_a_copy(|| {
+        // SAFETY: nothing is behind the address in the copy, and the call fails before it looks.
+        forked(unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 5, ()) });
+        forked(MappedBuffer::register(&stream, vec![1u32; 5]));
+        forked(mapped.lock());
+        drop((foreign.take(), mapped));
+        assert!(!DROPPED.load(Ordering::Relaxed));
+        no_calls(&driver);
+    });
+    assert!(!DROPPED.load(Ordering::Relaxed));
 }
 
 #[test]

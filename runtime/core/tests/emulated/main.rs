@@ -30,6 +30,7 @@ mod devices;
 mod emulated_schedule;
 mod events;
 mod faults;
+mod foreign;
 mod graph_launch_hooks;
 mod graph_lifetimes;
 mod graph_memory;
@@ -48,6 +49,7 @@ mod launch_store;
 mod loom_streams;
 #[path = "../../../tests/common/machine.rs"]
 mod machine;
+mod mapped;
 mod memory;
 mod ordering;
 mod ordering_precise;

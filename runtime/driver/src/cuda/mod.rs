@@ -13,6 +13,7 @@ mod context;
 mod event;
 mod graph;
 mod host_functions;
+mod host_memory;
 mod launch;
 mod link;
 mod linker;
@@ -194,6 +195,28 @@ unsafe impl Driver for CudaDriver {
         let _relaxed = RelaxedCapture::enter();
         // SAFETY: passed on from the caller.
         unsafe { check("cuMemFreeHost", sys::cuMemFreeHost(ptr)) }
+    }
+
+    unsafe fn host_register(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { host_memory::register(ptr, bytes) }
+    }
+
+    unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()> {
+        bind(context)?;
+        // SAFETY: passed on from the caller.
+        unsafe { host_memory::unregister(ptr) }
+    }
+
+    fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr> {
+        bind(context)?;
+        host_memory::device_address(ptr)
+    }
+
+    fn memory_device(&self, context: Context, ptr: DevicePtr) -> Result<Option<u32>> {
+        bind(context)?;
+        host_memory::device_of(ptr)
     }
 
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {

@@ -13,7 +13,7 @@ use super::action::Action;
 use super::capture::NOTHING_RUNS;
 use super::control::Call;
 use super::control::{driver_error, not_shared};
-use super::graph::NO_POOL;
+use super::graph::{Home, NO_POOL};
 use super::kernel::{KernelCall, function_of, spec_of};
 use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
 use super::rows::Rows;
@@ -125,6 +125,42 @@ unsafe impl Driver for EmulatedDriver {
         // SAFETY: passed on from the caller.
         unsafe { self.pinned.free(Call::PinnedFree, DevicePtr(ptr.addr() as u64), used) }?;
         context.check(Call::PinnedFree.name())
+    }
+
+    unsafe fn host_register(&self, context: Context, ptr: *mut c_void, bytes: usize) -> Result<()> {
+        self.enter(Call::HostRegister, context)?;
+        self.registered.add(ptr.expose_provenance() as u64, bytes)?;
+        self.races.allocated(Call::HostRegister, ptr.addr() as u64, bytes, None);
+        Ok(())
+    }
+
+    unsafe fn host_unregister(&self, context: Context, ptr: *mut c_void) -> Result<()> {
+        let context = self.enter_to_free(Call::HostUnregister, context)?;
+        self.registered
+            .remove(ptr.addr() as u64, |start, end| self.frees(Call::HostUnregister, start, end))?;
+        context.check(Call::HostUnregister.name())
+    }
+
+    fn host_address(&self, context: Context, ptr: *mut c_void) -> Result<DevicePtr> {
+        self.enter(Call::HostAddress, context)?;
+        let address = DevicePtr(ptr.addr() as u64);
+        if self.is_page_locked(address, 1) {
+            return Ok(address);
+        }
+        let text = format!("{:#x} is not in page-locked memory, allocated or registered", address.0);
+        Err(driver_error(Call::HostAddress.name(), code::INVALID_VALUE, text))
+    }
+
+    fn memory_device(&self, context: Context, ptr: DevicePtr) -> Result<Option<u32>> {
+        self.enter(Call::MemoryDevice, context)?;
+        match self.home(&(ptr.0..ptr.0.saturating_add(1))) {
+            Home::Device(ordinal) => Ok(Some(ordinal)),
+            Home::PageLocked => Ok(None),
+            Home::Elsewhere => {
+                let text = format!("no memory of a device or page-locked memory is at {:#x}", ptr.0);
+                Err(driver_error(Call::MemoryDevice.name(), code::INVALID_VALUE, text))
+            }
+        }
     }
 
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>> {

@@ -39,6 +39,7 @@ mod limits;
 mod pages;
 mod race;
 mod range;
+mod registered;
 mod rows;
 mod schedule;
 mod simulated;
@@ -62,6 +63,7 @@ use self::graph::{Executable, Store};
 use self::heap::Heap;
 use self::pages::{Backing, Numbers};
 use self::race::Races;
+use self::registered::Registered;
 pub use self::schedule::Schedule;
 use self::schedule::Stepper;
 pub use self::simulated::SimulatedWork;
@@ -241,6 +243,7 @@ impl EmulatedDriverBuilder {
             captures: Captures::default(),
             large_clusters: Mutex::default(),
             pinned: Heap::new(u64::MAX, Backing::Host),
+            registered: Registered::default(),
             processes: Mutex::default(),
         })
     }
@@ -315,6 +318,7 @@ pub struct EmulatedDriver {
     /// The kernels that can have clusters larger than those that every kernel can have.
     large_clusters: Mutex<HashSet<FunctionHandle>>,
     pinned: Heap,
+    registered: Registered,
     /// What [`Self::set_process_memory`] said.
     processes: Mutex<Vec<(u32, u64)>>,
 }
@@ -449,6 +453,11 @@ impl EmulatedDriver {
     /// The number of page-locked host allocations, of any device, that are not freed.
     pub fn live_pinned(&self) -> usize {
         self.pinned.live()
+    }
+
+    /// The number of ranges of the process's memory that are registered.
+    pub fn live_registered(&self) -> usize {
+        self.registered.live()
     }
 
     /// The number of address reservations of a device that are not released.

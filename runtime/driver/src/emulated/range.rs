@@ -1,4 +1,5 @@
-//! Which device memory work may name: blocks, and mapped memory, of its context or of one that it was let into.
+//! Which memory work may name: blocks, and mapped memory, of its context or of one that it was let into, and page-locked
+//! memory.
 //!
 //! Copies and fills name ranges, which are checked when they are enqueued. Launches are checked for what lies in
 //! reserved addresses, where a wrong address would end the process, and for blocks of other devices.
@@ -55,7 +56,7 @@ impl EmulatedDriver {
         if let Some(verdict) = self.check_mapped(call, context, ptr, bytes) {
             return verdict;
         }
-        if context.peers().iter().any(|peer| peer.heap.holds(ptr, bytes)) {
+        if context.peers().iter().any(|peer| peer.heap.holds(ptr, bytes)) || self.is_page_locked(ptr, bytes) {
             return Ok(());
         }
         let text = format!("{bytes} bytes at {:#x} are not within a live block of this device", ptr.0);
@@ -135,6 +136,11 @@ impl EmulatedDriver {
             }
             self.contexts.all().iter().find_map(|other| check(other))
         })
+    }
+
+    /// Whether a range lies in page-locked memory, which every device reaches.
+    pub(super) fn is_page_locked(&self, ptr: DevicePtr, bytes: usize) -> bool {
+        self.pinned.holds(ptr, bytes) || self.registered.holds(ptr.0, bytes)
     }
 
     /// Whether work of any context that has not run yet touches addresses from `start` to `end`.

@@ -84,6 +84,11 @@ impl Allocation {
     /// Of no bytes: no block, the null address.
     pub(crate) const EMPTY: Allocation = Allocation { arena: None, block: NONE, ptr: DevicePtr::NULL };
 
+    /// Memory that is of no allocator: no block, a foreign address.
+    pub(crate) fn foreign(ptr: DevicePtr) -> Self {
+        Self { ptr, ..Self::EMPTY }
+    }
+
     pub fn ptr(&self) -> DevicePtr {
         self.ptr
     }

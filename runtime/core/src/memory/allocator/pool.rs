@@ -18,6 +18,7 @@ use super::streams::{self, Arena};
 use super::{CachingAllocator, wait_for_users};
 use crate::device::Device;
 use crate::error::{Error, GraphError, Result};
+use crate::memory::owners::Owners;
 use crate::memory::pinned::allocator::PinnedAllocator;
 use crate::memory::statistics::PoolId;
 use crate::stream::Stream;
@@ -231,6 +232,7 @@ impl MemoryPool {
         registry.captures.push((stream.id(), Arc::clone(&self.0)));
         drop(registry);
         self.0.device.part::<PinnedAllocator>().capture_begins();
+        self.0.device.part::<Owners>().capture_begins();
         memory.begin_capture();
         memory.routes.fetch_add(1, Ordering::AcqRel);
         Ok(CaptureGuard { pool: Arc::clone(&self.0), stream: stream.clone() })
@@ -340,6 +342,7 @@ impl Drop for CaptureGuard {
         memory.registry.lock().captures.retain(|(id, _)| *id != self.stream.id());
         memory.routes.fetch_sub(1, Ordering::AcqRel);
         device.part::<PinnedAllocator>().capture_ends();
+        device.part::<Owners>().capture_ends();
         if memory.captures.fetch_sub(1, Ordering::AcqRel) == 1 {
             let finished = memory.finish_deferred(device);
             device.0.health.record_drop(finished);

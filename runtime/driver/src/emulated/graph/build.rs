@@ -27,7 +27,7 @@ impl EmulatedDriver {
     }
 
     /// Where the memory of a range is.
-    pub(super) fn home(&self, range: &Range<u64>) -> Home {
+    pub(in super::super) fn home(&self, range: &Range<u64>) -> Home {
         let (ptr, bytes) = (DevicePtr(range.start), (range.end - range.start) as usize);
         let holder =
             self.contexts.all().into_iter().find(|context| {
@@ -35,7 +35,7 @@ impl EmulatedDriver {
             });
         match holder {
             Some(context) => Home::Device(context.ordinal),
-            None if self.pinned.holds(ptr, bytes) => Home::PageLocked,
+            None if self.is_page_locked(ptr, bytes) => Home::PageLocked,
             None => Home::Elsewhere,
         }
     }

@@ -25,9 +25,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) use self::build::NO_POOL;
-use self::plan::Home;
 use self::plan::Step;
-pub(super) use self::plan::{After, Node, Plan, PlanStep};
+pub(super) use self::plan::{After, Home, Node, Plan, PlanStep};
 pub(super) use self::run::{Executable, GraphRun};
 pub(super) use self::store::Store;
 use super::EmulatedDriver;

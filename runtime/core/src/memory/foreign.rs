@@ -1,0 +1,151 @@
+//! Buffers of memory that came from elsewhere, and a buffer's memory in other forms: raw, leaked, of another type.
+
+use std::any::{Any, type_name};
+use std::marker::PhantomData;
+
+use super::buffer::ALIGN;
+use super::owners::Owner;
+use super::storage::Storage;
+use super::usage::Usage;
+use super::{DeviceBuffer, DeviceCopy, DeviceSliceMut};
+use crate::driver::DevicePtr;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// How many `U`s the bytes of `len` `T`s are.
+pub(super) fn cast<T: DeviceCopy, U: DeviceCopy>(address: DevicePtr, len: usize) -> Result<usize> {
+    const { assert!(align_of::<U>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+    let refused = |reason| {
+        let (from, to, DevicePtr(address)) = (type_name::<T>(), type_name::<U>(), address);
+        Err(Error::Cast { from, to, len, address, reason })
+    };
+    let (bytes, size) = (len * size_of::<T>(), size_of::<U>());
+    if !address.0.is_multiple_of(align_of::<U>() as u64) {
+        return refused(format!("the address is not a multiple of {}", align_of::<U>()));
+    }
+    match bytes.checked_div(size) {
+        Some(count) if count * size == bytes => Ok(count),
+        None if bytes == 0 => Ok(len),
+        _ => refused(format!("{bytes} bytes are not a whole number of elements of {size} bytes")),
+    }
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// A buffer of memory that other code allocated: `len` elements at `ptr`, with `owner`, which frees them when it is
+    /// dropped. `()` is an owner for memory that outlives every use.
+    ///
+    /// Work on the buffer is ordered, captured in graphs and kept track of as for any buffer. The owner is dropped when every
+    /// stream that used the buffer has come past its last use, on whatever thread, but not in a
+    /// [host function](Stream::host_function); it may call the driver. Dropping the buffer does not wait for that. If the
+    /// device is lost, the owner is dropped when nothing runs there any more. When this fails, it is dropped at once. In
+    /// a forked process it never is.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+    ///
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let theirs = Arc::new(DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?);
+    /// // SAFETY: the owner keeps the memory, which nothing else uses meanwhile.
+    /// let ours = unsafe { DeviceBuffer::<f32>::from_raw(&stream, theirs.as_device_ptr(), 2, theirs.clone()) }?;
+    /// assert_eq!(ours.to_host()?, [1.0, 2.0]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] for an address that is null, not aligned for the elements, or unknown to the driver;
+    /// [`Error::DifferentDevices`] for memory of another device than the stream's;
+    /// [`Error::TooManyElements`].
+    ///
+    /// # Safety
+    /// Behind the address are `len` elements of memory that kernels of the stream's device can use, until the owner is
+    /// dropped. Work on it that was enqueued before is on `stream` or comes before later work there; from now on, nothing but
+    /// this buffer uses it until the owner is dropped, except as [`Self::record_stream`] says.
+    pub unsafe fn from_raw(
+        stream: &Stream,
+        ptr: DevicePtr,
+        len: usize,
+        owner: impl Any + Send,
+    ) -> Result<Self> {
+        const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+        let device = stream.device();
+        device.check()?;
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else {
+            return Err(Error::TooManyElements { elements: len, element_bytes: size_of::<T>() });
+        };
+        let refused = |reason| Error::BadAddress { device: device.id(), address: ptr.0, bytes, reason };
+        if bytes > 0 {
+            if ptr == DevicePtr::NULL {
+                return Err(refused("it is null; pass the address that the allocation returned".to_owned()));
+            }
+            if !ptr.0.is_multiple_of(align_of::<T>() as u64) {
+                let (element, align) = (type_name::<T>(), align_of::<T>());
+                return Err(refused(format!(
+                    "it is not a multiple of {align}, as elements of `{element}` need"
+                )));
+            }
+            if ptr.0.checked_add(bytes as u64).is_none() {
+                return Err(refused("they end beyond the last address".to_owned()));
+            }
+            let known =
+                device.call(|driver, context| driver.memory_device(context, ptr)).map_err(|error| {
+                    if error.is_device_lost() {
+                        return error;
+                    }
+                    refused(format!(
+                        "the driver knows no memory there; host memory has to be registered ({error})"
+                    ))
+                })?;
+            if known.is_some_and(|ordinal| ordinal != device.id().ordinal()) {
+                return Err(Error::DifferentDevices {
+                    operation: "making a buffer of foreign memory".to_owned(),
+                    what: "the memory".to_owned(),
+                    found: device.id().with_ordinal(known.unwrap_or_default()),
+                    expected: device.id(),
+                });
+            }
+        }
+        let storage = Storage::foreign(stream, ptr, bytes, Usage::new(stream), Owner::new(owner));
+        Ok(Self { storage, len, elements: PhantomData })
+    }
+
+    /// The address of the first element, the number of elements, and what keeps the memory: a buffer of its bytes, which
+    /// frees it when it is dropped, and becomes this buffer again by [`Self::cast`].
+    ///
+    /// For handing the memory to other code. A [`Box`] of the last is a handle for C.
+    /// [`Stream::enqueue`](crate::Stream::enqueue), or [`Self::record_stream`], orders what that code enqueues.
+    pub fn into_raw(self) -> (DevicePtr, usize, DeviceBuffer<u8>) {
+        let Self { storage, len, .. } = self;
+        let bytes = DeviceBuffer { len: storage.bytes(), storage, elements: PhantomData };
+        (bytes.as_device_ptr(), len, bytes)
+    }
+
+    /// All elements, for as long as the program runs: the memory is never freed, nor is the device closed.
+    pub fn leak(self) -> DeviceSliceMut<'static, T> {
+        Box::leak(Box::new(self)).as_mut_slice()
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    /// [`Error::Cast`] when the bytes are not a whole number of them, or do not begin at a multiple of their alignment;
+    /// the buffer is dropped. [`DeviceSlice::cast`](crate::DeviceSlice::cast) tries it without.
+    pub fn cast<U: DeviceCopy>(self) -> Result<DeviceBuffer<U>> {
+        let len = cast::<T, U>(self.as_device_ptr(), self.len)?;
+        Ok(DeviceBuffer { storage: self.storage, len, elements: PhantomData })
+    }
+
+    /// A copy in new memory, enqueued on the stream that this buffer was made on.
+    ///
+    /// # Errors
+    /// As [`Self::uninit`] and [`Stream::copy`].
+    #[track_caller]
+    pub fn try_clone(&self) -> Result<Self> {
+        let mut copy = Self::uninit(self.stream(), self.len)?;
+        copy.copy_from(self)?;
+        Ok(copy)
+    }
+}

@@ -1,0 +1,285 @@
+//! [`MappedBuffer`]: memory of the host that kernels use where it is, without a copy.
+//!
+//! Guarantees: work on it is ordered, captured in graphs and kept track of as work on a
+//! [`DeviceBuffer`]; the host reaches its elements only through a guard, for which it waits until no
+//! enqueued work uses them, and while which there is none; the memory stays page-locked until the last use is done.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::buffer::ALIGN;
+use super::owners::Owner;
+use super::storage::Storage;
+use super::tracked::Tracked;
+use super::usage::Usage;
+use super::{DeviceBuffer, DeviceCopy, DeviceSliceMut, PinnedBuffer};
+use crate::device::Device;
+use crate::driver::{DevicePtr, Driver};
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// Elements in page-locked memory of the host, `M`, that kernels read and write over the bus: what is used once, or in
+/// small amounts, needs no copy. `docs/streams.md` has the rates.
+///
+/// It is a [`DeviceBuffer`] to shared code, so a kernel's `&[T]` takes `&*mapped` or [`as_slice`](DeviceBuffer::as_slice), and
+/// what is written takes [`Self::as_mut_slice`]. The host reads and writes the elements between uses, with
+/// [`Self::lock`]. Dropping it waits for nothing: the memory is freed when the last use is done.
+///
+/// ```
+/// use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let stream = Stream::new(&Device::emulated(0)?)?;
+/// let mut mapped = PinnedBuffer::from_slice(stream.device(), &[1u32, 2, 3])?.into_mapped(&stream)?;
+/// mapped.lock()?[1] = 7;
+/// let mut target = DeviceBuffer::uninit(&stream, 3)?;
+/// stream.copy(mapped.as_slice(), &mut target)?; // or any kernel
+/// assert_eq!(target.to_host()?, [1, 7, 3]);
+/// let pinned = mapped.into_inner()?; // waits
+/// assert_eq!(pinned[..], [1, 7, 3]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct MappedBuffer<T: DeviceCopy, M = PinnedBuffer<T>> {
+    /// Its owner is a [`Host<M>`].
+    buffer: DeviceBuffer<T>,
+    /// The first element, as the host sees it.
+    host: NonNull<T>,
+    memory: PhantomData<fn() -> M>,
+}
+
+// SAFETY: the elements are `Send` and `Sync` and only reached through a guard, which borrows the buffer exclusively; the
+// memory that goes from thread to thread with it is `Send`.
+unsafe impl<T: DeviceCopy, M: Send> Send for MappedBuffer<T, M> {}
+// SAFETY: as above; shared, it is a device buffer.
+unsafe impl<T: DeviceCopy, M: Send> Sync for MappedBuffer<T, M> {}
+
+/// Memory of the host, and whether it has to be unregistered.
+struct Host<M> {
+    memory: Option<M>,
+    registered: Option<(Device, NonNull<c_void>)>,
+}
+
+// SAFETY: the address is not accessed, only named to the driver.
+unsafe impl<M: Send> Send for Host<M> {}
+
+impl<M> Host<M> {
+    /// When nothing uses the memory. If it fails, the memory is kept for good, since the device may still reach it.
+    fn unregister(&mut self) -> Result<()> {
+        let Some((device, address)) = self.registered.take() else { return Ok(()) };
+        // SAFETY: it was registered, and nothing uses the memory.
+        let done =
+            device.call_lost(|driver, context| unsafe { driver.host_unregister(context, address.as_ptr()) });
+        if done.is_err() && !device.is_lost() {
+            std::mem::forget(self.memory.take());
+            return done;
+        }
+        Ok(())
+    }
+}
+
+impl<M> Drop for Host<M> {
+    fn drop(&mut self) {
+        let device = self.registered.as_ref().map(|(device, _)| device.clone());
+        let unregistered = self.unregister();
+        if let Some(device) = device {
+            device.0.health.record_drop(unregistered);
+        }
+    }
+}
+
+impl<T: DeviceCopy> PinnedBuffer<T> {
+    /// The same memory, to be used by kernels of the stream's device without a copy. The stream is the one for copies of the
+    /// result, as of a [`DeviceBuffer`].
+    ///
+    /// # Errors
+    /// [`Error::DifferentDevices`] for a device of another driver; whatever the driver reports. The memory is dropped.
+    pub fn into_mapped(self, stream: &Stream) -> Result<MappedBuffer<T>> {
+        let (own, other) = (self.device(), stream.device());
+        if !Arc::ptr_eq(&own.0.driver, &other.0.driver) {
+            return Err(Error::DifferentDevices {
+                operation: "mapping page-locked memory".to_owned(),
+                what: "the memory".to_owned(),
+                found: own.id(),
+                expected: other.id(),
+            });
+        }
+        let host = NonNull::new(self.address()).unwrap_or(NonNull::dangling());
+        let len = self.len();
+        MappedBuffer::new(stream, host, len, Host { memory: Some(self), registered: None })
+    }
+}
+
+impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
+    /// Page-locks the elements of a vector where they are, for kernels of the stream's device. Locking takes time for each
+    /// page: a [`PinnedBuffer`] is faster for memory that comes and goes.
+    ///
+    /// # Errors
+    /// Whatever the driver reports: two vectors on one page cannot both be registered on every system. The vector is dropped.
+    pub fn register(stream: &Stream, mut memory: Vec<T>) -> Result<Self> {
+        let (host, len) = (NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling()), memory.len());
+        // SAFETY: the elements are the vector's own, which is not touched before it is given back.
+        unsafe { MappedBuffer::register_raw(stream, host, len, memory) }
+    }
+}
+
+impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
+    /// Page-locks `len` elements of memory of the process, for kernels of the stream's device; `memory` frees them when it is
+    /// dropped, and is dropped when the last use is done. `()` is right for memory that outlives every use.
+    ///
+    /// # Errors
+    /// [`Error::TooManyElements`]; whatever the driver reports. The memory is dropped.
+    ///
+    /// # Safety
+    /// At `host` are `len` elements, aligned, which nothing but the result uses until `memory` is dropped or given back by
+    /// [`Self::into_inner`].
+    pub unsafe fn register_raw(stream: &Stream, host: NonNull<T>, len: usize, memory: M) -> Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
+        let Some(bytes) = bytes else {
+            return Err(Error::TooManyElements { elements: len, element_bytes: size_of::<T>() });
+        };
+        let mut owner = Host { memory: Some(memory), registered: None };
+        if bytes > 0 {
+            let (device, address) = (stream.device(), host.cast::<c_void>());
+            let register = |driver: &dyn Driver, context| {
+                // SAFETY: the memory stays until it is unregistered: `owner` does that before it drops `memory`.
+                unsafe { driver.host_register(context, address.as_ptr(), bytes) }
+            };
+            device.call(register)?;
+            owner.registered = Some((device.clone(), address));
+        }
+        Self::new(stream, host, len, owner)
+    }
+
+    /// `len` elements at `host` are page-locked, and their bytes fit an address.
+    fn new(stream: &Stream, host: NonNull<T>, len: usize, owner: Host<M>) -> Result<Self> {
+        const { assert!(align_of::<T>() <= ALIGN, "elements of device buffers are aligned to at most 256 bytes") };
+        let bytes = len * size_of::<T>();
+        let device = stream.device();
+        device.check()?;
+        let ptr = match bytes {
+            0 => DevicePtr::NULL,
+            _ => device.call(|driver, context| driver.host_address(context, host.as_ptr().cast()))?,
+        };
+        // Nothing uses the memory: pinned buffers are handed out again behind their uses only.
+        let storage = Storage::foreign(stream, ptr, bytes, Usage::unused(), Owner::new(owner));
+        let buffer = DeviceBuffer { storage, len, elements: PhantomData };
+        Ok(Self { buffer, host, memory: PhantomData })
+    }
+
+    /// The elements, for kernels to write.
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        self.buffer.as_mut_slice()
+    }
+
+    /// Waits until no enqueued work uses the elements, and gives them to the host. Launches of graphs that use them fail
+    /// until the guard is dropped. Other work cannot be enqueued meanwhile:
+    ///
+    /// ```compile_fail
+    /// # use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
+    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
+    /// let stream = Stream::new(&Device::emulated(0)?)?;
+    /// let mut mapped = PinnedBuffer::<u32>::zeroed(stream.device(), 3)?.into_mapped(&stream)?;
+    /// let mut target = DeviceBuffer::uninit(&stream, 3)?;
+    /// let mut host = mapped.lock()?;
+    /// stream.copy(mapped.as_slice(), &mut target)?;
+    /// host[0] = 1;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`GraphError::HostBufferInUse`](crate::GraphError::HostBufferInUse) after a guard was forgotten; a fault of a kernel
+    /// that was running; [`Error::Forked`].
+    pub fn lock(&mut self) -> Result<MappedGuard<'_, T>> {
+        let storage = &self.buffer.storage;
+        storage.device().check()?;
+        let tracked = storage.tracked();
+        if let Some(tracked) = tracked {
+            tracked.lend()?;
+        }
+        // From here on nothing new uses it; what does already is waited for.
+        let guard = MappedGuard { host: self.host, len: self.buffer.len, tracked, elements: PhantomData };
+        storage.unfinished().iter().try_for_each(Stream::synchronize)?;
+        Ok(guard)
+    }
+
+    /// Waits until no enqueued work uses the elements, and gives the memory back.
+    ///
+    /// # Errors
+    /// As [`Self::lock`]; whatever the driver reports when it unregisters the memory. The memory is dropped when the last use
+    /// is done.
+    pub fn into_inner(mut self) -> Result<M> {
+        // The buffer stays lent until it is gone.
+        std::mem::forget(self.lock()?);
+        let owner = self.buffer.storage.take_owner().and_then(Owner::downcast::<Host<M>>);
+        let Some(mut owner) = owner else { unreachable!("the buffer was made with this owner") };
+        owner.unregister()?;
+        let Some(memory) = owner.memory.take() else {
+            unreachable!("the memory was there and is unregistered")
+        };
+        Ok(memory)
+    }
+}
+
+impl<T: DeviceCopy, M> Deref for MappedBuffer<T, M> {
+    type Target = DeviceBuffer<T>;
+
+    fn deref(&self) -> &DeviceBuffer<T> {
+        &self.buffer
+    }
+}
+
+impl<T: DeviceCopy, M> fmt::Debug for MappedBuffer<T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedBuffer({:p}, {:?})", self.host, self.buffer)
+    }
+}
+
+/// A [`MappedBuffer`]'s elements, for the host to read and write. No device uses them while this lives.
+pub struct MappedGuard<'a, T: DeviceCopy> {
+    host: NonNull<T>,
+    len: usize,
+    tracked: Option<&'a Arc<Tracked>>,
+    elements: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is a slice of elements that are `Send`.
+unsafe impl<T: DeviceCopy> Send for MappedGuard<'_, T> {}
+// SAFETY: as above; they are `Sync` too.
+unsafe impl<T: DeviceCopy> Sync for MappedGuard<'_, T> {}
+
+impl<T: DeviceCopy> Deref for MappedGuard<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the memory has `len` elements, of which any bits are one. The buffer is borrowed exclusively, work that used
+        // it has run, and graphs do not use it while it is lent.
+        unsafe { std::slice::from_raw_parts(self.host.as_ptr(), self.len) }
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for MappedGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`; the guard is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.host.as_ptr(), self.len) }
+    }
+}
+
+impl<T: DeviceCopy> Drop for MappedGuard<'_, T> {
+    fn drop(&mut self) {
+        if let Some(tracked) = self.tracked {
+            tracked.take_back();
+        }
+    }
+}
+
+impl<T: DeviceCopy> fmt::Debug for MappedGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedGuard<{}>({} at {:p})", std::any::type_name::<T>(), self.len, self.host)
+    }
+}

@@ -1,0 +1,412 @@
+//! Memory that other code allocated as a buffer: ordered like any other, and freed behind its last use.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crate::common::*;
+use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
+use warpsmith_runtime::driver::{Context, Driver, Fault, FaultKind};
+use warpsmith_runtime::seam::{Access, in_host_function};
+use warpsmith_runtime::{
+    Device, DeviceBuffer, DevicePtr, Error, Graph, GraphError, Launch, Module, Stream, TypedKernel,
+};
+
+const SECONDS: Duration = Duration::from_secs(60);
+
+/// Whether memory could be freed, and on which thread.
+type Freed = (Result<(), String>, ThreadId);
+
+/// Memory as another library has it, which frees it when it is dropped and says whether that worked, and where.
+struct Theirs {
+    driver: Arc<EmulatedDriver>,
+    context: Context,
+    ptr: DevicePtr,
+    freed: Sender<Freed>,
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        assert!(!in_host_function());
+        // SAFETY: it was allocated here, and whoever drops this says that nothing uses it.
+        let freed = unsafe { self.driver.memory_free(self.context, self.ptr) };
+        let _ = self.freed.send((freed.map_err(|error| error.to_string()), std::thread::current().id()));
+    }
+}
+
+struct Rig {
+    driver: Arc<EmulatedDriver>,
+    device: Device,
+    freed: (Sender<Freed>, Receiver<Freed>),
+}
+
+impl Rig {
+    fn new(driver: Arc<EmulatedDriver>) -> Self {
+        let device = Device::with_driver(driver.clone(), 0).unwrap();
+        Self { driver, device, freed: channel() }
+    }
+
+    /// A buffer of memory of another library's, set to zero bytes.
+    fn buffer(&self, stream: &Stream, len: usize) -> DeviceBuffer<u32> {
+        // SAFETY: the context is the device's, which is alive.
+        let context = unsafe { self.device.driver() }.1;
+        let ptr = self.driver.memory_allocate(context, len * 4).unwrap();
+        let freed = self.freed.0.clone();
+        let theirs = Theirs { driver: self.driver.clone(), context, ptr, freed };
+        // SAFETY: the memory has as many elements and goes with its owner; nothing else uses it.
+        let mut buffer = unsafe { DeviceBuffer::from_raw(stream, ptr, len, theirs) }.unwrap();
+        buffer.as_mut_slice().set_zero().unwrap();
+        buffer
+    }
+
+    fn is_freed(&self) -> bool {
+        self.freed.1.try_recv().is_ok()
+    }
+
+    /// Waits until it is freed.
+    #[track_caller]
+    fn wait_freed(&self) -> ThreadId {
+        let (freed, thread) = self.freed.1.recv_timeout(SECONDS).expect("freed");
+        freed.expect("nothing uses it");
+        thread
+    }
+}
+
+fn rig() -> Rig {
+    Rig::new(driver(1))
+}
+
+fn mix(device: &Device) -> (Module, TypedKernel<Mix>) {
+    let module = module(device);
+    let kernel = module.kernel::<Mix>().unwrap();
+    (module, kernel)
+}
+
+#[test]
+fn the_owner_outlives_uses_on_every_stream() {
+    let rig = rig();
+    let [home, second, third] = [(); 3].map(|()| Stream::new(&rig.device).unwrap());
+    let (_module, kernel) = mix(&rig.device);
+    let mut buffer = rig.buffer(&home, 1000);
+    let mut other = DeviceBuffer::<u32>::zeros(&third, 1000).unwrap();
+    let hold = rig.driver.hold();
+    kernel.launch(&second, Launch::auto(1000), (1u32, &other, &mut buffer)).unwrap();
+    kernel.launch(&third, Launch::auto(1000), (1u32, &buffer, &mut other)).unwrap();
+    drop(buffer);
+    assert!(!rig.is_freed(), "work is enqueued");
+    drop(hold);
+    assert_ne!(rig.wait_freed(), std::thread::current().id());
+    assert_eq!(other.to_host().unwrap(), vec![mixed(1, mixed(1, 0, 0), 0); 1000]);
+}
+
+#[test]
+fn a_slow_stream_keeps_the_owner() {
+    let rig = rig();
+    let [home, slow] = [(); 2].map(|()| Stream::new(&rig.device).unwrap());
+    let (_module, kernel) = mix(&rig.device);
+    let buffer = rig.buffer(&home, 10);
+    let mut other = DeviceBuffer::<u32>::zeros(&slow, 10).unwrap();
+    home.synchronize().unwrap();
+    rig.driver.set_stream_delay(slow.handle(), Duration::from_millis(50));
+    kernel.launch(&slow, Launch::auto(10), (1u32, &buffer, &mut other)).unwrap();
+    drop(buffer);
+    home.synchronize().unwrap();
+    assert!(!rig.is_freed());
+    rig.wait_freed();
+}
+
+#[test]
+fn an_unused_owner_is_dropped_at_once() {
+    let rig = rig();
+    let stream = Stream::new(&rig.device).unwrap();
+    let buffer = rig.buffer(&stream, 10);
+    stream.synchronize().unwrap();
+    drop(buffer);
+    assert_eq!(rig.wait_freed(), std::thread::current().id());
+    drop(rig.buffer(&stream, 10));
+    drop(stream);
+    rig.wait_freed();
+}
+
+#[test]
+fn uses_are_ordered_as_of_own_memory() {
+    for seed in 0..50 {
+        let driver = EmulatedDriver::builder().memory(1 << 24).stepped(Schedule::Random(seed)).check_races();
+        let rig = Rig::new(driver.build());
+        let streams = [(); 3].map(|()| Stream::new(&rig.device).unwrap());
+        let (_module, kernel) = mix(&rig.device);
+        let mut buffer = rig.buffer(&streams[0], 8);
+        let mut own = DeviceBuffer::<u32>::zeros(&streams[1], 8).unwrap();
+        let (mut x, mut y) = (0, 0);
+        for step in 0..12 {
+            let stream = &streams[step % 3];
+            kernel.launch(stream, Launch::auto(8), (step as u32, &own, &mut buffer)).unwrap();
+            x = mixed(step as u32, y, x);
+            kernel.launch(&streams[(step + 1) % 3], Launch::auto(8), (1u32, &buffer, &mut own)).unwrap();
+            y = mixed(1, x, y);
+        }
+        assert_eq!((buffer.to_host().unwrap(), own.to_host().unwrap()), (vec![x; 8], vec![y; 8]), "{seed}");
+        kernel.launch(&streams[2], Launch::auto(8), (1u32, &buffer, &mut own)).unwrap();
+        streams.iter().for_each(|stream| stream.synchronize().unwrap());
+        drop(buffer);
+        rig.wait_freed();
+        assert_eq!(rig.driver.take_races(), Vec::<String>::new(), "{seed}");
+    }
+}
+
+#[test]
+fn a_graph_uses_it_until_it_is_dropped() {
+    let rig = rig();
+    let stream = Stream::new(&rig.device).unwrap();
+    let (_module, kernel) = mix(&rig.device);
+    let mut buffer = rig.buffer(&stream, 100);
+    let own = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
+    let graph =
+        Graph::capture(&stream, || kernel.launch(&stream, Launch::auto(100), (1u32, &own, &mut buffer)))
+            .unwrap();
+    let exec = graph.instantiate().unwrap();
+    exec.launch(&stream).unwrap();
+    assert_eq!(buffer.to_host().unwrap(), [1; 100]);
+    let other = Stream::new(&rig.device).unwrap();
+    let hold = rig.driver.hold();
+    exec.launch(&other).unwrap();
+    drop(buffer);
+    assert!(!rig.is_freed(), "the launch uses it");
+    let error = exec.launch(&stream).unwrap_err();
+    assert!(matches!(error, Error::Graph(GraphError::BufferDropped { bytes: 400, .. })), "{error}");
+    drop(hold);
+    rig.wait_freed();
+}
+
+#[test]
+fn a_capture_delays_the_end_of_uses() {
+    let rig = rig();
+    let [stream, other] = [(); 2].map(|()| Stream::new(&rig.device).unwrap());
+    let buffer = rig.buffer(&stream, 100);
+    let mut own = DeviceBuffer::<u32>::zeros(&other, 100).unwrap();
+    let graph = Graph::capture(&stream, || {
+        drop(buffer);
+        own.as_mut_slice().set_zero()?;
+        other.synchronize()?;
+        std::thread::sleep(Duration::from_millis(10));
+        assert!(!rig.is_freed(), "no host function may be enqueued");
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    rig.wait_freed();
+    assert_eq!(graph.node_count().unwrap(), 0, "the host function is not of the graph");
+}
+
+#[test]
+fn a_lost_device_releases_its_owners() {
+    let fault = || Fault {
+        kind: FaultKind::Other,
+        message: "a fault".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    };
+    // Lost before the drop, and after it.
+    for before in [true, false] {
+        let rig = rig();
+        let [stream, other] = [(); 2].map(|()| Stream::new(&rig.device).unwrap());
+        let (_module, kernel) = mix(&rig.device);
+        let buffer = rig.buffer(&stream, 100);
+        let mut own = DeviceBuffer::<u32>::zeros(&other, 100).unwrap();
+        let hold = rig.driver.hold();
+        kernel.launch(&other, Launch::auto(100), (1u32, &buffer, &mut own)).unwrap();
+        let mut buffer = Some(buffer);
+        if !before {
+            buffer.take();
+        }
+        rig.driver.poison(0, fault());
+        drop(buffer);
+        drop(hold);
+        assert!(other.synchronize().unwrap_err().is_device_lost());
+        let _ = rig.freed.1.recv_timeout(SECONDS).expect("dropped, whatever the driver says to the free");
+        // Nothing is left that holds the device.
+        drop((own, stream, other, kernel, _module));
+        let Rig { driver, device, .. } = rig;
+        let weak = device.downgrade();
+        drop(device);
+        let end = std::time::Instant::now() + SECONDS;
+        while weak.upgrade().is_some() {
+            assert!(std::time::Instant::now() < end, "something holds the device");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(driver);
+    }
+}
+
+#[test]
+fn without_a_host_function_the_drop_waits() {
+    let rig = rig();
+    let stream = Stream::new(&rig.device).unwrap();
+    let buffer = rig.buffer(&stream, 100);
+    rig.driver.fail_call(Call::HostFunction, 0);
+    drop(buffer);
+    assert_eq!(rig.wait_freed(), std::thread::current().id());
+    assert!(rig.device.take_drop_error().is_none());
+
+    // Nothing says when the use ends: the memory is kept.
+    let buffer = rig.buffer(&stream, 100);
+    rig.driver.fail_call(Call::HostFunction, 0);
+    rig.driver.fail_call(Call::StreamSynchronize, 0);
+    drop(buffer);
+    rig.device.synchronize().unwrap();
+    assert!(rig.device.take_drop_error().is_some());
+    assert!(!rig.is_freed());
+}
+
+#[test]
+fn a_drop_in_a_host_function_is_done_elsewhere() {
+    let rig = rig();
+    let stream = Stream::new(&rig.device).unwrap();
+    let buffer = rig.buffer(&stream, 100);
+    stream.host_function(move || drop(buffer)).unwrap();
+    rig.wait_freed();
+}
+
+#[test]
+fn streams_of_other_devices_are_users_too() {
+    let rig = Rig::new(driver(2));
+    let peer = Device::with_driver(rig.driver.clone(), 1).unwrap();
+    let (home, theirs) = (Stream::new(&rig.device).unwrap(), Stream::new(&peer).unwrap());
+    let buffer = rig.buffer(&home, 1000);
+    home.synchronize().unwrap();
+    let mut target = DeviceBuffer::<u32>::uninit(&theirs, 1000).unwrap();
+    let hold = rig.driver.hold();
+    theirs.copy(&buffer, &mut target).unwrap();
+    drop(buffer);
+    home.query().unwrap();
+    assert!(!rig.is_freed());
+    drop(hold);
+    rig.wait_freed();
+    assert_eq!(target.to_host().unwrap(), [0; 1000]);
+}
+
+#[test]
+fn an_owner_may_hold_its_device() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let theirs = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
+    let (ptr, len, owner) = theirs.into_raw();
+    // SAFETY: the memory is the owner's.
+    let ours = unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, len, owner) }.unwrap();
+    let copy = ours.try_clone().unwrap();
+    drop(ours);
+    assert_eq!(copy.to_host().unwrap(), [1, 2, 3]);
+    drop((copy, stream, device));
+    let end = std::time::Instant::now() + SECONDS;
+    while driver.calls(Call::ContextRelease) == 0 {
+        assert!(std::time::Instant::now() < end, "something holds the device");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn addresses_that_cannot_be_used_are_refused() {
+    let rig = Rig::new(driver(2));
+    let peer = Device::with_driver(rig.driver.clone(), 1).unwrap();
+    let stream = Stream::new(&rig.device).unwrap();
+    let own = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
+    let theirs = DeviceBuffer::<u32>::zeros(&Stream::new(&peer).unwrap(), 100).unwrap();
+    let ptr = own.as_device_ptr();
+    // SAFETY: none of them becomes a buffer, but that of no elements.
+    unsafe {
+        let of = |ptr, len| DeviceBuffer::<u32>::from_raw(&stream, ptr, len, ());
+        let text = |ptr, len| of(ptr, len).unwrap_err().to_string();
+        assert!(text(DevicePtr::NULL, 1).contains("it is null"));
+        assert!(text(ptr.offset(2), 1).contains("it is not a multiple of 4"));
+        assert!(text(DevicePtr(u64::MAX - 3), 1).contains("end beyond the last address"));
+        assert!(text(DevicePtr(64), 1).contains("the driver knows no memory there"));
+        assert!(matches!(of(ptr, usize::MAX / 2).unwrap_err(), Error::TooManyElements { .. }));
+        let error = of(theirs.as_device_ptr(), 100).unwrap_err();
+        assert!(
+            matches!(&error, Error::DifferentDevices { found, expected, .. }
+                if (found.ordinal(), expected.ordinal()) == (1, 0)),
+            "{error}"
+        );
+        assert_eq!(of(DevicePtr::NULL, 0).unwrap().to_host().unwrap(), [0u32; 0]);
+    }
+    rig.driver.fail_call(Call::MemoryDevice, 0);
+    // SAFETY: it is refused.
+    unsafe { DeviceBuffer::<u32>::from_raw(&stream, ptr, 1, ()) }.unwrap_err();
+}
+
+#[test]
+fn a_failed_adoption_drops_the_owner() {
+    let (_, device) = device();
+    let (sender, dropped) = channel::<()>();
+    // SAFETY: it is refused.
+    unsafe { DeviceBuffer::<u32>::from_raw(&device.default_stream(), DevicePtr::NULL, 1, sender) }
+        .unwrap_err();
+    assert_eq!(dropped.recv_timeout(SECONDS), Err(RecvTimeoutError::Disconnected));
+}
+
+#[test]
+fn a_raw_buffer_comes_back_whole() {
+    let (driver, device) = device();
+    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let buffer = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0]).unwrap();
+    let address = buffer.as_device_ptr();
+    let (ptr, len, owner) = buffer.into_raw();
+    assert_eq!((ptr, len, owner.len()), (address, 2, 8));
+    // SAFETY: nothing is enqueued.
+    unsafe { other.enqueue(&[owner.as_slice().used(Access::Write)], |_| Ok::<_, Error>(())) }.unwrap();
+    assert_eq!(owner.cast::<f32>().unwrap().to_host().unwrap(), [1.0, 2.0]);
+
+    device.memory().empty_cache().unwrap();
+    let live = driver.live_allocations(0);
+    let leaked = DeviceBuffer::from_host(&stream, &[7u8; 3 << 20]).unwrap().leak();
+    device.memory().empty_cache().unwrap();
+    assert!(driver.live_allocations(0) > live);
+    assert_eq!(leaked.to_host().unwrap(), vec![7; 3 << 20]);
+}
+
+#[test]
+fn casts_keep_bytes_and_refuse_what_does_not_fit() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let mut buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6]).unwrap();
+    let pairs = buffer.slice(1..5).cast::<[u32; 2]>().unwrap();
+    assert_eq!(pairs.to_host().unwrap(), [[2, 3], [4, 5]]);
+    assert_eq!(pairs.slice(1..).cast::<u16>().unwrap().to_host().unwrap(), [4, 0, 5, 0]);
+    let text = buffer.slice(..5).cast::<[u32; 2]>().unwrap_err().to_string();
+    assert!(
+        text.contains("5 elements of `u32`") && text.contains("20 bytes are not a whole number"),
+        "{text}"
+    );
+    let text = buffer.slice(1..5).cast::<u64>().unwrap_err().to_string();
+    assert!(text.contains("not a multiple of 8"), "{text}");
+    buffer.slice_mut(2..4).cast::<u64>().unwrap().set_zero().unwrap();
+    let bytes = buffer.cast::<u8>().unwrap();
+    assert_eq!(bytes.len(), 24);
+    assert!(bytes.as_slice().cast::<[u8; 5]>().is_err() && bytes.as_slice().cast::<[u8; 0]>().is_err());
+    let back = bytes.cast::<u32>().unwrap();
+    assert_eq!(back.to_host().unwrap(), [1, 2, 0, 0, 5, 6]);
+
+    let empty = DeviceBuffer::<u8>::uninit(&stream, 0).unwrap().cast::<u64>().unwrap();
+    assert_eq!((empty.len(), empty.cast::<[u8; 0]>().unwrap().len()), (0, 0));
+    let none = DeviceBuffer::<[u32; 0]>::uninit(&stream, 9).unwrap();
+    assert_eq!(none.as_slice().cast::<[u8; 0]>().unwrap().len(), 9);
+    assert_eq!(none.cast::<u8>().unwrap().len(), 0);
+}
+
+#[test]
+fn a_clone_is_a_copy_behind_earlier_work() {
+    let (driver, device) = device();
+    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_module, kernel) = mix(&device);
+    let ones = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
+    let mut buffer = DeviceBuffer::zeros(&stream, 50).unwrap();
+    let hold = driver.hold();
+    kernel.launch(&other, Launch::auto(50), (0u32, &ones, &mut buffer)).unwrap();
+    let copy = buffer.try_clone().unwrap();
+    buffer.as_mut_slice().set_zero().unwrap();
+    drop(hold);
+    assert_eq!((copy.to_host().unwrap(), buffer.to_host().unwrap()), (vec![17; 50], vec![0; 50]));
+    assert!(DeviceBuffer::<u32>::uninit(&stream, 0).unwrap().try_clone().unwrap().is_empty());
+}
