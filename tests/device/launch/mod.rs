@@ -4,4 +4,6 @@ mod choice;
 mod cooperative;
 mod dynamic;
 mod graphs;
+mod interop;
+mod mapped;
 mod typed;
