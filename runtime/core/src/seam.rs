@@ -13,6 +13,7 @@
 //! | state for each device: handles, plans, caches | [`Device::extension`] |
 //! | calls of a library that need the device's context, without work on a stream | [`Device::with_context`], [`Device::bind`] |
 //! | errors of one's own in the one error | [`Error::extension`] |
+//! | every launch, copy, allocation, event and wait, as a profiler sees them | [`observe`] |
 //!
 //! ```
 //! use warpsmith_runtime::seam::Access;
@@ -39,7 +40,7 @@
 //! # }
 //! ```
 
-use std::any::Any;
+use std::any::{Any, type_name_of_val};
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -49,6 +50,10 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub use crate::device::WeakDevice;
+pub use crate::device::observe::{
+    Awaited, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream, Observer, Operation,
+    observe,
+};
 pub use crate::driver::host_function::{drop_elsewhere, is_running as in_host_function};
 pub use crate::memory::storage::BufferUse;
 pub use crate::memory::usage::Access;
@@ -76,9 +81,10 @@ impl Stream {
         work: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<()> {
         let handle = self.handle();
+        let name = type_name_of_val(&work);
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| {
             let _calls = driver.bind(context)?;
-            work(handle).map_err(Into::into)
+            self.observed(|| Operation::Extension { name }, || work(handle).map_err(Into::into))
         })
     }
 
@@ -99,7 +105,7 @@ impl Stream {
         uses: &[BufferUse<'_>],
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
-        let handle = self.handle();
+        let (handle, name) = (self.handle(), type_name_of_val(&work));
         let accesses = uses.iter().map(|used| HostAccess {
             ptr: used.storage.ptr().offset(used.range.start),
             bytes: used.range.len(),
@@ -109,7 +115,7 @@ impl Stream {
         // SAFETY: the work stays inside the uses, by the caller's promise. Their memory is not freed before the work has
         // run, nor while a graph with this work can be launched.
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| unsafe {
-            driver.host_work(context, handle, work)
+            self.observed(|| Operation::Extension { name }, || driver.host_work(context, handle, work))
         })
     }
 

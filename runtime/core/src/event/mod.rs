@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::device::Device;
+use crate::device::observe::{self, Awaited, Operation};
 use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -92,13 +93,14 @@ impl Event {
     fn enqueue(&self, stream: &Stream) -> Result<Record> {
         let captures = stream.capture_count();
         let handle = stream.handle();
+        let watch = stream.watch(|| Operation::EventRecord { event: self.handle });
         if let Some(capture) = stream.capture_sink() {
             let closed = stream.captured_clock().close();
-            capture.record_event(stream, self.handle)?;
+            watch.done(capture.record_event(stream, self.handle))?;
             return Ok(Record::Captured(capture, closed));
         }
         let closed = stream.running_clock().close();
-        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
+        watch.done(stream.call(|driver, context| driver.event_record(context, self.handle, handle)))?;
         if stream.capture_count() != captures {
             // The record may have become part of the capture.
             return Err(GraphError::CaptureUnderway.into());
@@ -219,7 +221,9 @@ impl Event {
             }
         };
         // Without the lock: others may record and ask meanwhile.
-        self.device.call(|driver, context| driver.event_synchronize(context, self.handle))?;
+        let watch =
+            observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
+        watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
         // If it is another record by now, that one may be what was waited for.
         if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
             record.reached();

@@ -15,6 +15,7 @@ use super::limits::Limits;
 use super::resolve::Resolved;
 use super::shape::Launch;
 use crate::device::Device;
+use crate::device::observe::Operation;
 use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -196,12 +197,18 @@ impl Function {
     /// As for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow), and there is one pointer for
     /// each machine parameter.
     #[inline]
-    unsafe fn enqueue(&self, stream: &Stream, config: &LaunchConfig, args: &[*const c_void]) -> Result<()> {
+    unsafe fn enqueue<'a>(
+        &'a self,
+        stream: &'a Stream,
+        config: &'a LaunchConfig,
+        args: &[*const c_void],
+    ) -> Result<()> {
         let (function, handle) = (self.inner.handle, stream.handle());
-        stream.call(|driver, context| {
+        let watch = stream.watch(|| Operation::Launch { kernel: self.spec().symbol, config });
+        watch.done(stream.call(|driver, context| {
             // SAFETY: passed on from the caller.
             unsafe { driver.launch(context, function, *config, args, handle) }
-        })?;
+        }))?;
         if !stream.is_capturing() {
             self.device.0.health.launched(stream.id(), self.spec(), config);
         }

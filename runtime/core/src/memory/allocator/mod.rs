@@ -65,6 +65,7 @@ pub use self::view::Memory;
 use super::options::{AllocatorOptions, Backend};
 use super::statistics::PoolId;
 use crate::device::Device;
+use crate::device::observe::{MemoryKind, Operation};
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
@@ -310,13 +311,24 @@ fn allocate_from(
     site: &'static Location<'static>,
 ) -> Result<Allocation> {
     let device = stream.device();
+    let asked = bytes;
     let bytes = bytes as u64;
     if bytes > size::MAX_REQUEST {
         return Err(Error::AllocationTooLarge { bytes, largest: size::MAX_REQUEST });
     }
+    let found = |ptr: DevicePtr, cached| Operation::Allocate {
+        memory: MemoryKind::Device,
+        bytes: asked,
+        address: ptr.0,
+        pool: arena.pool,
+        cached,
+    };
+    // Before the lock, so that observers are called without it.
+    let mut watch = stream.watch(|| found(DevicePtr::NULL, false));
     let mut state = arena.lock_unsettled();
     if let Some(block) = state.take_resting(bytes, site) {
         let ptr = DevicePtr(state.blocks[block].address);
+        watch.found(|| found(ptr, true));
         return Ok(Allocation { arena: owner.cloned(), block, ptr });
     }
     state.settle();
@@ -327,10 +339,13 @@ fn allocate_from(
     if let Some(block) = state.take(request.size, bytes, site) {
         state.handed_out(block);
         let ptr = DevicePtr(state.blocks[block].address);
+        watch.found(|| found(ptr, true));
         return Ok(Allocation { arena: owner.cloned(), block, ptr });
     }
     drop(state);
-    device.part::<CachingAllocator>().miss(stream, arena, owner, request)
+    let allocation = device.part::<CachingAllocator>().miss(stream, arena, owner, request)?;
+    watch.found(|| found(allocation.ptr, false));
+    Ok(allocation)
 }
 
 /// Gives memory back, which may still be in use by work enqueued on its home `stream` and on `users`.
@@ -352,8 +367,29 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
         None => streams::arena_of(stream)?,
     };
     let device = stream.device();
-    let mut state = arena.lock_unsettled();
     let block = allocation.block;
+    let watch = stream.watch(|| Operation::Free {
+        memory: MemoryKind::Device,
+        bytes: arena.lock_unsettled().blocks[block].requested as usize,
+        address: allocation.ptr.0,
+    });
+    // SAFETY: passed on from the caller.
+    watch.done(unsafe { free_block(stream, device, arena, block, users) })
+}
+
+/// As [`free`], of a block of this arena.
+///
+/// # Safety
+/// As [`free`].
+#[inline(always)]
+unsafe fn free_block(
+    stream: &Stream,
+    device: &Device,
+    arena: &Arena,
+    block: BlockId,
+    users: &[Stream],
+) -> Result<()> {
+    let mut state = arena.lock_unsettled();
     if users.is_empty() && state.rest(block) {
         return Ok(());
     }
