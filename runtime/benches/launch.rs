@@ -17,6 +17,7 @@ use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{
     Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
 };
@@ -182,9 +183,29 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         bencher.iter(|| prepared.launch(&stream, (&from, &from, &from, &from, &from, &from, &from, &mut to)));
     });
     group.finish();
+    observed(criterion, &stream, &module)?;
     tuned(criterion, &stream, &module)?;
     graphs(criterion, &stream, &raw)?;
     device.synchronize()
+}
+
+/// A launch while somebody observes the process, beside one while nobody does.
+fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
+    /// Does nothing.
+    struct Idle;
+    impl Observer for Idle {
+        fn end(&self, _: &Observed<'_>, _: Ended) {}
+    }
+
+    let prepared = module.kernel::<NoArguments>()?.prepare(Launch::linear(1000, 256))?;
+    let mut group = criterion.benchmark_group("launch, observers");
+    group.bench_function("none", |bencher| bencher.iter(|| prepared.launch(stream, ())));
+    let observation = observe(Idle);
+    group.bench_function("one", |bencher| bencher.iter(|| prepared.launch(stream, ())));
+    drop(observation);
+    group.bench_function("none any more", |bencher| bencher.iter(|| prepared.launch(stream, ())));
+    group.finish();
+    Ok(())
 }
 
 /// What is kept for a kernel: finding it, and launches that do.

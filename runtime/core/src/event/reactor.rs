@@ -95,7 +95,8 @@ fn reactor() -> &'static Reactor {
                 // SAFETY: it was leaked above, and nobody frees it any more.
                 let new: &'static Reactor = unsafe { &*new };
                 let thread = std::thread::Builder::new().name("warpsmith-await".to_owned());
-                if thread.spawn(|| new.run()).is_err() {
+                if let Err(error) = thread.spawn(|| new.run()) {
+                    tracing::warn!(%error, "the system has no thread to wake futures: executors poll them all the time");
                     new.is_broken.store(true, Ordering::Release);
                     let waiting = std::mem::take(&mut new.lock().waiting);
                     waiting.into_values().for_each(wake);

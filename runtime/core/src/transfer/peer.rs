@@ -96,6 +96,10 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
 
 /// Enqueues a copy through host memory. When this fails, nothing of it runs any more.
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+    tracing::debug!(
+        from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),
+        "the devices do not reach each other's memory: the copy goes through host memory"
+    );
     let other = another_stream(if outward { to.device } else { from.device }, stream)?;
     let mut lanes = Vec::with_capacity(2);
     for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
