@@ -15,6 +15,28 @@
 //! | errors of one's own in the one error | [`Error::extension`] |
 //! | every launch, copy, allocation, event and wait, as a profiler sees them | [`observe`] |
 //!
+//! # Observers
+//!
+//! An [`Observer`] is called at the beginning and at the end of each operation, on the thread that does it. A program without
+//! observers pays one load for it.
+//!
+//! | [`Operation`] | when | also known |
+//! | --- | --- | --- |
+//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration |
+//! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | likewise | addresses, bytes, direction |
+//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path |
+//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event |
+//! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | which |
+//! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | of device memory and page-locked memory | bytes, address, pool, whether the cache had it |
+//!
+//! Each has a number, the device, the stream (and whether it is captured), the time of both calls and whether it succeeded.
+//! Questions ([`Stream::query`]) and the events by which the allocators find out what is free are not reported.
+//!
+//! An observer must not use devices in a callback, since locks of the runtime may be held: calls fail there with
+//! [`Error::InObserver`], and what is dropped there is dropped by another thread.
+//!
+//! # Example
+//!
 //! ```
 //! use warpsmith_runtime::seam::Access;
 //! use warpsmith_runtime::{Device, DeviceBuffer, Stream};

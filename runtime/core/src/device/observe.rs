@@ -1,7 +1,8 @@
 //! The observer seam: what a profiler sees of the runtime.
 //!
 //! Guarantees: each operation is reported at its beginning and at its end, on the thread that called, by one function
-//! ([`begin`]). While there is no observer, that function is one load and a branch that is predicted, and no time is taken.
+//! ([`begin`]). While there is no observer, an operation pays one load and a branch that is predicted ([`around`]), and no time
+//! is taken.
 //!
 //! Callbacks may come while locks of the runtime are held, so an observer must not use devices. Where it does, the runtime
 //! refuses: calls fail with [`Error::InObserver`](crate::Error::InObserver), the driver is not called, and what needs a device to be dropped is dropped
@@ -302,6 +303,27 @@ struct Watching<'a> {
     observed: Observed<'a>,
     entries: Entries,
     succeeded: bool,
+}
+
+/// Reports an operation, which `what` is called for if somebody listens. Without observers it is a load, a branch and `call`.
+#[inline(always)]
+pub(crate) fn around<'a, R, E>(
+    device: &'a Device,
+    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    call: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
+    if fork::is_observed() { around_observed(device, what, call) } else { call() }
+}
+
+#[cold]
+#[inline(never)]
+fn around_observed<'a, R, E>(
+    device: &'a Device,
+    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    call: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
+    let watch = begin(device, what);
+    watch.done(call())
 }
 
 /// Reports the beginning of an operation, which `what` is called for if somebody listens.

@@ -117,14 +117,19 @@ impl Event {
     fn enqueue(&self, stream: &Stream) -> Result<Record> {
         let captures = stream.capture_count();
         let handle = stream.handle();
-        let watch = stream.watch(|| Operation::EventRecord { event: self.handle });
         if let Some(capture) = stream.capture_sink() {
             let closed = stream.captured_clock().close();
-            watch.done(capture.record_event(stream, self.handle))?;
+            stream.observed(
+                || Operation::EventRecord { event: self.handle },
+                || capture.record_event(stream, self.handle),
+            )?;
             return Ok(Record::Captured(capture, closed));
         }
         let closed = stream.running_clock().close();
-        watch.done(stream.call(|driver, context| driver.event_record(context, self.handle, handle)))?;
+        stream.observed(
+            || Operation::EventRecord { event: self.handle },
+            || stream.call(|driver, context| driver.event_record(context, self.handle, handle)),
+        )?;
         if stream.capture_count() != captures {
             // The record may have become part of the capture.
             return Err(GraphError::CaptureUnderway.into());

@@ -197,18 +197,22 @@ impl Stream {
     }
 
     /// Calls the driver for an operation on this stream that observers see.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn observed<'a, R, E>(
         &'a self,
         operation: impl FnOnce() -> Operation<'a>,
         call: impl FnOnce() -> Result<R, E>,
     ) -> Result<R, E> {
-        let watch = self.watch(operation);
-        watch.done(call())
+        observe::around(self.device(), || (Some(self.as_observed()), operation()), call)
+    }
+
+    /// The stream as observers see it.
+    fn as_observed(&self) -> ObservedStream {
+        ObservedStream { id: self.id(), handle: self.handle(), is_capturing: self.is_capturing() }
     }
 
     /// As [`Self::observed`], for a copy.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn observed_copy<R, E>(
         &self,
         direction: CopyDirection,
@@ -223,10 +227,7 @@ impl Stream {
     /// Reports the beginning of an operation on this stream to observers.
     #[inline]
     pub(crate) fn watch<'a>(&'a self, operation: impl FnOnce() -> Operation<'a>) -> Watch<'a> {
-        observe::begin(self.device(), || {
-            let (id, handle, is_capturing) = (self.id(), self.handle(), self.is_capturing());
-            (Some(ObservedStream { id, handle, is_capturing }), operation())
-        })
+        observe::begin(self.device(), || (Some(self.as_observed()), operation()))
     }
 
     /// As [`Self::call`] for a stream that may have been destroyed by its owner.

@@ -14,7 +14,8 @@ use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// A copy that was enqueued. It has the host memory until it is done.
+/// A copy that was enqueued. It has the host memory until it is done. [`Pending::wait`] gives it back, and so does awaiting it,
+/// without blocking the thread: `pending.await`.
 ///
 /// Dropping it lets the copy run on; the memory is kept until then.
 #[must_use = "the host memory comes back from `wait`"]
