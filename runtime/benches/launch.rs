@@ -1,10 +1,14 @@
 //! What a launch costs the host: typed and prepared launches, tuned ones, and graphs, beside the driver's own calls in the
-//! same loop.
+//! same loop; what observers cost; and what waiting for a launch costs, by blocking and by awaiting.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device. By default it is an emulated one that accepts launches and runs none, so
 //! that what this crate adds is seen. On a CUDA device the kernels are empty. `docs/launch.md` has the figures.
 
 use std::ffi::c_void;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Duration;
 
 use criterion::measurement::WallTime;
@@ -17,6 +21,7 @@ use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{
     Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
 };
@@ -182,9 +187,101 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
         bencher.iter(|| prepared.launch(&stream, (&from, &from, &from, &from, &from, &from, &from, &mut to)));
     });
     group.finish();
+    observed(criterion, &stream, &module)?;
+    awaited(criterion, &stream, &module)?;
     tuned(criterion, &stream, &module)?;
     graphs(criterion, &stream, &raw)?;
     device.synchronize()
+}
+
+/// A launch while somebody observes the process, beside one while nobody does.
+fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
+    /// Does nothing.
+    struct Idle;
+    impl Observer for Idle {
+        fn end(&self, _: &Observed<'_>, _: Ended) {}
+    }
+
+    let prepared = module.kernel::<NoArguments>()?.prepare(Launch::linear(1000, 256))?;
+    let mut group = criterion.benchmark_group("launch, observers");
+    group.bench_function("none", |bencher| bencher.iter(|| prepared.launch(stream, ())));
+    let observation = observe(Idle);
+    group.bench_function("one", |bencher| bencher.iter(|| prepared.launch(stream, ())));
+    drop(observation);
+    group.bench_function("none any more", |bencher| bencher.iter(|| prepared.launch(stream, ())));
+    group.finish();
+    Ok(())
+}
+
+/// Waiting for a launch and for longer work: by blocking, and by awaiting on a thread that sleeps until it is woken.
+fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
+    let prepared = module.kernel::<NoArguments>()?.prepare(Launch::linear(1000, 256))?;
+    let mut group = criterion.benchmark_group("await, empty kernel");
+    group.bench_function("synchronize", |bencher| {
+        bencher.iter(|| prepared.launch(stream, ()).and_then(|()| stream.synchronize()));
+    });
+    group.bench_function("event, synchronize", |bencher| {
+        bencher.iter(|| {
+            prepared.launch(stream, ())?;
+            stream.record_event()?.synchronize()
+        });
+    });
+    group.bench_function("completed, await", |bencher| {
+        bencher.iter(|| {
+            prepared.launch(stream, ())?;
+            block_on(stream.completed())
+        });
+    });
+    group.bench_function("event, await", |bencher| {
+        bencher.iter(|| {
+            prepared.launch(stream, ())?;
+            block_on(stream.record_event()?)
+        });
+    });
+    group.finish();
+    let largest = if stream.device().is_emulated() { 1 << 20 } else { 1 << 30 };
+    let mut buffer = DeviceBuffer::<u8>::uninit(stream, largest)?;
+    let mut group = criterion.benchmark_group("await, memset");
+    for bytes in [64 << 20, 256 << 20, 1 << 30].into_iter().filter(|bytes| *bytes <= largest) {
+        let name = |what| format!("{what}, {} MiB", bytes >> 20);
+        group.bench_function(name("synchronize"), |bencher| {
+            bencher.iter(|| {
+                stream.fill_zero(buffer.slice_mut(..bytes))?;
+                stream.synchronize()
+            });
+        });
+        group.bench_function(name("completed, await"), |bencher| {
+            bencher.iter(|| {
+                stream.fill_zero(buffer.slice_mut(..bytes))?;
+                block_on(stream.completed())
+            });
+        });
+    }
+    group.finish();
+    Ok(())
+}
+
+/// Awaits a future on this thread, which sleeps until it is woken.
+fn block_on<F: IntoFuture>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    thread_local! {
+        static WAKER: Waker = Arc::new(Unpark(std::thread::current())).into();
+    }
+    let mut future = pin!(future.into_future());
+    WAKER.with(|waker| {
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(waker)) {
+                Poll::Ready(output) => return output,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    })
 }
 
 /// What is kept for a kernel: finding it, and launches that do.

@@ -16,6 +16,29 @@
 //! | state for each device: handles, plans, caches | [`Device::extension`] |
 //! | calls of a library that need the device's context, without work on a stream | [`Device::with_context`], [`Device::bind`] |
 //! | errors of one's own in the one error | [`Error::extension`] |
+//! | every launch, copy, allocation, event and wait, as a profiler sees them | [`observe`] |
+//!
+//! # Observers
+//!
+//! An [`Observer`] is called at the beginning and at the end of each operation, on the thread that does it. A program without
+//! observers pays one load for it.
+//!
+//! | [`Operation`] | when | also known |
+//! | --- | --- | --- |
+//! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration |
+//! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | likewise | addresses, bytes, direction |
+//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path |
+//! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event |
+//! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | which |
+//! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | of device memory and page-locked memory | bytes, address, pool, whether the cache had it |
+//!
+//! Each has a number, the device, the stream (and whether it is captured), the time of both calls and whether it succeeded.
+//! Questions ([`Stream::query`]) and the events by which the allocators find out what is free are not reported.
+//!
+//! An observer must not use devices in a callback, since locks of the runtime may be held: calls fail there with
+//! [`Error::InObserver`], and what is dropped there is dropped by another thread.
+//!
+//! # Example
 //!
 //! ```
 //! use warpsmith_runtime::seam::Access;
@@ -42,7 +65,7 @@
 //! # }
 //! ```
 
-use std::any::Any;
+use std::any::{Any, type_name_of_val};
 use std::sync::Arc;
 
 use crate::device::Device;
@@ -52,6 +75,10 @@ use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
 pub use crate::device::WeakDevice;
+pub use crate::device::observe::{
+    Awaited, CopyDirection, Ended, MemoryKind, Observation, Observed, ObservedStream, Observer, Operation,
+    observe,
+};
 pub use crate::driver::host_function::{drop_elsewhere, is_running as in_host_function};
 pub use crate::memory::storage::BufferUse;
 pub use crate::memory::usage::Access;
@@ -79,9 +106,10 @@ impl Stream {
         work: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<()> {
         let handle = self.handle();
+        let name = type_name_of_val(&work);
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| {
             let _calls = driver.bind(context)?;
-            work(handle).map_err(Into::into)
+            self.observed(|| Operation::Extension { name }, || work(handle).map_err(Into::into))
         })
     }
 
@@ -102,7 +130,7 @@ impl Stream {
         uses: &[BufferUse<'_>],
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
-        let handle = self.handle();
+        let (handle, name) = (self.handle(), type_name_of_val(&work));
         let accesses = uses.iter().map(|used| HostAccess {
             ptr: used.storage.ptr().offset(used.range.start),
             bytes: used.range.len(),
@@ -112,7 +140,7 @@ impl Stream {
         // SAFETY: the work stays inside the uses, by the caller's promise. Their memory is not freed before the work has
         // run, nor while a graph with this work can be launched.
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| unsafe {
-            driver.host_work(context, handle, work)
+            self.observed(|| Operation::Extension { name }, || driver.host_work(context, handle, work))
         })
     }
 

@@ -140,8 +140,9 @@ pub(super) fn call_graph_function(function: &GraphFunction) {
     inside(|| forgive(|| function.call()));
 }
 
-/// Runs `work`, which does not panic, as part of a host function.
-fn inside(work: impl FnOnce()) {
+/// Runs `work`, which does not panic, as part of a host function: meanwhile the driver refuses calls of this thread, and what
+/// needs a device to be dropped is dropped elsewhere.
+pub fn inside(work: impl FnOnce()) {
     let before = RUNNING.replace(true);
     work();
     RUNNING.set(before);

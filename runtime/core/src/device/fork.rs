@@ -8,16 +8,42 @@
 //! (`std::process::Command`) is not affected.
 //!
 //! How: with the first device, a handler is registered that the system calls in the copy. It counts forks; a device
-//! remembers the count at which it was opened, and a call compares the two.
+//! remembers the count at which it was opened, and a call compares the two. The same word says whether somebody
+//! [observes](super::observe) the process, so that both questions cost one load.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use super::{Device, DeviceId};
+use super::{Device, DeviceId, observe};
 use crate::driver::host_function;
 use crate::error::{Error, Result};
 
-/// How many forks there were from the first process that opened a device to this one.
-static FORKS: AtomicU32 = AtomicU32::new(0);
+/// What every call on a device looks at: how many forks there were from the first process that opened a device to this one,
+/// and [`OBSERVED`].
+static STATE: AtomicU32 = AtomicU32::new(0);
+/// The bit that is set while somebody [observes](super::observe) the process.
+const OBSERVED: u32 = 1 << 31;
+
+/// Whether somebody observes the process. One load, which no other thread's work makes slow.
+#[inline]
+pub(crate) fn is_observed() -> bool {
+    STATE.load(Ordering::Relaxed) & OBSERVED != 0
+}
+
+/// Says whether somebody observes the process.
+pub(super) fn set_observed(observed: bool) {
+    if observed {
+        STATE.fetch_or(OBSERVED, Ordering::Relaxed);
+    } else {
+        STATE.fetch_and(!OBSERVED, Ordering::Relaxed);
+    }
+}
+
+/// Forks until now.
+#[inline]
+fn forks() -> u32 {
+    STATE.load(Ordering::Relaxed) & !OBSERVED
+}
+
 /// The kinds of devices, as bits, that this process uses.
 static USED: AtomicU8 = AtomicU8::new(0);
 /// The kinds that cannot be used, since a process before this one used them.
@@ -26,27 +52,39 @@ static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// The process in which something was made.
 #[derive(Debug)]
-pub(super) struct Origin(u32);
+pub(crate) struct Origin(u32);
 
 impl Default for Origin {
     /// This process.
     fn default() -> Self {
-        Self(FORKS.load(Ordering::Relaxed))
+        Self(forks())
     }
 }
 
 impl Origin {
-    /// Fails in a copy of that process.
+    /// Fails in a copy of that process, and in a call of an observer.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
-        if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
+        if self.0 == STATE.load(Ordering::Relaxed) { Ok(()) } else { self.check_observed() }
+    }
+
+    /// As [`Self::check`], when there are observers or it is another process.
+    #[cold]
+    fn check_observed(&self) -> Result<()> {
+        if self.is_elsewhere() {
+            Err(Error::Forked)
+        } else if observe::is_calling() {
+            Err(Error::InObserver)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether this process is a copy of that one.
     #[inline]
-    pub(super) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         // The count changes only while a process has one thread, so every thread reads the same.
-        self.0 != FORKS.load(Ordering::Relaxed)
+        self.0 != forks()
     }
 }
 
@@ -81,7 +119,9 @@ pub(super) fn end_use(kind: DeviceId) {
 /// Called by the system in a copy of the process, while it has one thread. It may do no more than a signal handler.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    STATE.fetch_add(1, Ordering::Relaxed);
+    // The locks of observers may be held by threads that do not exist here.
+    STATE.fetch_and(!OBSERVED, Ordering::Relaxed);
     BARRED.fetch_or(USED.load(Ordering::Relaxed), Ordering::Relaxed);
 }
 

@@ -175,6 +175,9 @@ impl Health {
             first = true;
             Arc::new(self.describe(device, driver_error, fault))
         });
+        if first {
+            tracing::error!(%device, fault = %cause, "the device was lost: it must be opened again");
+        }
         if first { Error::clone(cause) } else { Error::DeviceLost { device, cause: Arc::clone(cause) } }
     }
 

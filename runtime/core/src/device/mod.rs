@@ -28,6 +28,7 @@ mod extension;
 pub(crate) mod fork;
 pub(crate) mod guard;
 mod health;
+pub(crate) mod observe;
 mod parts;
 pub(crate) mod peer;
 mod query;

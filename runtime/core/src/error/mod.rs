@@ -568,6 +568,12 @@ pub enum Error {
     )]
     Forked,
 
+    /// An [`Observer`](crate::seam::Observer) used a device in a callback.
+    #[error(
+        "an observer used a device while it was called, when locks of the runtime may be held; send what it needs to another thread"
+    )]
+    InObserver,
+
     /// An event was recorded on, or read for, a device that it is not of.
     #[error("the event is of {event}, the stream is on {stream}; record a new event for that device")]
     EventOfOtherDevice {

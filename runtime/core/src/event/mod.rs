@@ -3,13 +3,20 @@
 //! An event is recorded on streams of its device, as often as one likes; what is asked of it or waits for it means
 //! its last record. Events come from a pool of the device and go back there when they are dropped, also while
 //! streams still wait for them.
+//!
+//! An event can be awaited, and so can a stream ([`Stream::completed`]): see [`Reached`].
 
+mod future;
+mod reactor;
 mod wait;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use self::future::{Completed, Reached};
+pub(crate) use self::reactor::Waiter;
 use crate::device::Device;
+use crate::device::observe::{self, Awaited, Operation};
 use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -36,6 +43,24 @@ pub struct Event {
     handle: EventHandle,
     kind: Kind,
     last: Mutex<Option<Record>>,
+    /// The handle's owner, of an event that processes share. Others are the pool's.
+    exported: Option<Arc<Exported>>,
+}
+
+/// Owns the handle of an event that processes share.
+struct Exported {
+    device: Device,
+    handle: EventHandle,
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        if !self.device.is_forked() {
+            let (driver, context) = self.device.raw();
+            // SAFETY: this value owns the handle and goes away. Waits already enqueued keep what they wait for.
+            unsafe { driver.event_destroy(context, self.handle) };
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,11 +119,17 @@ impl Event {
         let handle = stream.handle();
         if let Some(capture) = stream.capture_sink() {
             let closed = stream.captured_clock().close();
-            capture.record_event(stream, self.handle)?;
+            stream.observed(
+                || Operation::EventRecord { event: self.handle },
+                || capture.record_event(stream, self.handle),
+            )?;
             return Ok(Record::Captured(capture, closed));
         }
         let closed = stream.running_clock().close();
-        stream.call(|driver, context| driver.event_record(context, self.handle, handle))?;
+        stream.observed(
+            || Operation::EventRecord { event: self.handle },
+            || stream.call(|driver, context| driver.event_record(context, self.handle, handle)),
+        )?;
         if stream.capture_count() != captures {
             // The record may have become part of the capture.
             return Err(GraphError::CaptureUnderway.into());
@@ -108,7 +139,15 @@ impl Event {
 
     fn from_pool(device: &Device, kind: Kind) -> Result<Self> {
         let handle = device.0.events.take(device, kind == Kind::Timed)?;
-        Ok(Self { device: device.clone(), handle, kind, last: Mutex::default() })
+        Ok(Self { device: device.clone(), handle, kind, last: Mutex::default(), exported: None })
+    }
+
+    /// One that processes share.
+    fn exported(device: &Device, handle: EventHandle) -> Self {
+        let exported = Some(Arc::new(Exported { device: device.clone(), handle }));
+        // Another process may record it, without this one knowing.
+        let last = Mutex::new(Some(Record::Foreign));
+        Self { device: device.clone(), handle, kind: Kind::Shared, last, exported }
     }
 
     /// An event for ordering that other processes can be given with [`Event::export`].
@@ -117,9 +156,7 @@ impl Event {
     /// Whatever the driver reports. The emulated device has none: it lives in one process.
     pub fn shared(device: &Device) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_create_shared(context))?;
-        // Another process may record it, without this one knowing.
-        let last = Mutex::new(Some(Record::Foreign));
-        Ok(Self { device: device.clone(), handle, kind: Kind::Shared, last })
+        Ok(Self::exported(device, handle))
     }
 
     /// What another process needs to use this event, which is of [`Event::shared`], with [`Event::import`].
@@ -136,8 +173,7 @@ impl Event {
     /// Whatever the driver reports: for bytes that are no exported event, or of another device or of this process.
     pub fn import(device: &Device, exported: ExportedEvent) -> Result<Self> {
         let handle = device.call(|driver, context| driver.event_import(context, exported.0))?;
-        let last = Mutex::new(Some(Record::Foreign));
-        Ok(Self { device: device.clone(), handle, kind: Kind::Shared, last })
+        Ok(Self::exported(device, handle))
     }
 
     /// Records the event after everything enqueued on a stream so far.
@@ -194,15 +230,25 @@ impl Event {
     /// # Errors
     /// A fault of a kernel that was running.
     pub fn query(&self) -> Result<bool> {
+        self.is_reached("Event::query")
+    }
+
+    /// As [`Self::query`], for an error that names another call.
+    fn is_reached(&self, call: &'static str) -> Result<bool> {
         self.device.check_process()?;
         let last = self.last();
         let Some(record) = &*last else { return Ok(true) };
-        record.check("Event::query")?;
+        record.check(call)?;
         let done = self.device.call(|driver, context| driver.event_query(context, self.handle))?;
         if done {
             record.reached();
         }
         Ok(done)
+    }
+
+    /// The stream of the last record and its epoch there. Later epochs of the stream are reached later.
+    fn place(&self) -> Option<(u64, u64)> {
+        self.last().as_ref().and_then(Record::id)
     }
 
     /// Waits until its stream has come to the last record. An event that was never recorded is not waited for.
@@ -219,7 +265,9 @@ impl Event {
             }
         };
         // Without the lock: others may record and ask meanwhile.
-        self.device.call(|driver, context| driver.event_synchronize(context, self.handle))?;
+        let watch =
+            observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
+        watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
         // If it is another record by now, that one may be what was waited for.
         if let Some(record) = self.last().as_ref().filter(|record| record.id() == asked) {
             record.reached();
@@ -289,11 +337,8 @@ impl Drop for Event {
         }
         match self.kind {
             Kind::Ordering | Kind::Timed => self.device.0.events.put(self.handle, self.kind == Kind::Timed),
-            Kind::Shared => {
-                let (driver, context) = self.device.raw();
-                // SAFETY: this value owns the handle and goes away. Waits already enqueued keep what they wait for.
-                unsafe { driver.event_destroy(context, self.handle) };
-            }
+            // Its owner destroys it.
+            Kind::Shared => {}
         }
     }
 }

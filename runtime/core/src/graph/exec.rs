@@ -7,6 +7,7 @@ use super::Graph;
 use super::content::Content;
 use super::nodes::{NodeUse, Order, uses_of};
 use crate::device::Device;
+use crate::device::observe::Operation;
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::event::Event;
@@ -134,11 +135,12 @@ impl GraphExec {
         let mut tried = false;
         let launched = content.resources.enqueue(stream, pools, || {
             tried = true;
-            stream.call(|driver, context| {
+            let watch = stream.watch(|| Operation::GraphLaunch { exec: *exec });
+            watch.done(stream.call(|driver, context| {
                 // SAFETY: the buffers are there, and note the stream, so that their memory is kept and other uses come
                 // after this one; what is the graph's own, its state keeps.
                 unsafe { driver.graph_launch(context, *exec, handle) }
-            })
+            }))
         });
         drop(hooked);
         if tried {

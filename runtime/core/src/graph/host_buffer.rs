@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::nodes::copy_work;
 use super::{Graph, Node};
 use crate::device::Device;
+use crate::device::observe::CopyDirection;
 use crate::driver::{NodeWork, Place};
 use crate::error::{GraphError, Result};
 use crate::memory::capturing::CapturedUse;
@@ -139,10 +140,12 @@ impl Stream {
         let (to, address, handle) = (target.used(), target.as_device_ptr(), self.handle());
         let bytes = to.range.len();
         source.capture(self, "Stream::copy_from_host_buffer", Access::Read, &to, |host| {
-            // SAFETY: both have as many bytes; the graph keeps the host's, and the program uses them only while no launch
-            // does; the device's are noted.
-            self.call(|driver, context| unsafe {
-                driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
+            self.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, address.0, bytes, || {
+                // SAFETY: both have as many bytes; the graph keeps the host's, and the program uses them only while no
+                // launch does; the device's are noted.
+                self.call(|driver, context| unsafe {
+                    driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
+                })
             })
         })
     }
@@ -163,9 +166,11 @@ impl Stream {
         let (from, address, handle) = (source.used(Access::Read), source.as_device_ptr(), self.handle());
         let bytes = from.range.len();
         target.capture(self, "Stream::copy_to_host_buffer", Access::Write, &from, |host| {
-            // SAFETY: as above; any bits that the copy writes are an element.
-            self.call(|driver, context| unsafe {
-                driver.copy_to_host(context, host.cast(), address, bytes, handle)
+            self.observed_copy(CopyDirection::DeviceToHost, address.0, host.addr() as u64, bytes, || {
+                // SAFETY: as above; any bits that the copy writes are an element.
+                self.call(|driver, context| unsafe {
+                    driver.copy_to_host(context, host.cast(), address, bytes, handle)
+                })
             })
         })
     }

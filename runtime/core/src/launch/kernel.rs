@@ -15,6 +15,7 @@ use super::limits::Limits;
 use super::resolve::Resolved;
 use super::shape::Launch;
 use crate::device::Device;
+use crate::device::observe::Operation;
 use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -154,7 +155,7 @@ impl Function {
         self.check_stream(stream)?;
         let Some(config) = config else { return Ok(()) };
         // SAFETY: passed on from the caller.
-        unsafe { self.enqueue(stream, &config, args) }?;
+        self.observed(stream, &config, || unsafe { self.enqueue(stream, &config, args) })?;
         self.after_launch(stream)
     }
 
@@ -190,6 +191,17 @@ impl Function {
             self.inner.large_clusters.store(true, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Reports a launch to observers: every one goes through here.
+    #[inline(always)]
+    fn observed<'a>(
+        &'a self,
+        stream: &'a Stream,
+        config: &'a LaunchConfig,
+        launch: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        stream.observed(|| Operation::Launch { kernel: self.spec().symbol, config }, launch)
     }
 
     /// # Safety
@@ -298,10 +310,12 @@ impl Function {
         config: &LaunchConfig,
         list: &ArgumentList<'_>,
     ) -> Result<()> {
-        list.launch_with(stream, |pointers| {
-            // SAFETY: the list has the parameters' values in order and its buffers note the stream, so their
-            // memory is kept and other uses are ordered; the rest is passed on from the caller.
-            unsafe { self.enqueue(stream, config, pointers) }
+        self.observed(stream, config, || {
+            list.launch_with(stream, |pointers| {
+                // SAFETY: the list has the parameters' values in order and its buffers note the stream, so their
+                // memory is kept and other uses are ordered; the rest is passed on from the caller.
+                unsafe { self.enqueue(stream, config, pointers) }
+            })
         })?;
         if let Some(capturing) = stream.capturing() {
             capturing.note_kernel((self.spec(), *config));
@@ -323,15 +337,17 @@ impl Function {
     ) -> Result<()> {
         self.device.check_process()?;
         let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-        list.launch_with(stream, |pointers| {
-            let launch = || {
-                // SAFETY: as in `launch_list`; every candidate was checked, and none has shared memory to be allowed.
-                unsafe { self.enqueue(stream, &config, pointers) }
-            };
-            match measurement {
-                Some(measurement) => measurement.around(stream, launch),
-                None => launch(),
-            }
+        self.observed(stream, &config, || {
+            list.launch_with(stream, |pointers| {
+                let launch = || {
+                    // SAFETY: as in `launch_list`; every candidate was checked, and none has shared memory to be allowed.
+                    unsafe { self.enqueue(stream, &config, pointers) }
+                };
+                match measurement {
+                    Some(measurement) => measurement.around(stream, launch),
+                    None => launch(),
+                }
+            })
         })?;
         self.after_launch(stream)
     }

@@ -20,6 +20,7 @@ use super::statistics::PoolId;
 use super::storage::BufferUse;
 use super::tracked::Tracked;
 use super::usage::{Access, Usage, Waits};
+use crate::device::observe::Operation;
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
@@ -363,7 +364,10 @@ impl CaptureSink for Capturing {
 
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()> {
         let handle = stream.handle();
-        self.call(stream, |driver, context| driver.stream_wait_event(context, handle, event))
+        stream.observed(
+            || Operation::EventWait { event },
+            || self.call(stream, |driver, context| driver.stream_wait_event(context, handle, event)),
+        )
     }
 
     fn record_event(&self, stream: &Stream, event: EventHandle) -> Result<()> {
@@ -379,8 +383,15 @@ impl CaptureSink for Capturing {
         // Before the call, so that it is kept whatever comes.
         state.functions.push(Arc::clone(&function));
         let handle = stream.handle();
-        // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
-        stream.call(|driver, context| unsafe { driver.capture_host_function(context, handle, &function) })
+        stream.observed(
+            || Operation::HostFunction,
+            || {
+                // SAFETY: the graph keeps the function, and its executables keep what the graph keeps.
+                stream.call(|driver, context| unsafe {
+                    driver.capture_host_function(context, handle, &function)
+                })
+            },
+        )
     }
 
     fn add_hook(&self, hook: Arc<LaunchHook>) -> Result<()> {

@@ -3,6 +3,7 @@
 use super::MemoryInfo;
 use super::allocator::CachingAllocator;
 use crate::device::Device;
+use crate::device::observe::{self, Awaited, Operation};
 use crate::error::{GraphError, Result};
 
 impl Device {
@@ -24,7 +25,8 @@ impl Device {
         if self.part::<CachingAllocator>().capturing() {
             return Err(GraphError::CaptureUnderway.into());
         }
-        self.call(|driver, context| driver.context_synchronize(context))?;
+        let watch = observe::begin(self, || (None, Operation::Synchronize(Awaited::Device)));
+        watch.done(self.call(|driver, context| driver.context_synchronize(context)))?;
         self.0.health.all_finished();
         Ok(())
     }

@@ -10,6 +10,7 @@ use super::usage::Access;
 use super::{DeviceBuffer, DeviceCopy};
 use super::{foreign, large_pages};
 use crate::device::Device;
+use crate::device::observe::CopyDirection;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 
@@ -158,7 +159,9 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
             // SAFETY: the vector has room for `len` elements, the device range is borrowed, and `run` returns
             // only when the copy does not run any more.
             self.used(Access::Read).run(|driver, context| unsafe {
-                driver.copy_to_host(context, target.cast(), source, bytes, stream)
+                self.observed(CopyDirection::DeviceToHost, target.addr(), || {
+                    driver.copy_to_host(context, target.cast(), source, bytes, stream)
+                })
             })?;
         }
         // SAFETY: the copy has written all `len` elements, and any bits are a `T`.
@@ -179,8 +182,24 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
         // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
         // run any more. Any bits that it writes are a `T`.
         self.used(Access::Read).run(|driver, context| unsafe {
-            driver.copy_to_host(context, host.as_mut_ptr().cast(), self.as_device_ptr(), self.bytes(), stream)
+            let (target, source) = (host.as_mut_ptr(), self.as_device_ptr());
+            self.observed(CopyDirection::DeviceToHost, target.addr(), || {
+                driver.copy_to_host(context, target.cast(), source, self.bytes(), stream)
+            })
         })
+    }
+
+    /// Reports a copy between the slice and memory of the host, on the stream that it was made on, to observers.
+    fn observed(
+        &self,
+        direction: CopyDirection,
+        host: usize,
+        call: impl FnOnce() -> crate::driver::Result<()>,
+    ) -> crate::driver::Result<()> {
+        let (device, host) = (self.as_device_ptr().0, host as u64);
+        let (from, to) =
+            if direction == CopyDirection::DeviceToHost { (device, host) } else { (host, device) };
+        self.storage.stream().observed_copy(direction, from, to, self.bytes(), call)
     }
 }
 
@@ -297,13 +316,10 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         // SAFETY: both ranges have `bytes` bytes and are borrowed, and `run` returns only when the copy does not
         // run any more.
         self.used().run(|driver, context| unsafe {
-            driver.copy_to_device(
-                context,
-                self.as_device_ptr(),
-                host.as_ptr().cast(),
-                self.range.bytes(),
-                stream,
-            )
+            let (target, source, bytes) = (self.as_device_ptr(), host.as_ptr(), self.range.bytes());
+            self.range.observed(CopyDirection::HostToDevice, source.addr(), || {
+                driver.copy_to_device(context, target, source.cast(), bytes, stream)
+            })
         })
     }
 

@@ -154,8 +154,13 @@ impl Stream {
     /// Spoils the graph into which work that was noted as running may have gone.
     #[cold]
     pub(crate) fn taint_captures(&self) {
-        if let Some(taint) = &self.captures().slot().taint {
-            taint.store(true, Ordering::Release);
+        let taint = self.captures().slot().taint.clone();
+        if taint.is_some_and(|taint| !taint.swap(true, Ordering::AcqRel)) {
+            tracing::warn!(
+                device = %self.device().id(),
+                stream = self.id(),
+                "a graph was invalidated: another thread enqueued work on the stream while its capture began or ended; let one thread capture, or capture on a stream of its own"
+            );
         }
     }
 

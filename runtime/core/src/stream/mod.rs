@@ -45,6 +45,7 @@ pub(crate) use self::core::StreamCore;
 use self::core::{Keeping, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
+use crate::device::observe::{self, CopyDirection, ObservedStream, Operation, Watch};
 use crate::driver::{Context, Driver, GraphFunction, StreamHandle};
 use crate::error::{Error, GraphError, Result, code};
 
@@ -160,7 +161,10 @@ impl Stream {
             "a graph is launched many times; use `Stream::graph_function`",
         )?;
         let handle = self.handle();
-        self.call(|driver, context| driver.host_function(context, handle, Box::new(function)))
+        self.observed(
+            || Operation::HostFunction,
+            || self.call(|driver, context| driver.host_function(context, handle, Box::new(function))),
+        )
     }
 
     /// Adds a call of a function on the host to the graph that is being captured on this stream: it is called once for
@@ -190,6 +194,40 @@ impl Stream {
             Keeping::Own | Keeping::Kept => self.device().call(call),
             Keeping::Adopted(number) => self.call_adopted(number, call),
         }
+    }
+
+    /// Calls the driver for an operation on this stream that observers see.
+    #[inline(always)]
+    pub(crate) fn observed<'a, R, E>(
+        &'a self,
+        operation: impl FnOnce() -> Operation<'a>,
+        call: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, E> {
+        observe::around(self.device(), || (Some(self.as_observed()), operation()), call)
+    }
+
+    /// The stream as observers see it.
+    fn as_observed(&self) -> ObservedStream {
+        ObservedStream { id: self.id(), handle: self.handle(), is_capturing: self.is_capturing() }
+    }
+
+    /// As [`Self::observed`], for a copy.
+    #[inline(always)]
+    pub(crate) fn observed_copy<R, E>(
+        &self,
+        direction: CopyDirection,
+        from: u64,
+        to: u64,
+        bytes: usize,
+        call: impl FnOnce() -> Result<R, E>,
+    ) -> Result<R, E> {
+        self.observed(|| Operation::Copy { direction, from, to, bytes }, call)
+    }
+
+    /// Reports the beginning of an operation on this stream to observers.
+    #[inline]
+    pub(crate) fn watch<'a>(&'a self, operation: impl FnOnce() -> Operation<'a>) -> Watch<'a> {
+        observe::begin(self.device(), || (Some(self.as_observed()), operation()))
     }
 
     /// As [`Self::call`] for a stream that may have been destroyed by its owner.

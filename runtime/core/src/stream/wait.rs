@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Stream;
 use super::captures::{CaptureSink, Captures};
 use super::clock::{Clock, Closed, Time};
+use crate::device::observe::{Awaited, Operation};
 use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 
@@ -22,6 +23,7 @@ impl Stream {
         let (device, core) = (self.device(), self.core());
         device.check_process()?;
         self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
+        let watch = self.watch(|| Operation::Synchronize(Awaited::Stream));
         let closed = core.clock.close();
         // On a lost device too: what runs there may use memory that the caller is about to free.
         let mut waited = self.call(|driver, context| driver.stream_synchronize(context, core.handle));
@@ -30,7 +32,7 @@ impl Stream {
             let again = device.call_lost(|driver, context| driver.stream_synchronize(context, core.handle));
             waited = waited.and(again);
         }
-        waited?;
+        watch.done(waited)?;
         device.0.health.check(device.id())?;
         device.0.health.finished(self.id());
         closed.finish();
@@ -164,7 +166,7 @@ impl Stream {
     fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Closed)> {
         let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
-        capture.record_event(self, event)?;
+        self.observed(|| Operation::EventRecord { event }, || capture.record_event(self, event))?;
         Ok((event, closed))
     }
 
@@ -174,7 +176,10 @@ impl Stream {
         let event = other.order_event(&other.captures().order)?;
         let closed = other.captured_clock().close();
         let handle = other.handle();
-        other.call(|driver, context| driver.event_record(context, event, handle))?;
+        other.observed(
+            || Operation::EventRecord { event },
+            || other.call(|driver, context| driver.event_record(context, event, handle)),
+        )?;
         self.wait_handle(event)?;
         self.captured_clock().learn(&closed);
         Ok(())
@@ -209,7 +214,10 @@ impl Stream {
                 None => *order.insert(other.call(|driver, context| driver.event_create(context, false))?),
             };
             let handle = other.handle();
-            other.call(|driver, context| driver.event_record(context, event, handle))?;
+            other.observed(
+                || Operation::EventRecord { event },
+                || other.call(|driver, context| driver.event_record(context, event, handle)),
+            )?;
             if other.capture_count() != captures {
                 // The record may have become part of a capture that began meanwhile.
                 continue;
@@ -222,7 +230,10 @@ impl Stream {
 
     pub(crate) fn wait_handle(&self, event: EventHandle) -> Result<()> {
         let stream = self.handle();
-        self.call(|driver, context| driver.stream_wait_event(context, stream, event))
+        self.observed(
+            || Operation::EventWait { event },
+            || self.call(|driver, context| driver.stream_wait_event(context, stream, event)),
+        )
     }
 
     /// An event that the stream keeps, made when it is first asked for.

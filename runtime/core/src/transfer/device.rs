@@ -2,6 +2,7 @@
 
 use super::peer::{self, Route};
 use crate::device::Device;
+use crate::device::observe::{CopyDirection, Operation};
 use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::memory::slice::check_lengths;
@@ -81,7 +82,10 @@ impl Stream {
         // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not
         // overlap; both buffers note the stream, so neither is freed before the copy has run.
         storage::enqueue([&from.part, &to.part].into_iter(), self, Kind::Copy, |driver, context| unsafe {
-            driver.copy_device(context, to.address, from.address, to.part.range.len(), self.handle())
+            let bytes = to.part.range.len();
+            self.observed_copy(CopyDirection::DeviceToDevice, from.address.0, to.address.0, bytes, || {
+                driver.copy_device(context, to.address, from.address, bytes, self.handle())
+            })
         })
     }
 
@@ -112,7 +116,11 @@ impl Stream {
         // SAFETY: the range is borrowed exclusively, and the buffer notes the stream, so it is not freed before the
         // work has run. Any bits are an element.
         part.enqueue(self, |driver, context| unsafe {
-            driver.set_bytes(context, address, value, part.range.len(), self.handle())
+            let bytes = part.range.len();
+            self.observed(
+                || Operation::Memset { to: address.0, value, bytes },
+                || driver.set_bytes(context, address, value, bytes, self.handle()),
+            )
         })
     }
 }

@@ -9,6 +9,7 @@ use super::host_memory::HostMemory;
 use super::pending::{CopyFailed, Held, Lent, Pending};
 use super::staged;
 use crate::device::Device;
+use crate::device::observe::CopyDirection;
 use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::event::Event;
@@ -72,11 +73,21 @@ impl DeviceSide<'_> {
     /// side, which is [begun](BufferUse::begin) on a stream that `stream` comes after.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
-        stream.call(|driver, context| match self.direction {
-            // SAFETY: passed on from the caller; the device's memory is kept by its part.
-            Direction::Up => unsafe { driver.copy_to_device(context, device, host.cast(), bytes, handle) },
-            // SAFETY: as above.
-            Direction::Down => unsafe { driver.copy_to_host(context, host.cast(), device, bytes, handle) },
+        let (direction, from, to) = match self.direction {
+            Direction::Up => (CopyDirection::HostToDevice, host.addr() as u64, device.0),
+            Direction::Down => (CopyDirection::DeviceToHost, device.0, host.addr() as u64),
+        };
+        stream.observed_copy(direction, from, to, bytes, || {
+            stream.call(|driver, context| match self.direction {
+                // SAFETY: passed on from the caller; the device's memory is kept by its part.
+                Direction::Up => unsafe {
+                    driver.copy_to_device(context, device, host.cast(), bytes, handle)
+                },
+                // SAFETY: as above.
+                Direction::Down => unsafe {
+                    driver.copy_to_host(context, host.cast(), device, bytes, handle)
+                },
+            })
         })
     }
 

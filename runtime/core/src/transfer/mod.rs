@@ -70,7 +70,7 @@ pub mod rows;
 mod staged;
 
 pub use self::host_memory::HostMemory;
-pub use self::pending::{CopyFailed, Pending};
+pub use self::pending::{CopyFailed, Pending, PendingFuture};
 pub use self::pipeline::Pipeline;
 pub use self::rows::{DeviceRows, DeviceRowsMut, PinnedRows};
 pub use self::staged::CHUNK_BYTES;

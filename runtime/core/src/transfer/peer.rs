@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::device::Side;
 use super::staged::{CHUNK_BYTES, another_stream};
+use crate::device::observe::CopyDirection;
 use crate::device::{Device, peer};
 use crate::driver::DriverError;
 use crate::error::{Error, Result};
@@ -72,7 +73,9 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap;
     // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
     storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |driver, context| unsafe {
-        copied = driver.copy_peer(context, target, source, bytes, stream.handle());
+        copied = stream.observed_copy(CopyDirection::PeerToPeer, source.1.0, target.1.0, bytes, || {
+            driver.copy_peer(context, target, source, bytes, stream.handle())
+        });
         Ok::<_, DriverError>(())
     })?;
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
@@ -93,6 +96,10 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
 
 /// Enqueues a copy through host memory. When this fails, nothing of it runs any more.
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
+    tracing::debug!(
+        from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),
+        "the devices do not reach each other's memory: the copy goes through host memory"
+    );
     let other = another_stream(if outward { to.device } else { from.device }, stream)?;
     let mut lanes = Vec::with_capacity(2);
     for start in (0..to.part.range.len()).step_by(CHUNK_BYTES).take(2) {
@@ -129,17 +136,21 @@ fn enqueue_staged(
     for (start, (staging, free)) in (0..total).step_by(CHUNK_BYTES).zip(lanes.iter().zip(&free).cycle()) {
         let bytes = CHUNK_BYTES.min(total - start);
         out.wait_event(free)?;
-        // SAFETY: the staging memory has room for the chunk and is kept until both streams are done. This one has
-        // waited until what was in it has gone into the target. The source's range is kept by its part.
-        out.call(|driver, context| unsafe {
-            let (host, device) = (staging.address().cast(), from.address.offset(start));
-            driver.copy_to_host(context, host, device, bytes, out.handle())
+        let (host, device) = (staging.address(), from.address.offset(start));
+        out.observed_copy(CopyDirection::DeviceToHost, device.0, host.addr() as u64, bytes, || {
+            // SAFETY: the staging memory has room for the chunk and is kept until both streams are done. This one has
+            // waited until what was in it has gone into the target. The source's range is kept by its part.
+            out.call(|driver, context| unsafe {
+                driver.copy_to_host(context, host.cast(), device, bytes, out.handle())
+            })
         })?;
         into.wait_stream(out)?;
-        // SAFETY: as above; this stream has waited until the chunk has come out of the source.
-        into.call(|driver, context| unsafe {
-            let (host, device) = (staging.address().cast_const().cast(), to.address.offset(start));
-            driver.copy_to_device(context, device, host, bytes, into.handle())
+        let device = to.address.offset(start);
+        into.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, device.0, bytes, || {
+            // SAFETY: as above; this stream has waited until the chunk has come out of the source.
+            into.call(|driver, context| unsafe {
+                driver.copy_to_device(context, device, host.cast_const().cast(), bytes, into.handle())
+            })
         })?;
         free.record(into)?;
     }

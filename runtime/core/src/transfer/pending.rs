@@ -3,15 +3,19 @@
 //! The memory is given back when neither a device nor a host function can use it any more, also when the copy failed.
 
 use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use crate::driver::host_function;
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// A copy that was enqueued. It has the host memory until it is done.
+/// A copy that was enqueued. It has the host memory until it is done. [`Pending::wait`] gives it back, and so does awaiting it,
+/// without blocking the thread: `pending.await`.
 ///
 /// Dropping it lets the copy run on; the memory is kept until then.
 #[must_use = "the host memory comes back from `wait`"]
@@ -122,16 +126,70 @@ impl<H> Pending<H> {
     /// # Panics
     /// In a [host function](Stream::host_function), which cannot wait; the memory is kept for the copy then.
     pub fn wait(self) -> std::result::Result<H, CopyFailed<H>> {
-        assert!(
-            !host_function::is_running(),
-            "a host function cannot wait for a copy; let another thread do it"
-        );
+        check_can_wait();
         let Self { held, stream, event } = self;
         match event.synchronize() {
             Ok(()) => Ok(held.finish()),
             Err(error) => Err(CopyFailed::after(&stream, error, held)),
         }
     }
+}
+
+/// A future that is ready with the host memory when the copy is done: `pending.await`.
+///
+/// It blocks no thread: see [`Reached`](crate::event::Reached). Dropping it is dropping the [`Pending`]. Only after an error it
+/// waits, until the device does not use the memory any more, and gives it back with the error.
+///
+/// # Panics
+/// Its poll, in a [host function](Stream::host_function), as [`Pending::wait`]; the memory is kept for the copy then.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct PendingFuture<H> {
+    // Dropped before the event.
+    waiter: Waiter,
+    /// `None` when it has been ready.
+    pending: Option<Pending<H>>,
+}
+
+// Nothing is pinned in it.
+impl<H> Unpin for PendingFuture<H> {}
+
+impl<H> Future for PendingFuture<H> {
+    type Output = std::result::Result<H, CopyFailed<H>>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        check_can_wait();
+        let Self { waiter, pending } = self.get_mut();
+        let Some(Pending { event, .. }) = pending else {
+            panic!("a copy was awaited again after it had been done");
+        };
+        let Poll::Ready(reached) = waiter.poll(event, false, task) else { return Poll::Pending };
+        let Some(Pending { held, stream, .. }) = pending.take() else { unreachable!("it was there above") };
+        Poll::Ready(match reached {
+            Ok(()) => Ok(held.finish()),
+            Err(error) => Err(CopyFailed::after(&stream, error, held)),
+        })
+    }
+}
+
+impl<H> IntoFuture for Pending<H> {
+    type Output = std::result::Result<H, CopyFailed<H>>;
+    type IntoFuture = PendingFuture<H>;
+
+    fn into_future(self) -> PendingFuture<H> {
+        PendingFuture { waiter: Waiter::default(), pending: Some(self) }
+    }
+}
+
+impl<H> fmt::Debug for PendingFuture<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PendingFuture({})", std::any::type_name::<H>())
+    }
+}
+
+/// Panics in a host function and in a call of an observer.
+#[track_caller]
+fn check_can_wait() {
+    assert!(!host_function::is_running(), "a host function cannot wait for a copy; let another thread do it");
 }
 
 impl<H> CopyFailed<H> {

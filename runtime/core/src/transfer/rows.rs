@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 use super::host::{DeviceSide, Direction};
 use super::pending::{CopyFailed, Held, Pending};
 use crate::device::Device;
+use crate::device::observe::CopyDirection;
 use crate::driver::{Place, RowsCopy};
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -278,7 +279,7 @@ impl Stream {
         // target exclusive, so the two do not overlap; both buffers note the stream, so neither is freed before the
         // copy has run.
         storage::enqueue(parts.into_iter(), self, Kind::Copy, |driver, context| unsafe {
-            driver.copy_rows(context, copy, self.handle())
+            self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
         })
     }
 
@@ -326,6 +327,20 @@ impl Stream {
         self.rows_between_host_and_device(&side, shapes, copy, target)
     }
 
+    /// As [`Self::observed`], for a copy of rows.
+    fn observed_rows<E>(&self, copy: RowsCopy, call: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        let direction = match (copy.src, copy.dst) {
+            (Place::Host(_), _) => CopyDirection::HostToDevice,
+            (_, Place::Host(_)) => CopyDirection::DeviceToHost,
+            (Place::Device(_), Place::Device(_)) => CopyDirection::DeviceToDevice,
+        };
+        let address = |place| match place {
+            Place::Host(host) => host.addr() as u64,
+            Place::Device(ptr) => ptr.0,
+        };
+        self.observed_copy(direction, address(copy.src), address(copy.dst), copy.row_bytes * copy.rows, call)
+    }
+
     /// The shapes are those of the target and the source.
     fn rows_between_host_and_device<T: DeviceCopy>(
         &self,
@@ -346,7 +361,7 @@ impl Stream {
             // into the pending copy, and its block is kept for the stream also when that is dropped; the device's is
             // borrowed, exclusively where it is written, and noted.
             storage::enqueue([&side.part].into_iter(), self, Kind::HostCopy, |driver, context| unsafe {
-                driver.copy_rows(context, copy, self.handle())
+                self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
             })
         });
         Pending::settle(self, enqueued, event, Held::Own(memory))

@@ -29,6 +29,7 @@ use super::resolve::{Resolved, Source};
 use super::shape::Shape;
 use super::store::{LaunchStore, LaunchSubject, Winner};
 use super::{Function, Launch, LaunchConfig};
+use crate::device::observe::Operation;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::EventHandle;
 use crate::driver::{Context, Driver};
@@ -264,8 +265,12 @@ impl Measurement {
     /// Launches between two events. What keeps it from being measured is no error.
     pub(super) fn around(self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let device = stream.device();
-        let record =
-            |event| stream.call(|driver, context| driver.event_record(context, event, stream.handle()));
+        let record = |event| {
+            stream.observed(
+                || Operation::EventRecord { event },
+                || stream.call(|driver, context| driver.event_record(context, event, stream.handle())),
+            )
+        };
         let take = || device.0.events.take(device, true).ok();
         let events = take().and_then(|start| match take() {
             Some(end) => Some((start, end)),

@@ -188,6 +188,9 @@ impl LaunchStore {
     /// A store whose new records a keeper keeps, unless there is a problem with that from the start: what failed, why, and
     /// what to do.
     pub fn new(keeper: Option<Box<dyn Keeper>>, problem: Option<String>) -> Self {
+        if let Some(problem) = &problem {
+            tracing::warn!(problem, "the launch store keeps nothing: what is measured is forgotten when the program ends");
+        }
         Self(Arc::new(Inner {
             keeper,
             known: RwLock::default(),
@@ -338,6 +341,9 @@ impl LaunchStore {
         // What failed once is not tried again and again.
         if let (None, Some(keeper)) = (&*problem, &self.0.keeper) {
             *problem = keeper.keep(record).err();
+            if let Some(problem) = &*problem {
+                tracing::warn!(problem, "the launch store keeps nothing from now on");
+            }
         }
         match &*problem {
             Some(what) => Err(StoreProblem::File { what: what.clone() }),

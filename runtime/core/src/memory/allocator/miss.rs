@@ -95,6 +95,8 @@ impl CachingAllocator {
                 return Ok(allocation);
             }
             self.totals.lock().alloc_retries += 1;
+            let bytes = request.bytes;
+            tracing::debug!(device = %device.id(), bytes, "the device has no more memory: cached memory is freed");
             self.release_cached(device, None)?;
             for extent in [Extent::Segment, Extent::Block] {
                 if let Some(allocation) = self.grow(&place, request, extent)? {

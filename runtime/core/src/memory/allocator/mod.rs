@@ -64,7 +64,8 @@ pub(crate) use self::streams::{Arena, Scratch, StreamMemory, memory_of};
 pub use self::view::Memory;
 use super::options::{AllocatorOptions, Backend};
 use super::statistics::PoolId;
-use crate::device::Device;
+use crate::device::observe::{MemoryKind, Operation};
+use crate::device::{Device, fork};
 use crate::driver::{DevicePtr, StreamHandle};
 use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
@@ -314,15 +315,52 @@ fn allocate_from(
     bytes: usize,
     site: &'static Location<'static>,
 ) -> Result<Allocation> {
+    if fork::is_observed() {
+        return allocate_observed(arena, owner, stream, bytes, site);
+    }
+    take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)
+}
+
+/// As [`allocate_from`], when somebody listens. Observers are called without the arena's lock.
+#[cold]
+#[inline(never)]
+fn allocate_observed(
+    arena: &Arc<Arena>,
+    owner: Option<&Arc<Arena>>,
+    stream: &Stream,
+    bytes: usize,
+    site: &'static Location<'static>,
+) -> Result<Allocation> {
+    let found = |ptr: DevicePtr, cached| Operation::Allocate {
+        memory: MemoryKind::Device,
+        bytes,
+        address: ptr.0,
+        pool: arena.pool,
+        cached,
+    };
+    let mut watch = stream.watch(|| found(DevicePtr::NULL, false));
+    let (allocation, cached) = take_or_miss(arena, owner, stream, bytes as u64, site)?;
+    watch.found(|| found(allocation.ptr, cached));
+    Ok(allocation)
+}
+
+/// A block, and whether a free one was there.
+#[inline(always)]
+fn take_or_miss(
+    arena: &Arc<Arena>,
+    owner: Option<&Arc<Arena>>,
+    stream: &Stream,
+    bytes: u64,
+    site: &'static Location<'static>,
+) -> Result<(Allocation, bool)> {
     let device = stream.device();
-    let bytes = bytes as u64;
     if bytes > size::MAX_REQUEST {
         return Err(Error::AllocationTooLarge { bytes, largest: size::MAX_REQUEST });
     }
     let mut state = arena.lock_unsettled();
     if let Some(block) = state.take_resting(bytes, site) {
         let ptr = DevicePtr(state.blocks[block].address);
-        return Ok(Allocation { arena: owner.cloned(), block, ptr });
+        return Ok((Allocation { arena: owner.cloned(), block, ptr }, true));
     }
     state.settle();
     if !state.pending.is_empty() {
@@ -332,10 +370,11 @@ fn allocate_from(
     if let Some(block) = state.take(request.size, bytes, site) {
         state.handed_out(block);
         let ptr = DevicePtr(state.blocks[block].address);
-        return Ok(Allocation { arena: owner.cloned(), block, ptr });
+        return Ok((Allocation { arena: owner.cloned(), block, ptr }, true));
     }
     drop(state);
-    device.part::<CachingAllocator>().miss(stream, arena, owner, request)
+    let missed = device.part::<CachingAllocator>().miss(stream, arena, owner, request);
+    missed.map(|allocation| (allocation, false))
 }
 
 /// Gives memory back, which may still be in use by work enqueued on its home `stream` and on `users`.
@@ -357,8 +396,33 @@ pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stre
         None => streams::arena_of(stream)?,
     };
     let device = stream.device();
-    let mut state = arena.lock_unsettled();
     let block = allocation.block;
+    stream.observed(
+        || Operation::Free {
+            memory: MemoryKind::Device,
+            bytes: arena.lock_unsettled().blocks[block].requested as usize,
+            address: allocation.ptr.0,
+        },
+        || {
+            // SAFETY: passed on from the caller.
+            unsafe { free_block(stream, device, arena, block, users) }
+        },
+    )
+}
+
+/// As [`free`], of a block of this arena.
+///
+/// # Safety
+/// As [`free`].
+#[inline(always)]
+unsafe fn free_block(
+    stream: &Stream,
+    device: &Device,
+    arena: &Arena,
+    block: BlockId,
+    users: &[Stream],
+) -> Result<()> {
+    let mut state = arena.lock_unsettled();
     if users.is_empty() && state.rest(block) {
         return Ok(());
     }

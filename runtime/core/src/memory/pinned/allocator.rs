@@ -57,24 +57,26 @@ impl PinnedAllocator {
         Self { store, background: Background::default(), deferred: Mutex::default() }
     }
 
-    /// Memory for `bytes`, which are not zero and at most [`isize::MAX`], with any content. `device` is the
-    /// allocator's.
-    pub(super) fn allocate(&self, device: &Device, bytes: usize) -> Result<Block> {
+    /// Memory for `bytes`, which are not zero and at most [`isize::MAX`], with any content, and whether it was cached.
+    /// `device` is the allocator's.
+    pub(super) fn allocate(&self, device: &Device, bytes: usize) -> Result<(Block, bool)> {
         let store = &self.store;
         let options = store.options();
         let watched = options.use_background_threads && self.background.is_running();
         device.call(|_, _| if watched { Ok(()) } else { store.poll() })?;
-        let mut block = self.find(device, &options, rounded(&options, bytes))?;
+        let size = rounded(&options, bytes);
+        let (mut block, cached) = match store.cache.take(size) {
+            Some(block) => (block, true),
+            None => (self.find(device, &options, size)?, false),
+        };
         block.asked = bytes;
         store.counters.handed_out(block.bytes);
-        Ok(block)
+        Ok((block, cached))
     }
 
+    /// A block that is not cached.
     fn find(&self, device: &Device, options: &PinnedOptions, size: usize) -> Result<Block> {
         let store = &self.store;
-        if let Some(block) = store.cache.take(size) {
-            return Ok(block);
-        }
         let reserve = options.reserve_segment_size.min(isize::MAX as u64) as usize;
         let reserve = classes::round_to_pages(reserve);
         if let Some(block) = store.reserve.take(size, reserve, || self.make(device, reserve))? {

@@ -55,7 +55,10 @@ impl Background {
             self.signal.running.store(true, Ordering::Release);
             match builder.spawn(move || work(&store, &signal)) {
                 Ok(started) => *thread = Some(started),
-                Err(_) => self.signal.running.store(false, Ordering::Release),
+                Err(error) => {
+                    tracing::debug!(%error, "no thread looks for page-locked memory that is free again; requests do");
+                    self.signal.running.store(false, Ordering::Release);
+                }
             }
         }
         self.signal.state().work = true;

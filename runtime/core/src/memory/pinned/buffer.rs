@@ -8,8 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use super::allocator::PinnedAllocator;
 use super::cache::Block;
 use crate::device::Device;
+use crate::device::observe::{self, MemoryKind, Operation};
 use crate::driver::host_function;
-use crate::error::{Error, Result};
+use crate::error::{Error, PoolId, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
 
@@ -48,6 +49,21 @@ unsafe impl<T: DeviceCopy> Send for PinnedBuffer<T> {}
 // SAFETY: as above; a shared buffer gives shared elements, and the streams are behind a lock.
 unsafe impl<T: DeviceCopy> Sync for PinnedBuffer<T> {}
 
+/// A block for `bytes`, which are not zero.
+fn allocate(device: &Device, bytes: usize) -> Result<Block> {
+    let found = |address, cached| Operation::Allocate {
+        memory: MemoryKind::Pinned,
+        bytes,
+        address,
+        pool: PoolId::default(),
+        cached,
+    };
+    let mut watch = observe::begin(device, || (None, found(0, false)));
+    let (block, cached) = device.part::<PinnedAllocator>().allocate(device, bytes)?;
+    watch.found(|| found(block.ptr.addr().get() as u64, cached));
+    Ok(block)
+}
+
 impl<T: DeviceCopy> PinnedBuffer<T> {
     /// `len` elements of zero bytes.
     ///
@@ -78,8 +94,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
             .checked_mul(size_of::<T>())
             .filter(|bytes| *bytes <= isize::MAX as usize)
             .ok_or(Error::TooManyElements { elements: len, element_bytes: size_of::<T>() })?;
-        let block =
-            if bytes == 0 { None } else { Some(device.part::<PinnedAllocator>().allocate(device, bytes)?) };
+        let block = if bytes == 0 { None } else { Some(allocate(device, bytes)?) };
         let elements = block.as_ref().map_or(NonNull::dangling(), |block| block.ptr.cast());
         Ok(Self { elements, len, device: device.clone(), block, streams: Mutex::default() })
     }
@@ -168,7 +183,13 @@ impl<T: DeviceCopy> Drop for PinnedBuffer<T> {
                     streams: Mutex::new(streams),
                 }));
             }
+            let (bytes, address) = (block.asked, block.ptr.addr().get() as u64);
+            let watch = observe::begin(&self.device, || {
+                (None, Operation::Free { memory: MemoryKind::Pinned, bytes, address })
+            });
             self.device.part::<PinnedAllocator>().release(&self.device, block, streams);
+            // What it could not do is kept for later.
+            let _ = watch.done(Ok::<_, Error>(()));
         }
     }
 }

@@ -1,0 +1,405 @@
+//! The observer seam: what a profiler sees of the runtime.
+//!
+//! Guarantees: each operation is reported at its beginning and at its end, on the thread that called, by one function
+//! ([`begin`]). While there is no observer, an operation pays one load and a branch that is predicted ([`around`]), and no time
+//! is taken.
+//!
+//! Callbacks may come while locks of the runtime are held, so an observer must not use devices. Where it does, the runtime
+//! refuses: calls fail with [`Error::InObserver`](crate::Error::InObserver), the driver is not called, and what needs a device to be dropped is dropped
+//! by another thread, as in host functions. Callbacks cause no callbacks. An observer that panics is removed.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use super::{Device, fork};
+use crate::driver::{EventHandle, GraphExecHandle, LaunchConfig, StreamHandle, host_function};
+use crate::error::{PoolId, Result};
+
+/// What listens to the operations of every device of the process: see [`observe`].
+///
+/// Callbacks come from any thread, also from several at once, and the operation waits for them. Computing, reading clocks,
+/// locks of the observer's own, atomics and channels are fine. Devices, streams, buffers and the allocator's figures are not:
+/// locks of the runtime may be held. Calls that would use a device fail with [`Error::InObserver`](crate::Error::InObserver).
+pub trait Observer: Send + Sync {
+    /// An operation begins: the driver has not been called yet.
+    fn begin(&self, operation: &Observed<'_>) {
+        let _ = operation;
+    }
+
+    /// The operation's call has returned. What it enqueued may still run. It comes once after each [`Self::begin`], on the
+    /// same thread, unless the observer was removed meanwhile.
+    fn end(&self, operation: &Observed<'_>, ended: Ended);
+}
+
+/// An operation of the runtime.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    /// The same at the beginning and at the end. No other operation of the process has it, and later ones have a larger one.
+    pub id: u64,
+    /// The device. It is for comparison and for [`Device::id`]; calls that use it fail.
+    pub device: &'a Device,
+    /// The stream, of an operation that has one.
+    pub stream: Option<ObservedStream>,
+    /// What is done.
+    pub operation: Operation<'a>,
+    /// When it began.
+    pub began: SystemTime,
+}
+
+/// A stream as observers see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObservedStream {
+    /// [`Stream::id`](crate::Stream::id).
+    pub id: u64,
+    /// The driver's handle.
+    pub handle: StreamHandle,
+    /// Whether it is being captured: the operation becomes part of a graph and does not run.
+    pub is_capturing: bool,
+}
+
+/// The end of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// When it ended.
+    pub at: SystemTime,
+    /// Whether it returned without an error.
+    pub succeeded: bool,
+}
+
+/// What an operation does. Addresses are of the device, or of the process for memory of the host.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum Operation<'a> {
+    /// Enqueues a kernel.
+    Launch {
+        /// Its symbol in the image.
+        kernel: &'a str,
+        /// Its configuration.
+        config: &'a LaunchConfig,
+    },
+    /// Enqueues a graph.
+    GraphLaunch {
+        /// The executable.
+        exec: GraphExecHandle,
+    },
+    /// Enqueues a copy. A large copy through host memory is several.
+    Copy {
+        /// From where to where.
+        direction: CopyDirection,
+        /// Where the source begins.
+        from: u64,
+        /// Where the target begins.
+        to: u64,
+        /// The number of bytes.
+        bytes: usize,
+    },
+    /// Enqueues setting bytes to a value.
+    Memset {
+        /// Where it begins.
+        to: u64,
+        /// The value of each byte.
+        value: u8,
+        /// The number of bytes.
+        bytes: usize,
+    },
+    /// Enqueues a call of a function of the host.
+    HostFunction,
+    /// Enqueues work through the [seam](crate::seam), for example a library's.
+    Extension {
+        /// The path of the Rust function that made it, with what the compiler appends for closures.
+        name: &'static str,
+    },
+    /// Records an event.
+    EventRecord {
+        /// The event.
+        event: EventHandle,
+    },
+    /// Makes a stream wait for an event, on its own account or because buffers need the order.
+    EventWait {
+        /// The event.
+        event: EventHandle,
+    },
+    /// The host waits.
+    Synchronize(Awaited),
+    /// Allocates memory.
+    Allocate {
+        /// Which memory.
+        memory: MemoryKind,
+        /// The number of bytes that were asked for.
+        bytes: usize,
+        /// Where it begins; 0 before the end.
+        address: u64,
+        /// The pool that it came from; the default one before the end.
+        pool: PoolId,
+        /// Whether a free block of the cache served the request. If not, the driver was called, or another stream's memory
+        /// was taken. `false` before the end.
+        cached: bool,
+    },
+    /// Frees memory, which goes to the cache.
+    Free {
+        /// Which memory.
+        memory: MemoryKind,
+        /// The number of bytes that had been asked for.
+        bytes: usize,
+        /// Where it begins.
+        address: u64,
+    },
+}
+
+/// From where to where a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum CopyDirection {
+    HostToDevice,
+    DeviceToHost,
+    /// Within a device.
+    DeviceToDevice,
+    /// Between two devices.
+    PeerToPeer,
+}
+
+/// What the host waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Awaited {
+    /// Everything on the device.
+    Device,
+    /// Everything on the operation's stream.
+    Stream,
+    /// An event.
+    Event(EventHandle),
+}
+
+/// A kind of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// Of the device.
+    Device,
+    /// Page-locked memory of the host.
+    Pinned,
+}
+
+/// An observer, and whether it is still called.
+struct Entry {
+    observer: Box<dyn Observer>,
+    active: AtomicBool,
+    origin: fork::Origin,
+}
+
+type Entries = Arc<[Arc<Entry>]>;
+
+/// The observers. Nobody is called under the lock.
+static ENTRIES: RwLock<Option<Entries>> = RwLock::new(None);
+
+thread_local! {
+    static CALLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread calls an observer.
+pub(super) fn is_calling() -> bool {
+    CALLING.get()
+}
+
+/// Keeps an observer: see [`observe`].
+#[must_use = "the observer is removed when this is dropped"]
+pub struct Observation(Arc<Entry>);
+
+/// Calls an observer for every operation of every device of the process, open or to be opened, until the result is dropped.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use warpsmith_runtime::seam::{Ended, Observed, Observer, Operation, observe};
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// /// The bytes of each copy.
+/// struct Copies(Arc<Mutex<Vec<usize>>>);
+///
+/// impl Observer for Copies {
+///     fn end(&self, observed: &Observed<'_>, ended: Ended) {
+///         if let Operation::Copy { bytes, .. } = observed.operation
+///             && ended.succeeded
+///         {
+///             self.0.lock().unwrap().push(bytes);
+///         }
+///     }
+/// }
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let copies = Arc::new(Mutex::new(Vec::new()));
+/// let observation = observe(Copies(Arc::clone(&copies)));
+/// let buffer = DeviceBuffer::from_host(&Device::emulated(0)?.default_stream(), &[1.0f32, 2.0])?;
+/// drop(observation);
+/// assert_eq!(buffer.to_host()?, [1.0, 2.0]);
+/// assert_eq!(*copies.lock().unwrap(), [8]);
+/// # Ok(())
+/// # }
+/// ```
+pub fn observe(observer: impl Observer + 'static) -> Observation {
+    let entry = Arc::new(Entry {
+        observer: Box::new(observer),
+        active: AtomicBool::new(true),
+        origin: fork::Origin::default(),
+    });
+    change(|entries| entries.push(Arc::clone(&entry)));
+    Observation(entry)
+}
+
+/// Changes the list of observers.
+fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
+    let mut entries = ENTRIES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut list = entries.iter().flat_map(|entries| entries.iter().cloned()).collect();
+    how(&mut list);
+    fork::set_observed(!list.is_empty());
+    let before = entries.replace(list.into());
+    drop(entries);
+    drop(before);
+}
+
+impl Entry {
+    /// Has it called no more.
+    fn remove(self: &Arc<Self>) {
+        if self.active.swap(false, Ordering::AcqRel) {
+            change(|entries| entries.retain(|entry| !Arc::ptr_eq(entry, self)));
+        }
+    }
+
+    /// Calls the observer, unless it was removed.
+    fn call(self: &Arc<Self>, call: impl FnOnce(&dyn Observer)) {
+        if !self.active.load(Ordering::Acquire) || self.origin.is_elsewhere() {
+            return;
+        }
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| call(&*self.observer))) {
+            self.remove();
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&'static str>().copied());
+            tracing::error!(panic = text.unwrap_or("without text"), "an observer panicked and was removed");
+            // Dropping what it panicked with may panic.
+            std::mem::forget(payload);
+        }
+    }
+}
+
+impl Drop for Observation {
+    /// No callback begins afterwards. One that another thread has begun may still run.
+    fn drop(&mut self) {
+        self.0.remove();
+    }
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Observation")
+    }
+}
+
+/// An operation that has begun. It ends when this is dropped.
+#[must_use]
+pub(crate) struct Watch<'a>(Option<Box<Watching<'a>>>);
+
+struct Watching<'a> {
+    observed: Observed<'a>,
+    entries: Entries,
+    succeeded: bool,
+}
+
+/// Reports an operation, which `what` is called for if somebody listens. Without observers it is a load, a branch and `call`.
+#[inline(always)]
+pub(crate) fn around<'a, R, E>(
+    device: &'a Device,
+    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    call: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
+    if fork::is_observed() { around_observed(device, what, call) } else { call() }
+}
+
+#[cold]
+#[inline(never)]
+fn around_observed<'a, R, E>(
+    device: &'a Device,
+    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+    call: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
+    let watch = begin(device, what);
+    watch.done(call())
+}
+
+/// Reports the beginning of an operation, which `what` is called for if somebody listens.
+#[inline]
+pub(crate) fn begin<'a>(
+    device: &'a Device,
+    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+) -> Watch<'a> {
+    if fork::is_observed() { Watch(begin_observed(device, what)) } else { Watch(None) }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_observed<'a>(
+    device: &'a Device,
+    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
+) -> Option<Box<Watching<'a>>> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    if host_function::is_running() || device.is_forked() {
+        // Nothing can be done there, by observers neither.
+        return None;
+    }
+    let entries = ENTRIES.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+    let (stream, operation) = what();
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let observed = Observed { id, device, stream, operation, began: SystemTime::now() };
+    let watching = Box::new(Watching { observed, entries, succeeded: false });
+    watching.notify(|observer| observer.begin(&watching.observed));
+    Some(watching)
+}
+
+impl Watching<'_> {
+    /// Calls all observers.
+    fn notify(&self, call: impl Fn(&dyn Observer)) {
+        CALLING.set(true);
+        host_function::inside(|| self.entries.iter().for_each(|entry| entry.call(&call)));
+        CALLING.set(false);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(self) {
+        let ended = Ended { at: SystemTime::now(), succeeded: self.succeeded };
+        self.notify(|observer| observer.end(&self.observed, ended));
+        // What is left of a removed observer may be dropped with the list.
+        let Self { entries, .. } = self;
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(entries))) {
+            std::mem::forget(payload);
+        }
+    }
+}
+
+impl<'a> Watch<'a> {
+    /// Notes the result of the operation.
+    #[inline]
+    pub fn done<R, E>(mut self, result: Result<R, E>) -> Result<R, E> {
+        if let Some(watching) = &mut self.0 {
+            watching.succeeded = result.is_ok();
+        }
+        result
+    }
+
+    /// Says with what the operation succeeds, where that was not known when it began.
+    #[inline]
+    pub fn found(&mut self, what: impl FnOnce() -> Operation<'a>) {
+        if let Some(watching) = &mut self.0 {
+            (watching.observed.operation, watching.succeeded) = (what(), true);
+        }
+    }
+}
+
+impl Drop for Watch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(watching) = self.0.take() {
+            watching.end();
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Awaiting events and streams, from any executor.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::Event;
+use super::reactor::Waiter;
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// A future that is ready when an event's stream has come to the event's last record: `event.await`, `(&event).await`.
+///
+/// It blocks no thread, needs no particular executor, and may be polled from any thread. A fault of the device wakes it. It
+/// may be dropped at any time: what was enqueued runs on, and keeps what it uses.
+///
+/// For the first 50 microseconds it has itself polled again at once, so that short work costs no switch of threads; later one
+/// thread of the process wakes all futures. An emulated device with a
+/// [schedule](crate::driver::emulated::EmulatedDriverBuilder::stepped) runs nothing while it is only awaited.
+///
+/// Errors are those of [`Event::synchronize`]; in a [host function](Stream::host_function) the driver refuses.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Reached<E: Borrow<Event> = Event> {
+    // Dropped before the event.
+    waiter: Waiter,
+    event: E,
+    may_be_recorded: bool,
+}
+
+impl<E: Borrow<Event>> Reached<E> {
+    fn new(event: E, may_be_recorded: bool) -> Self {
+        Self { waiter: Waiter::default(), event, may_be_recorded }
+    }
+}
+
+// Nothing is pinned in it.
+impl<E: Borrow<Event>> Unpin for Reached<E> {}
+
+impl<E: Borrow<Event>> Future for Reached<E> {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<()>> {
+        let Self { waiter, event, may_be_recorded } = self.get_mut();
+        waiter.poll((*event).borrow(), *may_be_recorded, task)
+    }
+}
+
+/// Waits until the event's stream has come to its last record: see [`Reached`].
+impl IntoFuture for Event {
+    type Output = Result<()>;
+    type IntoFuture = Reached;
+
+    fn into_future(self) -> Reached {
+        Reached::new(self, false)
+    }
+}
+
+/// As for [`Event`]. When the event is recorded anew meanwhile, the new record may be what is waited for.
+impl<'e> IntoFuture for &'e Event {
+    type Output = Result<()>;
+    type IntoFuture = Reached<&'e Event>;
+
+    fn into_future(self) -> Reached<&'e Event> {
+        Reached::new(self, true)
+    }
+}
+
+impl<E: Borrow<Event>> fmt::Debug for Reached<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reached({:?})", self.event.borrow())
+    }
+}
+
+/// A future that is ready when a stream has done what had been enqueued: see [`Stream::completed`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Completed(std::result::Result<Reached, Error>);
+
+impl Future for Completed {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<()>> {
+        match &mut self.get_mut().0 {
+            Ok(reached) => Pin::new(reached).poll(task),
+            Err(error) => Poll::Ready(Err(error.clone())),
+        }
+    }
+}
+
+impl Stream {
+    /// A future that is ready when everything enqueued so far has run. What is enqueued after this call it does not wait for.
+    /// It blocks no thread and needs no particular executor: see [`Reached`].
+    ///
+    /// ```
+    /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
+    ///
+    /// async fn doubled(stream: &Stream, x: &[u8]) -> Result<Vec<u8>> {
+    ///     let x = DeviceBuffer::from_host(stream, x)?;
+    ///     let mut y = DeviceBuffer::zeros(stream, 2 * x.len())?;
+    ///     stream.copy(&x, y.slice_mut(..x.len()))?;
+    ///     stream.copy(&x, y.slice_mut(x.len()..))?;
+    ///     stream.completed().await?;
+    ///     Ok(stream.download(&y, vec![0; y.len()])?.await?)
+    /// }
+    /// # use std::task::{Context, Poll, Wake};
+    /// # struct Unpark(std::thread::Thread);
+    /// # impl Wake for Unpark { fn wake(self: std::sync::Arc<Self>) { self.0.unpark() } }
+    /// # fn main() -> Result<()> {
+    /// # let stream = Stream::new(&Device::emulated(0)?)?;
+    /// # let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+    /// # let mut future = std::pin::pin!(doubled(&stream, &[1, 2]));
+    /// # let twice = loop {
+    /// #     match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #         Poll::Ready(twice) => break twice?,
+    /// #         Poll::Pending => std::thread::park(),
+    /// #     }
+    /// # };
+    /// # assert_eq!(twice, [1, 2, 1, 2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Stream::synchronize`], from the future.
+    pub fn completed(&self) -> Completed {
+        let recorded = self.check_not_capturing(
+            "Stream::completed",
+            "what is captured does not run before the graph is launched; await that",
+        );
+        Completed(recorded.and_then(|()| self.record_event()).map(Event::into_future))
+    }
+}

@@ -1,0 +1,274 @@
+//! The thread that wakes futures: one for the process, however many futures there are.
+//!
+//! A future that is polled asks the driver itself. For [`PATIENCE`] it has itself polled again, so that short work costs no
+//! switch of threads; the executor runs other tasks in between. After that it is registered here. The thread asks for the
+//! earliest event of each stream, since the others come later, and pauses in proportion to how long it has waited. While
+//! nothing is registered it sleeps. Host functions of the driver would need no asking, but each stops its stream for some
+//! microseconds, and after a fault the driver calls none.
+//!
+//! Waking is a hint: what has become of the event, the future asks again. So an event may be recorded anew meanwhile, and a
+//! registration that is dropped late does no harm.
+//!
+//! Locks: the table is locked while the driver is asked for one event, never while a waker is cloned, called or dropped.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::{Event, Exported};
+use crate::device::Device;
+use crate::device::fork::Origin;
+use crate::driver::{EventHandle, host_function};
+use crate::error::Result;
+
+/// How long a future has itself polled again.
+const PATIENCE: Duration = Duration::from_micros(50);
+/// The shortest and the longest pause between two looks at all streams.
+const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
+/// A pause is at most this part of the time that the newest future has waited.
+const PART: u32 = 16;
+
+/// The place of a future in the order of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    /// The stream on which the event was recorded. Events that may be recorded anew have a group each, from the end on.
+    group: u64,
+    /// The stream's epoch: an event of a later one is reached later.
+    epoch: u64,
+    /// No other future has it.
+    number: u64,
+}
+
+/// A registered future.
+struct Waiting {
+    device: Device,
+    event: EventHandle,
+    /// Keeps the handle, if it is not one of the device's pool, which stay.
+    _exported: Option<Arc<Exported>>,
+    waker: Waker,
+    since: Instant,
+}
+
+impl Waiting {
+    /// Whether the future is to look. It then finds faults by itself, and reports them.
+    fn is_due(&self) -> bool {
+        let (driver, context) = self.device.raw();
+        self.device.is_lost() || !matches!(driver.event_query(context, self.event), Ok(false))
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    waiting: BTreeMap<Key, Waiting>,
+    next: u64,
+}
+
+/// See the [module's documentation](self).
+#[derive(Default)]
+struct Reactor {
+    /// The process that has the thread.
+    origin: Origin,
+    /// Whether the system gave no thread.
+    is_broken: AtomicBool,
+    table: Mutex<Table>,
+    /// Notified when the table is no longer empty.
+    filled: Condvar,
+}
+
+/// The reactor of the process. In a copy of the process there is another, since the thread is not copied.
+fn reactor() -> &'static Reactor {
+    static CURRENT: AtomicPtr<Reactor> = AtomicPtr::new(std::ptr::null_mut());
+    let mut current = CURRENT.load(Ordering::Acquire);
+    loop {
+        // SAFETY: the pointer is null or was leaked below.
+        if let Some(known) = unsafe { current.as_ref() }
+            && !known.origin.is_elsewhere()
+        {
+            return known;
+        }
+        let new = Box::into_raw(Box::<Reactor>::default());
+        match CURRENT.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                // SAFETY: it was leaked above, and nobody frees it any more.
+                let new: &'static Reactor = unsafe { &*new };
+                let thread = std::thread::Builder::new().name("warpsmith-await".to_owned());
+                if let Err(error) = thread.spawn(|| new.run()) {
+                    tracing::warn!(%error, "the system has no thread to wake futures: executors poll them all the time");
+                    new.is_broken.store(true, Ordering::Release);
+                    let waiting = std::mem::take(&mut new.lock().waiting);
+                    waiting.into_values().for_each(wake);
+                }
+                return new;
+            }
+            Err(now) => {
+                // SAFETY: it was made above, and nobody else has it.
+                drop(unsafe { Box::from_raw(new) });
+                current = now;
+            }
+        }
+    }
+}
+
+/// Wakes a future that is not in the table any more.
+fn wake(waiting: Waiting) {
+    let Waiting { device, waker, .. } = waiting;
+    if Arc::strong_count(&device.0) == 1 {
+        // Closing a device waits for its work, which others must not wait for.
+        host_function::drop_elsewhere(Box::new(device));
+    } else {
+        drop(device);
+    }
+    // What a waker does is its executor's business.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        std::mem::forget(payload);
+    }
+}
+
+impl Reactor {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the thread does.
+    fn run(&self) {
+        loop {
+            let mut table = self.lock();
+            while table.waiting.is_empty() {
+                table = self.filled.wait(table).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(table);
+            if let Some(newest) = self.look() {
+                std::thread::sleep((newest / PART).clamp(PAUSES.0, PAUSES.1));
+            }
+        }
+    }
+
+    /// Wakes the futures whose events were reached. Returns how long the newest has waited among the first of each stream, if
+    /// none was woken.
+    fn look(&self) -> Option<Duration> {
+        let (mut newest, mut woken) = (Duration::MAX, false);
+        let mut from = Key { group: 0, epoch: 0, number: 0 };
+        loop {
+            let mut table = self.lock();
+            let Some((&key, waiting)) = table.waiting.range(from..).next() else { break };
+            if !waiting.is_due() {
+                newest = newest.min(waiting.since.elapsed());
+                // Later events of the stream are not reached either.
+                let Some(group) = key.group.checked_add(1) else { break };
+                from = Key { group, epoch: 0, number: 0 };
+                continue;
+            }
+            let due = table.waiting.remove(&key);
+            drop(table);
+            due.into_iter().for_each(wake);
+            (from, woken) = (key, true);
+        }
+        (!woken).then_some(newest)
+    }
+}
+
+/// A future's place in the table, which it leaves when this is dropped.
+struct Registration {
+    reactor: &'static Reactor,
+    key: Key,
+}
+
+impl Registration {
+    /// Has a waker called when the event is reached, or anything else has become of it. `None` without a thread.
+    fn new(event: &Event, may_be_recorded: bool, waker: Waker) -> Option<Self> {
+        let reactor = reactor();
+        if reactor.is_broken.load(Ordering::Acquire) {
+            return None;
+        }
+        let place = if may_be_recorded { None } else { event.place() };
+        let waiting = Waiting {
+            device: event.device.clone(),
+            event: event.handle,
+            _exported: event.exported.clone(),
+            waker,
+            since: Instant::now(),
+        };
+        let mut table = reactor.lock();
+        let number = table.next;
+        table.next += 1;
+        let (group, epoch) = place.unwrap_or((u64::MAX - number, 0));
+        let key = Key { group, epoch, number };
+        let was_empty = table.waiting.is_empty();
+        table.waiting.insert(key, waiting);
+        drop(table);
+        if was_empty {
+            reactor.filled.notify_one();
+        }
+        Some(Self { reactor, key })
+    }
+
+    /// Has another waker called. Whether it is still registered.
+    fn replace(&self, waker: &Waker) -> bool {
+        let mut table = self.reactor.lock();
+        let Some(waiting) = table.waiting.get(&self.key) else { return false };
+        if waiting.waker.will_wake(waker) {
+            return true;
+        }
+        drop(table);
+        let mut other = waker.clone();
+        table = self.reactor.lock();
+        let Some(waiting) = table.waiting.get_mut(&self.key) else { return false };
+        std::mem::swap(&mut waiting.waker, &mut other);
+        drop(table);
+        true
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if self.reactor.origin.is_elsewhere() {
+            return;
+        }
+        if host_function::is_running() {
+            // The thread may be asking the driver, which may wait for this function to return.
+            let (reactor, key) = (self.reactor, self.key);
+            return host_function::drop_elsewhere(Box::new(Registration { reactor, key }));
+        }
+        let waiting = self.reactor.lock().waiting.remove(&self.key);
+        drop(waiting);
+    }
+}
+
+/// What a future needs to wait for an event.
+#[derive(Default)]
+pub(crate) struct Waiter {
+    registration: Option<Registration>,
+    since: Option<Instant>,
+}
+
+impl Waiter {
+    /// Polls a future that waits for an event, which is always the same. `may_be_recorded` says whether others can record it
+    /// meanwhile.
+    pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
+        match event.is_reached("awaiting an event") {
+            Ok(false) => {}
+            result => {
+                self.registration = None;
+                return Poll::Ready(result.map(drop));
+            }
+        }
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if now.duration_since(since) < PATIENCE {
+            task.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let is_registered = self.registration.as_ref().is_some_and(|known| known.replace(task.waker()));
+        if !is_registered {
+            self.registration = None;
+            self.registration = Registration::new(event, may_be_recorded, task.waker().clone());
+            if self.registration.is_none() {
+                task.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+}

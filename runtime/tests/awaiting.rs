@@ -1,0 +1,569 @@
+//! Events, streams and copies awaited, by an executor of the test's own.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::future::IntoFuture;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use common::*;
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::driver::{Fault, FaultKind};
+use warpsmith_runtime::graph::CaptureMode;
+use warpsmith_runtime::{
+    Capture, CopyFailed, Device, DeviceBuffer, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
+};
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Awaits one future. Fails when nothing wakes it for a minute.
+#[track_caller]
+fn block_on<F: IntoFuture>(future: F) -> F::Output {
+    let mut future = pin!(future.into_future());
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => {
+                let start = Instant::now();
+                std::thread::park_timeout(Duration::from_secs(60));
+                assert!(start.elapsed() < Duration::from_secs(60), "nothing has woken the future");
+            }
+        }
+    }
+}
+
+/// Counts calls of a waker.
+#[derive(Default)]
+struct Count {
+    calls: Mutex<usize>,
+    called: Condvar,
+}
+
+impl Count {
+    fn wait_for_more_than(&self, calls: usize) {
+        let guard = self.calls.lock().unwrap();
+        let limit = Duration::from_secs(60);
+        let (_guard, waited) = self.called.wait_timeout_while(guard, limit, |now| *now <= calls).unwrap();
+        assert!(!waited.timed_out(), "the waker was not called");
+    }
+
+    fn calls(&self) -> usize {
+        *self.calls.lock().unwrap()
+    }
+}
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        *self.calls.lock().unwrap() += 1;
+        self.called.notify_all();
+    }
+}
+
+/// Polls until the future does not have itself polled again.
+fn poll_until_registered<F: Future>(mut future: Pin<&mut F>, waker: &Arc<Count>) {
+    let task = Waker::from(Arc::clone(waker));
+    loop {
+        let before = waker.calls();
+        assert!(future.as_mut().poll(&mut Context::from_waker(&task)).is_pending());
+        if waker.calls() == before {
+            return;
+        }
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Polls many futures on one thread.
+#[derive(Default)]
+struct Executor {
+    ready: Arc<(Mutex<VecDeque<usize>>, Condvar)>,
+    tasks: Vec<Option<Task>>,
+}
+
+struct Enqueue(Arc<(Mutex<VecDeque<usize>>, Condvar)>, usize);
+
+impl Wake for Enqueue {
+    fn wake(self: Arc<Self>) {
+        self.0.0.lock().unwrap().push_back(self.1);
+        self.0.1.notify_one();
+    }
+}
+
+impl Executor {
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.ready.0.lock().unwrap().push_back(self.tasks.len());
+        self.tasks.push(Some(Box::pin(task)));
+    }
+
+    /// Polls what is ready until nothing is.
+    fn poll_ready(&mut self) {
+        loop {
+            let Some(index) = self.ready.0.lock().unwrap().pop_front() else { return };
+            let waker = Waker::from(Arc::new(Enqueue(Arc::clone(&self.ready), index)));
+            let slot = &mut self.tasks[index];
+            if slot
+                .as_mut()
+                .is_some_and(|task| task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready())
+            {
+                *slot = None;
+            }
+        }
+    }
+
+    fn run(mut self) {
+        while self.tasks.iter().any(Option::is_some) {
+            self.poll_ready();
+            let ready = self.ready.0.lock().unwrap();
+            if self.tasks.iter().any(Option::is_some) {
+                let limit = Duration::from_secs(60);
+                let (_guard, waited) =
+                    self.ready.1.wait_timeout_while(ready, limit, |ready| ready.is_empty()).unwrap();
+                assert!(!waited.timed_out(), "nothing has woken a future");
+            }
+        }
+    }
+}
+
+#[test]
+fn events_streams_and_copies_are_awaited() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    block_on(async {
+        let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3])?;
+        let event = stream.record_event()?;
+        (&event).await?;
+        event.await?;
+        stream.completed().await?;
+        let pinned = PinnedBuffer::<u32>::zeroed(&device, 3)?;
+        assert_eq!(stream.download(&x, pinned)?.await?[..], [1, 2, 3]);
+        assert_eq!(stream.download(&x, vec![0; 3])?.await?, [1, 2, 3]);
+        let large = vec![7u8; 20 << 20];
+        let mut y = DeviceBuffer::<u8>::uninit(&stream, large.len())?;
+        let large = stream.upload(large, &mut y)?.await?;
+        assert_eq!(stream.download(&y, vec![0; large.len()])?.await?, large);
+        Event::new(&device)?.await?; // was never recorded
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_future_is_ready_when_the_work_has_run() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let done = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&done);
+    let hold = driver.hold();
+    stream.host_function(move || _ = counted.fetch_add(1, Ordering::Relaxed)).unwrap();
+    let mut completed = pin!(stream.completed());
+    let waker = Arc::new(Count::default());
+    poll_until_registered(completed.as_mut(), &waker);
+    let woken = waker.calls();
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!((waker.calls(), done.load(Ordering::Relaxed)), (woken, 0), "nothing wakes it early");
+    drop(hold);
+    waker.wait_for_more_than(woken);
+    assert_eq!(done.load(Ordering::Relaxed), 1);
+    block_on(completed).unwrap();
+}
+
+#[test]
+fn what_comes_later_is_not_awaited() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let completed = stream.completed();
+    let (go, wait) = mpsc::channel::<()>();
+    stream.host_function(move || _ = wait.recv()).unwrap();
+    block_on(completed).unwrap();
+    go.send(()).unwrap();
+    block_on(stream.completed()).unwrap();
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
+}
+
+#[test]
+fn thousands_of_futures_need_one_thread() {
+    let (driver, device) = device();
+    let streams: Vec<_> = (0..8).map(|_| Stream::new(&device).unwrap()).collect();
+    let x = DeviceBuffer::from_host(&streams[0], &[1u32; 16]).unwrap();
+    let hold = driver.hold();
+    let done = Arc::new(AtomicUsize::new(0));
+    let mut executor = Executor::default();
+    let before = threads();
+    let total = 10_000;
+    for n in 0..total {
+        let stream = &streams[n % streams.len()];
+        let (done, completed, event) =
+            (Arc::clone(&done), stream.completed(), stream.record_event().unwrap());
+        let copied = (n % 100 == 0).then(|| stream.download(&x, vec![0; 16]).unwrap());
+        executor.spawn(async move {
+            completed.await.unwrap();
+            (&event).await.unwrap();
+            if let Some(copied) = copied {
+                assert_eq!(copied.await.unwrap(), [1; 16]);
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+    executor.poll_ready();
+    driver.reset_calls();
+    std::thread::sleep(Duration::from_millis(20));
+    let asked = driver.calls(Call::EventQuery);
+    assert!(asked < 8 * 2000, "one event of each stream is asked for: {asked}");
+    // Tests beside this one have threads too, but no thousands.
+    assert!(threads() < before + 1000);
+    assert_eq!(done.load(Ordering::Relaxed), 0);
+    drop(hold);
+    executor.run();
+    assert_eq!(done.load(Ordering::Relaxed), total);
+}
+
+#[test]
+fn a_slow_stream_delays_no_other() {
+    let (_, device) = device();
+    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (go, wait) = mpsc::channel::<()>();
+    slow.host_function(move || _ = wait.recv()).unwrap();
+    // Recorded anew, on the slow stream, while it is awaited.
+    let event = fast.record_event().unwrap();
+    let (again, waker) = (slow.completed(), Arc::new(Count::default()));
+    let mut again = pin!(again);
+    poll_until_registered(again.as_mut(), &waker);
+    event.record(&slow).unwrap();
+    let mut moved = pin!((&event).into_future());
+    poll_until_registered(moved.as_mut(), &waker);
+    for _ in 0..20 {
+        let delayed = fast.host_function(|| std::thread::sleep(Duration::from_micros(300)));
+        delayed.unwrap();
+        block_on(fast.completed()).unwrap();
+    }
+    event.record(&fast).unwrap();
+    block_on(moved).unwrap();
+    go.send(()).unwrap();
+    block_on(again).unwrap();
+}
+
+#[test]
+fn a_fault_wakes_every_future_of_the_device() {
+    let (driver, device) = device();
+    let streams: Vec<_> = (0..4).map(|_| Stream::new(&device).unwrap()).collect();
+    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+    let x = DeviceBuffer::from_host(&streams[0], &[1u8; 64]).unwrap();
+    let hold = driver.hold();
+    kernel.launch(&streams[0], Launch::linear(100, 32), (70u32,)).unwrap();
+    let errors: Arc<Mutex<Vec<Error>>> = Arc::default();
+    let mut executor = Executor::default();
+    for n in 0..200 {
+        let stream = &streams[n % 4];
+        let (errors, completed, event) = (Arc::clone(&errors), stream.completed(), stream.record_event());
+        let pending = stream.download(&x, vec![0; 64]).unwrap();
+        executor.spawn(async move {
+            // Those of other streams may have been done before.
+            let results = [completed.await, (&event.unwrap()).await, event_of(pending).await];
+            errors.lock().unwrap().extend(results.into_iter().filter_map(Result::err));
+        });
+    }
+    executor.poll_ready();
+    drop(hold);
+    executor.run();
+    let errors = errors.lock().unwrap();
+    assert!(errors.len() >= 3 * 50, "all of the stream with the fault: {}", errors.len());
+    assert!(errors.iter().all(Error::is_device_lost), "{:?}", errors[0]);
+    let faults = errors.iter().filter(|error| matches!(error, Error::KernelPanic { .. })).count();
+    assert_eq!(faults, 1, "the one that finds out reports the fault");
+    assert!(device.is_lost());
+    assert!(block_on(streams[1].completed()).unwrap_err().is_device_lost());
+}
+
+/// The result of a copy without its memory, which comes back whole also when it failed.
+async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Error> {
+    match pending.await {
+        Ok(memory) => {
+            assert_eq!(memory, [1; 64]);
+            Ok(())
+        }
+        Err(CopyFailed { error, memory }) => {
+            assert_eq!(memory.len(), 64);
+            Err(error)
+        }
+    }
+}
+
+#[test]
+fn a_device_that_stops_from_outside_wakes_futures() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let hold = driver.hold();
+    stream.host_function(|| ()).unwrap();
+    let mut completed = pin!(stream.completed());
+    let waker = Arc::new(Count::default());
+    poll_until_registered(completed.as_mut(), &waker);
+    let woken = waker.calls();
+    let fault = Fault {
+        kind: FaultKind::Other,
+        message: "it fell off the bus".to_owned(),
+        location: None,
+        kernel: None,
+        block: None,
+        thread: None,
+    };
+    driver.poison(0, fault);
+    waker.wait_for_more_than(woken);
+    let error = block_on(completed).unwrap_err();
+    assert!(error.is_device_lost() && error.to_string().contains("off the bus"), "{error}");
+    drop(hold);
+}
+
+#[test]
+fn a_failed_question_is_an_error_of_the_future() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let hold = driver.hold();
+    let event = stream.record_event().unwrap();
+    let mut reached = pin!((&event).into_future());
+    driver.fail_call(Call::EventQuery, 0);
+    let waker = Waker::from(Arc::new(Count::default()));
+    let Poll::Ready(Err(error)) = reached.as_mut().poll(&mut Context::from_waker(&waker)) else {
+        panic!("the driver failed");
+    };
+    assert!(error.to_string().contains("ordered by the test"), "{error}");
+    driver.fail_call(Call::EventRecord, 0);
+    assert!(block_on(stream.completed()).unwrap_err().to_string().contains("ordered by the test"));
+    // One that the thread meets is not the future's.
+    let mut reached = pin!((&event).into_future());
+    let count = Arc::new(Count::default());
+    poll_until_registered(reached.as_mut(), &count);
+    let woken = count.calls();
+    driver.fail_call(Call::EventQuery, 0);
+    count.wait_for_more_than(woken);
+    poll_until_registered(reached.as_mut(), &count);
+    drop(hold);
+    block_on(reached).unwrap();
+}
+
+#[test]
+fn captured_events_fail_as_synchronize_does() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let capture = Capture::begin(&stream, CaptureMode::Relaxed).unwrap();
+    let event = stream.record_event().unwrap();
+    for error in [
+        event.synchronize().unwrap_err(),
+        block_on(&event).unwrap_err(),
+        stream.synchronize().unwrap_err(),
+        block_on(stream.completed()).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Graph(GraphError::NotCapturable { .. })), "{error}");
+    }
+    drop(capture);
+    assert!(block_on(&event).is_err(), "nothing comes to it");
+    event.record(&stream).unwrap();
+    block_on(event).unwrap();
+}
+
+#[test]
+fn futures_are_awaited_while_another_stream_captures() {
+    let (driver, device) = device();
+    let [stream, captured] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let mut x = DeviceBuffer::<u8>::zeros(&captured, 8).unwrap();
+    driver.set_stream_delay(stream.handle(), Duration::from_millis(2));
+    let graph = Graph::capture(&captured, || {
+        for _ in 0..5 {
+            stream.host_function(|| ())?;
+            block_on(stream.completed())?;
+            captured.set_bytes(&mut x, 3)?;
+        }
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    graph.instantiate().unwrap().launch(&captured).unwrap();
+    assert_eq!(x.to_host().unwrap(), [3; 8]);
+}
+
+#[test]
+fn dropped_futures_lose_and_free_nothing_in_use() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
+    let hold = driver.hold();
+    let waker = Arc::new(Count::default());
+    let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
+    {
+        let mut pending = pin!(stream.download(&source, pinned).unwrap().into_future());
+        poll_until_registered(pending.as_mut(), &waker);
+        let mut completed = pin!(stream.completed());
+        poll_until_registered(completed.as_mut(), &waker);
+    }
+    let next = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
+    let woken = waker.calls();
+    drop(hold);
+    stream.synchronize().unwrap();
+    assert!(next.iter().all(|byte| *byte == 0), "the copy had its memory until it was done");
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(waker.calls(), woken, "what was dropped is not woken");
+    drop((next, source, stream));
+    drop(device);
+    assert_eq!((driver.live_allocations(0), driver.live_pinned()), (0, 0), "the device was closed");
+}
+
+#[test]
+fn futures_keep_the_device_open() {
+    let (driver, device) = device();
+    let hold = driver.hold();
+    let stream = Stream::new(&device).unwrap();
+    let done = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&done);
+    stream.host_function(move || _ = counted.fetch_add(1, Ordering::Relaxed)).unwrap();
+    let source = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap_or_else(|error| panic!("{error}"));
+    let (completed, pending) = (stream.completed(), stream.download(&source, vec![1; 64]).unwrap());
+    drop((source, stream, device));
+    assert_eq!(driver.calls(Call::ContextRelease), 0);
+    drop(hold);
+    block_on(completed).unwrap();
+    assert_eq!(done.load(Ordering::Relaxed), 1);
+    assert_eq!(block_on(pending).unwrap(), [0; 64]);
+    let start = Instant::now();
+    while driver.calls(Call::ContextRelease) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing keeps it afterwards");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_last_waker_is_the_one_that_is_called() {
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let hold = driver.hold();
+    stream.host_function(|| ()).unwrap();
+    let [first, second] = [(); 2].map(|()| Arc::new(Count::default()));
+    let mut completed = Box::pin(stream.completed());
+    poll_until_registered(completed.as_mut(), &first);
+    // On another thread, with another waker.
+    let (moved, waker) = (
+        std::thread::spawn(move || {
+            poll_until_registered(completed.as_mut(), &second);
+            (completed, second)
+        }),
+        first,
+    );
+    let (completed, second) = moved.join().unwrap();
+    let woken = (waker.calls(), second.calls());
+    drop(hold);
+    second.wait_for_more_than(woken.1);
+    assert_eq!(waker.calls(), woken.0, "the first was replaced");
+    block_on(completed).unwrap();
+}
+
+#[test]
+fn threads_await_one_event_together() {
+    let (_, device) = device();
+    for _ in 0..50 {
+        let stream = Stream::new(&device).unwrap();
+        stream.host_function(|| std::thread::sleep(Duration::from_micros(200))).unwrap();
+        let event = stream.record_event().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| block_on(&event).unwrap());
+            }
+        });
+    }
+}
+
+#[test]
+fn a_waker_that_panics_stops_no_other() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            if std::thread::current().name() == Some("warpsmith-await") {
+                panic!("in a waker");
+            }
+        }
+    }
+
+    let (driver, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let hold = driver.hold();
+    let mut first = pin!(stream.completed());
+    let waker = Waker::from(Arc::new(Panics));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2) {
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let mut second = pin!(stream.completed());
+    let count = Arc::new(Count::default());
+    poll_until_registered(second.as_mut(), &count);
+    let woken = count.calls();
+    drop(hold);
+    count.wait_for_more_than(woken);
+    block_on(second).unwrap();
+}
+
+#[test]
+fn host_functions_get_errors_and_no_memory() {
+    let (driver, device) = device();
+    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let source = DeviceBuffer::from_host(&copying, &[7u8; 4096]).unwrap();
+    driver.set_stream_delay(copying.handle(), Duration::from_millis(20));
+    let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
+    let mut pending = Box::pin(copying.download(&source, pinned).unwrap().into_future());
+    let mut completed = Box::pin(copying.completed());
+    poll_until_registered(pending.as_mut(), &Arc::default());
+    poll_until_registered(completed.as_mut(), &Arc::default());
+    let (sender, answers) = mpsc::channel();
+    other
+        .host_function(move || {
+            let waker = Waker::from(Arc::new(Count::default()));
+            let mut task = Context::from_waker(&waker);
+            sender.send(matches!(completed.as_mut().poll(&mut task), Poll::Ready(Err(_)))).unwrap();
+            sender.send(pending.as_mut().poll(&mut task).is_ready()).unwrap();
+        })
+        .unwrap();
+    other.synchronize().unwrap();
+    let next = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
+    assert_eq!(answers.iter().collect::<Vec<_>>(), [true], "the second one panics");
+    copying.synchronize().unwrap();
+    assert!(next.iter().all(|byte| *byte == 0), "the memory was kept for the copy");
+}
+
+#[cfg(unix)]
+#[test]
+fn in_a_forked_process_futures_fail() {
+    let (driver, device): (_, Device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let hold = driver.hold();
+    let mut completed = Box::pin(stream.completed());
+    poll_until_registered(completed.as_mut(), &Arc::default());
+    // SAFETY: the copy polls and drops what allows it there, and ends at once.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        // SAFETY: a plain system call: a copy that hangs is ended.
+        unsafe { libc::alarm(60) };
+        let waker = Waker::noop();
+        let polled = completed.as_mut().poll(&mut Context::from_waker(waker));
+        let is_right = matches!(polled, Poll::Ready(Err(Error::Forked)));
+        drop(completed);
+        // SAFETY: nothing is left to be done in the copy.
+        unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this process's, and the pointer is to a local variable.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    drop(hold);
+    block_on(completed).unwrap();
+}

@@ -1,0 +1,142 @@
+//! What happens silently or must be polled for is an event of `tracing` too.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::launch::LaunchStore;
+use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
+
+/// The levels and texts of events.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Log {
+    /// Those of what `work` does on this thread.
+    fn of(work: impl FnOnce()) -> Vec<(Level, String)> {
+        let log = Self::default();
+        tracing::subscriber::with_default(log.clone(), work);
+        let events = log.0.lock().unwrap();
+        events.clone()
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("warpsmith")
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{field}: {value:?}; ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[track_caller]
+fn assert_one(events: &[(Level, String)], level: Level, texts: &[&str]) {
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0].0, level);
+    assert!(texts.iter().all(|text| events[0].1.contains(text)), "{events:?}");
+}
+
+#[test]
+fn a_lost_device_is_reported_once_with_its_fault() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+    let events = Log::of(|| {
+        kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();
+        for _ in 0..3 {
+            stream.synchronize().unwrap_err();
+        }
+    });
+    assert_one(&events, Level::ERROR, &["the device was lost", "panic_at", "thread 70", "cpu:0"]);
+}
+
+#[test]
+fn an_invalidated_graph_is_reported_once() {
+    let (_, device) = device();
+    let stream = Stream::new(&device).unwrap();
+    let events = Log::of(|| {
+        // Both find it.
+        let moved: Result<(), Error> = stream.with_steady_capture(|| {
+            stream.with_steady_capture(|| Graph::capture(&stream, || Ok::<_, Error>(())).map(drop))
+        });
+        moved.unwrap_err();
+    });
+    assert_one(&events, Level::WARN, &["a graph was invalidated", "one thread"]);
+}
+
+#[test]
+fn copies_through_host_memory_between_devices_are_reported() {
+    let driver = EmulatedDriver::builder().devices(2).memory(1 << 30).without_peer_access().build();
+    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let x = DeviceBuffer::from_host(&first.default_stream(), &[1u32; 100]).unwrap();
+    let mut y = DeviceBuffer::<u32>::zeros(&second.default_stream(), 100).unwrap();
+    let events = Log::of(|| y.copy_from(&x).unwrap());
+    assert_one(&events, Level::DEBUG, &["through host memory", "from: cpu:0", "to: cpu:1", "bytes: 400"]);
+    assert_eq!(y.to_host().unwrap(), [1; 100]);
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_reported() {
+    // A file in the place of the directory.
+    let path = std::env::temp_dir().join(format!("warpsmith-warnings-{}", std::process::id()));
+    std::fs::write(&path, "no directory").unwrap();
+    let events = Log::of(|| assert!(LaunchStore::open(&path).problem().is_some()));
+    std::fs::remove_file(&path).unwrap();
+    assert_one(&events, Level::WARN, &["the launch store has no file"]);
+}
+
+#[test]
+fn memory_pressure_is_reported() {
+    let driver = EmulatedDriver::builder().memory(64 << 20).build();
+    let device = Device::with_driver(driver, 0).unwrap();
+    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    drop(DeviceBuffer::<u8>::uninit(&first, 40 << 20).unwrap());
+    let events = Log::of(|| drop(DeviceBuffer::<u8>::uninit(&second, 50 << 20).unwrap()));
+    assert_one(&events, Level::DEBUG, &["cached memory is freed", "cpu:0"]);
+}
+
+#[test]
+fn an_observer_that_panics_is_reported_once() {
+    struct Panics(Device);
+    impl Observer for Panics {
+        fn end(&self, observed: &Observed<'_>, _: Ended) {
+            assert!(*observed.device != self.0, "on purpose");
+        }
+    }
+
+    let (_, device) = device();
+    let _observation = observe(Panics(device.clone()));
+    let events = Log::of(|| {
+        for _ in 0..2 {
+            device.default_stream().host_function(|| ()).unwrap();
+        }
+    });
+    assert_one(&events, Level::ERROR, &["an observer panicked", "on purpose"]);
+}
