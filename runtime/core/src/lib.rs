@@ -48,7 +48,7 @@ pub use warpsmith_driver as driver;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
 pub use self::driver::{DeviceProperties, DevicePtr, DriverError, LinkKind, Telemetry};
-pub use self::error::{Error, ExtensionError, GraphError, LaunchError, Result};
+pub use self::error::{Error, ExtensionError, GraphError, LaunchError, Result, StackError};
 pub use self::event::{Event, ExportedEvent};
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{

@@ -8,6 +8,7 @@ mod graph;
 mod launch;
 mod out_of_memory;
 mod pool_id;
+mod stack;
 mod store;
 mod text;
 
@@ -22,6 +23,7 @@ use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
+pub use self::stack::StackError;
 pub use self::store::StoreProblem;
 pub use self::text::Bytes;
 use self::text::{
@@ -220,6 +222,10 @@ pub enum Error {
     /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
     #[error("{0}")]
     Launch(LaunchError),
+
+    /// A stack limit.
+    #[error(transparent)]
+    Stack(StackError),
 
     /// A tuned configuration is not kept, or not for later processes.
     #[error("{0}")]

@@ -27,6 +27,8 @@ pub(crate) struct FunctionInner {
     attributes: FunctionAttributes,
     /// Tells the code from other code; 0 where there is none.
     image: u64,
+    /// Bytes of stack a thread that the stack limit must allow; 0 when it need not be looked at.
+    stack: u32,
     /// Dynamic shared memory in bytes that the driver was told to allow.
     allowed_shared: AtomicU32,
     /// Whether the driver was told to allow clusters larger than all devices have.
@@ -40,12 +42,14 @@ impl FunctionInner {
         handle: FunctionHandle,
         attributes: FunctionAttributes,
         image: u64,
+        stack: u32,
     ) -> Self {
         Self {
             spec,
             handle,
             attributes,
             image,
+            stack,
             allowed_shared: AtomicU32::new(0),
             large_clusters: AtomicBool::new(false),
             kept: Kept::default(),
@@ -166,6 +170,15 @@ impl Function {
         })
     }
 
+    /// Fails if the stack limit was set to less than the kernel needs.
+    #[inline]
+    fn check_stack(&self) -> Result<()> {
+        match self.inner.stack {
+            0 => Ok(()),
+            needs => self.device.check_stack(self.spec().symbol, needs as usize),
+        }
+    }
+
     /// Has the driver allow what a checked configuration needs and is not allowed by itself.
     #[inline]
     pub(super) fn allow(&self, config: &LaunchConfig) -> Result<()> {
@@ -197,6 +210,7 @@ impl Function {
     /// each machine parameter.
     #[inline]
     unsafe fn enqueue(&self, stream: &Stream, config: &LaunchConfig, args: &[*const c_void]) -> Result<()> {
+        self.check_stack()?;
         let (function, handle) = (self.inner.handle, stream.handle());
         stream.call(|driver, context| {
             // SAFETY: passed on from the caller.
@@ -234,6 +248,7 @@ impl Function {
         }
         let config = resolved.config;
         self.allow(&config)?;
+        self.check_stack()?;
         list.with_pointers(|pointers| add(self, config, pointers, &list))
     }
 

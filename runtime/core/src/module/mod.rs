@@ -6,9 +6,13 @@
 //! A kernel is looked up only if the image's record of its symbol is of the same package and version and has the same
 //! parameters. Parts with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device runtime
 //! when they are loaded.
+//!
+//! The look-up of a kernel whose stack is not known, or that declares one, raises the device's
+//! [stack limit](Device::stack_limit) to what it needs.
 
 mod contract;
 mod image;
+mod stack;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -245,7 +249,8 @@ impl Module {
     /// # Errors
     /// [`Error::KernelNotOfImage`] when the image holds another kernel of that symbol, or none;
     /// [`Error::KernelNotInImage`] for one that needs a newer architecture than the device's; [`Error::ImageRejected`];
-    /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver.
+    /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver;
+    /// [`Error::Stack`] for one that needs a higher stack limit than the device can have, or during a capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
@@ -290,7 +295,11 @@ impl Module {
                 _ => error,
             })?;
         let attributes = self.device.call(|driver, context| driver.function_attributes(context, handle))?;
-        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash()))
+        let stack = stack::needed(self.inner.image, spec, record);
+        if stack > 0 {
+            self.device.need_stack(spec.symbol, stack as usize)?;
+        }
+        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash(), stack))
     }
 }
 

@@ -59,6 +59,7 @@ mod pipeline_failures;
 mod pipeline_overlap;
 mod reopen;
 mod simulated_time;
+mod stack_limit;
 mod streams;
 mod support;
 #[path = "../../../tests/common/traces.rs"]
