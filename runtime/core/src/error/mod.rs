@@ -6,6 +6,7 @@ mod device_id;
 mod extension;
 mod graph;
 mod launch;
+mod load;
 mod out_of_memory;
 mod pool_id;
 mod stack;
@@ -21,6 +22,7 @@ pub use self::extension::ExtensionError;
 pub use self::graph::GraphError;
 use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
+pub use self::load::LoadError;
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
 pub use self::stack::StackError;
@@ -222,6 +224,10 @@ pub enum Error {
     /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
     #[error("{0}")]
     Launch(LaunchError),
+
+    /// Code that is loaded at run time.
+    #[error(transparent)]
+    Load(LoadError),
 
     /// A stack limit.
     #[error(transparent)]

@@ -10,6 +10,7 @@
 //! The look-up of a kernel whose stack is not known, or that declares one, raises the device's
 //! [stack limit](Device::stack_limit) to what it needs.
 
+mod code;
 mod contract;
 mod image;
 mod stack;
@@ -19,12 +20,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
-use gpu_spec::{Kernel, KernelSpec};
+use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec};
 
+pub use self::code::Code;
 pub use self::image::{GpuImage, toolchain, unpack};
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, DriverError, FunctionHandle, ModuleHandle, ModuleSource};
-use crate::error::{Error, Result, code};
+use crate::error::{Error, Result, code as status};
 use crate::launch::{Function, FunctionInner, TypedKernel};
 pub use gpu_spec::image as spec;
 
@@ -175,6 +177,15 @@ impl ModuleInner {
     }
 }
 
+/// Bytes of each machine parameter.
+fn sizes(spec: &KernelSpec) -> Vec<usize> {
+    let of_param = |param: &ParamSpec| match param.kind {
+        ParamKind::Value => vec![param.size],
+        kind => vec![size_of::<u64>(); kind.machine_params()],
+    };
+    spec.params.iter().flat_map(of_param).collect()
+}
+
 /// The forms of a part that device and driver take, the best first; at least one.
 fn candidates(device: &Device, image: &GpuImage, part: &ImagePart) -> Result<Vec<&'static CodeForm>> {
     let properties = device.properties();
@@ -263,13 +274,13 @@ impl Module {
         let key = std::ptr::from_ref(spec).addr();
         let functions = self.inner.functions.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = functions.get(&key) {
-            return Ok(Function::new(self.device.clone(), Arc::clone(found)));
+            return Ok(Function::new(self.device.clone(), Arc::clone(found), None));
         }
         drop(functions);
         let found = self.look_up(spec)?;
         let mut functions = self.inner.functions.write().unwrap_or_else(PoisonError::into_inner);
         let found = functions.entry(key).or_insert(Arc::new(found));
-        Ok(Function::new(self.device.clone(), Arc::clone(found)))
+        Ok(Function::new(self.device.clone(), Arc::clone(found), None))
     }
 
     fn look_up(&self, spec: &'static KernelSpec) -> Result<FunctionInner> {
@@ -291,7 +302,7 @@ impl Module {
             .device
             .call(|driver, context| driver.module_function(context, module, spec))
             .map_err(|error| match error.driver_code() {
-                Some(code::NOT_FOUND) => not_in_image(),
+                Some(status::NOT_FOUND) => not_in_image(),
                 _ => error,
             })?;
         let attributes = self.device.call(|driver, context| driver.function_attributes(context, handle))?;
@@ -299,7 +310,8 @@ impl Module {
         if stack > 0 {
             self.device.need_stack(spec.symbol, stack as usize)?;
         }
-        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash(), stack))
+        let params = Some(sizes(spec));
+        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash(), params, stack))
     }
 }
 

@@ -45,6 +45,7 @@ mod launch_clusters;
 mod launch_no_heap;
 mod launch_shapes;
 mod launch_store;
+mod loaded_code;
 mod loom_streams;
 #[path = "../../../tests/common/machine.rs"]
 mod machine;
