@@ -4,4 +4,6 @@ mod choice;
 mod cooperative;
 mod dynamic;
 mod graphs;
+mod loaded;
+mod stack;
 mod typed;
