@@ -48,7 +48,7 @@ pub use warpsmith_driver as driver;
 
 pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
 pub use self::driver::{DeviceProperties, DevicePtr, DriverError, LinkKind, Telemetry};
-pub use self::error::{Error, ExtensionError, GraphError, LaunchError, Result};
+pub use self::error::{Error, ExtensionError, GraphError, LaunchError, LoadError, Result, StackError};
 pub use self::event::{Event, ExportedEvent};
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{
@@ -60,6 +60,6 @@ pub use self::memory::{
     DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, MappedBuffer, MappedGuard, Memory, MemoryInfo,
     MemoryPool, OutOfMemory, PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
 };
-pub use self::module::{GpuImage, Module};
+pub use self::module::{Code, GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};
 pub use self::transfer::{CopyFailed, DeviceRows, DeviceRowsMut, HostMemory, Pending, PinnedRows};

@@ -195,7 +195,7 @@ impl fmt::Display for LaunchConfig {
 pub enum ModuleSource<'a> {
     /// PTX text for the driver to compile, without the terminating zero.
     Ptx(&'a [u8]),
-    /// Machine code of one architecture.
+    /// Machine code of one architecture (a cubin), or code of several (a fatbin).
     Cubin(&'a [u8]),
     /// Code to be linked with a library when it is loaded.
     Linked {
@@ -357,6 +357,12 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
     }
     /// Waits for everything enqueued on the context.
     fn context_synchronize(&self, context: Context) -> Result<()>;
+    /// The stack limit: bytes of stack that each thread of a kernel can use, at least.
+    fn context_stack_limit(&self, context: Context) -> Result<usize>;
+    /// Sets the stack limit of launches that follow; the driver may round it up. It can wait for the context's work, and
+    /// allocates as many bytes of device memory for each thread that the device holds at once. Fails with
+    /// `CUDA_ERROR_INVALID_VALUE` over the largest that the device can have.
+    fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
     /// What a kernel that stopped this context left behind, if it left anything.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
@@ -622,6 +628,15 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle>;
+    /// The names of a module's kernels; `None` where the driver does not tell (CUDA before 12.4, the emulated one).
+    fn module_kernels(&self, _context: Context, _module: ModuleHandle) -> Result<Option<Vec<String>>> {
+        Ok(None)
+    }
+    /// Bytes of each machine parameter of a kernel, in order; `None` where the driver does not tell (CUDA before 12.4, the
+    /// emulated one).
+    fn function_params(&self, _context: Context, _function: FunctionHandle) -> Result<Option<Vec<usize>>> {
+        Ok(None)
+    }
     /// What the kernel needs.
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
     /// Lets blocks of the kernel use up to `bytes` of dynamic shared memory.

@@ -5,5 +5,7 @@ mod cooperative;
 mod dynamic;
 mod graphs;
 mod interop;
+mod loaded;
 mod mapped;
+mod stack;
 mod typed;

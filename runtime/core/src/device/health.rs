@@ -11,6 +11,7 @@ use gpu_spec::KernelSpec;
 
 use super::DeviceId;
 use super::fork::Origin;
+use super::stack::Stack;
 use crate::driver::{Fault, FaultKind, LaunchConfig};
 use crate::error::{Error, RecentLaunch, Result};
 
@@ -169,11 +170,17 @@ impl Health {
 
     /// Marks the device lost. Returns what the caller is to report: the fault, or that it was lost before.
     #[cold]
-    pub(crate) fn lose(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>) -> Error {
+    pub(super) fn lose(
+        &self,
+        device: DeviceId,
+        driver_error: Error,
+        fault: Option<Fault>,
+        stack: &Stack,
+    ) -> Error {
         let mut first = false;
         let cause = self.fault.get_or_init(|| {
             first = true;
-            Arc::new(self.describe(device, driver_error, fault))
+            Arc::new(self.describe(device, driver_error, fault, stack))
         });
         if first {
             tracing::error!(%device, fault = %cause, "the device was lost: it must be opened again");
@@ -181,10 +188,11 @@ impl Health {
         if first { Error::clone(cause) } else { Error::DeviceLost { device, cause: Arc::clone(cause) } }
     }
 
-    fn describe(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>) -> Error {
+    fn describe(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>, stack: &Stack) -> Error {
         let Some(fault) = fault else {
             let launches = self.launches(|_| true);
-            let (message, kernel) = (driver_error.to_string(), symbols(&launches));
+            let kernel = symbols(&launches);
+            let message = driver_error.to_string() + &stack.note(kernel.iter().map(String::as_str));
             return Error::KernelFault { device, message, kernel, launches: launches.into(), location: None };
         };
         let Fault { kind, message, location, kernel, block, thread } = fault;

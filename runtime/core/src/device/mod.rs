@@ -32,6 +32,7 @@ pub(crate) mod observe;
 mod parts;
 pub(crate) mod peer;
 mod query;
+mod stack;
 pub mod visible;
 
 use std::fmt;
@@ -48,6 +49,7 @@ use crate::error::{Error, Result};
 
 use self::extension::Extensions;
 use self::health::Health;
+use self::stack::Stack;
 
 /// A GPU, real or emulated. Cheap to clone; usable from any thread.
 ///
@@ -70,6 +72,7 @@ pub(crate) struct DeviceInner {
     pub(crate) context: Context,
     properties: DeviceProperties,
     pub(crate) health: Health,
+    stack: Stack,
     /// Whether every launch waits for its kernel (`CUDA_LAUNCH_BLOCKING=1` when the device was opened).
     pub(crate) launch_blocking: bool,
     pub(crate) events: EventPool,
@@ -152,6 +155,7 @@ impl Device {
             context,
             properties,
             health: Health::default(),
+            stack: Stack::default(),
             launch_blocking: std::env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1"),
             events: EventPool::default(),
             parts,
@@ -204,7 +208,8 @@ impl Device {
         call(&*inner.driver, inner.context).map_err(|error| {
             let error = error.into();
             if error.stops_context() {
-                let error = inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context));
+                let error =
+                    inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context), &inner.stack);
                 inner.parts.lost(self);
                 error
             } else {

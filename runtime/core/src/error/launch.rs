@@ -92,6 +92,32 @@ pub enum LaunchError {
         limit: u64,
     },
 
+    /// Unchecked arguments that take more than a launch can have.
+    #[error(
+        "kernel `{kernel}`: {bytes} bytes of arguments are over the limit of {limit}; pass a pointer to a buffer that has them"
+    )]
+    ArgumentBytes {
+        /// The instance's symbol.
+        kernel: String,
+        /// Bytes that the arguments take.
+        bytes: usize,
+        /// The most they can take.
+        limit: usize,
+    },
+
+    /// An unchecked argument that is not of its parameter's type.
+    #[error("kernel `{kernel}`: argument {argument} has {got} bytes, and the parameter has {expected}")]
+    ArgumentSize {
+        /// The instance's symbol.
+        kernel: String,
+        /// Which one, from 1.
+        argument: usize,
+        /// Bytes of the parameter.
+        expected: usize,
+        /// Bytes of the argument.
+        got: usize,
+    },
+
     /// A dependent launch of a kernel that does not wait for the one before it.
     #[error(
         "kernel `{kernel}` is not declared as dependent: started early, it would not wait for the kernel before it; \

@@ -6,8 +6,10 @@ mod device_id;
 mod extension;
 mod graph;
 mod launch;
+mod load;
 mod out_of_memory;
 mod pool_id;
+mod stack;
 mod store;
 mod text;
 
@@ -20,8 +22,10 @@ pub use self::extension::ExtensionError;
 pub use self::graph::GraphError;
 use self::launch::launched;
 pub use self::launch::{BlockLimit, LaunchError, RecentLaunch, RecentLaunches};
+pub use self::load::LoadError;
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
+pub use self::stack::StackError;
 pub use self::store::StoreProblem;
 pub use self::text::Bytes;
 use self::text::{
@@ -220,6 +224,14 @@ pub enum Error {
     /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
     #[error("{0}")]
     Launch(LaunchError),
+
+    /// Code that is loaded at run time.
+    #[error(transparent)]
+    Load(LoadError),
+
+    /// A stack limit.
+    #[error(transparent)]
+    Stack(StackError),
 
     /// A tuned configuration is not kept, or not for later processes.
     #[error("{0}")]

@@ -30,12 +30,14 @@ use crate::stream::Stream;
 const MAX_ARGUMENTS: usize = 32;
 /// Each is at most a pointer and a length.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
+/// One is that of the code.
+const MAX_USES: usize = MAX_ARGUMENTS + 1;
 
 /// The machine parameters of a launch and the buffers behind them, gathered without a heap allocation.
 pub struct ArgumentList<'a> {
     params: Inline<Param, MAX_PARAMS>,
     /// The buffers, with the arguments' numbers, from 1.
-    parts: Inline<(usize, BufferUse<'a>), MAX_ARGUMENTS>,
+    parts: Inline<(usize, BufferUse<'a>), MAX_USES>,
     /// Arguments so far.
     count: usize,
 }
@@ -59,7 +61,7 @@ impl<'a> ArgumentList<'a> {
     }
 
     #[inline]
-    fn used(&mut self, part: BufferUse<'a>) {
+    pub(super) fn used(&mut self, part: BufferUse<'a>) {
         self.parts.push((self.count + 1, part));
     }
 

@@ -12,12 +12,14 @@ use super::adaptive::{self, Launches};
 use super::arguments::{ArgumentList, Arguments};
 use super::kept::Kept;
 use super::limits::Limits;
+use super::loaded::Loaded;
 use super::resolve::Resolved;
 use super::shape::Launch;
 use crate::device::Device;
 use crate::device::observe::Operation;
 use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
 use crate::error::{Error, GraphError, Result};
+use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
 /// What of a kernel its module keeps.
@@ -28,6 +30,10 @@ pub(crate) struct FunctionInner {
     attributes: FunctionAttributes,
     /// Tells the code from other code; 0 where there is none.
     image: u64,
+    /// Bytes of each machine parameter; `None` where they are not known.
+    params: Option<Vec<usize>>,
+    /// Bytes of stack a thread that the stack limit must allow; 0 when it need not be looked at.
+    stack: u32,
     /// Dynamic shared memory in bytes that the driver was told to allow.
     allowed_shared: AtomicU32,
     /// Whether the driver was told to allow clusters larger than all devices have.
@@ -41,12 +47,16 @@ impl FunctionInner {
         handle: FunctionHandle,
         attributes: FunctionAttributes,
         image: u64,
+        params: Option<Vec<usize>>,
+        stack: u32,
     ) -> Self {
         Self {
             spec,
             handle,
             attributes,
             image,
+            params,
+            stack,
             allowed_shared: AtomicU32::new(0),
             large_clusters: AtomicBool::new(false),
             kept: Kept::default(),
@@ -67,11 +77,13 @@ impl FunctionInner {
 pub struct Function {
     device: Device,
     inner: Arc<FunctionInner>,
+    /// Its module, if that was loaded at run time.
+    loaded: Option<Arc<Loaded>>,
 }
 
 impl Function {
-    pub(crate) fn new(device: Device, inner: Arc<FunctionInner>) -> Self {
-        Self { device, inner }
+    pub(crate) fn new(device: Device, inner: Arc<FunctionInner>, loaded: Option<Arc<Loaded>>) -> Self {
+        Self { device, inner, loaded }
     }
 
     /// The device it is loaded on.
@@ -80,7 +92,7 @@ impl Function {
         &self.device
     }
 
-    /// The kernel instance.
+    /// The kernel instance. Of a kernel of code that was loaded at run time it says the name alone.
     #[inline]
     pub fn spec(&self) -> &'static KernelSpec {
         self.inner.spec
@@ -147,24 +159,59 @@ impl Function {
         config: Option<LaunchConfig>,
         args: &[*const c_void],
     ) -> Result<()> {
-        let expected = self.spec().params.iter().map(|param| param.kind.machine_params()).sum();
-        if args.len() != expected {
-            let kernel = self.spec().symbol.to_owned();
-            return Err(Error::ArgumentCount { kernel, expected, got: args.len() });
-        }
+        self.check_argument_count(args.len())?;
         self.check_stream(stream)?;
         let Some(config) = config else { return Ok(()) };
         // SAFETY: passed on from the caller.
-        self.observed(stream, &config, || unsafe { self.enqueue(stream, &config, args) })?;
+        let enqueue = || unsafe { self.enqueue(stream, &config, args) };
+        self.observed(stream, &config, || match &self.code_use(stream) {
+            None => enqueue(),
+            code => storage::enqueue(code.iter(), stream, Kind::Launch, |_, _| enqueue()),
+        })?;
         self.after_launch(stream)
     }
 
+    pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {
+        match &self.inner.params {
+            Some(params) if params.len() != got => {
+                let kernel = self.spec().symbol.to_owned();
+                Err(Error::ArgumentCount { kernel, expected: params.len(), got })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of each machine parameter, where they are known.
+    pub(super) fn params(&self) -> Option<&[usize]> {
+        self.inner.params.as_deref()
+    }
+
+    /// A launch on the stream as a use of the module, if that was loaded at run time. A graph that is being captured keeps
+    /// it.
     #[inline]
-    fn check_stream(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn code_use(&self, stream: &Stream) -> Option<BufferUse<'_>> {
+        let loaded = self.loaded.as_ref()?;
+        if let Some(capturing) = stream.capturing() {
+            capturing.keep(Arc::clone(loaded) as _);
+        }
+        Some(loaded.used())
+    }
+
+    #[inline]
+    pub(super) fn check_stream(&self, stream: &Stream) -> Result<()> {
         stream.check_device(&self.device, || {
             let symbol = self.spec().symbol;
             (format!("launching kernel `{symbol}`"), "the loaded kernel".to_owned())
         })
+    }
+
+    /// Fails if the stack limit was set to less than the kernel needs.
+    #[inline]
+    fn check_stack(&self) -> Result<()> {
+        match self.inner.stack {
+            0 => Ok(()),
+            needs => self.device.check_stack(self.spec().symbol, needs as usize),
+        }
     }
 
     /// Has the driver allow what a checked configuration needs and is not allowed by itself.
@@ -195,7 +242,7 @@ impl Function {
 
     /// Reports a launch to observers: every one goes through here.
     #[inline(always)]
-    fn observed<'a>(
+    pub(super) fn observed<'a>(
         &'a self,
         stream: &'a Stream,
         config: &'a LaunchConfig,
@@ -208,7 +255,13 @@ impl Function {
     /// As for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow), and there is one pointer for
     /// each machine parameter.
     #[inline]
-    unsafe fn enqueue(&self, stream: &Stream, config: &LaunchConfig, args: &[*const c_void]) -> Result<()> {
+    pub(super) unsafe fn enqueue(
+        &self,
+        stream: &Stream,
+        config: &LaunchConfig,
+        args: &[*const c_void],
+    ) -> Result<()> {
+        self.check_stack()?;
         let (function, handle) = (self.inner.handle, stream.handle());
         stream.call(|driver, context| {
             // SAFETY: passed on from the caller.
@@ -246,6 +299,7 @@ impl Function {
         }
         let config = resolved.config;
         self.allow(&config)?;
+        self.check_stack()?;
         list.with_pointers(|pointers| add(self, config, pointers, &list))
     }
 
@@ -290,13 +344,16 @@ impl Function {
     /// Adds the arguments to the list, if stream and buffers are of the kernel's device.
     #[inline]
     pub(super) fn gather<'a, P, A: Arguments<P>>(
-        &self,
+        &'a self,
         stream: &Stream,
         args: &'a A,
         list: &mut ArgumentList<'a>,
     ) -> Result<()> {
         self.check_stream(stream)?;
         args.add_all(list);
+        if let Some(code) = self.code_use(stream) {
+            list.used(code);
+        }
         list.check_devices(stream.device(), self.spec().symbol)
     }
 
@@ -317,6 +374,12 @@ impl Function {
                 unsafe { self.enqueue(stream, config, pointers) }
             })
         })?;
+        self.launched(stream, config)
+    }
+
+    /// What comes after a launch that is enqueued.
+    #[inline]
+    pub(super) fn launched(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         if let Some(capturing) = stream.capturing() {
             capturing.note_kernel((self.spec(), *config));
         }

@@ -3,7 +3,8 @@
 //! [`TypedKernel::launch`] is safe: argument types are checked by the compiler against the kernel's signature,
 //! and the configuration is checked against the limits of device and kernel before the driver sees it. Kernels
 //! that are `unsafe fn` are launched with [`TypedKernel::launch_unsafe`], and anything can be launched with
-//! [`Function::launch_raw`], which checks the configuration but not the arguments. [`TypedKernel::prepare`] chooses and
+//! [`Function::launch_unchecked`], which orders the buffers, or [`Function::launch_raw`], which knows of none; both check the
+//! configuration but not the arguments' types. [`TypedKernel::prepare`] chooses and
 //! checks the configuration once, for many launches.
 //!
 //! A [`Launch`] says what is wanted. Where it leaves block and grid open they are chosen from the properties of the device
@@ -24,6 +25,8 @@
 //! | [`adaptive`], [`store`] | measuring on a program's own launches; what was measured, by a tuner too |
 //! | [`arguments`] | what can be passed for which parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; what can be asked of a kernel |
+//! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
+//! | `loaded` | modules loaded at run time, unloaded behind the work that uses them |
 //! | `slot`, `kept`, `inline` | words shared without a lock, configurations that are looked up, short lists |
 
 pub mod adaptive;
@@ -34,6 +37,7 @@ mod inline;
 mod kept;
 mod kernel;
 mod limits;
+mod loaded;
 pub mod occupancy;
 mod prepared;
 mod queries;
@@ -41,6 +45,7 @@ mod resolve;
 mod shape;
 mod slot;
 pub mod store;
+mod unchecked;
 
 pub(crate) use self::adaptive::Launches;
 pub use self::arguments::{Argument, Arguments};
@@ -48,11 +53,13 @@ pub use self::explain::Explanation;
 pub use self::heuristic::{bytes_needed, spread_block, usual_block};
 pub(crate) use self::kernel::FunctionInner;
 pub use self::kernel::{Function, TypedKernel};
+pub(crate) use self::loaded::Loaded;
 pub use self::occupancy::{Limiter, Occupancy};
 pub use self::prepared::{PreparedFunction, PreparedLaunch};
 pub use self::queries::PotentialBlock;
 pub use self::resolve::Source;
 pub use self::shape::{Dim, Launch};
 pub use self::store::{LaunchStore, TunedConfiguration, TunedFor};
+pub use self::unchecked::RawArguments;
 pub use crate::driver::LaunchConfig;
 pub use crate::error::StoreProblem;

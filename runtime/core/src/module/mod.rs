@@ -6,21 +6,27 @@
 //! A kernel is looked up only if the image's record of its symbol is of the same package and version and has the same
 //! parameters. Parts with kernels that launch kernels or set a graph's conditions are linked with NVIDIA's device runtime
 //! when they are loaded.
+//!
+//! The look-up of a kernel whose stack is not known, or that declares one, raises the device's
+//! [stack limit](Device::stack_limit) to what it needs.
 
+mod code;
 mod contract;
 mod image;
+mod stack;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
-use gpu_spec::{Kernel, KernelSpec};
+use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec};
 
+pub use self::code::Code;
 pub use self::image::{GpuImage, toolchain, unpack};
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, DriverError, FunctionHandle, ModuleHandle, ModuleSource};
-use crate::error::{Error, Result, code};
+use crate::error::{Error, Result, code as status};
 use crate::launch::{Function, FunctionInner, TypedKernel};
 pub use gpu_spec::image as spec;
 
@@ -171,6 +177,15 @@ impl ModuleInner {
     }
 }
 
+/// Bytes of each machine parameter.
+fn sizes(spec: &KernelSpec) -> Vec<usize> {
+    let of_param = |param: &ParamSpec| match param.kind {
+        ParamKind::Value => vec![param.size],
+        kind => vec![size_of::<u64>(); kind.machine_params()],
+    };
+    spec.params.iter().flat_map(of_param).collect()
+}
+
 /// The forms of a part that device and driver take, the best first; at least one.
 fn candidates(device: &Device, image: &GpuImage, part: &ImagePart) -> Result<Vec<&'static CodeForm>> {
     let properties = device.properties();
@@ -245,7 +260,8 @@ impl Module {
     /// # Errors
     /// [`Error::KernelNotOfImage`] when the image holds another kernel of that symbol, or none;
     /// [`Error::KernelNotInImage`] for one that needs a newer architecture than the device's; [`Error::ImageRejected`];
-    /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver.
+    /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver;
+    /// [`Error::Stack`] for one that needs a higher stack limit than the device can have, or during a capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
         Ok(TypedKernel::new(self.function(K::spec())?))
     }
@@ -258,13 +274,13 @@ impl Module {
         let key = std::ptr::from_ref(spec).addr();
         let functions = self.inner.functions.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = functions.get(&key) {
-            return Ok(Function::new(self.device.clone(), Arc::clone(found)));
+            return Ok(Function::new(self.device.clone(), Arc::clone(found), None));
         }
         drop(functions);
         let found = self.look_up(spec)?;
         let mut functions = self.inner.functions.write().unwrap_or_else(PoisonError::into_inner);
         let found = functions.entry(key).or_insert(Arc::new(found));
-        Ok(Function::new(self.device.clone(), Arc::clone(found)))
+        Ok(Function::new(self.device.clone(), Arc::clone(found), None))
     }
 
     fn look_up(&self, spec: &'static KernelSpec) -> Result<FunctionInner> {
@@ -286,11 +302,16 @@ impl Module {
             .device
             .call(|driver, context| driver.module_function(context, module, spec))
             .map_err(|error| match error.driver_code() {
-                Some(code::NOT_FOUND) => not_in_image(),
+                Some(status::NOT_FOUND) => not_in_image(),
                 _ => error,
             })?;
         let attributes = self.device.call(|driver, context| driver.function_attributes(context, handle))?;
-        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash()))
+        let stack = stack::needed(self.inner.image, spec, record);
+        if stack > 0 {
+            self.device.need_stack(spec.symbol, stack as usize)?;
+        }
+        let params = Some(sizes(spec));
+        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash(), params, stack))
     }
 }
 

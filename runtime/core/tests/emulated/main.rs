@@ -46,6 +46,7 @@ mod launch_clusters;
 mod launch_no_heap;
 mod launch_shapes;
 mod launch_store;
+mod loaded_code;
 mod loom_streams;
 #[path = "../../../tests/common/machine.rs"]
 mod machine;
@@ -61,6 +62,7 @@ mod pipeline_failures;
 mod pipeline_overlap;
 mod reopen;
 mod simulated_time;
+mod stack_limit;
 mod streams;
 mod support;
 #[path = "../../../tests/common/traces.rs"]

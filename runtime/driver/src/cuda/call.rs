@@ -29,6 +29,8 @@ const SYMBOLS: &[&str] = &[
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
     "cuCtxGetStreamPriorityRange",
+    "cuCtxGetLimit",
+    "cuCtxSetLimit",
     "cuMemGetInfo_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
@@ -124,10 +126,14 @@ pub(super) enum Feature {
     /// Edges of graphs that say more than what comes before what.
     GraphEdgeData,
     ConditionalNodes,
+    /// Which kernels a module has.
+    ModuleKernels,
+    /// The parameters of a kernel.
+    KernelParams,
 }
 
 impl Feature {
-    const COUNT: usize = Feature::ConditionalNodes as usize + 1;
+    const COUNT: usize = Feature::KernelParams as usize + 1;
 
     const fn symbols(self) -> &'static [&'static str] {
         match self {
@@ -167,6 +173,10 @@ impl Feature {
                 &["cuGraphGetEdges_v2", "cuGraphNodeGetDependencies_v2", "cuStreamGetCaptureInfo_v3"]
             }
             Feature::ConditionalNodes => &["cuGraphConditionalHandleCreate", "cuGraphAddNode_v2"],
+            Feature::ModuleKernels => {
+                &["cuModuleGetFunctionCount", "cuModuleEnumerateFunctions", "cuFuncGetName"]
+            }
+            Feature::KernelParams => &["cuFuncGetParamInfo"],
         }
     }
 

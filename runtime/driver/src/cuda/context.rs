@@ -77,6 +77,22 @@ pub(super) fn bind(context: Context) -> Result<()> {
     Ok(())
 }
 
+/// The current context's stack limit in bytes a thread.
+pub(super) fn stack_limit() -> Result<usize> {
+    let _relaxed = RelaxedCapture::enter();
+    let mut bytes = 0;
+    // SAFETY: the pointer is to a local variable.
+    unsafe { check("cuCtxGetLimit", sys::cuCtxGetLimit(&mut bytes, sys::CUlimit::CU_LIMIT_STACK_SIZE)) }?;
+    Ok(bytes)
+}
+
+/// Sets the current context's stack limit.
+pub(super) fn set_stack_limit(bytes: usize) -> Result<()> {
+    let _relaxed = RelaxedCapture::enter();
+    // SAFETY: numbers only; a context is current.
+    unsafe { check("cuCtxSetLimit", sys::cuCtxSetLimit(sys::CUlimit::CU_LIMIT_STACK_SIZE, bytes)) }
+}
+
 impl Contexts {
     fn lock(&self) -> Result<MutexGuard<'_, HashMap<u64, State>>> {
         permitted().map(|()| self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -156,6 +156,16 @@ unsafe impl Driver for CudaDriver {
         unsafe { check("cuCtxSynchronize", sys::cuCtxSynchronize()) }
     }
 
+    fn context_stack_limit(&self, context: Context) -> Result<usize> {
+        bind(context)?;
+        context::stack_limit()
+    }
+
+    fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()> {
+        bind(context)?;
+        context::set_stack_limit(bytes)
+    }
+
     fn take_fault(&self, context: Context) -> Option<Fault> {
         self.contexts.take_fault(context)
     }
@@ -530,6 +540,16 @@ unsafe impl Driver for CudaDriver {
     ) -> Result<FunctionHandle> {
         bind(context)?;
         module::function(module, spec)
+    }
+
+    fn module_kernels(&self, context: Context, module: ModuleHandle) -> Result<Option<Vec<String>>> {
+        bind(context)?;
+        module::kernels(module)
+    }
+
+    fn function_params(&self, context: Context, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
+        bind(context)?;
+        module::params(function)
     }
 
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {

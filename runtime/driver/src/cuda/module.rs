@@ -1,13 +1,13 @@
 //! Images and kernels on a CUDA device. A context is current in every function here.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
 
 use cudarc::driver::sys;
 use gpu_spec::KernelSpec;
 use gpu_spec::mailbox::MAILBOX_SYMBOL;
 
-use super::call::{RelaxedCapture, check, integer, invalid};
+use super::call::{Feature, RelaxedCapture, check, integer, invalid};
 use super::linker;
 use crate::error::{DriverError, Result};
 use crate::{DevicePtr, FunctionAttributes, FunctionHandle, ModuleHandle, ModuleSource};
@@ -134,6 +134,51 @@ pub(super) fn function(module: ModuleHandle, spec: &KernelSpec) -> Result<Functi
     let result = unsafe { sys::cuModuleGetFunction(&mut function, module.0 as sys::CUmodule, name.as_ptr()) };
     check("cuModuleGetFunction", result)?;
     Ok(FunctionHandle(function as u64))
+}
+
+/// The names of a module's kernels; `None` if the driver does not tell.
+pub(super) fn kernels(module: ModuleHandle) -> Result<Option<Vec<String>>> {
+    if !Feature::ModuleKernels.is_there() {
+        return Ok(None);
+    }
+    let module = module.0 as sys::CUmodule;
+    let _relaxed = RelaxedCapture::enter();
+    let mut count = 0;
+    // SAFETY: the module is loaded, by the trait's contract; the pointer is to a local variable.
+    unsafe { check("cuModuleGetFunctionCount", sys::cuModuleGetFunctionCount(&mut count, module)) }?;
+    let mut functions = vec![std::ptr::null_mut(); count as usize];
+    // SAFETY: as above; the list has room for as many as are asked for.
+    let result = unsafe { sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module) };
+    check("cuModuleEnumerateFunctions", result)?;
+    let name = |function| {
+        let mut name = std::ptr::null();
+        // SAFETY: the function is of the loaded module; the pointer is to a local variable.
+        check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, function) })?;
+        // SAFETY: the driver gave a C string, which lives as long as the module.
+        Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+    };
+    functions.into_iter().map(name).collect::<Result<_>>().map(Some)
+}
+
+/// Bytes of each machine parameter of a kernel; `None` if the driver does not tell.
+pub(super) fn params(function: FunctionHandle) -> Result<Option<Vec<usize>>> {
+    if !Feature::KernelParams.is_there() {
+        return Ok(None);
+    }
+    let _relaxed = RelaxedCapture::enter();
+    let mut sizes = Vec::new();
+    loop {
+        let (mut offset, mut size) = (0, 0);
+        let function = function.0 as sys::CUfunction;
+        // SAFETY: the function is of a loaded module, by the trait's contract; the pointers are to local variables.
+        let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
+        match result {
+            // There are no more.
+            sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
+            result => check("cuFuncGetParamInfo", result)?,
+        }
+        sizes.push(size);
+    }
 }
 
 fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> Result<u32> {

@@ -57,7 +57,7 @@ impl Action {
             Self::Rows(rows) => unsafe { rows.copy() },
             Self::Launch(call) => {
                 // SAFETY: as above, for what the arguments point to.
-                if let Err(fault) = unsafe { call.run() } {
+                if let Err(fault) = unsafe { call.run(context.stack_limit()) } {
                     context.poison(fault);
                 }
             }

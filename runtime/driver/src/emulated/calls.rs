@@ -14,7 +14,7 @@ use super::capture::NOTHING_RUNS;
 use super::control::Call;
 use super::control::{driver_error, not_shared};
 use super::graph::{Home, NO_POOL};
-use super::kernel::{KernelCall, function_of, spec_of};
+use super::kernel::{KernelCall, function_of};
 use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
 use super::rows::Rows;
 use super::simulated::Timeline;
@@ -31,6 +31,9 @@ use crate::{
 /// The ends of the range of priorities, as GPUs of today have them.
 const LEAST_URGENT: i32 = 0;
 const MOST_URGENT: i32 = -5;
+
+/// The module of the kernels' host entries.
+const HOST_ENTRIES: ModuleHandle = ModuleHandle(0);
 
 // SAFETY: blocks are of the process's heap or reserved pages, which are freed by the calls that say so only; without memory behind
 // them, work that names them is refused. Handles are never used again. Streams run their tasks in order, a wait blocks until
@@ -84,6 +87,16 @@ unsafe impl Driver for EmulatedDriver {
         self.races.host_saw(enqueued.as_ref());
         ordered?;
         context.check(Call::ContextSynchronize.name())
+    }
+
+    fn context_stack_limit(&self, context: Context) -> Result<usize> {
+        Ok(self.enter(Call::ContextStackLimit, context)?.stack_limit())
+    }
+
+    fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()> {
+        let context = self.enter(Call::ContextSetStackLimit, context)?;
+        self.captures.check_none(Call::ContextSetStackLimit, &context)?;
+        context.set_stack_limit(Call::ContextSetStackLimit, bytes)
     }
 
     fn take_fault(&self, context: Context) -> Option<Fault> {
@@ -556,37 +569,39 @@ unsafe impl Driver for EmulatedDriver {
     }
 
     fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle> {
-        self.enter(Call::ModuleLoad, context)?;
+        let context = self.enter(Call::ModuleLoad, context)?;
         match source {
-            ModuleSource::HostEntries => Ok(ModuleHandle(0)),
-            ModuleSource::Ptx(_) | ModuleSource::Cubin(_) | ModuleSource::Linked { .. } => Err(driver_error(
-                "module_load",
-                code::INVALID_VALUE,
-                "the emulated device runs host entries only",
-            )),
+            ModuleSource::HostEntries => Ok(HOST_ENTRIES),
+            ModuleSource::Ptx(_) | ModuleSource::Cubin(_) | ModuleSource::Linked { .. } => {
+                self.code.load(&context)
+            }
         }
     }
 
-    unsafe fn module_unload(&self, _context: Context, _module: ModuleHandle) {
-        // The unloading is only counted: there is no way to report that it failed.
-        let _ = self.control.enter(Call::ModuleUnload);
+    unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
+        // There is no way to report that it failed.
+        if let Ok(context) = self.enter_to_free(Call::ModuleUnload, context)
+            && module != HOST_ENTRIES
+        {
+            // SAFETY: passed on from the caller.
+            unsafe { self.code.unload(&context, module) };
+        }
     }
 
     fn module_function(
         &self,
         context: Context,
-        _module: ModuleHandle,
+        module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle> {
         self.enter(Call::ModuleFunction, context)?;
-        Ok(function_of(spec))
+        if module == HOST_ENTRIES { Ok(function_of(spec)) } else { self.code.function(module, spec.symbol) }
     }
 
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {
         self.enter(Call::FunctionAttributes, context)?;
-        let bounds = spec_of(Call::FunctionAttributes, function)?
-            .launch_bounds
-            .map_or(MAX_THREADS, |bounds| bounds.max_threads);
+        let (kernel, _) = self.code.kernel_of(Call::FunctionAttributes, function)?;
+        let bounds = kernel.launch_bounds.map_or(MAX_THREADS, |bounds| bounds.max_threads);
         Ok(FunctionAttributes { max_threads_per_block: bounds.min(MAX_THREADS), ..Default::default() })
     }
 
@@ -650,13 +665,15 @@ unsafe impl Driver for EmulatedDriver {
             if self.time.is_none() && !self.races.is_on() {
                 return Ok(());
             }
-            let spec = spec_of(Call::Launch, function)?;
+            let kernel = self.code.kernel_of(Call::Launch, function)?;
             // SAFETY: the caller vouches for the arguments.
-            let touched = unsafe { KernelCall::new(spec, config, self.order, args) }.touched();
-            return self.push(Call::Launch, stream, Work::Idle(spec, config), touched);
+            let touched = unsafe { KernelCall::new(kernel, config, self.order, args) }.touched();
+            return self.push(Call::Launch, stream, Work::Idle(kernel.0, config), touched);
         }
         // SAFETY: the caller vouches for the arguments.
-        let call = unsafe { KernelCall::new(spec_of(Call::Launch, function)?, config, self.order, args) };
+        let call = unsafe {
+            KernelCall::new(self.code.kernel_of(Call::Launch, function)?, config, self.order, args)
+        };
         let touched = call.touched();
         self.check_launch(Call::Launch, &context, &call, &touched)?;
         self.push(Call::Launch, stream, Work::Act(Action::Launch(call)), touched)

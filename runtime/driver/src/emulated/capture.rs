@@ -188,6 +188,16 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
+    /// Fails while a stream of the context is being captured. No capture is spoilt.
+    pub(super) fn check_none(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
+        let is_here = |member: &Member| member.context.as_ptr() == Arc::as_ptr(context);
+        if self.any() && self.state().members.values().any(is_here) {
+            let text = "a stream of the context is being captured";
+            return Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text));
+        }
+        Ok(())
+    }
+
     /// Fails a call that concerns all streams of a context if one is in a capture, and spoils those captures.
     pub(super) fn refuse_context(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         if !self.any() {

@@ -1,14 +1,19 @@
 //! A context of an emulated device: its memory, its streams, and the fault that stopped it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::address_space::AddressSpace;
-use super::control::driver_error;
+use super::control::{Call, driver_error};
 use super::heap::Heap;
 use super::pages::Backing;
 use super::stream::Queue;
 use crate::error::{DriverError, Result, code};
 use crate::{Fault, FaultKind};
+
+/// The stack limit of a new context in bytes a thread, and the largest that it can have: those of NVIDIA's GPUs.
+const STACK_LIMIT: usize = 1 << 10;
+const MAX_STACK_LIMIT: usize = 512 << 10;
 
 /// One life of a device's primary context.
 #[derive(Debug)]
@@ -22,6 +27,8 @@ pub(super) struct EmulatedContext {
     visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
+    /// In bytes a thread.
+    stack_limit: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -41,7 +48,21 @@ impl EmulatedContext {
             visitors: Mutex::default(),
             streams: Mutex::default(),
             poison: Mutex::default(),
+            stack_limit: AtomicUsize::new(STACK_LIMIT),
         })
+    }
+
+    pub(super) fn stack_limit(&self) -> usize {
+        self.stack_limit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_stack_limit(&self, call: Call, bytes: usize) -> Result<()> {
+        if bytes > MAX_STACK_LIMIT {
+            let text = format!("a thread can have at most {MAX_STACK_LIMIT} bytes of stack");
+            return Err(driver_error(call.name(), code::INVALID_VALUE, text));
+        }
+        self.stack_limit.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn poison_state(&self) -> std::sync::MutexGuard<'_, Option<Poison>> {

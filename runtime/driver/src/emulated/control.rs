@@ -33,6 +33,8 @@ calls! {
     ContextRetain = "context_retain",
     ContextRelease = "context_release",
     ContextSynchronize = "context_synchronize",
+    ContextStackLimit = "context_stack_limit",
+    ContextSetStackLimit = "context_set_stack_limit",
     MemoryInfo = "memory_info",
     MemoryAllocate = "memory_allocate",
     MemoryFree = "memory_free",

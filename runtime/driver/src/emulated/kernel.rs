@@ -13,7 +13,7 @@ use super::control::Call;
 use super::control::driver_error;
 use super::touched::{Access, Touched};
 use crate::error::{Result, code};
-use crate::{Fault, FaultKind, FunctionHandle, LaunchConfig};
+use crate::{DevicePtr, Fault, FaultKind, FunctionHandle, LaunchConfig};
 
 /// The kernels that were given handles, which are their addresses.
 static KNOWN: RwLock<BTreeMap<u64, &'static KernelSpec>> = RwLock::new(BTreeMap::new());
@@ -42,19 +42,21 @@ pub(super) struct KernelCall {
     config: LaunchConfig,
     order: Order,
     args: ArgumentBlock,
+    /// The memory of its module, if that was loaded from code.
+    module: Option<DevicePtr>,
 }
 
 impl KernelCall {
     /// # Safety
     /// `args` has one pointer per machine parameter of the kernel, each to a value of the parameter's size.
     pub(super) unsafe fn new(
-        kernel: &'static KernelSpec,
+        (kernel, module): (&'static KernelSpec, Option<DevicePtr>),
         config: LaunchConfig,
         order: Order,
         args: &[*const c_void],
     ) -> Self {
         // SAFETY: passed on from the caller.
-        Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) } }
+        Self { kernel, config, order, args: unsafe { ArgumentBlock::copy(kernel, args) }, module }
     }
 
     /// The kernel's symbol.
@@ -77,7 +79,7 @@ impl KernelCall {
     /// The device memory that slices and views name. What raw pointers reach is not known. Slices are read, but
     /// those of atomics, which their type as written tells.
     pub(super) fn touched(&self) -> Touched {
-        let mut touched = Touched::new();
+        let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
         for param in self.kernel.params {
             if matches!(param.kind, ParamKind::Slice | ParamKind::SliceMut) {
@@ -96,11 +98,25 @@ impl KernelCall {
         self.kernel.params.iter().any(|param| param.kind != ParamKind::Value)
     }
 
-    /// Runs the kernel to its end.
+    /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
     ///
     /// # Safety
     /// What the arguments point to is valid.
-    pub(super) unsafe fn run(&self) -> std::result::Result<(), Fault> {
+    pub(super) unsafe fn run(&self, stack_limit: usize) -> std::result::Result<(), Fault> {
+        if let Some(stack) = self.kernel.stack.filter(|stack| *stack as usize > stack_limit) {
+            let message = format!(
+                "its threads use {stack} bytes of stack, and the stack limit is {stack_limit}; raise the limit"
+            );
+            let kernel = Some(self.kernel.symbol.to_owned());
+            return Err(Fault {
+                kind: FaultKind::Other,
+                message,
+                location: None,
+                kernel,
+                block: None,
+                thread: None,
+            });
+        }
         let launch = Launch {
             kernel: self.kernel,
             grid: self.config.grid,

@@ -10,7 +10,8 @@
 //! ([`EmulatedDriver::set_delay`]), to stand still ([`EmulatedDriver::hold`]) or to lose a context
 //! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
 //! that enqueued work still names, and to copy to or from memory that is not allocated, mapped and accessible.
-//! Streams keep their priorities, which change nothing. Events belong to the process: none is shared with others.
+//! Streams keep their priorities, which change nothing. The stack
+//! limit is compared with what kernels declare (`stack = BYTES`): how much stack a thread uses on a GPU is not seen here. Events belong to the process: none is shared with others.
 //!
 //! For tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
 //! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
@@ -36,6 +37,7 @@ mod heap;
 mod history;
 mod kernel;
 mod limits;
+mod loaded;
 mod pages;
 mod race;
 mod range;
@@ -52,6 +54,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use gpu_spec::KernelSpec;
 use warpsmith_emulator::Order;
 
 use self::action::Action;
@@ -61,6 +64,7 @@ pub use self::control::Call;
 use self::control::{Control, driver_error};
 use self::graph::{Executable, Store};
 use self::heap::Heap;
+use self::loaded::LoadedCode;
 use self::pages::{Backing, Numbers};
 use self::race::Races;
 use self::registered::Registered;
@@ -89,6 +93,7 @@ pub struct EmulatedDriverBuilder {
     schedule: Option<Schedule>,
     races: bool,
     time: Option<TimeModel>,
+    code: Vec<&'static KernelSpec>,
 }
 
 impl EmulatedDriverBuilder {
@@ -134,6 +139,13 @@ impl EmulatedDriverBuilder {
     /// Has devices that cannot reach each other's memory. Copies between them work all the same.
     pub fn without_peer_access(mut self) -> Self {
         self.peers = false;
+        self
+    }
+
+    /// Takes any PTX, cubin or fatbin for a module of these kernels, which are found by their symbols. Otherwise there are
+    /// none on the emulated device. Unloading a module that work still uses stops the context.
+    pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
+        self.code.extend(kernels);
         self
     }
 
@@ -242,6 +254,7 @@ impl EmulatedDriverBuilder {
             graphs: Mutex::default(),
             captures: Captures::default(),
             large_clusters: Mutex::default(),
+            code: LoadedCode::new(self.code),
             pinned: Heap::new(u64::MAX, Backing::Host),
             registered: Registered::default(),
             processes: Mutex::default(),
@@ -317,6 +330,7 @@ pub struct EmulatedDriver {
     captures: Captures,
     /// The kernels that can have clusters larger than those that every kernel can have.
     large_clusters: Mutex<HashSet<FunctionHandle>>,
+    code: LoadedCode,
     pinned: Heap,
     registered: Registered,
     /// What [`Self::set_process_memory`] said.
@@ -338,6 +352,7 @@ impl EmulatedDriver {
             schedule: None,
             races: false,
             time: None,
+            code: Vec::new(),
         }
     }
 

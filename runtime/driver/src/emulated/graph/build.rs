@@ -8,7 +8,7 @@ use super::super::action::Action;
 use super::super::context::EmulatedContext;
 use super::super::control::Call;
 use super::super::control::driver_error;
-use super::super::kernel::{KernelCall, spec_of};
+use super::super::kernel::KernelCall;
 use super::super::stream::{Queue, Work};
 use super::super::touched::{Access, Touched};
 use super::plan::{Home, Piece, PlanStep, Step};
@@ -72,7 +72,9 @@ impl EmulatedDriver {
             NodeWork::Kernel { function, config, args } => {
                 self.check_config(call, function, &config)?;
                 // SAFETY: passed on from the caller.
-                let launch = unsafe { KernelCall::new(spec_of(call, function)?, config, self.order, args) };
+                let launch = unsafe {
+                    KernelCall::new(self.code.kernel_of(call, function)?, config, self.order, args)
+                };
                 let touched = launch.touched();
                 self.check_launch(call, context, &launch, &touched)?;
                 (Action::Launch(launch), touched)

@@ -1,0 +1,92 @@
+//! What is wrong with code that is loaded at run time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{DeviceId, Error};
+
+/// PTX, a cubin or a fatbin that is not loaded, or a kernel that it does not have.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// A file that cannot be read.
+    #[error("cannot read {} as GPU code: {reason}", path.escape_debug())]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+
+    /// Bytes that are neither PTX nor a cubin nor a fatbin.
+    #[error("{code} is no PTX, cubin or fatbin: {reason}")]
+    NotCode {
+        /// The file, or `the code`.
+        code: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// Code for GPUs on an emulated device.
+    #[error(
+        "{code} needs a GPU, and {device} is emulated; load it on a CUDA device, or run a kernel written in Rust"
+    )]
+    Emulated {
+        /// The file, or `the code`.
+        code: String,
+        /// The device.
+        device: DeviceId,
+    },
+
+    /// The driver refused it.
+    #[error("{device} (compute capability {}.{}) does not take {code}: {source_error}", capability.0, capability.1)]
+    Rejected {
+        /// The file, or `the code`.
+        code: String,
+        /// The device.
+        device: DeviceId,
+        /// Its compute capability.
+        capability: (u32, u32),
+        /// The driver's error, with what its compiler said.
+        source_error: Arc<Error>,
+    },
+
+    /// There is no kernel of that name.
+    #[error("{code} has no kernel `{}`{}", kernel.escape_debug(), has(kernels))]
+    NoKernel {
+        /// The file, or `the code`.
+        code: String,
+        /// The name.
+        kernel: String,
+        /// The names of its kernels, sorted; empty where the driver does not tell.
+        kernels: Vec<String>,
+    },
+}
+
+/// How many kernels are named.
+const NAMED: usize = 16;
+
+fn has(kernels: &[String]) -> String {
+    if kernels.is_empty() {
+        return "; names of C++ are mangled, unless the kernel is `extern \"C\"`".to_owned();
+    }
+    let named: Vec<String> =
+        kernels.iter().take(NAMED).map(|kernel| format!("`{}`", kernel.escape_debug())).collect();
+    let more = match kernels.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("; it has {}{more}", named.join(", "))
+}
+
+impl LoadError {
+    pub(crate) fn file(path: PathBuf, reason: impl ToString) -> Self {
+        Self::File { path: path.display().to_string(), reason: reason.to_string() }
+    }
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Self {
+        Error::Load(error)
+    }
+}

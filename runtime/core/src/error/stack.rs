@@ -1,0 +1,56 @@
+//! What is wrong with a stack limit.
+
+use super::{DeviceId, Error};
+
+/// A stack limit that cannot be set, or that is too low for a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// More than the device can have, or has memory for.
+    #[error(
+        "{device} cannot have a stack limit of {bytes} bytes a thread: it is over what a thread can have, or there is not \
+         so much memory for each thread that the device holds at once; set a lower one ({reason})"
+    )]
+    Refused {
+        /// The device.
+        device: DeviceId,
+        /// Bytes a thread asked for.
+        bytes: usize,
+        /// What the driver said.
+        reason: String,
+    },
+
+    /// The limit was to change during the capture of a graph.
+    #[error(
+        "the stack limit of {device} cannot be set to {bytes} bytes while a stream is being captured; look the kernel up \
+         before the capture begins, or call `Device::set_stack_limit` there"
+    )]
+    Capturing {
+        /// The device.
+        device: DeviceId,
+        /// Bytes a thread asked for.
+        bytes: usize,
+    },
+
+    /// A launch of a kernel that needs more.
+    #[error(
+        "kernel `{kernel}` needs {needs} bytes of stack a thread, and the stack limit of {device} was set to {limit}; raise \
+         it with `Device::set_stack_limit`, or declare what the kernel needs with `#[kernel(stack = BYTES)]`"
+    )]
+    TooLow {
+        /// The instance's symbol.
+        kernel: String,
+        /// The device.
+        device: DeviceId,
+        /// Bytes a thread that the kernel declares, or is given because they are not known.
+        needs: usize,
+        /// The limit in force, in bytes a thread.
+        limit: usize,
+    },
+}
+
+impl From<StackError> for Error {
+    fn from(error: StackError) -> Self {
+        Error::Stack(error)
+    }
+}

@@ -1,0 +1,110 @@
+//! [`Loaded`]: a module that was loaded at run time, and is unloaded when nothing uses it any more.
+
+use std::fmt;
+
+use crate::device::Device;
+use crate::driver::{ModuleHandle, host_function};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::memory::DeviceBuffer;
+use crate::memory::storage::BufferUse;
+use crate::memory::usage::Access;
+use crate::stream::Stream;
+
+/// A module that was loaded at run time. Handles of its kernels and graphs that launch them share it; when the last of them
+/// is dropped, the module is unloaded after all work that uses it. `None` only while it is dropped.
+pub(crate) struct Loaded(Option<Parts>);
+
+struct Parts {
+    module: Unload,
+    /// Memory that every launch counts as reading, by which it is known which work uses the module.
+    uses: DeviceBuffer<u8>,
+}
+
+/// Unloads the module when it is dropped.
+struct Unload {
+    device: Device,
+    module: ModuleHandle,
+    /// After all work that uses it. Without one, the module stays until the device is closed.
+    reached: Option<Event>,
+}
+
+impl Loaded {
+    /// Takes over the module that `load` loads on the device.
+    pub fn new(device: &Device, load: impl FnOnce() -> Result<ModuleHandle>) -> Result<Self> {
+        let uses = DeviceBuffer::uninit(&quiet_stream(device)?, 1)?;
+        let module = Unload { device: device.clone(), module: load()?, reached: None };
+        Ok(Self(Some(Parts { module, uses })))
+    }
+
+    fn parts(&self) -> &Parts {
+        let Some(parts) = &self.0 else { unreachable!("they are there until the drop") };
+        parts
+    }
+
+    pub fn module(&self) -> ModuleHandle {
+        self.parts().module.module
+    }
+
+    /// A launch, as a use of the module.
+    pub fn used(&self) -> BufferUse<'_> {
+        self.parts().uses.as_slice().used(Access::Read)
+    }
+}
+
+/// A stream that takes part in no capture.
+fn quiet_stream(device: &Device) -> Result<Stream> {
+    let stream = Stream::from_pool(device)?;
+    if stream.is_capturing() { Stream::new(device) } else { Ok(stream) }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let Some(parts) = self.0.take() else { return };
+        if host_function::is_running() {
+            return host_function::drop_elsewhere(Box::new(Self(Some(parts))));
+        }
+        let Parts { mut module, uses } = parts;
+        let device = module.device.clone();
+        if device.is_forked() || device.is_lost() {
+            return;
+        }
+        let behind = quiet_stream(&device).and_then(|stream| {
+            let after_all = uses.as_slice().used(Access::Write);
+            after_all.enqueue(&stream, |_, _| Ok::<_, Error>(()))?;
+            module.reached = Some(stream.record_event()?);
+            Ok(stream)
+        });
+        // When the function is not enqueued, the module is dropped here, and that waits.
+        let dropped = behind.and_then(|stream| stream.host_function(move || drop(module)));
+        if !device.is_lost() {
+            device.0.health.record_drop(dropped);
+        }
+    }
+}
+
+impl Drop for Unload {
+    fn drop(&mut self) {
+        let Some(reached) = self.reached.take() else { return };
+        let Self { device, module, .. } = self;
+        if device.is_forked() {
+            return;
+        }
+        if host_function::is_running() {
+            let (device, module) = (device.clone(), *module);
+            return host_function::drop_elsewhere(Box::new(Self { device, module, reached: Some(reached) }));
+        }
+        // A lost device has lost its modules too.
+        if reached.synchronize().is_ok() && !device.is_lost() {
+            let (driver, context) = device.raw();
+            // SAFETY: no handle of it is left, and the work that uses it has run: the event comes after all of it.
+            unsafe { driver.module_unload(context, *module) };
+        }
+    }
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Loaded({:#x})", self.module().0)
+    }
+}

@@ -1,0 +1,176 @@
+//! [`RawArguments`]: arguments whose types are not checked, for kernels that are known by their name alone.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use super::kernel::Function;
+use super::shape::Launch;
+use crate::driver::DevicePtr;
+use crate::error::{Error, LaunchError, Result};
+use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::usage::Access;
+use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+
+/// The arguments of a launch, in order, as a C compiler passes them: values, and pointers to the elements of buffers. Any
+/// number, up to [`Function::max_argument_bytes`].
+///
+/// ```
+/// use warpsmith_runtime::launch::RawArguments;
+/// use warpsmith_runtime::{Device, DeviceBuffer};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::emulated(0)?;
+/// let x = DeviceBuffer::from_host(&device.default_stream(), &[1.0f32, 2.0])?;
+/// let mut y = DeviceBuffer::<f32>::zeros(&device.default_stream(), 2)?;
+/// // extern "C" __global__ void saxpy(unsigned n, float a, const float* x, float* y)
+/// let args = RawArguments::new().value(2u32).value(0.5f32).read(x.as_slice()).write(y.as_mut_slice());
+/// # drop(args);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Default)]
+#[must_use = "arguments do nothing until a kernel is launched with them"]
+pub struct RawArguments<'a> {
+    /// The values' bytes, padding included, one after the other.
+    values: Vec<MaybeUninit<u8>>,
+    /// Where each begins, and its size.
+    places: Vec<(usize, usize)>,
+    /// What they take in the kernel's parameters, each at a multiple of its alignment.
+    bytes: usize,
+    uses: Vec<BufferUse<'a>>,
+}
+
+impl<'a> RawArguments<'a> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Passes the bytes of a value: a number, or a struct that the kernel takes by value.
+    pub fn value<T: DeviceCopy>(mut self, value: T) -> Self {
+        let size = size_of::<T>();
+        // SAFETY: the value's bytes, for as long as the value is there.
+        let bytes = unsafe { std::slice::from_raw_parts((&raw const value).cast::<MaybeUninit<u8>>(), size) };
+        self.places.push((self.values.len(), size));
+        self.values.extend_from_slice(bytes);
+        self.bytes = self.bytes.next_multiple_of(align_of::<T>()) + size;
+        self
+    }
+
+    /// Passes a pointer to the first of some elements, which the kernel reads.
+    pub fn read<T: DeviceCopy>(mut self, slice: DeviceSlice<'a, T>) -> Self {
+        self.uses.push(slice.used(Access::Read));
+        self.pointer(slice.as_device_ptr())
+    }
+
+    /// Passes a pointer to the first of some elements, which the kernel reads and writes.
+    pub fn write<T: DeviceCopy>(mut self, slice: DeviceSliceMut<'a, T>) -> Self {
+        self.uses.push(slice.used());
+        self.pointer(slice.as_device_ptr())
+    }
+
+    /// Passes a pointer to memory that the caller orders and keeps by other means.
+    pub fn pointer(self, pointer: DevicePtr) -> Self {
+        self.value(pointer.0)
+    }
+
+    /// The number of arguments.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Bytes that they take as parameters of a kernel.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn check(&self, function: &Function) -> Result<()> {
+        let (kernel, device) = (function.spec().symbol, function.device());
+        for (index, used) in self.uses.iter().enumerate() {
+            if !used.device().ptr_eq(device) {
+                return Err(Error::DifferentDevices {
+                    operation: format!("launching kernel `{kernel}`"),
+                    what: format!("buffer {} of the arguments", index + 1),
+                    found: used.device().id(),
+                    expected: device.id(),
+                });
+            }
+        }
+        let limit = function.max_argument_bytes();
+        if self.bytes > limit {
+            let (kernel, bytes) = (kernel.to_owned(), self.bytes);
+            return Err(LaunchError::ArgumentBytes { kernel, bytes, limit }.into());
+        }
+        function.check_argument_count(self.places.len())?;
+        let expected = function.params().into_iter().flatten();
+        for (index, (&expected, &(_, got))) in expected.zip(&self.places).enumerate() {
+            if expected != got {
+                let (kernel, argument) = (kernel.to_owned(), index + 1);
+                return Err(LaunchError::ArgumentSize { kernel, argument, expected, got }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RawArguments<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RawArguments({} in {} bytes, {} buffers)", self.len(), self.bytes, self.uses.len())
+    }
+}
+
+impl Function {
+    /// The most bytes that arguments of a launch can take: 4 KiB, or 32 764 bytes on a GPU of compute capability 7.0 with a
+    /// driver for CUDA 12.1 or newer, and on the emulated device.
+    pub fn max_argument_bytes(&self) -> usize {
+        let properties = self.device().properties();
+        let mut version = properties.driver_version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let cuda = (version.next().unwrap_or(0), version.next().unwrap_or(0));
+        let is_large = self.device().is_emulated() || (properties.capability >= (7, 0) && cuda >= (12, 1));
+        if is_large { 32_764 } else { 4096 }
+    }
+
+    /// Enqueues a launch with arguments that are not checked against the kernel's parameters, unless the driver tells what
+    /// these are (for CUDA 12.4 and newer: their number and sizes). The values are copied before this returns. Buffers among
+    /// the arguments are kept until the kernel is done, and other uses of them are ordered.
+    ///
+    /// # Errors
+    /// What is over the limits of device or kernel; [`Error::ArgumentCount`], [`LaunchError::ArgumentSize`],
+    /// [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; a fault of earlier work.
+    ///
+    /// # Safety
+    /// The arguments are of the parameters' types, in order. The kernel accesses no memory but that of the buffers among
+    /// them, in the way each says, and memory that the caller orders and keeps by other means; where one of the buffers is
+    /// written, no two of them overlap. With these arguments and this shape it does nothing undefined.
+    pub unsafe fn launch_unchecked(
+        &self,
+        stream: &Stream,
+        launch: Launch,
+        args: &RawArguments<'_>,
+    ) -> Result<()> {
+        self.check_stream(stream)?;
+        args.check(self)?;
+        let Some(config) = self.configure(launch)? else { return Ok(()) };
+        self.allow(&config)?;
+        let base = args.values.as_ptr();
+        // SAFETY: every value begins within the block, or at its end.
+        let pointer = |&(start, _): &(usize, usize)| unsafe { base.add(start) }.cast::<c_void>();
+        let pointers: Vec<*const c_void> = args.places.iter().map(pointer).collect();
+        let code = self.code_use(stream);
+        self.observed(stream, &config, || {
+            storage::enqueue(args.uses.iter().chain(&code), stream, Kind::Launch, |_, _| {
+                // SAFETY: the configuration was checked and allowed; there is a value of the right size for each parameter
+                // as far as is known, and the rest is passed on from the caller. The uses keep and order the memory.
+                unsafe { self.enqueue(stream, &config, &pointers) }
+            })
+        })?;
+        self.launched(stream, &config)
+    }
+}

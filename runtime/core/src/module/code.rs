@@ -1,0 +1,327 @@
+//! [`Code`]: PTX, cubins and fatbins that are loaded at run time, of kernels in other languages.
+//!
+//! Code is loaded when [`Device::load_code`] is called. It is unloaded when the last handle of it, of its kernels and of the
+//! graphs that launch them is dropped, after all work that uses it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gpu_spec::KernelSpec;
+
+use crate::device::Device;
+use crate::driver::ModuleSource;
+use crate::error::{Error, LoadError, Result, code};
+use crate::launch::{Function, FunctionInner, Loaded};
+
+/// The largest file that is loaded, in bytes.
+const MAX_FILE: u64 = 1 << 30;
+
+/// Code on a device that was loaded at run time. Cheap to clone; usable from any thread.
+///
+/// ```no_run
+/// use warpsmith_runtime::launch::RawArguments;
+/// use warpsmith_runtime::{Device, DeviceBuffer, Launch};
+///
+/// # fn main() -> Result<(), warpsmith_runtime::Error> {
+/// let device = Device::cuda(0)?;
+/// let stream = device.default_stream();
+/// // SAFETY: nvcc wrote it.
+/// let code = unsafe { device.load_code_file("saxpy.ptx")? };
+/// // extern "C" __global__ void saxpy(unsigned n, float a, const float* x, float* y)
+/// let saxpy = code.kernel("saxpy")?;
+/// let x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000])?;
+/// let mut y = DeviceBuffer::<f32>::zeros(&stream, 1000)?;
+/// let args = RawArguments::new().value(1000u32).value(0.5f32).read(x.as_slice()).write(y.as_mut_slice());
+/// // SAFETY: these are the types of its parameters, and it reads and writes the first 1000 elements.
+/// unsafe { saxpy.launch_unchecked(&stream, Launch::linear(1000, 256), &args)? };
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Code {
+    device: Device,
+    /// What it is called in messages.
+    name: Arc<str>,
+    hash: u64,
+    loaded: Arc<Loaded>,
+    /// Kernels looked up so far.
+    functions: Arc<Mutex<HashMap<String, Arc<FunctionInner>>>>,
+}
+
+impl Device {
+    /// Loads PTX, a cubin or a fatbin: the bytes say which it is.
+    ///
+    /// # Errors
+    /// [`LoadError::NotCode`], [`LoadError::Emulated`], [`LoadError::Rejected`] with what the driver's compiler said;
+    /// [`Error::OutOfMemory`].
+    ///
+    /// # Safety
+    /// A compiler wrote it, and nobody changed it: the driver trusts machine code.
+    pub unsafe fn load_code(&self, code: impl AsRef<[u8]>) -> Result<Code> {
+        Code::load(self, "the code", code.as_ref())
+    }
+
+    /// Loads a file of PTX, a cubin or a fatbin, of up to 1 GiB.
+    ///
+    /// # Errors
+    /// [`LoadError::File`]; as [`Self::load_code`].
+    ///
+    /// # Safety
+    /// As for [`Self::load_code`].
+    pub unsafe fn load_code_file(&self, path: impl AsRef<Path>) -> Result<Code> {
+        let path = path.as_ref();
+        let failed = |reason: String| LoadError::file(path.to_owned(), reason);
+        let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+        let mut bytes = Vec::new();
+        let read = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
+        read.map_err(|error| failed(error.to_string()))?;
+        if bytes.len() as u64 > MAX_FILE {
+            return Err(failed("it has more than 1 GiB".to_owned()).into());
+        }
+        Code::load(self, &path.display().to_string().escape_debug().to_string(), &bytes)
+    }
+}
+
+impl Code {
+    fn load(device: &Device, name: &str, bytes: &[u8]) -> Result<Self> {
+        device.check()?;
+        let source = source(bytes).map_err(|reason| LoadError::NotCode { code: name.to_owned(), reason })?;
+        let load = || device.call(|driver, context| driver.module_load(context, source));
+        let loaded = Loaded::new(device, load).map_err(|error| match error.driver_code() {
+            Some(code::NOT_SUPPORTED) if device.is_emulated() => {
+                LoadError::Emulated { code: name.to_owned(), device: device.id() }.into()
+            }
+            Some(_) if !error.is_device_lost() => LoadError::Rejected {
+                code: name.to_owned(),
+                device: device.id(),
+                capability: device.capability(),
+                source_error: Arc::new(error),
+            }
+            .into(),
+            _ => error,
+        })?;
+        let (device, name, loaded) = (device.clone(), Arc::from(name), Arc::new(loaded));
+        Ok(Self { device, name, hash: hash(bytes), loaded, functions: Arc::default() })
+    }
+
+    /// The device it is loaded on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// A kernel by its name in the code, for launches whose arguments are not checked. C++ mangles names, unless the kernel
+    /// is `extern "C"`. The name is kept until the process ends.
+    ///
+    /// # Errors
+    /// [`LoadError::NoKernel`], with the names that there are where the driver tells them; whatever the driver reports.
+    pub fn kernel(&self, name: &str) -> Result<Function> {
+        self.device.check_process()?;
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = match functions.get(name) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let found = Arc::new(self.look_up(name)?);
+                functions.insert(name.to_owned(), Arc::clone(&found));
+                found
+            }
+        };
+        Ok(Function::new(self.device.clone(), inner, Some(Arc::clone(&self.loaded))))
+    }
+
+    fn look_up(&self, name: &str) -> Result<FunctionInner> {
+        let (device, module) = (&self.device, self.loaded.module());
+        if name.contains('\0') {
+            return Err(self.no_kernel(name));
+        }
+        let spec = spec_of(name);
+        let handle = device.call(|driver, context| driver.module_function(context, module, spec)).map_err(
+            |error| match error.driver_code() {
+                Some(code::NOT_FOUND) => self.no_kernel(name),
+                _ => error,
+            },
+        )?;
+        let attributes = device.call(|driver, context| driver.function_attributes(context, handle))?;
+        let params = device.call(|driver, context| driver.function_params(context, handle))?;
+        Ok(FunctionInner::new(spec, handle, attributes, self.hash, params, 0))
+    }
+
+    fn no_kernel(&self, name: &str) -> Error {
+        let module = self.loaded.module();
+        let kernels = self.device.call(|driver, context| driver.module_kernels(context, module));
+        // Which there are is more than was asked for.
+        let mut kernels = kernels.ok().flatten().unwrap_or_default();
+        kernels.sort();
+        LoadError::NoKernel { code: self.name.to_string(), kernel: name.to_owned(), kernels }.into()
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Code({} on {})", self.name, self.device.id())
+    }
+}
+
+/// The spec of kernels of this name, which what remembers launches needs for good.
+fn spec_of(name: &str) -> &'static KernelSpec {
+    static KNOWN: Mutex<BTreeMap<&'static str, &'static KernelSpec>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(spec) = known.get(name) {
+        return spec;
+    }
+    let name: &'static str = Box::leak(name.into());
+    let spec = Box::leak(Box::new(KernelSpec {
+        name,
+        symbol: name,
+        package: "",
+        version: "",
+        types: &[],
+        consts: &[],
+        params: &[],
+        launch_bounds: None,
+        stack: None,
+        min_arch: 0,
+        is_safe: false,
+        cooperative: false,
+        // Whoever launches it so says that it waits by itself.
+        dependent: true,
+        entry: |_| {},
+    }));
+    known.insert(name, spec);
+    spec
+}
+
+/// The code as the driver takes it; what is wrong with it, if it is none.
+fn source(bytes: &[u8]) -> std::result::Result<ModuleSource<'_>, String> {
+    const ELF: &[u8] = b"\x7fELF";
+    const FATBIN: &[u8] = &0xba55_ed50_u32.to_le_bytes();
+    /// Number of NVIDIA's machines in ELF files.
+    const CUDA_MACHINE: u16 = 190;
+    if bytes.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let whole = |len: Option<u64>| match len {
+        Some(len) if len <= bytes.len() as u64 => Ok(ModuleSource::Cubin(bytes)),
+        _ => Err(format!("it is cut off after {} bytes", bytes.len())),
+    };
+    if bytes.starts_with(ELF) {
+        return match word(bytes, 18, 2) {
+            Some(machine) if machine != u64::from(CUDA_MACHINE) => Err(format!(
+                "it is an ELF file for another machine (number {machine}), not for NVIDIA's GPUs"
+            )),
+            _ => whole(elf_len(bytes)),
+        };
+    }
+    if bytes.starts_with(FATBIN) {
+        // After version and length of the header comes the length of what follows it.
+        let len = word(bytes, 6, 2).zip(word(bytes, 8, 8));
+        return whole(len.and_then(|(header, rest)| header.checked_add(rest)));
+    }
+    let is_text = std::str::from_utf8(bytes).is_ok_and(|text| {
+        let text = text.trim_end_matches('\0');
+        !text.contains('\0') && text.lines().any(|line| line.trim_start().starts_with(".version"))
+    });
+    if is_text {
+        return Ok(ModuleSource::Ptx(bytes));
+    }
+    let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
+    Err(format!("it begins with \"{}\", and has no `.version` as PTX has", start.escape_debug()))
+}
+
+/// The length of an ELF file of 64 bits, by its tables.
+fn elf_len(bytes: &[u8]) -> Option<u64> {
+    let table = |at: usize, size: usize| {
+        let (start, size, count) = (word(bytes, at, 8)?, word(bytes, size, 2)?, word(bytes, size + 2, 2)?);
+        Some((start, size, count, start.checked_add(size * count)?))
+    };
+    let (.., program_end) = table(32, 54)?;
+    let (start, size, count, mut end) = table(40, 58)?;
+    end = end.max(program_end);
+    if end > bytes.len() as u64 {
+        return Some(end);
+    }
+    for index in 0..count {
+        let at = usize::try_from(start + index * size).ok()?;
+        let (kind, offset, len) =
+            (word(bytes, at + 4, 4)?, word(bytes, at + 24, 8)?, word(bytes, at + 32, 8)?);
+        // A section of zeros has no bytes in the file.
+        const NO_BYTES: u64 = 8;
+        if kind != NO_BYTES {
+            end = end.max(offset.checked_add(len)?);
+        }
+    }
+    Some(end)
+}
+
+/// A little-endian number of `size` bytes.
+fn word(bytes: &[u8], at: usize, size: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at.checked_add(size)?)?;
+    Some(bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// FNV-1a: the same in every process.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(bytes: &[u8]) -> String {
+        source(bytes).map(|_| String::new()).unwrap_or_else(|reason| reason)
+    }
+
+    fn cubin(len: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 64 + 64];
+        bytes[..4].copy_from_slice(b"\x7fELF");
+        bytes[18..20].copy_from_slice(&190u16.to_le_bytes());
+        bytes[40..48].copy_from_slice(&64u64.to_le_bytes());
+        bytes[58..62].copy_from_slice(&[64, 0, 1, 0]);
+        bytes[64 + 32..64 + 40].copy_from_slice(&len.to_le_bytes());
+        bytes
+    }
+
+    fn fatbin(len: u64) -> Vec<u8> {
+        let mut bytes = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0].to_vec();
+        bytes.extend(len.to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes
+    }
+
+    #[test]
+    fn the_bytes_say_what_code_it_is() {
+        assert!(matches!(source(&cubin(128)), Ok(ModuleSource::Cubin(_))));
+        assert!(matches!(source(&fatbin(8)), Ok(ModuleSource::Cubin(_))));
+        for ptx in ["//\n.version 7.0\n.target sm_80\n", "  .version 7.0", ".version 7.0\n\0"] {
+            assert!(matches!(source(ptx.as_bytes()), Ok(ModuleSource::Ptx(_))), "{ptx}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_code_is_said() {
+        for (bytes, expected) in [
+            (vec![], "empty"),
+            (b"#include <x>\n".to_vec(), "begins with \"#include <x>\\n\""),
+            (vec![0x1b, 0xff], "begins with \"\\u{1b}\u{fffd}\""),
+            (b".version 7.0\n\0.target".to_vec(), "begins with"),
+            (cubin(129), "cut off after 128 bytes"),
+            (cubin(u64::MAX), "cut off"),
+            (cubin(128)[..100].to_vec(), "cut off after 100 bytes"),
+            (b"\x7fELF".to_vec(), "cut off after 4 bytes"),
+            (fatbin(9), "cut off after 24 bytes"),
+            (fatbin(u64::MAX), "cut off"),
+            (fatbin(8)[..10].to_vec(), "cut off after 10 bytes"),
+        ] {
+            let found = reason(&bytes);
+            assert!(found.contains(expected), "{found}");
+        }
+        let mut host = cubin(128);
+        host[18] = 62;
+        assert!(reason(&host).contains("another machine (number 62)"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Kernels whose stack is not known when they are compiled: one recurses as deep as its data says, one formats numbers with
+//! `core::fmt`, which calls through pointers.
+
+use core::fmt::{self, Write};
+
+use gpu_std::prelude::*;
+use gpu_std::thread;
+
+/// `out[i]`: a digest of the chain that begins at `i`. `next[i]` is the place after `i`; a chain ends beyond the data. A call
+/// for each place, so that long chains need more than the 1 KiB that a GPU's threads have by themselves.
+#[kernel]
+pub fn digest_chains(next: &[u32], mut out: DisjointMut<u32>) {
+    let me = thread::unique_index();
+    if let Some(out) = out.get_mut(me) {
+        *out = digest(next, me.get() as u32);
+    }
+}
+
+/// Of the chain that begins at `at`: not `rest * 31 + at`, which a loop could compute.
+#[inline(never)]
+pub fn digest(next: &[u32], at: u32) -> u32 {
+    match next.get(at as usize) {
+        None => 1,
+        Some(&after) => {
+            let rest = digest(next, after);
+            (rest ^ at).wrapping_mul(rest | 1).rotate_left(at % 32)
+        }
+    }
+}
+
+/// `out[i]`: the [`text_digest`] of `values[i]`.
+#[kernel]
+pub fn format_floats(values: &[f32], mut out: DisjointMut<u32>) {
+    let me = thread::unique_index();
+    if let Some(out) = out.get_mut(me) {
+        *out = text_digest(values[me.get()]);
+    }
+}
+
+/// A digest of the text that a number is formatted to.
+pub fn text_digest(value: f32) -> u32 {
+    struct Digest(u32);
+
+    impl Write for Digest {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            text.bytes().for_each(|byte| self.0 = (self.0 ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+            Ok(())
+        }
+    }
+
+    let mut digest = Digest(0x811c_9dc5);
+    match write!(digest, "{value}") {
+        Ok(()) => digest.0,
+        Err(_) => 0,
+    }
+}

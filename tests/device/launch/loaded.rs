@@ -1,0 +1,152 @@
+//! Kernels of a CUDA C++ compiler, in PTX that is loaded while the program runs, beside those in Rust. On the emulated
+//! device it is an error.
+
+use crate::common::{Random, device, device_name, stream};
+use test_kernels::IMAGE;
+use test_kernels::train::relu_backward;
+use warpsmith::graph::Graph;
+use warpsmith::launch::{Function, RawArguments};
+use warpsmith::prelude::*;
+use warpsmith::{Code, Error, LoadError};
+
+const PTX: &str = include_str!("saxpy.ptx");
+
+/// The code on the device under test; `None` on the emulated one, which takes none.
+fn load(ptx: &str) -> Option<Code> {
+    // SAFETY: ptxas takes it, and it has no global state.
+    let loaded = unsafe { device().load_code(ptx) };
+    if !device_name().starts_with("cpu") {
+        return Some(loaded.expect("the driver takes the PTX"));
+    }
+    assert!(matches!(loaded, Err(Error::Load(LoadError::Emulated { .. }))));
+    None
+}
+
+fn saxpy(kernel: &Function, stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) {
+    let args = RawArguments::new().value(x.len() as u32).value(a).read(x.as_slice()).write(y.as_mut_slice());
+    // SAFETY: these are its parameters; it reads and writes as many elements as both have.
+    unsafe { kernel.launch_unchecked(stream, Launch::linear(x.len(), 256), &args) }.unwrap();
+}
+
+#[test]
+fn loaded_and_rust_kernels_share_buffers() {
+    let Some(code) = load(PTX) else { return };
+    let kernel = code.kernel("saxpy").unwrap();
+    drop(code);
+    let rust = device().load(&IMAGE).unwrap().kernel::<relu_backward>().unwrap();
+    let mut random = Random::new();
+    for len in [1usize, 31, 1025, 1_000_003] {
+        let streams = [stream(), stream()];
+        let values: Vec<f32> = (0..len).map(|_| random.below(1000) as f32 - 500.0).collect();
+        let x = DeviceBuffer::from_host(&streams[0], &values).unwrap();
+        let mut y = DeviceBuffer::<f32>::zeros(&streams[1], len).unwrap();
+        let mut expected = vec![0.0f32; len];
+        for round in 0..6 {
+            saxpy(&kernel, &streams[round % 2], 2.0, &x, &mut y);
+            expected.iter_mut().zip(&values).for_each(|(y, x)| *y += 2.0 * x);
+            rust.launch(&streams[(round + 1) % 2], Launch::for_bandwidth(len, 12), (&x, &mut y)).unwrap();
+            expected.iter_mut().zip(&values).for_each(|(y, x)| *y = if *x > 0.0 { *y } else { 0.0 });
+        }
+        assert_eq!(y.to_host().unwrap(), expected, "{len} elements, seed {}", random.seed);
+    }
+}
+
+#[test]
+fn a_graph_launches_a_loaded_kernel() {
+    let Some(code) = load(PTX) else { return };
+    let stream = stream();
+    let kernel = code.kernel("saxpy").unwrap();
+    let x = DeviceBuffer::from_host(&stream, &[1.0f32; 1000]).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&stream, 1000).unwrap();
+    let graph = Graph::capture(&stream, || {
+        saxpy(&kernel, &stream, 3.0, &x, &mut y);
+        saxpy(&kernel, &stream, 4.0, &x, &mut y);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    drop((kernel, code));
+    let exec = graph.instantiate().unwrap();
+    drop(graph);
+    for _ in 0..5 {
+        exec.launch(&stream).unwrap();
+    }
+    drop(exec);
+    assert_eq!(y.to_host().unwrap(), [35.0; 1000]);
+    device().synchronize().unwrap();
+}
+
+#[test]
+fn modules_are_loaded_and_unloaded_beside_running_work() {
+    // Of another test's.
+    let _ = device().take_drop_error();
+    let streams = [stream(), stream()];
+    let x = DeviceBuffer::from_host(&streams[0], &vec![1.0f32; 1 << 20]).unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&streams[0], 1 << 20).unwrap();
+    for round in 0..50 {
+        let Some(code) = load(PTX) else { return };
+        let kernel = code.kernel("saxpy").unwrap();
+        drop(code);
+        (0..4).for_each(|_| saxpy(&kernel, &streams[round % 2], 0.5, &x, &mut y));
+    }
+    assert!(y.to_host().unwrap().iter().all(|y| *y == 100.0));
+    assert!(device().take_drop_error().is_none());
+}
+
+/// The sum of the numbers below `N`, which are passed by value.
+fn sum_by_value<const N: usize>(code: &Code) -> u32
+where
+    [u32; N]: DeviceCopy,
+{
+    let kernel = code.kernel("sum_of_many").unwrap();
+    let mut out = DeviceBuffer::<u32>::zeros(&stream(), 1).unwrap();
+    let many: [u32; N] = std::array::from_fn(|index| index as u32);
+    let args = RawArguments::new().value(many).write(out.as_mut_slice());
+    // SAFETY: these are its parameters.
+    unsafe { kernel.launch_unchecked(&stream(), Launch::linear(1, 1), &args) }.unwrap();
+    out.to_host().unwrap()[0]
+}
+
+#[test]
+fn large_values_are_passed_as_arguments() {
+    let Some(code) = load(PTX) else { return };
+    assert_eq!(sum_by_value::<1000>(&code), 999 * 500);
+    if code.kernel("sum_of_many").unwrap().max_argument_bytes() > 4096 {
+        let large = PTX.replace(".version 7.0", ".version 8.1").replace("[4000]", "[32000]");
+        let code = load(&large.replace(", 1000;", ", 8000;")).unwrap();
+        assert_eq!(sum_by_value::<8000>(&code), 7999 * 4000);
+    }
+}
+
+#[test]
+fn wrong_arguments_and_names_are_errors() {
+    let Some(code) = load(PTX) else { return };
+    let error = code.kernel("sgemm").unwrap_err().to_string();
+    assert!(error.contains("has no kernel `sgemm`"), "{error}");
+    let kernel = code.kernel("saxpy").unwrap();
+    let mut y = DeviceBuffer::<f32>::zeros(&stream(), 4).unwrap();
+    // From CUDA 12.4 on the driver tells what kernels and parameters there are; only 13 is looked for here.
+    if device().properties().driver_version.starts_with("13.") {
+        assert!(error.contains("`saxpy`, `sum_of_many`"), "{error}");
+        for args in [
+            RawArguments::new().value(4u32),
+            RawArguments::new().value(4u64).value(1.0f32).read(y.as_slice()).read(y.as_slice()),
+        ] {
+            // SAFETY: it is refused.
+            let refused = unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 32), &args) };
+            assert!(matches!(refused, Err(Error::ArgumentCount { .. } | Error::Launch(_))), "{refused:?}");
+        }
+    }
+    let error = {
+        let args =
+            RawArguments::new().value(4u32).value(1.0f32).read(y.as_slice()).pointer(y.as_device_ptr());
+        // SAFETY: it is refused.
+        unsafe { kernel.launch_unchecked(&stream(), Launch::linear(4, 2000), &args) }.unwrap_err()
+    };
+    assert!(matches!(error, Error::BlockTooLarge { .. }), "{error}");
+    y.as_mut_slice().set_zero().unwrap();
+
+    // SAFETY: it does not compile.
+    let error = unsafe { device().load_code(PTX.replace("fma.rn", "fmb.rn")) }.unwrap_err();
+    assert!(matches!(error, Error::Load(LoadError::Rejected { .. })), "{error}");
+    assert!(error.to_string().contains("fmb"), "the compiler's log: {error}");
+}
