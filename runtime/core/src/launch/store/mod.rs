@@ -189,7 +189,10 @@ impl LaunchStore {
     /// what to do.
     pub fn new(keeper: Option<Box<dyn Keeper>>, problem: Option<String>) -> Self {
         if let Some(problem) = &problem {
-            tracing::warn!(problem, "the launch store keeps nothing: what is measured is forgotten when the program ends");
+            tracing::warn!(
+                problem,
+                "the launch store keeps nothing: what is measured is forgotten when the program ends"
+            );
         }
         Self(Arc::new(Inner {
             keeper,
