@@ -1,11 +1,9 @@
 //! Requests that cannot be right: each is refused with an error that says why, and harms nothing.
 
-use std::sync::{Arc, Mutex};
-
 use crate::alone::alone;
 use crate::support::allocator::*;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use crate::warnings::Log;
+use tracing::Level;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::memory::options::Backend;
@@ -277,50 +275,14 @@ fn a_lost_device_gives_no_memory_and_takes_all_back() {
     assert!(device.take_drop_error().is_none());
 }
 
-/// The levels and messages of events.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Level, String)>>>);
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("warpsmith")
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-                self.0 += &format!("{value:?} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
 #[test]
 fn options_without_effect_are_warned_of_once() {
-    let log = Log::default();
-    tracing::subscriber::with_default(log.clone(), || {
+    let events = Log::of(|| {
         for _ in 0..2 {
             let text = "pinned_num_register_threads:8,max_split_size_mb:64,release_lock_on_cudamalloc:True";
             assert_eq!(text.parse::<AllocatorOptions>().unwrap().to_string(), "max_split_size_mb:64");
         }
     });
-    let events = log.0.lock().unwrap();
     assert_eq!(events.len(), 2, "{events:?}");
     assert!(events.iter().all(|(level, _)| *level == Level::WARN));
     assert!(
@@ -338,10 +300,8 @@ fn errors_of_drops_are_events() {
     drop(allocate(&stream, 512));
     drop(guard);
     driver.fail_call(Call::MemoryFree, 0);
-    let log = Log::default();
-    tracing::subscriber::with_default(log.clone(), || drop(pool));
+    let events = Log::of(|| drop(pool));
     assert!(device.take_drop_error().is_some());
-    let events = log.0.lock().unwrap();
     let [(Level::ERROR, text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.contains("memory_free") && text.contains("could not be released"), "{text}");
 }

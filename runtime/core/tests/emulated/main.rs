@@ -19,6 +19,7 @@ mod allocator_streams;
 mod allocator_threads;
 #[path = "../../../tests/common/alone.rs"]
 mod alone;
+mod awaiting;
 mod blocking;
 mod collectives;
 #[path = "../../../tests/common/mod.rs"]
@@ -52,6 +53,7 @@ mod loom_streams;
 mod machine;
 mod mapped;
 mod memory;
+mod observer;
 mod ordering;
 mod ordering_precise;
 mod ordering_programs;
@@ -72,3 +74,4 @@ mod transfer_host;
 mod transfer_peer;
 #[path = "../../../tests/common/transfers.rs"]
 mod transfers;
+mod warnings;

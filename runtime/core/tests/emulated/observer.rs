@@ -1,12 +1,10 @@
 //! The observer seam: what observers see, and that they can do no harm.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::SystemTime;
 
-use common::*;
+use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::memory::statistics::PoolId;
 use warpsmith_runtime::seam::{
@@ -233,15 +231,15 @@ fn reports_are_as_many_as_the_drivers_calls() {
     driver.reset_calls();
     let _observation = observe(recorder.clone());
     let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let mut random = Random::new();
+    let mut random = random();
     let mut buffers: Vec<_> =
         (0..4).map(|n| DeviceBuffer::from_host(&first, &[n as u32; 64]).unwrap()).collect();
     let mut pending = Vec::new();
     for _ in 0..300 {
-        let stream = [&first, &second][random.below(2)];
+        let stream = [&first, &second][random.usize(..2)];
         let (left, right) = buffers.split_at_mut(2);
-        let (x, y) = (&left[random.below(2)], &mut right[random.below(2)]);
-        match random.below(9) {
+        let (x, y) = (&left[random.usize(..2)], &mut right[random.usize(..2)]);
+        match random.usize(..9) {
             0 => kernel.launch(stream, Launch::auto(64), (3, x, y)).unwrap(),
             1 => stream.copy(x, y).unwrap(),
             2 => stream.fill_zero(y).unwrap(),

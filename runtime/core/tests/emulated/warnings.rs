@@ -1,10 +1,8 @@
 //! What happens silently or must be polled for is an event of `tracing` too.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
-use common::*;
+use crate::common::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
@@ -14,11 +12,11 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
 
 /// The levels and texts of events.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+pub struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Log {
     /// Those of what `work` does on this thread.
-    fn of(work: impl FnOnce()) -> Vec<(Level, String)> {
+    pub fn of(work: impl FnOnce()) -> Vec<(Level, String)> {
         let log = Self::default();
         tracing::subscriber::with_default(log.clone(), work);
         let events = log.0.lock().unwrap();
@@ -103,13 +101,9 @@ fn copies_through_host_memory_between_devices_are_reported() {
 }
 
 #[test]
-fn a_store_that_cannot_be_read_is_reported() {
-    // A file in the place of the directory.
-    let path = std::env::temp_dir().join(format!("warpsmith-warnings-{}", std::process::id()));
-    std::fs::write(&path, "no directory").unwrap();
-    let events = Log::of(|| assert!(LaunchStore::open(&path).problem().is_some()));
-    std::fs::remove_file(&path).unwrap();
-    assert_one(&events, Level::WARN, &["the launch store has no file"]);
+fn a_store_that_keeps_nothing_is_reported() {
+    let events = Log::of(|| drop(LaunchStore::new(None, Some("no directory for caches".to_owned()))));
+    assert_one(&events, Level::WARN, &["the launch store keeps nothing", "no directory for caches"]);
 }
 
 #[test]
