@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use crate::device::observe::Operation;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::host_function::drop_elsewhere;
 use crate::driver::{Context, Driver};
@@ -126,7 +127,10 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
         }
     };
     let handle = stream.handle();
-    let enqueued = stream.call(|driver, context| driver.host_function(context, handle, Box::new(function)));
+    let enqueued = stream.observed(
+        || Operation::HostFunction,
+        || stream.call(|driver, context| driver.host_function(context, handle, Box::new(function))),
+    );
     let mut ended = None;
     if let Err(error) = enqueued
         && !device.is_lost()
