@@ -169,7 +169,7 @@ impl Device {
     /// [`Device::best`]. Without either, devices are listed once in the process, not with every call.
     ///
     /// # Errors
-    /// As [`Device::best`]. [`Error::Forked`](crate::Error::Forked) when the current device was opened before the
+    /// As [`Device::best`]. [`Error::Forked`] when the current device was opened before the
     /// process was forked.
     pub fn current() -> Result<Self> {
         if let Some(device) = guard::current() {

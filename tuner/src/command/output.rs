@@ -73,7 +73,7 @@ pub fn print_json(text: &str) -> io::Result<()> {
     write(&json(text))
 }
 
-/// As [`print_json`] or [`print`].
+/// As [`print_json`] or [`print()`].
 ///
 /// # Errors
 /// As [`print_exact`].
@@ -91,7 +91,7 @@ fn json(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Writes a text for other programs to standard output, byte for byte; as [`print`] where that is a terminal.
+/// Writes a text for other programs to standard output, byte for byte; as [`print()`] where that is a terminal.
 ///
 /// # Errors
 /// Any other failure than a reader that has gone away (`| head`), such as a full disk behind a redirection.
