@@ -259,7 +259,7 @@ impl Module {
     ///
     /// # Errors
     /// [`Error::KernelNotOfImage`] when the image holds another kernel of that symbol, or none;
-    /// [`Error::KernelNotInImage`] for one that needs a newer architecture than the device's; [`DriverError::ImageRejected`](crate::DriverError::ImageRejected);
+    /// [`Error::KernelNotInImage`] for one that needs a newer architecture than the device's; [`DriverError::ImageRejected`];
     /// [`Error::DeviceRuntimeRejected`] for one that launches kernels or sets conditions, on an old driver;
     /// [`Error::Stack`] for one that needs a higher stack limit than the device can have, or during a capture.
     pub fn kernel<K: Kernel>(&self) -> Result<TypedKernel<K>> {
