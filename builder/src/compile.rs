@@ -208,7 +208,8 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
             continue;
         }
         let in_sysroot = message.manifest_path.to_string_lossy().contains("/lib/rustlib/src/");
-        if message.package_id.starts_with("path+") && !in_sysroot {
+        let is_own = message.package_id.starts_with("path+") && !in_sysroot;
+        if is_own {
             push_once(&mut sources, message.manifest_path.clone());
         }
         let for_gpu = |file: &PathBuf| file.components().any(|part| part.as_os_str() == TARGET);
@@ -218,7 +219,10 @@ fn read_messages(stdout: &str, package: String, manifest: &Path) -> Result<Compi
         };
         // A package's library may be listed under two paths: one is enough.
         let Some(rlib) = find("rlib").filter(|_| seen.insert(message.package_id.clone())) else { continue };
-        dep_info = Some(rlib.with_extension("d"));
+        // The top crate is done after all that it uses, but not after crates of the standard library that it does not use.
+        if is_own {
+            dep_info = Some(rlib.with_extension("d"));
+        }
         // The top crate's is listed where another build may replace it; the original has a hash in its name.
         let original = find("rmeta").map(|rmeta| rmeta.with_extension("rlib")).filter(|path| path.is_file());
         rlibs.push(original.unwrap_or_else(|| rlib.clone()));
