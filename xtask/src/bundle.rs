@@ -154,6 +154,7 @@ fn pack(folder: &Path, programs: &[Program]) -> Result<()> {
     let total = compress(folder, packed)?;
     for (name, text) in [
         ("run-tests", include_str!("../bundle/run-tests")),
+        ("run-sanitizers", include_str!("../bundle/run-sanitizers")),
         ("run-benches", include_str!("../bundle/run-benches")),
         ("README.txt", include_str!("../bundle/README.txt")),
     ] {
