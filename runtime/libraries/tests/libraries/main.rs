@@ -2,7 +2,6 @@
 //! device or a library that is not there fails the tests.
 
 mod blas;
-mod corpus;
 mod dnn;
 mod fft;
 mod numbers;

@@ -1,8 +1,8 @@
 //! The corpus of the fuzz target that makes sparse matrices.
 
-#[path = "../../../tests/common/fuzzed_csr.rs"]
+#[path = "../../tests/common/fuzzed_csr.rs"]
 mod fuzzed;
-#[path = "../../../tests/common/replay.rs"]
+#[path = "../../tests/common/replay.rs"]
 mod replay;
 
 #[test]
