@@ -194,7 +194,7 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     device.synchronize()
 }
 
-/// A launch while somebody observes the process, beside one while nobody does.
+/// A launch with a registered observer, beside one without.
 fn observed(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     /// Does nothing.
     struct Idle;

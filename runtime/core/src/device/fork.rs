@@ -8,8 +8,8 @@
 //! (`std::process::Command`) is not affected.
 //!
 //! How: with the first device, a handler is registered that the system calls in the copy. It counts forks; a device
-//! remembers the count at which it was opened, and a call compares the two. The same word says whether somebody
-//! [observes](super::observe) the process, so that both questions cost one load.
+//! remembers the count at which it was opened, and a call compares the two. The same word says whether an observer
+//! [listens](super::observe), so that both questions cost one load.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
@@ -20,16 +20,16 @@ use crate::error::{Error, Result};
 /// What every call on a device looks at: how many forks there were from the first process that opened a device to this one,
 /// and [`OBSERVED`].
 static STATE: AtomicU32 = AtomicU32::new(0);
-/// The bit that is set while somebody [observes](super::observe) the process.
+/// The bit that is set while an [observer](super::observe) is registered.
 const OBSERVED: u32 = 1 << 31;
 
-/// Whether somebody observes the process. One load, which no other thread's work makes slow.
+/// Whether an observer is registered. One load, which no other thread's work makes slow.
 #[inline]
 pub(crate) fn is_observed() -> bool {
     STATE.load(Ordering::Relaxed) & OBSERVED != 0
 }
 
-/// Says whether somebody observes the process.
+/// Sets whether an observer is registered.
 pub(super) fn set_observed(observed: bool) {
     if observed {
         STATE.fetch_or(OBSERVED, Ordering::Relaxed);

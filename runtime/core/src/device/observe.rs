@@ -305,7 +305,8 @@ struct Watching<'a> {
     succeeded: bool,
 }
 
-/// Reports an operation, which `what` is called for if somebody listens. Without observers it is a load, a branch and `call`.
+/// Reports an operation, for which `what` is called if an observer is registered. Without observers it costs a load and a
+/// branch beside `call`.
 #[inline(always)]
 pub(crate) fn around<'a, R, E>(
     device: &'a Device,
@@ -326,7 +327,7 @@ fn around_observed<'a, R, E>(
     watch.done(call())
 }
 
-/// Reports the beginning of an operation, which `what` is called for if somebody listens.
+/// Reports the beginning of an operation, for which `what` is called if an observer is registered.
 #[inline]
 pub(crate) fn begin<'a>(
     device: &'a Device,
