@@ -182,7 +182,7 @@ impl Device {
         self.0.health.check(self.0.id)
     }
 
-    /// Calls the driver, unless the device is lost; a fault is told from other errors and kept.
+    /// Calls the driver, unless the device is lost; a fault is distinguished from other errors and kept.
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,

@@ -92,7 +92,7 @@ fn reactor() -> &'static Reactor {
         let new = Box::into_raw(Box::<Reactor>::default());
         match CURRENT.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                // SAFETY: it was leaked above, and nobody frees it any more.
+                // SAFETY: it was leaked above and is freed nowhere else.
                 let new: &'static Reactor = unsafe { &*new };
                 let thread = std::thread::Builder::new().name("warpsmith-await".to_owned());
                 if let Err(error) = thread.spawn(|| new.run()) {
@@ -104,7 +104,7 @@ fn reactor() -> &'static Reactor {
                 return new;
             }
             Err(now) => {
-                // SAFETY: it was made above, and nobody else has it.
+                // SAFETY: it was made above and has no other owner.
                 drop(unsafe { Box::from_raw(new) });
                 current = now;
             }

@@ -59,7 +59,7 @@ impl Device {
     /// [`Error::OutOfMemory`].
     ///
     /// # Safety
-    /// A compiler wrote it, and nobody changed it: the driver trusts machine code.
+    /// It is the unmodified output of a compiler: the driver trusts machine code.
     pub unsafe fn load_code(&self, code: impl AsRef<[u8]>) -> Result<Code> {
         Code::load(self, "the code", code.as_ref())
     }

@@ -321,7 +321,7 @@ fn allocate_from(
     take_or_miss(arena, owner, stream, bytes as u64, site).map(|(allocation, _)| allocation)
 }
 
-/// As [`allocate_from`], when somebody listens. Observers are called without the arena's lock.
+/// As [`allocate_from`], with a registered observer. Observers are called without the arena's lock.
 #[cold]
 #[inline(never)]
 fn allocate_observed(
