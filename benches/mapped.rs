@@ -67,7 +67,8 @@ fn read(
     let mut source = Some(PinnedBuffer::<f32>::zeroed(stream.device(), n)?);
     group.bench_function(BenchmarkId::new("copied", bytes), |bencher| {
         bencher.iter(|| {
-            let pending = stream.upload(source.take().expect("it came back"), &mut x).expect("enqueued");
+            let pending =
+                stream.copy_from_host(source.take().expect("it came back"), &mut x).expect("enqueued");
             kernel.launch(stream, launch, (1.0f32, &x, &mut y)).expect("launched");
             stream.synchronize().expect("done");
             source = Some(pending.wait().expect("copied"));
@@ -97,7 +98,7 @@ fn write(
     group.bench_function(BenchmarkId::new("copied", bytes), |bencher| {
         bencher.iter(|| {
             kernel.launch(stream, launch, (1.0f32, &x, &mut y)).expect("launched");
-            let pending = stream.download(&y, target.take().expect("it came back")).expect("enqueued");
+            let pending = stream.copy_to_host(&y, target.take().expect("it came back")).expect("enqueued");
             target = Some(pending.wait().expect("copied"));
         });
     });

@@ -1,4 +1,4 @@
-//! `y[i] += a * x[i]`: upload, launch, download, check.
+//! `y[i] += a * x[i]`: copy to the device, launch, copy back, check.
 //!
 //! `cargo run --release --example saxpy -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best
 //! there is. The kernel is `warpsmith::kernels::elementwise::axpy`; `examples/own-kernels` shows how to write one.

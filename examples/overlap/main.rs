@@ -114,7 +114,7 @@ fn compute(
     input: DeviceSlice<'_, f32>,
     mut output: DeviceSliceMut<'_, f32>,
 ) -> Result<(), Failure> {
-    output.set_zero()?;
+    output.memset(0)?;
     for _ in 0..launches {
         ops::axpy(stream, 0.5, input, output.reborrow())?;
     }
@@ -168,11 +168,11 @@ impl Arrays {
         let mut sums = [0.0; 3];
         for _ in 0..items {
             let array = self.take()?;
-            let (copy, copy_in) = timed(&stream, || Ok(stream.upload(array, &mut input)?))?;
+            let (copy, copy_in) = timed(&stream, || Ok(stream.copy_from_host(array, &mut input)?))?;
             self.give(copy.wait()?);
             let ((), computing) =
                 timed(&stream, || compute(&stream, launches, input.as_slice(), output.as_mut_slice()))?;
-            let (copy, copy_out) = timed(&stream, || Ok(stream.download(&output, host)?))?;
+            let (copy, copy_out) = timed(&stream, || Ok(stream.copy_to_host(&output, host)?))?;
             host = copy.wait()?;
             sums.iter_mut().zip([copy_in, computing, copy_out]).for_each(|(sum, time)| *sum += time);
         }

@@ -246,13 +246,13 @@ fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resul
         let name = |what| format!("{what}, {} MiB", bytes >> 20);
         group.bench_function(name("synchronize"), |bencher| {
             bencher.iter(|| {
-                stream.fill_zero(buffer.slice_mut(..bytes))?;
+                stream.memset(buffer.slice_mut(..bytes), 0)?;
                 stream.synchronize()
             });
         });
         group.bench_function(name("completed, await"), |bencher| {
             bencher.iter(|| {
-                stream.fill_zero(buffer.slice_mut(..bytes))?;
+                stream.memset(buffer.slice_mut(..bytes), 0)?;
                 block_on(stream.completed())
             });
         });

@@ -143,27 +143,30 @@ fn copies(criterion: &mut Criterion, device: &Device, bytes: usize) -> Result<()
             bencher.iter(|| raw(to_device, black_box(host)));
         });
     }
-    group.bench_function(id("in, pinned, upload"), |bencher| {
+    group.bench_function(id("in, pinned, copy_from_host"), |bencher| {
         bencher.iter(|| {
-            let pending = stream.upload(pinned.take().expect("given back"), &mut target).expect("enqueued");
+            let pending =
+                stream.copy_from_host(pinned.take().expect("given back"), &mut target).expect("enqueued");
             pinned = Some(pending.wait().expect("copied"));
         });
     });
-    group.bench_function(id("out, pinned, download"), |bencher| {
+    group.bench_function(id("out, pinned, copy_to_host"), |bencher| {
         bencher.iter(|| {
-            let pending = stream.download(&target, pinned.take().expect("given back")).expect("enqueued");
+            let pending = stream.copy_to_host(&target, pinned.take().expect("given back")).expect("enqueued");
             pinned = Some(pending.wait().expect("copied"));
         });
     });
-    group.bench_function(id("in, pageable, upload"), |bencher| {
+    group.bench_function(id("in, pageable, copy_from_host"), |bencher| {
         bencher.iter(|| {
-            let pending = stream.upload(pageable.take().expect("given back"), &mut target).expect("enqueued");
+            let pending =
+                stream.copy_from_host(pageable.take().expect("given back"), &mut target).expect("enqueued");
             pageable = Some(pending.wait().expect("copied"));
         });
     });
-    group.bench_function(id("out, pageable, download"), |bencher| {
+    group.bench_function(id("out, pageable, copy_to_host"), |bencher| {
         bencher.iter(|| {
-            let pending = stream.download(&target, pageable.take().expect("given back")).expect("enqueued");
+            let pending =
+                stream.copy_to_host(&target, pageable.take().expect("given back")).expect("enqueued");
             pageable = Some(pending.wait().expect("copied"));
         });
     });

@@ -40,7 +40,7 @@ pub(super) unsafe fn with<R>(
         stream.with_scratch("reduce", bytes, |memory, new| {
             if new {
                 let (driver, context) = stream.device().driver();
-                driver.set_bytes(context, memory, 0, bytes, stream.handle())?;
+                driver.memset(context, memory, 0, bytes, stream.handle())?;
             }
             work(&Workspace { memory })
         })

@@ -603,7 +603,7 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
     ///
     /// # Safety
     /// The range is valid for `bytes` until the work has run.
-    unsafe fn set_bytes(
+    unsafe fn memset(
         &self,
         context: Context,
         dst: DevicePtr,

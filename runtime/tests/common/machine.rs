@@ -105,7 +105,7 @@ impl Machine {
 
     pub fn set(&self, stream: usize, dst: DevicePtr, value: u8, bytes: usize) {
         // SAFETY: memory of tests lives as long as the driver, or is freed when its work has run.
-        unsafe { self.driver.set_bytes(self.context, dst, value, bytes, self.streams[stream]) }.unwrap();
+        unsafe { self.driver.memset(self.context, dst, value, bytes, self.streams[stream]) }.unwrap();
     }
 
     pub fn copy(&self, stream: usize, dst: DevicePtr, src: DevicePtr, bytes: usize) {

@@ -130,7 +130,7 @@ fn graphs_are_built_of_graphs_and_drawn() {
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
     let inner = Graph::capture(&stream, || ops::fill(&stream, &mut x, 7u32)).unwrap();
     let mut outer = Graph::new(stream.device()).unwrap();
-    outer.add_set_bytes(&mut x, 1, &[]).unwrap();
+    outer.add_memset(&mut x, 1, &[]).unwrap();
     let child = outer.add_child(&inner, &[]).unwrap();
     outer.add_empty(&[child]).unwrap();
     outer.add_copy(&x, &mut y, &[]).unwrap();

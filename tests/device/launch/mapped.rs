@@ -47,7 +47,7 @@ fn copies_take_host_memory_for_a_buffer() {
         stream.copy(&between, to.as_mut_slice()).unwrap();
         assert_eq!((from.to_host().unwrap(), to.to_host().unwrap()), (values.clone(), values.clone()), "{n}");
         assert_eq!(from.try_clone().unwrap().to_host().unwrap(), values, "{n}");
-        to.as_mut_slice().set_zero().unwrap();
+        to.as_mut_slice().memset(0).unwrap();
         assert_eq!(to.into_inner().unwrap()[..], vec![0; n]);
     }
 }

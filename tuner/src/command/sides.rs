@@ -128,7 +128,7 @@ mod tests {
             Ok(())
         }
         fn launch(&mut self, _: usize) -> Result<()> {
-            Ok(self.0.set_bytes(&mut self.1, 1)?)
+            Ok(self.0.memset(&mut self.1, 1)?)
         }
         fn check(&mut self) -> Result<Check> {
             unreachable!("what is compared here was checked before")

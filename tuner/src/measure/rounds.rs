@@ -44,7 +44,7 @@ impl Stopwatch {
     ///         Ok(())
     ///     }
     ///     fn launch(&mut self, _: usize) -> warpsmith_tuner::error::Result<()> {
-    ///         Ok(self.2.set_bytes(self.0.slice_mut(..self.1), 1)?)
+    ///         Ok(self.2.memset(self.0.slice_mut(..self.1), 1)?)
     ///     }
     ///     fn check(&mut self) -> warpsmith_tuner::error::Result<Check> {
     ///         unreachable!("timing checks nothing")

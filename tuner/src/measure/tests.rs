@@ -39,7 +39,7 @@ impl Case for Recorder {
             return Err(Error::NothingSelected);
         }
         self.launches.push((self.bytes, copy));
-        Ok(self.stream.set_bytes(self.buffers[copy].slice_mut(..self.bytes), 1)?)
+        Ok(self.stream.memset(self.buffers[copy].slice_mut(..self.bytes), 1)?)
     }
 
     fn check(&mut self) -> Result<Check> {

@@ -16,8 +16,8 @@ fn times_are_the_devices_and_not_the_hosts() {
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     let times = EventTime::new(&stream);
     let start = times.start();
-    stream.set_bytes(&mut buffer, 1).unwrap();
-    stream.set_bytes(&mut buffer, 2).unwrap();
+    stream.memset(&mut buffer, 1).unwrap();
+    stream.memset(&mut buffer, 2).unwrap();
     assert_eq!(times.end(start), 500_000.0, "nanoseconds");
     assert_eq!(times.add(&1.0, &2.0), 3.0);
     assert_eq!((times.zero(), times.to_f64(&4.0)), (0.0, 4.0));

@@ -186,7 +186,7 @@ impl Case for FakeCase {
             }
             _ => {}
         }
-        Ok(self.stream.set_bytes(self.buffer.slice_mut(..bytes), 1)?)
+        Ok(self.stream.memset(self.buffer.slice_mut(..bytes), 1)?)
     }
 
     fn check(&mut self) -> Result<Check> {

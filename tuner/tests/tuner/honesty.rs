@@ -64,7 +64,7 @@ impl Case for Fill {
     }
 
     fn launch(&mut self, _: usize) -> Result<()> {
-        Ok(self.stream.set_bytes(self.buffer.slice_mut(..self.bytes), 1)?)
+        Ok(self.stream.memset(self.buffer.slice_mut(..self.bytes), 1)?)
     }
 
     fn check(&mut self) -> Result<Check> {

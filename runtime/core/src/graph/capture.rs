@@ -24,7 +24,7 @@ use crate::stream::Stream;
 /// let stream = Stream::new(&Device::emulated(0)?)?;
 /// let mut x = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
 /// let capture = Capture::begin(&stream, CaptureMode::ThreadLocal)?;
-/// stream.fill_zero(&mut x)?;
+/// stream.memset(&mut x, 0)?;
 /// let graph = capture.end()?;
 /// assert_eq!(x.to_host()?, [1, 2, 3]); // nothing has run
 /// graph.instantiate()?.launch(&stream)?;

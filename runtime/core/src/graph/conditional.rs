@@ -47,7 +47,7 @@ impl Graph {
     /// let stream = device.default_stream();
     /// let mut x = DeviceBuffer::<u8>::zeros(&stream, 4)?;
     /// let mut body = Graph::new(&device)?;
-    /// body.add_set_bytes(&mut x, 8, &[])?;
+    /// body.add_memset(&mut x, 8, &[])?;
     /// let mut graph = Graph::new(&device)?;
     /// let condition = graph.add_condition(Some(1))?;
     /// graph.add_if(&condition, &body)?;

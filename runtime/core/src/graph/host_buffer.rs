@@ -125,7 +125,7 @@ impl Stream {
     /// Captures a copy from host memory that graphs share.
     ///
     /// # Errors
-    /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::upload`] copies at once);
+    /// [`GraphError::NotCapturing`] when nothing is captured on the stream ([`Stream::copy_from_host`] copies at once);
     /// [`Error::LengthMismatch`](crate::Error::LengthMismatch),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); whatever the driver reports.
     pub fn copy_from_host_buffer<'t, T: DeviceCopy>(
@@ -153,7 +153,7 @@ impl Stream {
     /// Captures a copy to host memory that graphs share.
     ///
     /// # Errors
-    /// As [`Self::copy_from_host_buffer`], with [`Stream::download`].
+    /// As [`Self::copy_from_host_buffer`], with [`Stream::copy_to_host`].
     pub fn copy_to_host_buffer<'s, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceSlice<'s, T>>,

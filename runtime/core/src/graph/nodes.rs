@@ -305,7 +305,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`]; whatever the driver reports.
-    pub fn add_set_bytes<'t, T: DeviceCopy>(
+    pub fn add_memset<'t, T: DeviceCopy>(
         &mut self,
         target: impl Into<DeviceSliceMut<'t, T>>,
         value: u8,

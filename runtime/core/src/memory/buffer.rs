@@ -75,7 +75,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub fn zeros(stream: &Stream, len: usize) -> Result<Self> {
         let mut buffer = Self::uninit(stream, len)?;
-        buffer.as_mut_slice().set_zero()?;
+        buffer.as_mut_slice().memset(0)?;
         Ok(buffer)
     }
 

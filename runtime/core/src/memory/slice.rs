@@ -363,13 +363,13 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         whole.storage.stream().copy(whole.range(source), target)
     }
 
-    /// Enqueues setting every byte to zero, after all earlier work on the buffer. It runs on the stream that the
-    /// buffer was made on; [`Stream::fill_zero`](crate::Stream::fill_zero) takes another.
+    /// Enqueues setting every byte to `value`, after all earlier work on the buffer. It runs on the stream that the
+    /// buffer was made on; [`Stream::memset`](crate::Stream::memset) takes another.
     ///
     /// # Errors
     /// Whatever the driver reports.
-    pub fn set_zero(&mut self) -> Result<()> {
-        self.range.storage.stream().fill_zero(self)
+    pub fn memset(&mut self, value: u8) -> Result<()> {
+        self.range.storage.stream().memset(self, value)
     }
 }
 

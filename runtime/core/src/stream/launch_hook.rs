@@ -93,7 +93,7 @@ impl Stream {
     ///     stream.on_graph_launch(move |stream| {
     ///         let launch = launches.fetch_add(1, Ordering::Relaxed) + 1;
     ///         let mut number = number.lock().unwrap();
-    ///         stream.set_bytes(&mut *number, launch)
+    ///         stream.memset(&mut *number, launch)
     ///     })
     /// })?;
     /// let exec = graph.instantiate()?;

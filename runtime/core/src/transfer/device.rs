@@ -35,7 +35,7 @@ impl Stream {
     /// let source = DeviceBuffer::from_host(&device.default_stream(), &[1u32, 2, 3])?;
     /// let mut target = DeviceBuffer::uninit(&device.default_stream(), 5)?;
     /// let stream = Stream::from_pool(&device)?;
-    /// stream.fill_zero(&mut target)?;
+    /// stream.memset(&mut target, 0)?;
     /// stream.copy(&source, target.slice_mut(1..4))?;
     /// assert_eq!(target.to_host()?, [0, 1, 2, 3, 0]);
     /// # Ok(())
@@ -89,20 +89,12 @@ impl Stream {
         })
     }
 
-    /// Enqueues setting every byte of a buffer to zero, after all earlier work on it.
-    ///
-    /// # Errors
-    /// As [`Self::set_bytes`].
-    pub fn fill_zero<'t, T: DeviceCopy>(&self, target: impl Into<DeviceSliceMut<'t, T>>) -> Result<()> {
-        self.set_bytes(target, 0)
-    }
-
     /// Enqueues setting every byte of a buffer to `value`, after all earlier work on it.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a buffer that is not on the stream's device;
     /// whatever the driver reports.
-    pub fn set_bytes<'t, T: DeviceCopy>(
+    pub fn memset<'t, T: DeviceCopy>(
         &self,
         target: impl Into<DeviceSliceMut<'t, T>>,
         value: u8,
@@ -119,7 +111,7 @@ impl Stream {
             let bytes = part.range.len();
             self.observed(
                 || Operation::Memset { to: address.0, value, bytes },
-                || driver.set_bytes(context, address, value, bytes, self.handle()),
+                || driver.memset(context, address, value, bytes, self.handle()),
             )
         })
     }

@@ -1,4 +1,4 @@
-//! Copies between host memory and a device that do not wait: [`Stream::upload`] and [`Stream::download`].
+//! Copies between host memory and a device that do not wait: [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
 //!
 //! Page-locked memory is copied by the device. Memory of other kinds the device cannot reach without the host waiting,
 //! so it goes through page-locked memory: a small piece at once, in the call or in [`Pending::wait`], a large one in
@@ -118,7 +118,7 @@ impl Stream {
     /// let stream = device.default_stream();
     /// let mut buffer = DeviceBuffer::uninit(&stream, 3)?;
     /// let source = PinnedBuffer::from_slice(&device, &[1.0f32, 2.0, 3.0])?;
-    /// let pending = stream.upload(source, &mut buffer)?;
+    /// let pending = stream.copy_from_host(source, &mut buffer)?;
     /// // Work enqueued now on `buffer` comes after the copy, and this thread is free meanwhile.
     /// let mut source = pending.wait()?;
     /// source[0] = 5.0;
@@ -132,7 +132,7 @@ impl Stream {
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a target that is not on the stream's device,
     /// [`Error::PinnedOutOfMemory`](crate::Error::PinnedOutOfMemory); whatever the driver reports. When something was
     /// enqueued before the error, the stream is waited for.
-    pub fn upload<'d, H: HostMemory>(
+    pub fn copy_from_host<'d, H: HostMemory>(
         &self,
         source: H,
         target: impl Into<DeviceSliceMut<'d, H::Element>>,
@@ -150,7 +150,7 @@ impl Stream {
 
     /// Enqueues a copy from a device to host memory, which is moved into the copy.
     ///
-    /// The host waits for nothing. See [`Self::upload`] and the [table](crate::transfer).
+    /// The host waits for nothing. See [`Self::copy_from_host`] and the [table](crate::transfer).
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -158,7 +158,7 @@ impl Stream {
     /// # fn main() -> Result<(), warpsmith_runtime::Error> {
     /// let stream = Device::emulated(0)?.default_stream();
     /// let buffer = DeviceBuffer::from_host(&stream, &[1u8, 2, 3])?;
-    /// let pending = stream.download(&buffer, vec![0; 3])?;
+    /// let pending = stream.copy_to_host(&buffer, vec![0; 3])?;
     /// drop(buffer); // its memory is kept until the copy has run
     /// assert_eq!(pending.wait()?, [1, 2, 3]);
     /// # Ok(())
@@ -166,8 +166,8 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::upload`].
-    pub fn download<'d, H: HostMemory>(
+    /// As [`Self::copy_from_host`].
+    pub fn copy_to_host<'d, H: HostMemory>(
         &self,
         source: impl Into<DeviceSlice<'d, H::Element>>,
         target: H,

@@ -6,7 +6,7 @@ use crate::stream::Stream;
 
 use self::sealed::Memory;
 
-/// Host memory that [`Stream::upload`] and [`Stream::download`] take and give back: [`PinnedBuffer`], [`PinnedRange`],
+/// Host memory that [`Stream::copy_from_host`] and [`Stream::copy_to_host`] take and give back: [`PinnedBuffer`], [`PinnedRange`],
 /// `Vec` and `Box<[T]>`.
 ///
 /// # Safety

@@ -8,15 +8,15 @@
 //!
 //! | call | memory | the host waits for | what it costs |
 //! | --- | --- | --- | --- |
-//! | [`Stream::upload`], [`Stream::download`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full speed of its link |
+//! | [`Stream::copy_from_host`], [`Stream::copy_to_host`] | [`PinnedBuffer`], [`PinnedRange`] | nothing | one copy by the device, at the full speed of its link |
 //! | the same | `Vec`, `Box<[T]>`, over 2 MiB | nothing | another copy by the host, up to [`CHUNK_BYTES`] at a time on a thread of the driver's while the device copies; twice as much page-locked memory |
-//! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | its own copy into page-locked memory, in the call (upload) or in `wait` (download) | page-locked memory of the same size |
-//! | [`Stream::upload_rows`], [`Stream::download_rows`] | [`PinnedRows`] | nothing | one copy by the device |
+//! | the same | `Vec`, `Box<[T]>`, up to 2 MiB | its own copy into page-locked memory, in the call (to the device) or in `wait` (to the host) | page-locked memory of the same size |
+//! | [`Stream::copy_rows_from_host`], [`Stream::copy_rows_to_host`] | [`PinnedRows`] | nothing | one copy by the device |
 //! | [`Stream::copy`], [`Stream::copy_rows`], [`DeviceSliceMut::copy_from`], [`DeviceSliceMut::copy_within`] | of one device | nothing | one copy by the device |
 //! | [`Stream::copy`], [`DeviceSliceMut::copy_from`] | of two devices that reach each other | nothing | one copy over the link between them |
 //! | the same | of two devices that do not | nothing | a copy out and a copy in, overlapping, through twice [`CHUNK_BYTES`] of page-locked memory |
 //! | [`broadcast`], [`scatter`], [`gather`] | of any devices of one driver | nothing | a copy as above for each target or source |
-//! | [`Stream::fill_zero`], [`Stream::set_bytes`] | of one device | nothing | one fill |
+//! | [`Stream::memset`] | of one device | nothing | one fill |
 //! | [`DeviceBuffer::from_host`], `copy_from_host`, `to_host`, `copy_to_host` | any slice | the copy, and the work before it on the buffer and its stream | whatever the driver does for the slice's memory |
 //!
 //! Page-locked memory comes from the device's [cache](crate::memory::pinned) and goes back there; only when its limit
@@ -43,14 +43,13 @@
 //! [`broadcast`]: collective::broadcast
 //! [`scatter`]: collective::scatter
 //! [`gather`]: collective::gather
-//! [`Stream::upload`]: crate::Stream::upload
-//! [`Stream::download`]: crate::Stream::download
-//! [`Stream::upload_rows`]: crate::Stream::upload_rows
-//! [`Stream::download_rows`]: crate::Stream::download_rows
+//! [`Stream::copy_from_host`]: crate::Stream::copy_from_host
+//! [`Stream::copy_to_host`]: crate::Stream::copy_to_host
+//! [`Stream::copy_rows_from_host`]: crate::Stream::copy_rows_from_host
+//! [`Stream::copy_rows_to_host`]: crate::Stream::copy_rows_to_host
 //! [`Stream::copy`]: crate::Stream::copy
 //! [`Stream::copy_rows`]: crate::Stream::copy_rows
-//! [`Stream::fill_zero`]: crate::Stream::fill_zero
-//! [`Stream::set_bytes`]: crate::Stream::set_bytes
+//! [`Stream::memset`]: crate::Stream::memset
 //! [`DeviceSliceMut::copy_from`]: crate::DeviceSliceMut::copy_from
 //! [`DeviceSliceMut::copy_within`]: crate::DeviceSliceMut::copy_within
 //! [`DeviceBuffer::from_host`]: crate::DeviceBuffer::from_host

@@ -288,7 +288,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::copy_rows`], with the memory.
-    pub fn upload_rows<T: DeviceCopy>(
+    pub fn copy_rows_from_host<T: DeviceCopy>(
         &self,
         source: PinnedRows<T>,
         target: DeviceRowsMut<'_, T>,
@@ -310,7 +310,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Self::copy_rows`], with the memory.
-    pub fn download_rows<T: DeviceCopy>(
+    pub fn copy_rows_to_host<T: DeviceCopy>(
         &self,
         source: DeviceRows<'_, T>,
         target: PinnedRows<T>,

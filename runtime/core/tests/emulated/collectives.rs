@@ -81,8 +81,8 @@ fn broadcast_gives_every_stream_a_copy_of_its_own_while_the_host_waits_for_nothi
                 length == 0 || !streams.iter().any(|stream| stream.query().unwrap()),
                 "{what}: nothing ran"
             );
-            rig.streams[0].fill_zero(&mut source).unwrap();
-            rig.streams[0].set_bytes(&mut targets[0], 9).unwrap();
+            rig.streams[0].memset(&mut source, 0).unwrap();
+            rig.streams[0].memset(&mut targets[0], 9).unwrap();
             drop((hold, source));
             assert_eq!(targets.len(), streams.len(), "{what}");
             for (index, (target, stream)) in targets.iter().zip(&streams).enumerate() {
@@ -172,18 +172,18 @@ fn gather_puts_buffers_and_slices_of_all_devices_together_in_their_order() {
 fn program(rig: &Rig) {
     let others: Vec<_> = rig.devices.iter().map(|device| Stream::new(device).unwrap()).collect();
     let mut source = DeviceBuffer::<u8>::uninit(&others[0], 999).unwrap();
-    rig.streams[0].set_bytes(&mut source, 1).unwrap();
+    rig.streams[0].memset(&mut source, 1).unwrap();
     let mut copies = broadcast(&source, &rig.streams).unwrap();
-    others[0].set_bytes(&mut source, 2).unwrap();
+    others[0].memset(&mut source, 2).unwrap();
     let mut chunks = scatter(&source, &rig.streams, None).unwrap();
-    others[0].set_bytes(&mut source, 3).unwrap();
+    others[0].memset(&mut source, 3).unwrap();
     let packed =
         broadcast_coalesced([&source, &copies[0], &chunks[0]], &rig.streams, COALESCE_BYTES).unwrap();
     drop(source);
     let gathered = gather(&copies, &others[0]).unwrap();
     for ((copy, chunk), other) in copies.iter_mut().zip(&mut chunks).zip(&others) {
-        other.set_bytes(copy, 4).unwrap();
-        other.set_bytes(chunk, 5).unwrap();
+        other.memset(copy, 4).unwrap();
+        other.memset(chunk, 5).unwrap();
     }
     let rejoined = gather(&chunks, rig.streams.last().unwrap()).unwrap();
     drop(chunks);
@@ -219,7 +219,7 @@ fn a_wait_of_a_broadcast_that_is_forgotten_is_found() {
     // SAFETY: the driver is stepped, and the memory lives until its work has run.
     unsafe { rig.driver.skip_wait(0) };
     let copies = broadcast(&source, &rig.streams[1..]).unwrap();
-    source.as_mut_slice().set_zero().unwrap();
+    source.as_mut_slice().memset(0).unwrap();
     copies[0].to_host().unwrap();
     rig.streams[0].synchronize().unwrap();
     assert!(!rig.driver.take_races().is_empty());

@@ -182,7 +182,7 @@ fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
     stream.synchronize().unwrap();
     // Work that never runs in the copy, on a worker thread that is not there.
     let hold = driver.hold();
-    buffer.as_mut_slice().set_zero().unwrap();
+    buffer.as_mut_slice().memset(0).unwrap();
     buffer.record_stream(&second).unwrap();
     pinned.record_use(&stream).unwrap();
     let event = stream.record_event().unwrap();
@@ -270,7 +270,7 @@ fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
     drop(DeviceBuffer::<u8>::zeros(&stream, 30 << 20).unwrap());
     stream.synchronize().unwrap();
     let hold = driver.hold();
-    buffer.as_mut_slice().set_zero().unwrap();
+    buffer.as_mut_slice().memset(0).unwrap();
     let waits = driver.calls(Call::StreamSynchronize);
     std::thread::scope(|scope| {
         // Waits for the stream, with the lock of the memory that belongs to it.

@@ -126,7 +126,7 @@ fn an_event_recorded_right_behind_a_use_spares_the_wait_for_later_work() {
     kernel.launch(&copying, Launch::auto(100), (1.0, &unrelated.as_slice(), &mut x)).unwrap();
     let ready = copying.record_event().unwrap();
     let hold = driver.hold();
-    unrelated.as_mut_slice().set_zero().unwrap();
+    unrelated.as_mut_slice().memset(0).unwrap();
     driver.reset_calls();
     computing.wait_event(&ready).unwrap();
     kernel.launch(&computing, Launch::auto(100), (1.0, &x, &mut y)).unwrap();

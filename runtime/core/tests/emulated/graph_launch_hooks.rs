@@ -23,7 +23,7 @@ fn graph(
     Graph::capture(stream, || {
         stream.copy(&number, y)?;
         let number = Mutex::new(number);
-        stream.on_graph_launch(move |stream| stream.set_bytes(&mut *number.lock().unwrap(), next()?))
+        stream.on_graph_launch(move |stream| stream.memset(&mut *number.lock().unwrap(), next()?))
     })
     .unwrap()
 }

@@ -183,7 +183,7 @@ fn memory_that_another_captured_stream_uses_is_not_handed_out_again_in_the_captu
             side.copy(&between, &mut y)?;
             drop(between);
             let mut other = DeviceBuffer::<u8>::uninit(&main, 64)?;
-            main.set_bytes(&mut other, 9)?;
+            main.memset(&mut other, 9)?;
             main.copy(&other, &mut z)?;
             drop(other);
             main.wait_stream(&side)
@@ -214,7 +214,7 @@ fn a_buffer_with_the_memory_of_an_earlier_one_of_the_capture_is_ordered_with_lau
         .unwrap();
         let exec = graph.instantiate().unwrap();
         exec.launch(&stream).unwrap();
-        other.set_bytes(&mut later, 9).unwrap();
+        other.memset(&mut later, 9).unwrap();
         let third = Stream::new(&device).unwrap();
         exec.launch(&third).unwrap();
         assert_eq!(y.to_host().unwrap(), [5; 64]);

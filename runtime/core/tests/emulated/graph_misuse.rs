@@ -30,9 +30,13 @@ fn what_cannot_be_captured_names_itself_and_the_capture_goes_on() {
             x.to_host().map(drop).unwrap_err(),
             x.copy_to_host(&mut [0; 4]).unwrap_err(),
             stream.host_function(|| ()).unwrap_err(),
-            stream.upload(vec![1u8; 4], &mut y).map(drop).unwrap_err().error,
-            stream.upload(PinnedBuffer::from_slice(&device, &[1u8; 4])?, &mut y).map(drop).unwrap_err().error,
-            stream.download(&x, vec![0u8; 4]).map(drop).unwrap_err().error,
+            stream.copy_from_host(vec![1u8; 4], &mut y).map(drop).unwrap_err().error,
+            stream
+                .copy_from_host(PinnedBuffer::from_slice(&device, &[1u8; 4])?, &mut y)
+                .map(drop)
+                .unwrap_err()
+                .error,
+            stream.copy_to_host(&x, vec![0u8; 4]).map(drop).unwrap_err().error,
         ];
         for error in refused {
             assert!(matches!(error, Error::Graph(GraphError::NotCapturable { .. })), "{error}");
@@ -185,7 +189,7 @@ fn work_of_another_thread_that_meets_a_capture_spoils_the_graph_or_is_outside() 
         let (stream, x, mut y) = set_up(&device);
         let mut z = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
         let graph = std::thread::scope(|scope| {
-            let beside = scope.spawn(|| stream.set_bytes(&mut z, 9));
+            let beside = scope.spawn(|| stream.memset(&mut z, 9));
             let graph = Graph::capture(&stream, || stream.copy(&x, &mut y));
             let _ = beside.join().unwrap();
             graph

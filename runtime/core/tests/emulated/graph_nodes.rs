@@ -19,7 +19,7 @@ fn nodes_are_ordered_by_what_they_use_and_by_what_they_name() {
     let mut z = DeviceBuffer::zeros(&stream, 3).unwrap();
     let calls = Arc::new(AtomicU32::new(0));
     let mut graph = Graph::new(&device).unwrap();
-    graph.add_set_bytes(&mut y, 0, &[]).unwrap();
+    graph.add_memset(&mut y, 0, &[]).unwrap();
     graph.add_kernel(&kernel, Launch::auto(3), (5, &x, &mut y), &[]).unwrap();
     let copy = graph.add_copy(&y, &mut z, &[]).unwrap();
     let counted = Arc::clone(&calls);
@@ -101,7 +101,7 @@ fn a_graph_is_a_node_of_another_and_copies_are_apart() {
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let inner = Graph::capture(&stream, || {
         let mut between = DeviceBuffer::<u8>::uninit(&stream, 4)?;
-        stream.set_bytes(&mut between, 3)?;
+        stream.memset(&mut between, 3)?;
         stream.copy(&between, &mut x)
     })
     .unwrap();
@@ -110,7 +110,7 @@ fn a_graph_is_a_node_of_another_and_copies_are_apart() {
     outer.add_copy(&x, &mut y, &[]).unwrap();
     drop(inner);
     let clone = outer.try_clone().unwrap();
-    outer.add_set_bytes(&mut y, 9, &[]).unwrap();
+    outer.add_memset(&mut y, 9, &[]).unwrap();
     assert_eq!((outer.node_count().unwrap(), clone.node_count().unwrap()), (3, 2));
     clone.instantiate().unwrap().launch(&stream).unwrap();
     assert_eq!(y.to_host().unwrap(), [3; 4]);
@@ -125,7 +125,7 @@ fn nodes_added_to_a_capture_come_after_it() {
     let stream = Stream::new(&device).unwrap();
     let host = HostBuffer::zeroed(&device, 4).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
-    let mut graph = Graph::capture(&stream, || stream.set_bytes(&mut x, 6)).unwrap();
+    let mut graph = Graph::capture(&stream, || stream.memset(&mut x, 6)).unwrap();
     graph.add_copy_to_host(&x, &host, &[]).unwrap();
     graph.instantiate().unwrap().launch(&stream).unwrap();
     assert_eq!(*host.lock().unwrap(), [6; 4]);
@@ -138,13 +138,13 @@ fn parts_of_a_graph_run_by_condition() {
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     for (initial, expected) in [(0, 0), (1, 8), (5, 8)] {
         let mut graph = Graph::new(&device).unwrap();
-        graph.add_set_bytes(&mut x, 0, &[]).unwrap();
+        graph.add_memset(&mut x, 0, &[]).unwrap();
         let condition = graph.add_condition(Some(initial)).unwrap();
         let mut body = Graph::new(&device).unwrap();
-        body.add_set_bytes(&mut x, 8, &[]).unwrap();
+        body.add_memset(&mut x, 8, &[]).unwrap();
         graph.add_if(&condition, &body).unwrap();
         // Copied: what comes later is not part of it.
-        body.add_set_bytes(&mut x, 9, &[]).unwrap();
+        body.add_memset(&mut x, 9, &[]).unwrap();
         drop(body);
         let exec = graph.instantiate().unwrap();
         drop(graph);
@@ -153,11 +153,11 @@ fn parts_of_a_graph_run_by_condition() {
     }
     for (initial, expected) in [(0, 10), (2, 12), (3, 0)] {
         let mut graph = Graph::new(&device).unwrap();
-        graph.add_set_bytes(&mut x, 0, &[]).unwrap();
+        graph.add_memset(&mut x, 0, &[]).unwrap();
         let condition = graph.add_condition(Some(initial)).unwrap();
         let mut part = |value| {
             let mut body = Graph::new(&device).unwrap();
-            body.add_set_bytes(&mut x, value, &[]).unwrap();
+            body.add_memset(&mut x, value, &[]).unwrap();
             body
         };
         let bodies = [10, 11, 12].map(&mut part);
@@ -171,7 +171,7 @@ fn parts_of_a_graph_run_by_condition() {
         let [then, otherwise] = [1, 2].map(|value| {
             Graph::capture(&capturing, || {
                 let mut between = DeviceBuffer::<u8>::uninit(&capturing, 4)?;
-                capturing.set_bytes(&mut between, value)?;
+                capturing.memset(&mut between, value)?;
                 capturing.copy(&between, &mut x)
             })
             .unwrap()
@@ -220,7 +220,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
 
     // When the driver fails half way, the graph still knows of every buffer that it may use.
     let mut body = Graph::new(&device).unwrap();
-    body.add_set_bytes(&mut x, 8, &[]).unwrap();
+    body.add_memset(&mut x, 8, &[]).unwrap();
     for call in [Call::GraphAddConditional, Call::GraphAdd] {
         let mut graph = Graph::new(&device).unwrap();
         let condition = graph.add_condition(Some(1)).unwrap();
@@ -236,7 +236,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
             "{call:?}"
         );
         body = Graph::new(&device).unwrap();
-        body.add_set_bytes(&mut x, 8, &[]).unwrap();
+        body.add_memset(&mut x, 8, &[]).unwrap();
     }
 }
 

@@ -90,7 +90,7 @@ impl Work {
                 let [x, y] = buffers.get_disjoint_mut([x, y]).unwrap();
                 stream.copy(x.slice(range.clone()), y.slice_mut(range))
             }
-            Work::Zero { y, range } => stream.fill_zero(buffers[y].slice_mut(range)),
+            Work::Zero { y, range } => stream.memset(buffers[y].slice_mut(range), 0),
             Work::Detour { x, y, crosses } => {
                 let [x, y] = buffers.get_disjoint_mut([x, y]).unwrap();
                 let mut between = DeviceBuffer::uninit(stream, LEN)?;

@@ -46,9 +46,9 @@ fn launches_are_ordered_with_other_work_on_the_same_buffers_on_any_stream() {
     let exec = Graph::capture(&captured, || captured.copy(&x, &mut y)).unwrap().instantiate().unwrap();
     driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
     for value in 2..5 {
-        slow.set_bytes(&mut x, value).unwrap(); // the graph reads it on another stream
+        slow.memset(&mut x, value).unwrap(); // the graph reads it on another stream
         exec.launch(&fast).unwrap();
-        slow.set_bytes(&mut x, 99).unwrap(); // and must have read it before this
+        slow.memset(&mut x, 99).unwrap(); // and must have read it before this
         assert_eq!(y.to_host().unwrap(), [u32::from_ne_bytes([value; 4]); 64]);
         exec.launch(&slow).unwrap(); // writes y, which the host reads on its home stream
         assert_eq!(y.to_host().unwrap(), [u32::from_ne_bytes([99; 4]); 64]);
@@ -60,11 +60,11 @@ fn a_launch_on_one_stream_needs_no_wait() {
     let (driver, device) = device();
     let stream = Stream::new(&device).unwrap();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
-    let exec = Graph::capture(&stream, || stream.set_bytes(&mut x, 1)).unwrap().instantiate().unwrap();
+    let exec = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap().instantiate().unwrap();
     driver.reset_calls();
     for _ in 0..10 {
         exec.launch(&stream).unwrap();
-        stream.set_bytes(&mut x, 2).unwrap();
+        stream.memset(&mut x, 2).unwrap();
     }
     assert_eq!([Call::EventRecord, Call::StreamWaitEvent].map(|call| driver.calls(call)), [0; 2]);
 }
@@ -101,7 +101,7 @@ fn events_of_a_capture_let_streams_take_part() {
         let event = main.record_event()?;
         side.wait_event(&event)?;
         assert!(side.is_capturing());
-        side.set_bytes(&mut x, 7)?;
+        side.memset(&mut x, 7)?;
         let done = side.record_event()?;
         main.wait_event(&done)?;
         inside = Some(event);
@@ -127,10 +127,10 @@ fn eager_work_elsewhere_goes_on_during_a_capture() {
     let [captured, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
     let mut x = DeviceBuffer::from_host(&captured, &[1u32, 2]).unwrap();
     let mut y = DeviceBuffer::zeros(&other, 2).unwrap();
-    captured.set_bytes(&mut x, 5).unwrap(); // runs before the capture, on the stream that is captured
+    captured.memset(&mut x, 5).unwrap(); // runs before the capture, on the stream that is captured
     let mut z = DeviceBuffer::<u32>::zeros(&captured, 2).unwrap();
     let capture = Capture::begin(&captured, CaptureMode::ThreadLocal).unwrap();
-    captured.set_bytes(&mut z, 1).unwrap();
+    captured.memset(&mut z, 1).unwrap();
     // Work on another stream waits for what came before the capture, and does not become part of it.
     other.copy(&x, &mut y).unwrap();
     assert!(!other.is_capturing());
@@ -147,11 +147,11 @@ fn what_is_learned_in_a_capture_is_not_believed_outside() {
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
     let mut x = DeviceBuffer::<u32>::zeros(&main, 4).unwrap();
-    main.set_bytes(&mut x, 1).unwrap(); // runs some time
+    main.memset(&mut x, 1).unwrap(); // runs some time
     let mut y = DeviceBuffer::<u32>::zeros(&side, 4).unwrap();
     Graph::capture(&main, || {
         side.wait_stream(&main)?; // in the graph only
-        side.set_bytes(&mut y, 1)?;
+        side.memset(&mut y, 1)?;
         main.wait_stream(&side)
     })
     .unwrap();
@@ -222,8 +222,8 @@ fn an_update_changes_later_launches_only() {
     let stream = Stream::new(&device).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
-    let first = Graph::capture(&stream, || stream.set_bytes(&mut x, 1)).unwrap();
-    let second = Graph::capture(&stream, || stream.set_bytes(&mut y, 2)).unwrap();
+    let first = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap();
+    let second = Graph::capture(&stream, || stream.memset(&mut y, 2)).unwrap();
     let mut exec = first.instantiate().unwrap();
     let hold = driver.hold();
     exec.launch(&stream).unwrap();
@@ -234,8 +234,8 @@ fn an_update_changes_later_launches_only() {
     drop(x);
     exec.launch(&stream).unwrap();
     let longer = Graph::capture(&stream, || {
-        stream.set_bytes(&mut y, 2)?;
-        stream.set_bytes(&mut y, 3)
+        stream.memset(&mut y, 2)?;
+        stream.memset(&mut y, 3)
     })
     .unwrap();
     let error = exec.update(&longer).unwrap_err();
@@ -268,7 +268,7 @@ fn a_picture_of_a_graph_names_what_its_nodes_do() {
     let kernel = module(&device).kernel::<Iota>().unwrap();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let graph = Graph::capture(&stream, || {
-        stream.set_bytes(&mut x, 1)?;
+        stream.memset(&mut x, 1)?;
         kernel.launch(&stream, Launch::linear(100, 50), (&mut x,))
     })
     .unwrap();

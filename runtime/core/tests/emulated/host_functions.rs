@@ -31,7 +31,7 @@ fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
-    drop_there(&other, copying.download(&buffer, pinned).unwrap());
+    drop_there(&other, copying.copy_to_host(&buffer, pinned).unwrap());
     let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
     go.send(()).unwrap();
     copying.synchronize().unwrap();
@@ -45,7 +45,7 @@ fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
-    let pending = copying.download(&buffer, pinned).unwrap();
+    let pending = copying.copy_to_host(&buffer, pinned).unwrap();
     let (sender, receiver) = mpsc::channel();
     other.host_function(move || _ = sender.send(pending.wait().is_ok())).unwrap();
     other.synchronize().unwrap();
@@ -62,7 +62,7 @@ fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
     let [ending, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
     let mut buffer = DeviceBuffer::<u8>::uninit(&ending, BYTES).unwrap();
     let go = stand_still(&ending);
-    ending.set_bytes(&mut buffer, 7).unwrap();
+    ending.memset(&mut buffer, 7).unwrap();
     drop(buffer);
     drop_there(&other, ending);
     let sending = std::thread::spawn(move || {
@@ -121,7 +121,7 @@ fn the_last_handle_of_everything_may_be_dropped_there() {
     let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
     let own = Stream::new(&device).unwrap();
     let ended = Arc::downgrade(&driver);
-    let pending = stream.download(&buffer, vec![0u8; BYTES]).unwrap();
+    let pending = stream.copy_to_host(&buffer, vec![0u8; BYTES]).unwrap();
     own.clone().host_function(move || drop((buffer, pending, stream, device, own))).unwrap();
     drop(driver);
     for _ in 0..500 {

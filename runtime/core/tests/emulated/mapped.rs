@@ -201,7 +201,7 @@ fn a_lost_device_gives_no_access() {
         block: None,
         thread: None,
     };
-    mapped.as_mut_slice().set_zero().unwrap();
+    mapped.as_mut_slice().memset(0).unwrap();
     driver.poison(0, fault);
     assert!(mapped.lock().unwrap_err().is_device_lost());
     assert!(mapped.into_inner().unwrap_err().is_device_lost());

@@ -32,7 +32,7 @@ fn what_goes_in_comes_out() {
         other.copy_from(&buffer).unwrap();
         drop(buffer);
         assert_eq!(other.to_host().unwrap(), expected);
-        other.as_mut_slice().set_zero().unwrap();
+        other.as_mut_slice().memset(0).unwrap();
         assert_eq!(other.to_host().unwrap(), vec![0.0; n]);
     }
     assert_eq!(device.memory().allocated(), 0);

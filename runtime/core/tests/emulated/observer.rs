@@ -140,7 +140,7 @@ fn each_operation_is_reported_with_what_it_does() {
     let mut y = DeviceBuffer::<u32>::uninit(&stream, 3).unwrap();
     let to = y.as_device_ptr().0;
     assert_eq!(recorder.whats(), [What::Allocate(MemoryKind::Device, 12, to, PoolId::default(), true)]);
-    stream.set_bytes(&mut y, 7).unwrap();
+    stream.memset(&mut y, 7).unwrap();
     stream.copy(&x, &mut y).unwrap();
     let launch = Launch::linear(100, 32);
     kernel.launch(&stream, launch, (5, &x, &mut y)).unwrap();
@@ -242,9 +242,9 @@ fn reports_are_as_many_as_the_drivers_calls() {
         match random.usize(..9) {
             0 => kernel.launch(stream, Launch::auto(64), (3, x, y)).unwrap(),
             1 => stream.copy(x, y).unwrap(),
-            2 => stream.fill_zero(y).unwrap(),
-            3 => pending.push(stream.download(x, vec![0; 64]).unwrap()),
-            4 => drop(stream.upload(vec![1; 64], y).unwrap()),
+            2 => stream.memset(y, 0).unwrap(),
+            3 => pending.push(stream.copy_to_host(x, vec![0; 64]).unwrap()),
+            4 => drop(stream.copy_from_host(vec![1; 64], y).unwrap()),
             5 => drop(x.to_host().unwrap()),
             6 => y.copy_from_host(&[5; 64]).unwrap(),
             7 => stream.host_function(|| ()).unwrap(),
@@ -261,7 +261,7 @@ fn reports_are_as_many_as_the_drivers_calls() {
     assert_eq!(count(|what| matches!(what, What::Launch(..))), calls(&[Call::Launch]));
     let copies = [Call::CopyToDevice, Call::CopyToHost, Call::CopyDevice, Call::CopyPeer, Call::CopyRows];
     assert_eq!(count(|what| matches!(what, What::Copy(..))), calls(&copies));
-    assert_eq!(count(|what| matches!(what, What::Memset(..))), calls(&[Call::SetBytes]));
+    assert_eq!(count(|what| matches!(what, What::Memset(..))), calls(&[Call::Memset]));
     assert_eq!(count(|what| matches!(what, What::HostFunction)), calls(&[Call::HostFunction]));
     assert_eq!(count(|what| matches!(what, What::Wait)), calls(&[Call::StreamWaitEvent]));
     let waits = [Call::StreamSynchronize, Call::EventSynchronize, Call::ContextSynchronize];
@@ -275,8 +275,8 @@ fn failed_operations_are_reported_as_such() {
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let recorder = Recorder::of(&device);
     let _observation = observe(recorder.clone());
-    driver.fail_call(Call::SetBytes, 0);
-    stream.set_bytes(&mut x, 1).unwrap_err();
+    driver.fail_call(Call::Memset, 0);
+    stream.memset(&mut x, 1).unwrap_err();
     DeviceBuffer::<u8>::uninit(&stream, 1 << 40).unwrap_err();
     let seen = recorder.take();
     assert!(matches!(seen[0].what, What::Memset(..)) && !seen[0].succeeded);
@@ -345,7 +345,7 @@ fn observers_that_use_devices_get_errors_not_deadlocks() {
                 DeviceBuffer::<u8>::uninit(&other, 10).map(drop),
                 PinnedBuffer::<u8>::zeroed(&device, 10).map(drop),
                 shared.to_host().map(drop),
-                other.download(&*shared, vec![0; 64]).map(drop).map_err(Error::from),
+                other.copy_to_host(&*shared, vec![0; 64]).map(drop).map_err(Error::from),
                 event.record(&other),
                 event.synchronize(),
                 event.query().map(drop),
@@ -380,7 +380,7 @@ fn what_an_observer_drops_is_dropped_elsewhere() {
     let stream = Stream::new(&device).unwrap();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
-    let pending = stream.download(&source, PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap()).unwrap();
+    let pending = stream.copy_to_host(&source, PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap()).unwrap();
     let items = Mutex::new(Some((pending, DeviceBuffer::<u8>::uninit(&stream, 4096).unwrap())));
     let observation = observe(Calls(device.clone(), move || drop(items.lock().unwrap().take())));
     stream.host_function(|| ()).unwrap();

@@ -54,7 +54,7 @@ fn explicit_events_order_streams() {
     let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(slow.handle(), Duration::from_millis(10));
     let mut buffer = DeviceBuffer::<u8>::zeros(&slow, 1).unwrap();
-    buffer.as_mut_slice().set_zero().unwrap();
+    buffer.as_mut_slice().memset(0).unwrap();
     let event = slow.record_timed_event().unwrap();
     assert!(!event.query().unwrap());
     fast.wait_event(&event).unwrap();

@@ -106,7 +106,7 @@ impl Program {
             let other = self.stream();
             let stream = if self.explicit == Explicit::None { &stream } else { &other };
             let source = PinnedBuffer::from_slice(&self.device, &data).unwrap();
-            self.uploads.push(stream.upload(source, &mut buffer).unwrap());
+            self.uploads.push(stream.copy_from_host(source, &mut buffer).unwrap());
         }
         (buffer, data)
     }
@@ -149,12 +149,12 @@ impl Program {
                 let data = self.data(range.len());
                 let pinned = PinnedBuffer::from_slice(&self.device, &data).unwrap();
                 let part = self.buffers[target].slice_mut(range.clone());
-                self.uploads.push(stream.upload(pinned, part).unwrap());
+                self.uploads.push(stream.copy_from_host(pinned, part).unwrap());
                 self.model[target][range].copy_from_slice(&data);
             }
             3 => {
                 let pinned = PinnedBuffer::zeroed(&self.device, range.len()).unwrap();
-                let pending = stream.download(self.buffers[target].slice(range.clone()), pinned).unwrap();
+                let pending = stream.copy_to_host(self.buffers[target].slice(range.clone()), pinned).unwrap();
                 self.downloads.push((pending, self.model[target][range].to_vec()));
             }
             4 | 5 => {
@@ -164,7 +164,7 @@ impl Program {
                 self.model[target][range].copy_from_slice(&copied);
             }
             6 => {
-                self.buffers[target].slice_mut(range.clone()).set_zero().unwrap();
+                self.buffers[target].slice_mut(range.clone()).memset(0).unwrap();
                 self.model[target][range].fill(0);
             }
             7 => {

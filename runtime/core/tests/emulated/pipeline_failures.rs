@@ -143,7 +143,7 @@ fn any_driver_call_of_a_run_may_fail_and_the_next_run_is_right() {
         (Call::CopyToDevice, Some(Stage::CopyIn)),
         (Call::CopyToHost, Some(Stage::CopyOut)),
         (Call::Launch, Some(Stage::Compute)),
-        (Call::SetBytes, Some(Stage::Compute)),
+        (Call::Memset, Some(Stage::Compute)),
         (Call::EventCreate, None),
         (Call::EventRecord, None),
         (Call::EventSynchronize, None),

@@ -11,7 +11,7 @@ use warpsmith_runtime::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Launch, Pinne
 fn arrives(stream: &Stream, elements: DeviceSlice<'_, f32>, patience: Duration) -> bool {
     let host = PinnedBuffer::zeroed(stream.device(), elements.len()).unwrap();
     // The copy waits by itself for what writes the elements, and for nothing else.
-    let copy = stream.download(elements, host).unwrap();
+    let copy = stream.copy_to_host(elements, host).unwrap();
     let start = Instant::now();
     while start.elapsed() < patience {
         if copy.is_done().unwrap() {

@@ -44,7 +44,7 @@ fn every_kind_of_work_takes_what_the_model_says_and_runs() {
     let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let mut events = vec![stream.record_timed_event().unwrap()];
-    stream.set_bytes(&mut y, 0).unwrap();
+    stream.memset(&mut y, 0).unwrap();
     events.push(stream.record_timed_event().unwrap());
     kernel.launch(&stream, shape(), (5, &x, &mut y)).unwrap();
     events.push(stream.record_timed_event().unwrap());
@@ -66,9 +66,9 @@ fn streams_have_clocks_of_their_own_and_a_wait_takes_the_later_time() {
         let mut x = DeviceBuffer::<u8>::zeros(&first, 10).unwrap();
         let mut y = DeviceBuffer::<u8>::zeros(&second, 10).unwrap();
         for _ in 0..10 {
-            first.set_bytes(&mut x, 1).unwrap();
+            first.memset(&mut x, 1).unwrap();
         }
-        second.set_bytes(&mut y, 2).unwrap();
+        second.memset(&mut y, 2).unwrap();
         let [early, late] = [&second, &first].map(|stream| stream.record_timed_event().unwrap());
         assert_eq!(elapsed(&early, &late), 9.0 * 7.0, "one fill beside ten, after one each to begin with");
         second.wait_event(&late).unwrap();
@@ -88,7 +88,7 @@ fn nodes_of_a_graph_take_their_time_one_after_the_other() {
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
     let graph = Graph::capture(&stream, || {
         kernel.launch(&stream, shape(), (5, &x, &mut y))?;
-        stream.set_bytes(&mut y, 1)?;
+        stream.memset(&mut y, 1)?;
         kernel.launch(&stream, shape(), (7, &x, &mut y))
     });
     let exec = graph.unwrap().instantiate().unwrap();
@@ -125,7 +125,7 @@ fn a_loop_whose_kernels_are_idle_runs_its_body_once() {
     let (device, stream) = open(simulated().idle());
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
     let mut body = Graph::new(&device).unwrap();
-    body.add_set_bytes(&mut x, 8, &[]).unwrap();
+    body.add_memset(&mut x, 8, &[]).unwrap();
     let mut graph = Graph::new(&device).unwrap();
     let condition = graph.add_condition(Some(1)).unwrap();
     graph.add_while(&condition, &body).unwrap();
@@ -148,10 +148,10 @@ fn a_time_that_is_none_counts_as_none_and_a_panic_of_the_model_stops_the_device(
     // The first fill, too: memory comes as it is.
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
     for _ in 0..3 {
-        stream.set_bytes(&mut x, 1).unwrap();
+        stream.memset(&mut x, 1).unwrap();
     }
     assert_eq!(elapsed(&start, &stream.record_timed_event().unwrap()), 3.0);
-    stream.set_bytes(&mut x, 1).unwrap();
+    stream.memset(&mut x, 1).unwrap();
     let error = stream.synchronize().unwrap_err().to_string();
     assert!(error.contains("the model of simulated time panicked"), "{error}");
     assert!(device.is_lost());
@@ -162,7 +162,7 @@ fn without_a_model_events_tell_the_time_of_the_machine() {
     let (_, stream) = open(EmulatedDriver::builder());
     let start = stream.record_timed_event().unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
-    stream.set_bytes(&mut x, 1).unwrap();
+    stream.memset(&mut x, 1).unwrap();
     assert!(elapsed(&start, &stream.record_timed_event().unwrap()) > 0.0);
 }
 

@@ -47,7 +47,7 @@ fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
     assert_ne!(early.as_device_ptr(), from, "the other stream still reads it");
     let mut next = DeviceBuffer::<u8>::zeros(&other, 100_000).unwrap();
     assert_eq!(next.as_device_ptr(), to, "behind the copies on the same stream");
-    other.set_bytes(&mut next, 7).unwrap();
+    other.memset(&mut next, 7).unwrap();
     drop(hold);
     assert_same(&kept.to_host().unwrap(), &bytes, "kept");
     drop((early, next, kept));
@@ -66,15 +66,15 @@ fn one_stream_copies_and_fills_with_one_call_each() {
     driver.reset_calls();
     stream.copy(&source, &mut target).unwrap();
     target.copy_from(&source).unwrap();
-    stream.fill_zero(target.slice_mut(..10)).unwrap();
-    stream.set_bytes(target.slice_mut(20..), 0xAB).unwrap();
+    stream.memset(target.slice_mut(..10), 0).unwrap();
+    stream.memset(target.slice_mut(20..), 0xAB).unwrap();
     target.as_mut_slice().copy_within(..2, 5).unwrap();
     let empty = target.slice_mut(3..3);
-    stream.fill_zero(empty).unwrap();
+    stream.memset(empty, 0).unwrap();
     stream.copy(source.slice(..0), target.slice_mut(..0)).unwrap();
     target.as_mut_slice().copy_within(4..4, 30).unwrap();
     let calls: u64 = Call::ALL.iter().map(|call| driver.calls(*call)).sum();
-    assert_eq!((calls, driver.calls(Call::CopyDevice), driver.calls(Call::SetBytes)), (5, 3, 2));
+    assert_eq!((calls, driver.calls(Call::CopyDevice), driver.calls(Call::Memset)), (5, 3, 2));
     let mut expected = vec![0u16; 10];
     expected.resize(20, 1);
     expected.resize(30, 0xABAB);
@@ -87,9 +87,9 @@ fn a_fill_is_ordered_with_other_streams_and_stays_within_its_range() {
     let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
     let mut buffer = DeviceBuffer::<u8>::uninit(&home, 12).unwrap();
     let hold = driver.hold();
-    home.set_bytes(&mut buffer, 1).unwrap();
-    other.set_bytes(buffer.slice_mut(2..10), 2).unwrap();
-    home.fill_zero(buffer.slice_mut(4..6)).unwrap();
+    home.memset(&mut buffer, 1).unwrap();
+    other.memset(buffer.slice_mut(2..10), 2).unwrap();
+    home.memset(buffer.slice_mut(4..6), 0).unwrap();
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [1, 1, 2, 2, 0, 0, 2, 2, 2, 2, 1, 1]);
 }
@@ -135,8 +135,8 @@ fn what_a_copy_or_fill_cannot_do_is_refused() {
         second.copy(&source, target.slice_mut(..10)),
         third.copy(&source, &mut far),
         third.copy(source.slice(..0), far.slice_mut(..0)),
-        first.fill_zero(&mut far),
-        first.set_bytes(far.slice_mut(..0), 1),
+        first.memset(&mut far, 0),
+        first.memset(far.slice_mut(..0), 1),
     ]
     .map(Result::unwrap_err);
     let text = errors.each_ref().map(ToString::to_string);
@@ -151,16 +151,16 @@ fn what_a_copy_or_fill_cannot_do_is_refused() {
 
 #[test]
 fn a_failing_copy_or_fill_leaves_the_buffers_usable() {
-    for call in [Call::CopyDevice, Call::SetBytes, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
+    for call in [Call::CopyDevice, Call::Memset, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
         let (driver, device) = device();
         let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
         let source = DeviceBuffer::from_host(&home, &[3u8; 6]).unwrap();
         let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let mut program = || {
-            home.set_bytes(&mut target, 0)?;
+            home.memset(&mut target, 0)?;
             other.copy(&source, &mut target)?;
             other.copy_rows(source.as_slice().rows(2, 3)?, target.as_mut_slice().rows_mut(2, 3)?)?;
-            home.fill_zero(target.slice_mut(..1))
+            home.memset(target.slice_mut(..1), 0)
         };
         driver.fail_call(call, 0);
         let error = program().unwrap_err();
@@ -190,7 +190,7 @@ fn rows_are_copied_between_strides_and_the_gaps_stay() {
     let mut target = DeviceBuffer::from_host(&home, &[99u32; 15]).unwrap();
     let hold = driver.hold();
     other.copy_rows(rows, target.as_mut_slice().rows_mut(3, 4).unwrap()).unwrap();
-    home.set_bytes(target.slice_mut(..1), 0).unwrap();
+    home.memset(target.slice_mut(..1), 0).unwrap();
     drop(hold);
     assert_eq!(target.to_host().unwrap(), [0, 2, 3, 99, 6, 7, 8, 99, 11, 12, 13, 99, 16, 17, 18]);
 }
@@ -204,9 +204,9 @@ fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
     let hold = driver.hold();
     let source = host.into_range(1..).into_rows(2, 4).unwrap();
     assert_eq!((source.rows(), source.row_len(), source.stride(), source.len()), (3, 2, 4, 11));
-    let up = stream.upload_rows(source, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
+    let up = stream.copy_rows_from_host(source, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
     let target = PinnedBuffer::from_slice(&device, &[77u32; 6]).unwrap().into_rows(1, 2).unwrap();
-    let down = stream.download_rows(buffer.slice(1..).rows(1, 3).unwrap(), target).unwrap();
+    let down = stream.copy_rows_to_host(buffer.slice(1..).rows(1, 3).unwrap(), target).unwrap();
     assert_eq!((up.is_done().unwrap(), down.is_done().unwrap()), (false, false));
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [1, 2, 0, 5, 6, 0, 9, 10, 0]);
@@ -225,12 +225,12 @@ fn rows_are_ordered_with_other_streams_before_and_after() {
         let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let delayed = [&home, &other][slow];
         driver.set_stream_delay(delayed.handle(), std::time::Duration::from_millis(10));
-        home.set_bytes(&mut source, 1).unwrap();
-        home.set_bytes(&mut target, 2).unwrap();
+        home.memset(&mut source, 1).unwrap();
+        home.memset(&mut target, 2).unwrap();
         let rows = source.as_slice().rows(2, 3).unwrap();
         other.copy_rows(rows, target.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
-        home.set_bytes(&mut source, 3).unwrap();
-        home.set_bytes(target.slice_mut(..1), 4).unwrap();
+        home.memset(&mut source, 3).unwrap();
+        home.memset(target.slice_mut(..1), 4).unwrap();
         assert_eq!(target.to_host().unwrap(), [4, 1, 2, 1, 1, 2], "slow: {slow}");
     }
 }
@@ -243,7 +243,7 @@ fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
     stream.synchronize().unwrap();
     let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 3).unwrap();
     let hold = driver.hold();
-    drop(stream.upload_rows(host, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap());
+    drop(stream.copy_rows_from_host(host, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap());
     let other = PinnedBuffer::from_slice(&device, &[6u32; 6]).unwrap();
     drop(hold);
     assert_eq!(buffer.to_host().unwrap(), [5, 5, 2, 5, 5, 5]);
@@ -299,12 +299,12 @@ fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
         let error = stream.copy_rows(rows, into).unwrap_err();
         assert!(matches!(error, Error::ShapeMismatch { left: l, right: (4, 2), .. } if l == left), "{error}");
         let into = target.as_mut_slice().rows_mut(row_len, stride).unwrap();
-        let CopyFailed { error, memory } = stream.upload_rows(host(), into).unwrap_err();
+        let CopyFailed { error, memory } = stream.copy_rows_from_host(host(), into).unwrap_err();
         assert!(matches!(error, Error::ShapeMismatch { .. }) && memory.rows() == 4, "{error}");
     }
     let error = stream.copy_rows(rows, far.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap_err();
     assert!(error.to_string().contains("the target is on cpu:1"), "{error}");
-    let failed = stream.download_rows(far.as_slice().rows(2, 3).unwrap(), host()).unwrap_err();
+    let failed = stream.copy_rows_to_host(far.as_slice().rows(2, 3).unwrap(), host()).unwrap_err();
     assert!(failed.to_string().contains("the source is on cpu:1"), "{failed}");
     assert_eq!(driver.calls(Call::CopyRows), 0);
     // Nothing to copy is no error.
@@ -322,11 +322,12 @@ fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
         let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(2, 3).unwrap();
         driver.fail_call(call, 0);
         let rows = buffer.as_mut_slice().rows_mut(2, 3).unwrap();
-        let CopyFailed { error, memory } = stream.upload_rows(host, rows).unwrap_err();
+        let CopyFailed { error, memory } = stream.copy_rows_from_host(host, rows).unwrap_err();
         assert!(error.to_string().contains(call.name()), "{error}");
         assert!(stream.query().unwrap(), "nothing uses the memory");
         let hold = driver.hold();
-        let pending = stream.upload_rows(memory, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
+        let pending =
+            stream.copy_rows_from_host(memory, buffer.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
         driver.poison(0, panicked());
         drop(hold);
         let CopyFailed { error, memory } = pending.wait().unwrap_err();
@@ -360,21 +361,21 @@ fn random_programs_of_copies_on_random_streams_equal_sequential_ones() {
             match random.usize(..7) {
                 0 => {
                     let data = floats(&mut random, length);
-                    drop(stream.upload(data.clone(), y.slice_mut(to..to + length)).unwrap());
+                    drop(stream.copy_from_host(data.clone(), y.slice_mut(to..to + length)).unwrap());
                     model[target][to..to + length].copy_from_slice(&data);
                 }
                 1 => {
                     let data = floats(&mut random, length);
                     let pinned = PinnedBuffer::from_slice(&device, &data).unwrap();
-                    drop(stream.upload(pinned, y.slice_mut(to..to + length)).unwrap());
+                    drop(stream.copy_from_host(pinned, y.slice_mut(to..to + length)).unwrap());
                     model[target][to..to + length].copy_from_slice(&data);
                 }
                 2 => {
-                    let down = stream.download(x.slice(from..from + length), vec![0.0; length]).unwrap();
+                    let down = stream.copy_to_host(x.slice(from..from + length), vec![0.0; length]).unwrap();
                     reads.push((down, part));
                 }
                 3 => {
-                    stream.fill_zero(y.slice_mut(to..to + length)).unwrap();
+                    stream.memset(y.slice_mut(to..to + length), 0).unwrap();
                     model[target][to..to + length].fill(0.0);
                 }
                 4 => {

@@ -133,7 +133,7 @@ fn memory_of_both_sides_is_used_again_only_behind_the_copy() {
             // Whatever memory these get, of those or new, they are filled behind the copy.
             let mut others = homes.each_ref().map(|home| DeviceBuffer::<u8>::uninit(home, length).unwrap());
             for (other, home) in others.iter_mut().zip(&homes) {
-                home.set_bytes(other, 0xAA).unwrap();
+                home.memset(other, 0xAA).unwrap();
             }
             drop(hold);
             assert_same(&kept.to_host().unwrap(), &bytes, &what);
@@ -329,7 +329,7 @@ fn a_device_that_was_opened_twice_copies_to_itself() {
     let source = DeviceBuffer::from_host(&streams[0], &[1u8; 9]).unwrap();
     let mut target = DeviceBuffer::<u8>::uninit(&streams[1], 9).unwrap();
     let hold = driver.hold();
-    streams[0].set_bytes(&mut DeviceBuffer::<u8>::uninit(&streams[0], 9).unwrap(), 3).unwrap();
+    streams[0].memset(&mut DeviceBuffer::<u8>::uninit(&streams[0], 9).unwrap(), 3).unwrap();
     streams[1].copy(&source, &mut target).unwrap();
     drop(source);
     drop(hold);

@@ -51,7 +51,7 @@ fn random_program(device: &Device, steps: usize) {
             }
             6 if !buffers.is_empty() => {
                 let at = random.usize(..buffers.len());
-                buffers[at].0.as_mut_slice().set_zero().unwrap();
+                buffers[at].0.as_mut_slice().memset(0).unwrap();
                 buffers[at].1 = 0;
             }
             7 if !buffers.is_empty() => {

@@ -77,10 +77,10 @@ fn scatter_work_and_gather_follow_each_other_round_after_round() {
         for round in 0..12usize {
             let mut chunks = scatter(&all, &streams, None).unwrap();
             // What the source's memory becomes is not to be seen.
-            all.stream().clone().set_bytes(&mut all, 0xEE).unwrap();
+            all.stream().clone().memset(&mut all, 0xEE).unwrap();
             for (index, (chunk, stream)) in chunks.iter_mut().zip(&streams).enumerate() {
                 let (at, value) = (round * 50 + index, (round * 16 + index) as u8);
-                stream.set_bytes(chunk.slice_mut(at..at + 50), value).unwrap();
+                stream.memset(chunk.slice_mut(at..at + 50), value).unwrap();
                 expected[index * chunk_len + at..][..50].fill(value);
             }
             all = gather(&chunks, &streams[(round + 1) % streams.len()]).unwrap();
@@ -112,7 +112,7 @@ fn many_small_buffers_reach_every_device_together() {
         for buffer_bytes in [0, 64 << 10, COALESCE_BYTES] {
             let results = broadcast_coalesced(&sources, &streams, buffer_bytes).unwrap();
             if buffer_bytes == COALESCE_BYTES {
-                sources.iter_mut().for_each(|source| streams[0].fill_zero(source).unwrap());
+                sources.iter_mut().for_each(|source| streams[0].memset(source, 0).unwrap());
             }
             for (result, stream) in results.iter().zip(&streams) {
                 for (slice, bytes) in result.slices().iter().zip(&bytes) {

@@ -137,7 +137,7 @@ fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
     let log = Arc::new(Mutex::new(Vec::new()));
     let (proceed, may_proceed) = channel::<()>();
     rig.call(move || may_proceed.recv_timeout(Duration::from_secs(60)).unwrap());
-    unsafe { rig.driver().set_bytes(rig.context(), block, 2, 4, rig.stream) }.unwrap();
+    unsafe { rig.driver().memset(rig.context(), block, 2, 4, rig.stream) }.unwrap();
     for number in 0..10 {
         let log = Arc::clone(&log);
         rig.call(move || {

@@ -78,7 +78,7 @@ impl Rig {
     }
 
     pub fn set(&self, stream: StreamHandle, dst: DevicePtr, value: u8, bytes: usize) -> Result<(), Error> {
-        unsafe { self.driver().set_bytes(self.context(), dst, value, bytes, stream) }
+        unsafe { self.driver().memset(self.context(), dst, value, bytes, stream) }
     }
 
     pub fn copy(&self, stream: StreamHandle, dst: DevicePtr, src: DevicePtr, bytes: usize) {

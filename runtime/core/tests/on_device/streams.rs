@@ -35,7 +35,7 @@ fn a_host_function_runs_in_its_turn() {
     for name in ["first", "second", "third"] {
         let sender = sender.clone();
         first.host_function(move || sender.send(name).unwrap()).unwrap();
-        buffer.as_mut_slice().set_zero().unwrap();
+        buffer.as_mut_slice().memset(0).unwrap();
     }
     second.wait_stream(&first).unwrap();
     second.host_function(move || sender.send("other").unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn events_order_and_take_time() {
     let [first, second] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
     let mut buffer = DeviceBuffer::<u8>::zeros(&first, 1 << 28).unwrap();
     let start = first.record_timed_event().unwrap();
-    buffer.as_mut_slice().set_zero().unwrap();
+    buffer.as_mut_slice().memset(0).unwrap();
     let end = first.record_timed_event().unwrap();
     second.wait_event(&end).unwrap();
     let later = second.record_timed_event().unwrap();
@@ -137,7 +137,7 @@ fn random_programs_of_copies_equal_sequential_ones() {
                 let mut buffer = DeviceBuffer::uninit(&stream, len).unwrap();
                 let data = vec![random.u32(..); len];
                 let source = PinnedBuffer::from_slice(&device, &data).unwrap();
-                drop(streams[random.usize(..4)].upload(source, &mut buffer).unwrap());
+                drop(streams[random.usize(..4)].copy_from_host(source, &mut buffer).unwrap());
                 if buffers.len() == 4 {
                     drop(buffers.swap_remove(random.usize(..4)));
                 }
@@ -148,19 +148,21 @@ fn random_programs_of_copies_equal_sequential_ones() {
             let source = (target + 1) % buffers.len();
             match random.usize(..6) {
                 0 => {
-                    buffers[target].0.slice_mut(range.clone()).set_zero().unwrap();
+                    buffers[target].0.slice_mut(range.clone()).memset(0).unwrap();
                     buffers[target].1[range].fill(0);
                 }
                 1 => {
                     let pinned = PinnedBuffer::zeroed(&device, range.len()).unwrap();
                     let slice = buffers[target].0.slice(range.clone());
-                    downloads
-                        .push((stream.download(slice, pinned).unwrap(), buffers[target].1[range].to_vec()));
+                    downloads.push((
+                        stream.copy_to_host(slice, pinned).unwrap(),
+                        buffers[target].1[range].to_vec(),
+                    ));
                 }
                 2 => {
                     let data: Vec<u32> = range.clone().map(|i| (i + step) as u32).collect();
                     let pinned = PinnedBuffer::from_slice(&device, &data).unwrap();
-                    drop(stream.upload(pinned, buffers[target].0.slice_mut(range.clone())).unwrap());
+                    drop(stream.copy_from_host(pinned, buffers[target].0.slice_mut(range.clone())).unwrap());
                     buffers[target].1[range].copy_from_slice(&data);
                 }
                 _ => {

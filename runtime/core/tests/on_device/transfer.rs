@@ -41,8 +41,8 @@ fn up_and_down<H: Kind>(device: &Device) {
         let bytes = pattern(length, 5);
         let mut buffer = DeviceBuffer::from_host(&stream, &vec![9u8; length + 2]).unwrap();
         let (source, target) = (H::make(device, &bytes), H::make(device, &vec![0; length]));
-        let up = stream.upload(source, buffer.slice_mut(1..length + 1)).unwrap();
-        let down = stream.download(buffer.slice(1..length + 1), target).unwrap();
+        let up = stream.copy_from_host(source, buffer.slice_mut(1..length + 1)).unwrap();
+        let down = stream.copy_to_host(buffer.slice(1..length + 1), target).unwrap();
         assert_same(&down.wait().unwrap(), &bytes, &what);
         assert_same(&up.wait().unwrap(), &bytes, &what);
         let all = buffer.to_host().unwrap();
@@ -68,8 +68,8 @@ fn copies_in_flight_on_several_streams_are_ordered_by_their_buffer() {
     let mut buffer = DeviceBuffer::<u8>::uninit(&streams[0], length).unwrap();
     let mut downs = Vec::new();
     for round in 0..12u8 {
-        drop(streams[usize::from(round) % 4].upload(pattern(length, round), &mut buffer).unwrap());
-        downs.push(streams[usize::from(round + 1) % 4].download(&buffer, vec![0; length]).unwrap());
+        drop(streams[usize::from(round) % 4].copy_from_host(pattern(length, round), &mut buffer).unwrap());
+        downs.push(streams[usize::from(round + 1) % 4].copy_to_host(&buffer, vec![0; length]).unwrap());
     }
     drop(buffer);
     for (round, down) in downs.into_iter().enumerate() {
@@ -88,7 +88,9 @@ fn pending_copies_that_are_dropped_run_on_and_their_memory_is_not_handed_out() {
     for round in 0..10u8 {
         for part in 0..4usize {
             let pinned = PinnedBuffer::from_slice(&device, &vec![round * 4 + part as u8; length]).unwrap();
-            drop(stream.upload(pinned, target.slice_mut(part * length..(part + 1) * length)).unwrap());
+            drop(
+                stream.copy_from_host(pinned, target.slice_mut(part * length..(part + 1) * length)).unwrap(),
+            );
         }
         let host = target.to_host().unwrap();
         for (part, bytes) in host.chunks(length).enumerate() {
@@ -103,9 +105,9 @@ fn fills_and_copies_within_and_between_buffers() {
     let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
     let source = DeviceBuffer::from_host(&streams[0], &pattern(1 << 20, 3)).unwrap();
     let mut target = DeviceBuffer::<u8>::uninit(&streams[0], (1 << 20) + 100).unwrap();
-    streams[1].set_bytes(&mut target, 7).unwrap();
+    streams[1].memset(&mut target, 7).unwrap();
     streams[0].copy(&source, target.slice_mut(50..(1 << 20) + 50)).unwrap();
-    streams[1].fill_zero(target.slice_mut(..10)).unwrap();
+    streams[1].memset(target.slice_mut(..10), 0).unwrap();
     target.as_mut_slice().copy_within(..20, 20).unwrap();
     let mut expected = vec![7; (1 << 20) + 100];
     expected[50..(1 << 20) + 50].copy_from_slice(&pattern(1 << 20, 3));
@@ -125,13 +127,13 @@ fn rows_go_up_across_and_down() {
         PinnedBuffer::from_slice(&device, &all).unwrap().into_range(7..).into_rows(100, columns).unwrap();
     let mut matrix = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 128).unwrap();
     let mut part = DeviceBuffer::<u32>::zeros(&stream, rows as usize * 100).unwrap();
-    let up = stream.upload_rows(host, matrix.as_mut_slice().rows_mut(100, 128).unwrap()).unwrap();
+    let up = stream.copy_rows_from_host(host, matrix.as_mut_slice().rows_mut(100, 128).unwrap()).unwrap();
     stream
         .copy_rows(matrix.as_slice().rows(100, 128).unwrap(), part.as_mut_slice().rows_mut(100, 100).unwrap())
         .unwrap();
     let target = PinnedBuffer::from_slice(&device, &vec![9u32; rows as usize * 10]).unwrap();
     let target = target.into_rows(5, 10).unwrap();
-    let down = stream.download_rows(part.slice(1..).rows(5, 100).unwrap(), target).unwrap();
+    let down = stream.copy_rows_to_host(part.slice(1..).rows(5, 100).unwrap(), target).unwrap();
     let down = down.wait().unwrap();
     for (row, found) in down.chunks(10).enumerate() {
         let first = (row * columns + 8) as u32;
@@ -172,13 +174,13 @@ fn copies_that_follow_each_other_are_ordered_two_devices() {
         let length = 2 * CHUNK_BYTES + 1000;
         let mut buffers = streams.each_ref().map(|stream| DeviceBuffer::<u8>::zeros(stream, length).unwrap());
         for round in 0..20u8 {
-            streams[0].set_bytes(&mut buffers[0], round).unwrap();
+            streams[0].memset(&mut buffers[0], round).unwrap();
             let [first, second] = &mut buffers;
             streams[usize::from(round) % 2].copy(&*first, &mut *second).unwrap();
-            streams[0].set_bytes(&mut *first, 0xFF).unwrap();
+            streams[0].memset(&mut *first, 0xFF).unwrap();
             streams[usize::from(round / 2) % 2].copy(&*second, &mut *first).unwrap();
-            streams[1].set_bytes(second, 0xEE).unwrap();
-            let host = streams[0].download(&*first, vec![0; length]).unwrap();
+            streams[1].memset(second, 0xEE).unwrap();
+            let host = streams[0].copy_to_host(&*first, vec![0; length]).unwrap();
             assert_same(&host.wait().unwrap(), &vec![round; length], "round");
         }
     }

@@ -6,7 +6,7 @@ fn main() -> Result<()> {
     let stream = device.default_stream();
     let mut source = PinnedBuffer::from_slice(&device, &[1u32, 2])?;
     let mut target = DeviceBuffer::uninit(&stream, 2)?;
-    let pending = stream.upload(source, &mut target)?;
+    let pending = stream.copy_from_host(source, &mut target)?;
     source[0] = 3;
     pending.wait()?;
     Ok(())

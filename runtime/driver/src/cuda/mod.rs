@@ -502,7 +502,7 @@ unsafe impl Driver for CudaDriver {
         unsafe { rows::copy(&rows, stream_of(stream)) }
     }
 
-    unsafe fn set_bytes(
+    unsafe fn memset(
         &self,
         context: Context,
         dst: DevicePtr,

@@ -550,7 +550,7 @@ unsafe impl Driver for EmulatedDriver {
         self.push(Call::CopyRows, stream, Work::Act(Action::Rows(rows)), touched)
     }
 
-    unsafe fn set_bytes(
+    unsafe fn memset(
         &self,
         context: Context,
         dst: DevicePtr,
@@ -558,10 +558,10 @@ unsafe impl Driver for EmulatedDriver {
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()> {
-        let context = self.enter(Call::SetBytes, context)?;
-        let written = self.check_fill(Call::SetBytes, &context, dst, bytes)?;
+        let context = self.enter(Call::Memset, context)?;
+        let written = self.check_fill(Call::Memset, &context, dst, bytes)?;
         let work = Work::Act(Action::Set { dst: dst.0, value, bytes: written });
-        self.push(Call::SetBytes, stream, work, vec![Access::write(dst.0, bytes)])
+        self.push(Call::Memset, stream, work, vec![Access::write(dst.0, bytes)])
     }
 
     fn max_ptx_version(&self) -> Option<u32> {

@@ -83,7 +83,7 @@ calls! {
     CopyDevice = "copy_device",
     CopyPeer = "copy_peer",
     CopyRows = "copy_rows",
-    SetBytes = "set_bytes",
+    Memset = "memset",
     ModuleLoad = "module_load",
     ModuleUnload = "module_unload",
     ModuleFunction = "module_function",

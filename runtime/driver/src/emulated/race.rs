@@ -224,7 +224,7 @@ mod tests {
 
     fn write(races: &Races, stream: u64, start: u64) {
         let work = Work::Act(Action::Set { dst: start, value: 0, bytes: 8 });
-        races.enqueue(stream, Call::SetBytes, work, vec![Access::write(start, 8)], |_, _| ());
+        races.enqueue(stream, Call::Memset, work, vec![Access::write(start, 8)], |_, _| ());
     }
 
     fn two_streams() -> Races {

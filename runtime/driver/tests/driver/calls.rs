@@ -69,7 +69,7 @@ fn handles_that_stand_for_nothing_are_invalid_handles() {
     refused(driver.stream_synchronize(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_priority(context, stream), INVALID_HANDLE, name);
     refused(driver.event_record(context, rig.event(), stream), INVALID_HANDLE, name);
-    refused(unsafe { driver.set_bytes(context, block, 0, 16, stream) }, INVALID_HANDLE, name);
+    refused(unsafe { driver.memset(context, block, 0, 16, stream) }, INVALID_HANDLE, name);
     let (dst, src) = ((context, block), (context, block.offset(8)));
     refused(unsafe { driver.copy_peer(context, dst, src, 8, stream) }, INVALID_HANDLE, name);
     let called = Arc::new(AtomicU32::new(0));
@@ -96,7 +96,7 @@ fn a_host_function_comes_after_earlier_work_and_before_later() {
         receive(&may_proceed);
     })
     .unwrap();
-    unsafe { rig.driver.set_bytes(rig.context, block, 2, 4, rig.stream) }.unwrap();
+    unsafe { rig.driver.memset(rig.context, block, 2, 4, rig.stream) }.unwrap();
     rig.driver.event_record(rig.context, later, rig.stream).unwrap();
     assert!(has_started.try_recv().is_err(), "it was enqueued only");
     drop(hold);
@@ -221,7 +221,7 @@ fn a_host_function_cannot_call_the_driver() {
             code(driver.event_record(context, event, stream).err()),
             code(driver.event_synchronize(context, event).err()),
             code(driver.host_function(context, stream, Box::new(|| ())).err()),
-            code(unsafe { driver.set_bytes(context, block, 0, 8, idle) }.err()),
+            code(unsafe { driver.memset(context, block, 0, 8, idle) }.err()),
         ];
         // These cannot say so, and do nothing.
         unsafe {
@@ -278,7 +278,7 @@ fn events_of_one_device_order_and_tell_the_work_of_another() {
 
     let (proceed, may_proceed) = channel();
     first.call(move || receive(&may_proceed)).unwrap();
-    unsafe { first.driver.set_bytes(first.context, from, 7, 8, first.stream) }.unwrap();
+    unsafe { first.driver.memset(first.context, from, 7, 8, first.stream) }.unwrap();
     first.driver.event_record(first.context, event, first.stream).unwrap();
     second.driver.stream_wait_event(second.context, second.stream, event).unwrap();
     second.copy_peer((&second, to), (&first, from), 8).unwrap();

@@ -124,7 +124,7 @@ fn what_is_wrong_on_a_stream_is_wrong_in_a_capture_and_spoils_nothing() {
     let m = machine();
     let block = m.memory(16);
     m.begin();
-    let beyond = unsafe { m.driver.set_bytes(m.context, block, 1, 17, m.streams[0]) };
+    let beyond = unsafe { m.driver.memset(m.context, block, 1, 17, m.streams[0]) };
     refused(beyond, INVALID_VALUE, "not within a live block");
     m.set(0, block, 1, 0);
     m.set(0, block, 1, 16);
@@ -441,7 +441,7 @@ fn nodes_of_a_graph_that_nothing_orders_race() {
     assert!(ordered.is_empty(), "{ordered:#?}");
     let races = races_of(&m, || use_both(true));
     let expected = format!(
-        "set_bytes in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) of one graph have \
+        "memset in node 0 (writes {:#x}..{:#x}) and copy_device in node 1 (reads {:#x}..{:#x}) of one graph have \
          bytes from {:#x} in common and are not ordered",
         a.0,
         a.0 + 64,

@@ -33,7 +33,7 @@ fn a_read_before_its_write_is_ordered_is_found() {
     m.copy(1, y, x.offset(16), 100);
     let (text, [first, second]) = (race(&m), [m.streams[0].0, m.streams[1].0]);
     let expected = format!(
-        "set_bytes on stream {first} (writes {:#x}..{:#x}) and copy_device on stream {second} (reads {:#x}..{:#x}) \
+        "memset on stream {first} (writes {:#x}..{:#x}) and copy_device on stream {second} (reads {:#x}..{:#x}) \
          have bytes from {:#x} in common and are not ordered",
         x.0,
         x.0 + 256,
@@ -59,7 +59,7 @@ fn two_writes_are_found() {
     let x = m.memory(256);
     m.set(0, x, 1, 256);
     m.set(1, x, 2, 256);
-    assert!(race(&m).matches("set_bytes").count() == 2);
+    assert!(race(&m).matches("memset").count() == 2);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_later_ordered_use_does_not_hide_an_earlier_race() {
     // The write is still there for a third stream, though a read came after it, and the read too.
     m.order(1, 2);
     m.set(2, x, 2, 64);
-    assert!(race(&m).starts_with(&format!("set_bytes on stream {}", m.streams[0].0)));
+    assert!(race(&m).starts_with(&format!("memset on stream {}", m.streams[0].0)));
     m.order(0, 2);
     m.set(2, x, 3, 64);
     none(&m);
@@ -139,7 +139,7 @@ fn order_goes_on_from_stream_to_stream() {
     // Against the direction of the waits there is no order.
     m.order(1, 3);
     m.set(3, x, 1, 64);
-    assert!(race(&m).starts_with(&format!("set_bytes on stream {}", m.streams[2].0)));
+    assert!(race(&m).starts_with(&format!("memset on stream {}", m.streams[2].0)));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn what_the_host_frees_must_be_known_to_be_done() {
     m.sync(1);
     m.free(used).unwrap();
     let text = race(&m);
-    assert!(text.contains("set_bytes on stream") && text.contains("the host did not wait"), "{text}");
+    assert!(text.contains("memset on stream") && text.contains("the host did not wait"), "{text}");
     m.free(waited).unwrap();
     m.free(unused).unwrap();
     none(&m);
@@ -322,7 +322,7 @@ fn recycled_memory_has_the_uses_of_its_addresses() {
     m.order(0, 2);
     // A block across two others that had their streams' work: one was waited for, the other not.
     m.set(2, pool.offset(300), 1, 400);
-    assert!(race(&m).starts_with(&format!("set_bytes on stream {}", m.streams[1].0)));
+    assert!(race(&m).starts_with(&format!("memset on stream {}", m.streams[1].0)));
 }
 
 #[test]

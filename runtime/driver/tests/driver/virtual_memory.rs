@@ -92,7 +92,7 @@ impl Rig {
     }
 
     fn fill(&self, ptr: DevicePtr, bytes: usize) -> Result<()> {
-        unsafe { self.driver.set_bytes(self.context, ptr, 7, bytes, self.stream) }
+        unsafe { self.driver.memset(self.context, ptr, 7, bytes, self.stream) }
     }
 
     fn stream_free(&self, ptr: DevicePtr, stream: StreamHandle) -> Result<()> {

@@ -314,7 +314,7 @@ pub fn dot<'x, 'y, 'r, T: Float>(
     one("dot", &result)?;
     check_devices(stream, "dot", &[(x.slice, "x"), (y.slice, "y"), (result.as_slice(), "the result")])?;
     if x.is_empty() {
-        return stream.fill_zero(result);
+        return stream.memset(result, 0);
     }
     let parts = [x.slice.used(Access::Read), y.slice.used(Access::Read), result.used()];
     let pointers = [x.slice.as_device_ptr().0, y.slice.as_device_ptr().0, result.as_device_ptr().0];
@@ -370,7 +370,7 @@ pub fn nrm2<'x, 'r, T: Float>(
     one("nrm2", &result)?;
     check_devices(stream, "nrm2", &[(x.slice, "x"), (result.as_slice(), "the result")])?;
     if x.is_empty() {
-        return stream.fill_zero(result);
+        return stream.memset(result, 0);
     }
     let parts = [x.slice.used(Access::Read), result.used()];
     let (x_ptr, result_ptr) = (x.slice.as_device_ptr().0, result.as_device_ptr().0);

@@ -226,7 +226,7 @@ fn scale_only<T: Float>(
     target: &mut DeviceSliceMut<'_, T>,
 ) -> Result<()> {
     if beta == 0.0 {
-        return stream.fill_zero(target);
+        return stream.memset(target, 0);
     }
     if beta == 1.0 {
         return Ok(());

@@ -321,8 +321,8 @@ pub fn batch_norm_backward<T: Float>(
         for (part, name) in parts.iter().zip(names) {
             check_device(stream, NAME, name, part.device())?;
         }
-        stream.fill_zero(dscale)?;
-        return stream.fill_zero(dbias);
+        stream.memset(dscale, 0)?;
+        return stream.memset(dbias, 0);
     }
     check_elements(NAME, &x.shape)?;
     let places = [

@@ -282,7 +282,7 @@ fn scale_rows<T: Value>(
     for start in (0..output.len()).step_by(stride) {
         let mut row = output.slice_mut(start..start + row_len);
         if beta == 0.0 {
-            stream.fill_zero(&mut row)?;
+            stream.memset(&mut row, 0)?;
             continue;
         }
         let parts = [row.used()];

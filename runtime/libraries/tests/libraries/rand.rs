@@ -199,7 +199,7 @@ fn bad_parameters_lengths_and_captures_are_told() -> Result<()> {
     let graph = Graph::capture(&stream, || {
         let found = generator.uniform(&stream, &mut numbers);
         assert!(matches!(found, Err(Error::Graph(GraphError::NotCapturable { .. }))), "{found:?}");
-        stream.fill_zero(&mut numbers)
+        stream.memset(&mut numbers, 0)
     })?;
     graph.instantiate()?.launch(&stream)?;
     assert_eq!(numbers.to_host()?, [0.0; 100]);

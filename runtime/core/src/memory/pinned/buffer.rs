@@ -18,7 +18,7 @@ use crate::stream::Stream;
 const ALIGN: usize = 256;
 
 /// `len` elements of page-locked host memory: copies to and from the device run at full speed and without the
-/// host waiting, with [`Stream::upload`] and [`Stream::download`].
+/// host waiting, with [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
 ///
 /// It is a slice to the program. Elements may be of any type up to an alignment of 256 bytes. Dropping it
 /// does not wait: see [`Self::record_use`].

@@ -179,7 +179,7 @@ impl<'p, S: HostMemory, U: DeviceCopy> Run<'p, S, U> {
             stream.wait_event(computed)?;
         }
         let target = room(&mut slot.input, stream, input.elements())?;
-        Marks::around(records, stream, || Ok(stream.upload(input, target)?))
+        Marks::around(records, stream, || Ok(stream.copy_from_host(input, target)?))
     }
 
     fn compute(
@@ -239,7 +239,7 @@ impl<'p, S: HostMemory, U: DeviceCopy> Run<'p, S, U> {
         };
         let output = slot.output.as_ref().map(|output| output.slice(..out));
         let output = output.unwrap_or_else(|| unreachable!("the item was computed there"));
-        Marks::around(records, stream, || Ok(stream.download(output, target)?))
+        Marks::around(records, stream, || Ok(stream.copy_to_host(output, target)?))
     }
 
     /// Waits for the oldest item and gives it to `take`.

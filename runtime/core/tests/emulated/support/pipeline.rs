@@ -113,7 +113,7 @@ pub fn double(
     mut output: DeviceSliceMut<'_, f32>,
 ) -> Result<(), Failure> {
     let kernel = module(stream.device()).kernel::<Axpy>()?;
-    output.set_zero()?;
+    output.memset(0)?;
     let n = output.len();
     Ok(kernel.launch(stream, Launch::auto(n), (2.0, input, output))?)
 }

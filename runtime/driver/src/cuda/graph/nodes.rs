@@ -103,7 +103,7 @@ pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
         // SAFETY: as above.
         MEMCPY => NodeInfo::Copy { bytes: unsafe { copied_bytes(raw) }? },
         // SAFETY: as above.
-        MEMSET => NodeInfo::Set { bytes: unsafe { set_bytes(raw) }? },
+        MEMSET => NodeInfo::Set { bytes: unsafe { memset(raw) }? },
         HOST => NodeInfo::Host,
         // SAFETY: as above.
         CHILD => NodeInfo::Child(unsafe { child(raw) }?),
@@ -176,7 +176,7 @@ unsafe fn copied_bytes(node: sys::CUgraphNode) -> Result<usize> {
 
 /// # Safety
 /// The node is alive and sets memory.
-unsafe fn set_bytes(node: sys::CUgraphNode) -> Result<usize> {
+unsafe fn memset(node: sys::CUgraphNode) -> Result<usize> {
     let mut params = MaybeUninit::<sys::CUDA_MEMSET_NODE_PARAMS>::zeroed();
     // SAFETY: passed on from the caller; the pointer is to a local variable. Zeros, and whatever the driver writes, are
     // numbers.

@@ -100,7 +100,7 @@ impl<T: Number> Tensors<T> {
             )
         })?;
         // Work that was enqueued keeps what it uses.
-        [&mut x, &mut w, &mut y].into_iter().try_for_each(|used| used.as_mut_slice().set_zero())?;
+        [&mut x, &mut w, &mut y].into_iter().try_for_each(|used| used.as_mut_slice().memset(0))?;
         Ok([forward.to_host()?, dx.to_host()?, dw.to_host()?])
     }
 }
