@@ -52,8 +52,8 @@ pub use self::error::{Error, ExtensionError, GraphError, LaunchError, LoadError,
 pub use self::event::{Event, ExportedEvent};
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{
-    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, LaunchStore, PreparedFunction,
-    PreparedLaunch, TypedKernel,
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedFunction, PreparedLaunch,
+    TypedKernel,
 };
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{

@@ -10,7 +10,6 @@ mod load;
 mod out_of_memory;
 mod pool_id;
 mod stack;
-mod store;
 mod text;
 
 use std::fmt;
@@ -26,7 +25,6 @@ pub use self::load::LoadError;
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
 pub use self::stack::StackError;
-pub use self::store::StoreProblem;
 pub use self::text::Bytes;
 use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, pinned_advice, ptx_version,
@@ -232,10 +230,6 @@ pub enum Error {
     /// A stack limit.
     #[error(transparent)]
     Stack(StackError),
-
-    /// A tuned configuration is not kept, or not for later processes.
-    #[error("{0}")]
-    Store(StoreProblem),
 
     /// A raw launch with too many or too few arguments.
     #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]

@@ -46,7 +46,6 @@ mod launch_adaptive;
 mod launch_clusters;
 mod launch_no_heap;
 mod launch_shapes;
-mod launch_store;
 mod loaded_code;
 mod loom_streams;
 #[path = "../../../tests/common/machine.rs"]
