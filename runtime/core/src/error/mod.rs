@@ -13,7 +13,6 @@ mod stack;
 mod text;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::device_id::DeviceId;
@@ -31,6 +30,7 @@ use self::text::{
 };
 use crate::driver::DriverError;
 pub use warpsmith_driver::error::code;
+use warpsmith_snapshot::SnapshotError;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -436,13 +436,8 @@ pub enum Error {
     },
 
     /// A memory snapshot that could not be written or read.
-    #[error("the memory snapshot {} {reason}", path.display())]
-    SnapshotFile {
-        /// The file.
-        path: PathBuf,
-        /// What was wrong with it, and what to do.
-        reason: String,
-    },
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
 
     /// There is no more page-locked host memory to be had.
     #[error(
