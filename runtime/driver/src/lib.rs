@@ -239,40 +239,6 @@ pub struct RowsCopy {
     pub rows: usize,
 }
 
-/// How two devices are connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LinkKind {
-    /// They are the same device.
-    Same,
-    /// By so many NVLinks, directly or through a switch.
-    NvLink(u32),
-    /// By PCIe, under one switch or board.
-    PcieSwitch,
-    /// By PCIe, through a host bridge of one CPU.
-    PcieHost,
-    /// Through the link between CPUs.
-    System,
-    /// Both are emulated and share the process's memory.
-    Emulated,
-    /// The system does not tell.
-    Unknown,
-}
-
-impl fmt::Display for LinkKind {
-    /// In a few words: `NVLink x18`, `PCIe switch`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LinkKind::Same => f.pad("same device"),
-            LinkKind::NvLink(links) => f.pad(&format!("NVLink x{links}")),
-            LinkKind::PcieSwitch => f.pad("PCIe switch"),
-            LinkKind::PcieHost => f.pad("PCIe host bridge"),
-            LinkKind::System => f.pad("between CPUs"),
-            LinkKind::Emulated => f.pad("emulated"),
-            LinkKind::Unknown => f.pad("unknown"),
-        }
-    }
-}
-
 /// What kind of fault stopped a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
@@ -460,9 +426,11 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
 
     /// Whether device `ordinal` can reach the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;
-    /// How two devices are connected, as far as the system tells. It does not say whether they reach each other's
-    /// memory. Needs no context.
-    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind;
+    /// The number of NVLinks by which two devices are connected, directly or through a switch; 0 where there are none or
+    /// the system does not say. Needs no context.
+    fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
+        0
+    }
     /// Lets `context` reach the memory of `peer`'s context; already allowed is no error. Mapped memory is not
     /// meant: who reaches that is said by [`Driver::virtual_set_access`].
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
@@ -522,13 +490,6 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
 
     /// Creates an event.
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle>;
-    /// Creates an event without timing that other processes can be given. Fails with `CUDA_ERROR_NOT_SUPPORTED` where
-    /// processes share no events.
-    fn event_create_shared(&self, context: Context) -> Result<EventHandle>;
-    /// What another process needs to use an event of [`Driver::event_create_shared`], while it is alive.
-    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; 64]>;
-    /// The event that another process exported. It is destroyed as any other; the exporting process keeps its own.
-    fn event_import(&self, context: Context, exported: [u8; 64]) -> Result<EventHandle>;
     /// Destroys it.
     ///
     /// # Safety

@@ -41,7 +41,6 @@ use std::sync::{Arc, Weak};
 pub(crate) use self::events::EventPool;
 pub use self::guard::DeviceGuard;
 pub(crate) use self::parts::{Part, Parts};
-pub use self::peer::PeerInfo;
 pub use self::query::Uuid;
 use crate::driver::{Context, DeviceProperties, Driver};
 pub use crate::error::DeviceId;

@@ -56,6 +56,7 @@ mod observer;
 mod ordering;
 mod ordering_precise;
 mod ordering_programs;
+mod peer_access;
 mod pinned;
 mod pinned_faults;
 mod pipeline;
@@ -73,4 +74,5 @@ mod transfer_host;
 mod transfer_peer;
 #[path = "../../../tests/common/transfers.rs"]
 mod transfers;
+mod visible_devices;
 mod warnings;

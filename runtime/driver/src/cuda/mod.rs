@@ -44,7 +44,7 @@ pub use self::machine::machine_devices;
 use super::host_function::HostCall;
 use super::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    HostFunction, LaunchConfig, LibraryCalls, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
+    HostFunction, LaunchConfig, LibraryCalls, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
     StreamHandle, Telemetry,
 };
 use crate::error::{Result, code};
@@ -316,8 +316,8 @@ unsafe impl Driver for CudaDriver {
         self.contexts.let_in(context, peer)
     }
 
-    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind {
-        link::between(ordinal, peer)
+    fn peer_nvlinks(&self, ordinal: u32, peer: u32) -> u32 {
+        link::nvlinks(ordinal, peer).unwrap_or(0)
     }
 
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
@@ -395,21 +395,6 @@ unsafe impl Driver for CudaDriver {
     fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle> {
         bind(context)?;
         event::create(timing).map(|event| EventHandle(event as u64))
-    }
-
-    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
-        bind(context)?;
-        event::create_shared().map(|event| EventHandle(event as u64))
-    }
-
-    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; 64]> {
-        bind(context)?;
-        event::export(event_of(event))
-    }
-
-    fn event_import(&self, context: Context, exported: [u8; 64]) -> Result<EventHandle> {
-        bind(context)?;
-        event::import(exported).map(|event| EventHandle(event as u64))
     }
 
     unsafe fn event_destroy(&self, context: Context, event: EventHandle) {

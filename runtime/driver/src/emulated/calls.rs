@@ -12,7 +12,7 @@ use super::EmulatedDriver;
 use super::action::Action;
 use super::capture::NOTHING_RUNS;
 use super::control::Call;
-use super::control::{driver_error, not_shared};
+use super::control::driver_error;
 use super::graph::{Home, NO_POOL};
 use super::kernel::{KernelCall, function_of};
 use super::limits::{MAX_THREADS, SHARED_BYTES, occupancy};
@@ -24,8 +24,8 @@ use crate::error::{Result, code};
 use crate::host_function::HostCall;
 use crate::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
-    HostFunction, HostWork, LaunchConfig, LinkKind, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy,
-    StreamHandle, Telemetry,
+    HostFunction, HostWork, LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
+    Telemetry,
 };
 
 /// The ends of the range of priorities, as GPUs of today have them.
@@ -284,15 +284,6 @@ unsafe impl Driver for EmulatedDriver {
         Ok(())
     }
 
-    fn peer_link(&self, ordinal: u32, peer: u32) -> LinkKind {
-        let count = self.devices.len();
-        match (ordinal as usize) < count && (peer as usize) < count {
-            true if ordinal == peer => LinkKind::Same,
-            true => LinkKind::Emulated,
-            false => LinkKind::Unknown,
-        }
-    }
-
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)> {
         let told = self.control.enter(Call::ProcessMemory);
         match told.and_then(|()| self.known(Call::ProcessMemory, ordinal)) {
@@ -395,22 +386,6 @@ unsafe impl Driver for EmulatedDriver {
     fn event_create(&self, context: Context, _timing: bool) -> Result<EventHandle> {
         self.enter(Call::EventCreate, context)?;
         Ok(EventHandle(self.events.insert(Arc::default())))
-    }
-
-    fn event_create_shared(&self, context: Context) -> Result<EventHandle> {
-        self.enter(Call::EventCreateShared, context)?;
-        Err(not_shared(Call::EventCreateShared))
-    }
-
-    fn event_export(&self, context: Context, event: EventHandle) -> Result<[u8; 64]> {
-        self.enter(Call::EventExport, context)?;
-        self.events.get(Call::EventExport, event.0)?;
-        Err(not_shared(Call::EventExport))
-    }
-
-    fn event_import(&self, context: Context, _exported: [u8; 64]) -> Result<EventHandle> {
-        self.enter(Call::EventImport, context)?;
-        Err(not_shared(Call::EventImport))
     }
 
     unsafe fn event_destroy(&self, _context: Context, event: EventHandle) {
