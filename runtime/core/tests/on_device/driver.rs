@@ -17,7 +17,6 @@ use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
 const NOT_PERMITTED: u32 = 800;
-const NOT_SUPPORTED: u32 = 801;
 
 /// A device with a stream that is destroyed with it.
 struct Rig {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 
 use crate::alone::alone;
 use crate::under_test::{device, shared_device};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, Pending, PinnedBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Pending, PinnedBuffer, Stream};
 
 #[test]
 fn pools_give_streams_of_each_priority() {

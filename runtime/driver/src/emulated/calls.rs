@@ -20,12 +20,13 @@ use super::rows::Rows;
 use super::simulated::Timeline;
 use super::stream::{Mark, Newest, Queue, Work};
 use super::touched::{Access, Touched};
+#[cfg(feature = "testing")]
+use crate::Telemetry;
 use crate::error::{Result, code};
 use crate::host_function::HostCall;
 use crate::{
     Context, DeviceProperties, DevicePtr, Driver, EventHandle, Fault, FunctionAttributes, FunctionHandle,
     HostFunction, HostWork, LaunchConfig, ModuleHandle, ModuleSource, PhysicalHandle, RowsCopy, StreamHandle,
-    Telemetry,
 };
 
 /// The ends of the range of priorities, as GPUs of today have them.
@@ -292,10 +293,12 @@ unsafe impl Driver for EmulatedDriver {
         }
     }
 
+    #[cfg(feature = "testing")]
     fn telemetry(&self, ordinal: u32) -> Result<Telemetry> {
         Ok(self.sensors.read(ordinal))
     }
 
+    #[cfg(feature = "testing")]
     fn sm_clock_mhz(&self, ordinal: u32) -> Option<u32> {
         self.sensors.sm_clock_mhz(ordinal)
     }

@@ -216,6 +216,7 @@ impl Control {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn skip_wait(&self, after: u64) {
         self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
     }

@@ -13,14 +13,14 @@
 //! Streams keep their priorities, which change nothing. The stack
 //! limit is compared with what kernels declare (`stack = BYTES`): how much stack a thread uses on a GPU is not seen here. Events belong to the process: none is shared with others.
 //!
-//! For tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
+//! With the feature `testing`, for tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
 //! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
 //! ([`EmulatedDriverBuilder::check_races`]), and leave a wait out ([`EmulatedDriver::skip_wait`]).
 //!
 //! Captures and graphs follow CUDA's rules and report their breach with CUDA's codes. A graph that is launched is one
 //! task of its stream, whose nodes run one after the other.
 //!
-//! For tests of what measures, its time can come from a model ([`EmulatedDriverBuilder::simulated_time`]), and it tells
+//! With that feature, for tests of what measures, its time can come from a model ([`EmulatedDriverBuilder::simulated_time`]), and it tells
 //! what clocks and temperatures it is told ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!
 //! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
@@ -46,7 +46,9 @@ mod rows;
 mod schedule;
 mod simulated;
 mod stream;
+#[cfg(feature = "testing")]
 mod telemetry;
+mod testing;
 mod touched;
 
 use std::collections::{HashMap, HashSet};
@@ -69,11 +71,13 @@ use self::pages::{Backing, Numbers};
 use self::race::Races;
 use self::registered::Registered;
 pub use self::schedule::Schedule;
-use self::schedule::Stepper;
+use self::schedule::Stepping;
 pub use self::simulated::SimulatedWork;
 use self::simulated::TimeModel;
 use self::stream::{EventState, Queue, Work};
+#[cfg(feature = "testing")]
 use self::telemetry::Sensors;
+use self::testing::Testing;
 use self::touched::{Access, Touched};
 use super::{Context, DevicePtr, Fault, FunctionHandle, StreamHandle};
 use crate::error::{Result, code};
@@ -90,8 +94,8 @@ pub struct EmulatedDriverBuilder {
     maps: bool,
     peers: bool,
     idle: bool,
-    schedule: Option<Schedule>,
-    races: bool,
+    schedule: Option<(Schedule, Testing)>,
+    races: Option<Testing>,
     time: Option<TimeModel>,
     code: Vec<&'static KernelSpec>,
 }
@@ -174,8 +178,9 @@ impl EmulatedDriverBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "testing")]
     pub fn stepped(mut self, schedule: Schedule) -> Self {
-        self.schedule = Some(schedule);
+        self.schedule = Some((schedule, ()));
         self
     }
 
@@ -188,8 +193,9 @@ impl EmulatedDriverBuilder {
     /// stream order are writes. Freeing or unmapping memory, page-locked memory too, is a race when the host has
     /// not seen that the work that uses it is done: by waiting for, or a query that said so of, a stream, an event
     /// or a context.
+    #[cfg(feature = "testing")]
     pub fn check_races(mut self) -> Self {
-        self.races = true;
+        self.races = Some(());
         self
     }
 
@@ -222,6 +228,7 @@ impl EmulatedDriverBuilder {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "testing")]
     pub fn simulated_time(
         mut self,
         model: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static,
@@ -244,8 +251,9 @@ impl EmulatedDriverBuilder {
             idle: self.idle,
             control: Arc::new(Control::new()),
             time,
+            #[cfg(feature = "testing")]
             sensors: Sensors::new(self.devices),
-            stepper: self.schedule.map(|schedule| Arc::new(Stepper::new(schedule))),
+            stepper: self.schedule.map(|(schedule, testing)| Stepping::new(schedule, testing)),
             races: Races::new(self.races),
             contexts: Table::new("context", code::INVALID_VALUE),
             streams: Table::new("stream", code::INVALID_HANDLE),
@@ -318,9 +326,10 @@ pub struct EmulatedDriver {
     control: Arc<Control>,
     /// What says how long work takes, if not the machine.
     time: Option<TimeModel>,
+    #[cfg(feature = "testing")]
     sensors: Sensors,
     /// Who has the tasks run, if not worker threads.
-    stepper: Option<Arc<Stepper>>,
+    stepper: Option<Stepping>,
     races: Races,
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
@@ -350,7 +359,7 @@ impl EmulatedDriver {
             peers: true,
             idle: false,
             schedule: None,
-            races: false,
+            races: None,
             time: None,
             code: Vec::new(),
         }
@@ -429,6 +438,7 @@ impl EmulatedDriver {
     }
 
     /// Goes on by another schedule, from its start. Nothing on a driver with worker threads.
+    #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
             stepper.set_schedule(schedule);
@@ -438,6 +448,7 @@ impl EmulatedDriver {
     /// The races found since the last call, each with both uses: what it was, on which stream ([`StreamHandle`]),
     /// and the range. None unless the driver was built to look for them
     /// ([`check_races`](EmulatedDriverBuilder::check_races)).
+    #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()
     }
@@ -448,6 +459,7 @@ impl EmulatedDriver {
     /// # Safety
     /// The memory of work that the wait would have ordered is not freed before that work has run, and tasks run one at a
     /// time ([`EmulatedDriverBuilder::stepped`]), or none of those on both sides of the wait touches what the other writes.
+    #[cfg(feature = "testing")]
     pub unsafe fn skip_wait(&self, after: u64) {
         self.control.skip_wait(after);
     }
