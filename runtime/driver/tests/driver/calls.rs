@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use crate::rig::*;
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Driver, HostFunction, Place, RowsCopy};
+use warpsmith_runtime::driver::{Driver, HostFunction, MemoryDriver, Place, RowsCopy, StreamDriver};
 
 const INVALID_HANDLE: u32 = 400;
 const ASSERT: u32 = 710;
