@@ -40,22 +40,7 @@ unsafe fn exchanges(_: *const *const c_void) {
 }
 
 const fn spec(name: &'static str, entry: HostEntry, params: &'static [ParamSpec]) -> KernelSpec {
-    KernelSpec {
-        name,
-        symbol: name,
-        package: "examples",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        dependent: false,
-        entry,
-    }
+    KernelSpec { is_safe: false, ..KernelSpec::new("examples", "0.0.0", name, params, entry) }
 }
 
 const WORD: ParamSpec = ParamSpec { name: "p", kind: ParamKind::Value, type_name: "word", size: 8, align: 8 };

@@ -26,19 +26,8 @@ static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels
 /// The instance of every configuration.
 pub static SPEC: KernelSpec = KernelSpec {
     name: "fake",
-    symbol: "fake__f32",
-    package: "fakes",
-    version: "0.0.0",
     types: &[TypeArgument { parameter: "T", name: "f32" }],
-    consts: &[],
-    params: &[],
-    launch_bounds: None,
-    stack: None,
-    min_arch: 0,
-    is_safe: true,
-    cooperative: false,
-    dependent: false,
-    entry,
+    ..KernelSpec::new("fakes", "0.0.0", "fake__f32", &[], entry)
 };
 
 unsafe fn entry(_: *const *const c_void) {}
