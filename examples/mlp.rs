@@ -12,7 +12,7 @@ use std::time::Instant;
 use test_kernels::IMAGE;
 use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
 use warpsmith::graph::Graph;
-use warpsmith::library::blas::{self, Epilogue, Gemm, Matmul, Matrix, MatrixMut};
+use warpsmith::library::blas::{self, Activation, Gemm, Matmul, Matrix, MatrixMut};
 use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
@@ -146,10 +146,10 @@ impl Network {
             let rows = input.len() / inputs;
             let bias = self.parameters.slice(bias.clone());
             let is_last = i + 1 == self.layers.len();
-            let epilogue = if is_last { Epilogue::Bias(bias) } else { Epilogue::ReluBias(bias) };
+            let activation = if is_last { Activation::None } else { Activation::Relu };
             blas::matmul(
                 stream,
-                &Matmul { epilogue, ..Matmul::default() },
+                &Matmul { bias: Some(bias), activation, ..Matmul::default() },
                 Matrix::new(input, rows, *inputs)?,
                 Matrix::new(self.parameters.slice(weights.clone()), *inputs, *outputs)?,
                 MatrixMut::new(output, rows, *outputs)?,
