@@ -6,7 +6,6 @@
 
 use std::error::Error;
 use std::ops::Range;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use test_kernels::IMAGE;
@@ -29,17 +28,7 @@ const RATE: f32 = 0.005;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,
@@ -158,7 +147,7 @@ impl Network {
         Ok(())
     }
 
-    /// Memory for the outputs of all layers for so many points.
+    /// Memory for the outputs of all layers for n points.
     fn outputs(&self, stream: &Stream, points: usize) -> Result<Vec<DeviceBuffer<f32>>> {
         self.layers.iter().map(|layer| Ok(DeviceBuffer::zeros(stream, points * layer.outputs)?)).collect()
     }
