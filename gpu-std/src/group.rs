@@ -59,6 +59,8 @@ pub struct Block;
 
 macro_rules! groups {
     ($([$($parameter:tt)*] $group:ty: |$this:ident| $size:expr, $rank:expr, $sync:expr;)*) => { $(
+        impl<$($parameter)*> Sealed for $group {}
+
         impl<$($parameter)*> Group for $group {
             #[inline(always)]
             fn size(&self) -> usize {

@@ -101,7 +101,8 @@ pub fn linear_in_block() -> u32 {
 /// All threads of the launch.
 #[inline(always)]
 pub fn launch_size() -> usize {
-    crate::grid::blocks() * crate::block::threads() as usize
+    let blocks = grid_dim_x() as usize * grid_dim_y() as usize * grid_dim_z() as usize;
+    blocks * (block_dim_x() * block_dim_y() * block_dim_z()) as usize
 }
 
 /// Waits until every thread of the block is here. What any of them wrote to shared or global memory before, all

@@ -17,8 +17,6 @@
 //! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
 //! | real to half of a spectrum and back | [`forward_real`] | [`inverse_real`] |
 //!
-//! [`prepare`] makes a plan ahead.
-//!
 //! Elements are `f32`, `f64` or `f16`. Half precision takes powers of two in each dimension, on GPUs from compute
 //! capability 5.3, and overflows above 65504, which the sum of a transform reaches before it is divided.
 //!
@@ -67,7 +65,7 @@ use crate::lru::{PlanCache, Plans};
 use crate::scale;
 use warpsmith_core::device::Device;
 use warpsmith_core::driver::DevicePtr;
-use warpsmith_core::error::{Bytes, Result};
+use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
@@ -104,45 +102,13 @@ enum Direction {
 
 /// From what to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Complex numbers to complex numbers, in both directions.
     Complex,
     /// Real numbers to half of their spectrum: [`forward_real`].
     FromReal,
     /// Half of a spectrum to real numbers: [`inverse_real`].
     ToReal,
-}
-
-/// Makes the plan for transforms of a shape, if it is not in the cache: so that the first of them takes no longer than the
-/// others, some milliseconds. A cache of at most 0 plans keeps it not.
-///
-/// ```
-/// use warpsmith_runtime::Device;
-/// use warpsmith_runtime::library::fft::{self, Kind};
-///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
-/// let device = Device::emulated(0)?;
-/// fft::prepare::<f32>(&device, [640, 480], Kind::FromReal)?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// As [`forward`]; [`LibraryError::Shape`] for one that the device's memory does not hold.
-pub fn prepare<T: Real>(device: &Device, shape: impl Into<Shape>, kind: Kind) -> Result<()> {
-    let operation = "fft::prepare";
-    let (key, lengths) = shape.into().key::<T>(operation, kind)?;
-    let Some(key) = key else { return Ok(()) };
-    check_precision(device, operation, key)?;
-    device.check()?;
-    let elements = lengths[0].max(lengths[1]);
-    let (bytes, memory) = (elements.saturating_mul(size_of::<T>()) as u64, device.properties().total_memory);
-    if bytes > memory {
-        let problem =
-            format!("{} are {}, and the device has {}", key.describe(), Bytes(bytes), Bytes(memory));
-        return Err(LibraryError::shape(operation, problem));
-    }
-    State::plan(device, operation, key).map(drop)
 }
 
 /// Whether a GPU knows the type.
