@@ -1,29 +1,20 @@
 //! Copies that overlap with the work: many arrays are copied to the device, computed with, and copied back, in three
-//! orders. Prints what each takes beside the ideal, which is the slowest of the three stages, and draws when what ran.
+//! orders. Prints what each takes beside the ideal, which is the slowest of the three stages.
 //!
-//! `cargo run --release --example overlap -- [DEVICE] [--items N] [--mib M] [--launches N] [--svg FILE]`, the device
-//! being `cpu`, `cuda:0`, …, by default the best there is; the work on an array is so many launches, by default as many
-//! as take as long as a copy. On the emulated device the times say nothing about a GPU.
-
-mod options;
-mod picture;
+//! `cargo run --release --example overlap -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best there is.
+//! The work on an array is as many launches as take as long as a copy. On the emulated device the times say nothing about a
+//! GPU.
 
 use std::cell::RefCell;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use warpsmith::transfer::pipeline::{Failure, Pipeline, Strategy};
 use warpsmith::{Device, DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, Stream, ops};
 
-use self::options::Options;
-use self::picture::Panel;
-
 /// Arrays on their way at the same time.
 const DEPTH: usize = 4;
-/// Of so many runs the fastest counts.
+/// The fastest of these runs counts.
 const RUNS: usize = 3;
-/// More items than this are too small to see in the picture.
-const DRAWN: usize = 12;
 
 const ORDERS: [(&str, Strategy); 3] = [
     ("in order", Strategy::InOrder),
@@ -31,30 +22,16 @@ const ORDERS: [(&str, Strategy); 3] = [
     ("a stream per stage", Strategy::StreamPerStage),
 ];
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Failure> {
-    let options = Options::parse(std::env::args().skip(1))?;
-    let device = match &options.device {
-        Some(name) => Device::open(name)?,
+fn main() -> Result<(), Failure> {
+    let device = match std::env::args().nth(1) {
+        Some(name) => Device::open(&name)?,
         None => Device::best()?,
     };
-    let (items, len) = options.size(&device);
+    let (items, len) = if device.is_emulated() { (6, 1 << 14) } else { (64, 1 << 24) };
     println!("{items} arrays of {:.2} MiB on {}", (len * 4) as f64 / f64::from(1 << 20), device.name());
 
     let arrays = Arrays::new(&device, len)?;
-    let launches = match options.launches {
-        Some(launches) => launches,
-        None => arrays.launches()?,
-    };
+    let launches = arrays.launches()?;
     let alone = arrays.alone(items, launches)?;
     let ideal = alone.iter().copied().fold(0.0, f64::max);
     let [copy_in, compute, copy_out] = alone;
@@ -70,7 +47,6 @@ fn run() -> Result<(), Failure> {
         "\n{:<20}{:>10}{:>16}{:>12}{:>15}",
         "order", "time ms", "GB/s each way", "of ideal", "of possible"
     );
-    let mut panels = Vec::new();
     for (name, strategy) in ORDERS {
         let mut pipeline = Pipeline::new(&device, strategy, DEPTH)?;
         arrays.check(&mut pipeline, items, launches)?;
@@ -83,19 +59,11 @@ fn run() -> Result<(), Failure> {
         let rate = (items * len * 4) as f64 / best / 1e6;
         let [of_ideal, of_possible] = [ideal, possible].map(|least| 100.0 * least / best);
         println!("{name:<20}{best:>10.2}{rate:>16.2}{of_ideal:>10.1} %{of_possible:>13.1} %");
-        pipeline.record_timeline(true);
-        arrays.pass(&mut pipeline, items.min(DRAWN), launches, |_, _| Ok(()))?;
-        panels.push(Panel { name, items: pipeline.timeline().to_vec() });
     }
     println!(
         "\nideal {ideal:.2} ms: the slowest stage alone; possible {possible:.2} ms: the work alone, or the copies of"
     );
     println!("both directions at the same time, which slow each other down; every result was checked");
-    if let Some(file) = &options.svg {
-        std::fs::write(file, picture::svg(device.name(), &panels))
-            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-        println!("drawn into {}", file.display());
-    }
     Ok(())
 }
 
@@ -107,7 +75,7 @@ struct Arrays {
     spare: RefCell<Vec<PinnedBuffer<f32>>>,
 }
 
-/// `output = launches / 2 * input`, in so many launches.
+/// `output = launches / 2 * input`, in n launches.
 fn compute(
     stream: &Stream,
     launches: usize,
@@ -159,7 +127,7 @@ impl Arrays {
         Ok((launches.round() as usize).clamp(1, 1000))
     }
 
-    /// How long the copies in, the computes and the copies out of so many arrays take by themselves, in milliseconds.
+    /// How long the copies in, the computes and the copies out of n arrays take by themselves, in milliseconds.
     fn alone(&self, items: usize, launches: usize) -> Result<[f64; 3], Failure> {
         let stream = Stream::new(&self.device)?;
         let mut input = DeviceBuffer::<f32>::zeros(&stream, self.len)?;
@@ -195,7 +163,7 @@ impl Arrays {
         Ok(best)
     }
 
-    /// Takes so many arrays through the pipeline; `look` sees each input beside its result.
+    /// Takes n arrays through the pipeline; `look` sees each input beside its result.
     fn pass(
         &self,
         pipeline: &mut Pipeline,
