@@ -15,7 +15,10 @@ use crate::error::{Error, Result};
 
 /// A crate's folder and its top-level modules, the lowest first. Crates that are not here are not checked.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("runtime/driver", &["error", "graph", "telemetry", "host_function", "cuda", "emulated"]),
+    (
+        "runtime/driver",
+        &["error", "graph", "memory", "code", "telemetry", "host_function", "stream", "cuda", "emulated"],
+    ),
     (
         "runtime/core",
         &[

@@ -7,15 +7,23 @@ use std::cell::Cell;
 
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, SeqAccess, Visitor};
-use serde::forward_to_deserialize_any;
+use serde::{Deserialize, forward_to_deserialize_any};
 
-use super::machine::Value;
+use crate::machine::{Machine, Problem, Value};
+
+/// Reads a value from a pickle. Bytes after it are ignored, as Python ignores them.
+pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Problem> {
+    let mut machine = Machine::new(bytes);
+    let value = machine.run()?;
+    let budget = Budget::of(bytes.len());
+    T::deserialize(Data { lists: &machine.lists, budget: &budget, value, deep: 0 }).map_err(Problem::Content)
+}
 
 /// Values in values that are read at most: more than any snapshot has, less than the stack holds.
 const DEEPEST: usize = 32;
 
 /// Bytes that values may still take when they are read.
-pub(super) struct Budget {
+struct Budget {
     left: Cell<u64>,
     all: u64,
 }
@@ -30,7 +38,7 @@ const MOST_BUDGET: u64 = 16 << 30;
 
 impl Budget {
     /// That of a file of this length.
-    pub(super) fn of(file_bytes: usize) -> Self {
+    fn of(file_bytes: usize) -> Self {
         let all = (file_bytes as u64).saturating_mul(UNFOLDED_BYTES).clamp(LEAST_BUDGET, MOST_BUDGET);
         Self { left: Cell::new(all), all }
     }
@@ -47,7 +55,7 @@ impl Budget {
 
 /// A value and the lists it may refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Data<'s, 'a> {
+struct Data<'s, 'a> {
     lists: &'s [Vec<Value<'a>>],
     budget: &'s Budget,
     value: Value<'a>,
@@ -56,10 +64,6 @@ pub(super) struct Data<'s, 'a> {
 }
 
 impl<'s, 'a> Data<'s, 'a> {
-    pub(super) fn new(lists: &'s [Vec<Value<'a>>], budget: &'s Budget, value: Value<'a>) -> Self {
-        Self { lists, budget, value, deep: 0 }
-    }
-
     fn items(self, list: usize) -> Result<Items<'s, 'a>, Error> {
         if self.deep == DEEPEST {
             return Err(Error::custom("it is nested too deeply"));

@@ -1,13 +1,16 @@
 //! The store of tuned configurations: what one program keeps, the next one finds, whatever happened to the file.
 
+#[path = "../../../../runtime/tests/common/mod.rs"]
+mod common;
+mod launches;
+
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use warpsmith_runtime::launch::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, DeviceProperties, Error};
-use warpsmith_store::open;
+use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor, open};
 
 /// A directory of its own, which is not there yet.
 fn fresh(name: &str) -> PathBuf {

@@ -1,24 +1,11 @@
-//! The store of tuned configurations, and what launches take from it.
+//! What launches take from a store.
 
 use crate::common::*;
-use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::launch::{LaunchStore, Source, StoreProblem, TunedConfiguration, TunedFor};
-use warpsmith_runtime::{Device, DeviceBuffer, DeviceProperties, Function, Launch, Stream};
-
-fn subject(device: &DeviceProperties, n: u64) -> TunedFor<'_> {
-    let (package, kernel, types) = ("test-kernels", "axpy", "f32");
-    TunedFor { device, package, kernel, types, image: 0, n, alignment: 16 }
-}
-
-fn tuned(block: u32, grid: &str) -> TunedConfiguration {
-    let values = [("block", block.to_string()), ("grid", grid.to_owned()), ("items", "8".to_owned())];
-    TunedConfiguration {
-        values: values.map(|(axis, value)| (axis.to_owned(), value)).into(),
-        symbol: Some("axpy__f32".to_owned()),
-        median_us: 3.25,
-        toolchain: "PTX 8.7 for sm_90".to_owned(),
-    }
-}
+use crate::{subject, tuned};
+use warpsmith_runtime::driver::emulated::Call;
+use warpsmith_runtime::launch::Source;
+use warpsmith_runtime::{Device, DeviceBuffer, Function, Launch, Stream};
+use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor};
 
 #[test]
 fn what_is_no_configuration_is_refused_and_not_kept() {
@@ -47,7 +34,7 @@ fn shape(function: &Function, launch: Launch) -> (Source, u32, u32) {
 fn open_launches_take_the_tuned_block_and_grid_at_once() {
     const N: usize = 5000;
     let (_, device) = device();
-    let store = device.launch_store();
+    let store = LaunchStore::of(&device);
     assert_eq!(store.path(), None, "what is tuned on an emulated device is not kept");
     let stream = Stream::new(&device).unwrap();
     let (axpy, module) = (module(&device).kernel::<Axpy>().unwrap(), module(&device));
@@ -82,13 +69,41 @@ fn open_launches_take_the_tuned_block_and_grid_at_once() {
 
 #[test]
 fn every_device_of_a_store_learns_of_a_change() {
-    let driver = EmulatedDriver::builder().devices(2).build();
+    let driver = driver(2);
     let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
     let store = LaunchStore::in_memory();
-    devices.iter().for_each(|device| device.set_launch_store(store.clone()));
+    devices.iter().for_each(|device| store.install(device));
     let kernels = devices.each_ref().map(|device| module(device).kernel::<Axpy>().unwrap());
     let sources = || kernels.each_ref().map(|kernel| shape(kernel.function(), Launch::auto(1000)).0);
     assert_eq!(sources(), [Source::Heuristic; 2]);
     store.keep_tuned(&subject(devices[0].properties(), 1000), tuned(96, "auto")).unwrap();
     assert_eq!(sources(), [Source::Tuned; 2], "they are of one kind");
+}
+
+#[test]
+fn a_measured_winner_of_the_store_is_not_measured_again() {
+    const N: usize = 5000;
+    let store = LaunchStore::in_memory();
+    let run = |settles: bool| {
+        let (driver, device) = device();
+        device.set_adaptive_launch(true);
+        store.install(&device);
+        let stream = Stream::new(&device).unwrap();
+        let axpy = module(&device).kernel::<Axpy>().unwrap();
+        let x = DeviceBuffer::from_host(&stream, &[1.0f32; N]).unwrap();
+        let mut y = DeviceBuffer::zeros(&stream, N).unwrap();
+        let source = |n| shape(axpy.function(), Launch::auto(n)).0;
+        for _ in 0..40 {
+            axpy.launch(&stream, Launch::auto(N), (1.0, &x, &mut y)).unwrap();
+            stream.synchronize().unwrap();
+        }
+        assert_eq!(source(N), Source::Measured);
+        assert_eq!(source(2 * N), Source::Heuristic, "of another size");
+        assert_eq!(driver.calls(Call::EventRecord) > 0, settles);
+        LaunchStore::in_memory().install(&device);
+        assert_eq!(source(N), Source::Heuristic, "the store was replaced");
+    };
+    run(true);
+    assert_eq!((store.len(), store.problem()), (1, None));
+    run(false);
 }

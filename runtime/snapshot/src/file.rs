@@ -8,18 +8,25 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
-
-use super::Snapshot;
-use super::pickle::{self, Problem};
-use crate::error::{Error, Result};
+use crate::data;
+use crate::machine::Problem;
+use crate::{Snapshot, write};
 
 /// The first byte of a pickle of protocol 2 or later.
 const PICKLE: u8 = 0x80;
+
+/// A memory snapshot that could not be written or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the memory snapshot {} {reason}", path.display())]
+#[non_exhaustive]
+pub struct SnapshotError {
+    /// The file.
+    pub path: PathBuf,
+    /// What was wrong with it, and what to do.
+    pub reason: String,
+}
 
 impl Snapshot {
     /// The snapshot as one JSON document.
@@ -31,25 +38,24 @@ impl Snapshot {
     /// Writes the snapshot as JSON.
     ///
     /// # Errors
-    /// [`Error::SnapshotFile`] when the file cannot be written.
-    pub fn write_json(&self, path: impl AsRef<Path>) -> Result<()> {
-        write(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
+    /// [`SnapshotError`] when the file cannot be written.
+    pub fn write_json(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        to_file(path.as_ref(), |file| serde_json::to_writer(file, &self.for_files()).map_err(io::Error::from))
     }
 
     /// Writes the snapshot as a pickle, which PyTorch's viewers read.
     ///
     /// # Errors
-    /// [`Error::SnapshotFile`] when the file cannot be written.
-    pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<()> {
-        write(path.as_ref(), |file| pickle::write(&self.for_files(), file))
+    /// [`SnapshotError`] when the file cannot be written.
+    pub fn write_pickle(&self, path: impl AsRef<Path>) -> Result<(), SnapshotError> {
+        to_file(path.as_ref(), |file| write::write(&self.for_files(), file))
     }
 
-    /// Reads a snapshot, of this crate or of PyTorch, JSON or pickle. A file that holds only the list of
-    /// segments is a snapshot without history.
+    /// Reads a snapshot, of this crate or of PyTorch, JSON or pickle.
     ///
     /// # Errors
-    /// [`Error::SnapshotFile`] when there is no such file, it is larger than 2 GiB, or it is damaged or no snapshot.
-    pub fn read(path: impl AsRef<Path>) -> Result<Snapshot> {
+    /// [`SnapshotError`] when there is no such file, it is larger than 2 GiB, or it is damaged or no snapshot.
+    pub fn read(path: impl AsRef<Path>) -> Result<Snapshot, SnapshotError> {
         let path = path.as_ref();
         let bytes = bounded(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => failure(path, "is not there; give the path of a file that holds one"),
@@ -62,17 +68,16 @@ impl Snapshot {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn from_bytes(bytes: &[u8]) -> std::result::Result<Snapshot, String> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot, String> {
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
-        let content = match (bytes.first(), first) {
+        match (bytes.first(), first) {
             (Some(&PICKLE), _) => from_pickle(bytes),
-            (_, Some(b'{' | b'[')) => from_json(bytes),
+            (_, Some(b'{')) => from_json(bytes),
             (_, None) => Err("is empty; write it again".to_owned()),
             _ => Err("is not one: it begins neither like a pickle nor like JSON; \
                       give a file that `write_pickle` or `write_json` made"
                 .to_owned()),
-        };
-        content.map(|Content(snapshot)| snapshot)
+        }
     }
 
     /// The snapshot with a history, if only an empty one, for every device that has segments: viewers look for
@@ -110,7 +115,10 @@ fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > MOST_BYTES { Err(too_large()) } else { Ok(bytes) }
 }
 
-fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<()> {
+fn to_file(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> Result<(), SnapshotError> {
     let written = File::create(path).and_then(|file| {
         let mut file = BufWriter::new(file);
         content(&mut file)?;
@@ -121,17 +129,17 @@ fn write(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> io::Result<(
     })
 }
 
-fn failure(path: &Path, reason: impl Into<String>) -> Error {
-    Error::SnapshotFile { path: path.to_path_buf(), reason: reason.into() }
+fn failure(path: &Path, reason: impl Into<String>) -> SnapshotError {
+    SnapshotError { path: path.to_path_buf(), reason: reason.into() }
 }
 
-fn from_json(bytes: &[u8]) -> std::result::Result<Content, String> {
+fn from_json(bytes: &[u8]) -> Result<Snapshot, String> {
     serde_json::from_slice(bytes)
         .map_err(|error| if error.is_eof() { too_short(bytes) } else { no_snapshot("JSON", &error) })
 }
 
-fn from_pickle(bytes: &[u8]) -> std::result::Result<Content, String> {
-    pickle::read(bytes).map_err(|problem| match problem {
+fn from_pickle(bytes: &[u8]) -> Result<Snapshot, String> {
+    data::read(bytes).map_err(|problem| match problem {
         Problem::CutOff => too_short(bytes),
         Problem::At(at) => no_snapshot("a pickle", &format_args!("byte {at} is no part of plain data")),
         Problem::Content(error) => no_snapshot("a pickle", &error),
@@ -148,30 +156,4 @@ fn no_snapshot(kind: &str, reason: &dyn Display) -> String {
     let words = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let shown: String = words.chars().take(LONGEST).collect();
     format!("is {kind}, but not that of a snapshot: {shown}; give another file, or write it again")
-}
-
-/// What a file holds: a whole snapshot, or the list of its segments.
-struct Content(Snapshot);
-
-impl<'de> Deserialize<'de> for Content {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Content;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a snapshot or a list of segments")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Content, A::Error> {
-                Snapshot::deserialize(MapAccessDeserializer::new(map)).map(Content)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> std::result::Result<Content, A::Error> {
-                let segments = Vec::deserialize(SeqAccessDeserializer::new(seq))?;
-                Ok(Content(Snapshot { segments, ..Snapshot::default() }))
-            }
-        }
-        deserializer.deserialize_any(Either)
-    }
 }

@@ -1,8 +1,9 @@
 //! [`TunedConfiguration`]: what a tuner found to be the fastest, and what of it open launches can use.
 
-use super::super::heuristic::GridChoice;
-use super::Winner;
-use crate::error::StoreProblem;
+use serde::{Deserialize, Serialize};
+use warpsmith_runtime::launch::policy::{GridChoice, Winner};
+
+use crate::problem::StoreProblem;
 
 /// The most values, and the most bytes of a text: so a line is never more than a few thousand bytes.
 const MOST_VALUES: usize = 32;
@@ -13,7 +14,7 @@ const MOST_TEXT: usize = 256;
 /// `block` and `grid` mean the same for every kernel: threads of a block, and `auto` (as many blocks as there is work
 /// for), `waves:N` (no more than fit on the device at once, so many times over) or `blocks:N`. Without a `grid` it is
 /// `auto`. The other axes are the kernel's own.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis comes twice.
     pub values: Vec<(String, String)>,
@@ -21,7 +22,7 @@ pub struct TunedConfiguration {
     pub symbol: Option<String>,
     /// The median time in microseconds, above 0.
     pub median_us: f64,
-    /// What compiled the code, for people to read: see [`Module::toolchain`](crate::Module::toolchain).
+    /// What compiled the code, for people to read: see [`Module::toolchain`](warpsmith_runtime::Module::toolchain).
     pub toolchain: String,
 }
 
@@ -29,7 +30,7 @@ impl TunedConfiguration {
     /// The value of an axis.
     ///
     /// ```
-    /// use warpsmith_runtime::launch::TunedConfiguration;
+    /// use warpsmith_store::TunedConfiguration;
     ///
     /// let values = vec![("block".to_owned(), "256".to_owned())];
     /// let toolchain = "rustc 1.96.0".to_owned();
@@ -41,7 +42,7 @@ impl TunedConfiguration {
     }
 
     /// Says what is wrong with it.
-    pub(super) fn check(&self) -> Result<(), StoreProblem> {
+    pub(crate) fn check(&self) -> Result<(), StoreProblem> {
         let wrong = |what: String| Err(StoreProblem::Configuration { what });
         let Self { values, symbol, median_us, toolchain } = self;
         if !(median_us.is_finite() && *median_us > 0.0) {
@@ -67,7 +68,7 @@ impl TunedConfiguration {
     }
 
     /// The block and grid for open launches of the instance, if they alone make it. Without a grid it is `auto`.
-    pub(super) fn winner(&self) -> Option<Winner> {
+    pub(crate) fn winner(&self) -> Option<Winner> {
         let is_other = |axis| self.value(axis).is_some_and(|value| !matches!(value, "0" | "1"));
         if self.symbol.is_none() || is_other("shared") || is_other("cluster") {
             return None;
@@ -85,7 +86,7 @@ impl TunedConfiguration {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub fn tuned(values: &[(&str, &str)]) -> TunedConfiguration {

@@ -1,7 +1,7 @@
 //! Snapshots of device memory: what every segment holds, and what happened before.
 //!
-//! The types have the shape and the keys of PyTorch's snapshots, so that its viewers read ours and this module
-//! reads its. What a writer of a [`Snapshot`] keeps to, because viewers rely on it:
+//! The types have the shape and the keys of PyTorch's snapshots, so that its viewers read ours and this crate reads its.
+//! What a writer of a [`Snapshot`] keeps to, because viewers rely on it:
 //!
 //! - The blocks of a segment stand in the order of their addresses and fill it: their sizes add up to
 //!   `total_size`, and no block is larger than its `size` says.
@@ -11,18 +11,28 @@
 //!   [`BlockState::ActivePendingFree`].
 //! - Frames stand innermost first.
 //!
-//! Reading takes files of other versions: unknown keys are ignored, missing ones are worked out from the rest
-//! or have their default.
+//! Files of other versions can be read: unknown keys are ignored, missing ones have their default.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `file` | reading and writing files |
+//! | `write` | a snapshot as a pickle |
+//! | `machine`, `data` | running a pickle, which gives values; those values as serde's data |
+//! | `opcode` | the operations of pickles |
+#![deny(missing_docs)]
 
+mod data;
 mod file;
-mod pickle;
-mod wire;
+mod machine;
+mod opcode;
+mod write;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
-use self::wire::{BlockIn, SegmentIn, TraceIn};
+pub use self::file::SnapshotError;
 
 /// The state of the memory of all devices at one moment, and the history that led to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -36,22 +46,14 @@ pub struct Snapshot {
     /// The settings of the allocator.
     #[serde(default)]
     pub allocator_settings: AllocatorSettings,
-    /// Marks that the program set, to be shown along the history.
-    #[serde(default)]
-    pub external_annotations: Vec<ExternalAnnotation>,
-    /// Page-locked host memory.
-    #[serde(default)]
-    pub host_segments: Vec<Segment>,
-    /// The history of page-locked host memory.
-    #[serde(default, deserialize_with = "wire::flat_or_nested")]
-    pub host_traces: Vec<TraceEntry>,
 }
 
 /// Memory that was taken from the device in one piece, and its blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "SegmentIn")]
+#[serde(expecting = "a segment")]
 pub struct Segment {
     /// The ordinal of the device.
+    #[serde(default)]
     pub device: u32,
     /// The first address.
     pub address: u64,
@@ -62,18 +64,22 @@ pub struct Segment {
     /// Bytes of blocks that are in use or wait to become free.
     pub active_size: u64,
     /// Bytes that were asked for, before rounding, of blocks that are in use or wait to become free.
+    #[serde(default)]
     pub requested_size: u64,
     /// The stream that the memory belongs to; 0 is the default stream.
+    #[serde(default)]
     pub stream: u64,
     /// For which sizes of request the segment is.
+    #[serde(default)]
     pub segment_type: SegmentType,
     /// The pool: (0, 0) the default one, (0, n) one that the program made, (n, 0) one of a graph.
+    #[serde(default)]
     pub segment_pool_id: (u64, u64),
     /// Whether the segment can grow in place.
+    #[serde(default)]
     pub is_expandable: bool,
-    /// Which registration of the pool with a communicator the segment came with; -1 for none.
-    pub registration_counter: i64,
     /// Who caused the segment to be taken from the device.
+    #[serde(default)]
     pub frames: Vec<Frame>,
     /// The blocks, by address, without gaps.
     pub blocks: Vec<Block>,
@@ -100,19 +106,21 @@ impl SegmentType {
     }
 }
 
-/// A part of a segment that is handed out or free as a whole.
+/// A part of a segment that is allocated or free as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "BlockIn")]
+#[serde(expecting = "a block")]
 pub struct Block {
     /// The first address.
     pub address: u64,
     /// Bytes of the block.
     pub size: u64,
     /// Bytes that were asked for; at most `size`, 0 for a free block.
+    #[serde(default)]
     pub requested_size: u64,
     /// Whether it is in use.
     pub state: BlockState,
     /// Who asked for it; empty when that was not recorded.
+    #[serde(default)]
     pub frames: Vec<Frame>,
 }
 
@@ -122,22 +130,11 @@ pub struct Block {
 pub enum BlockState {
     /// In use.
     ActiveAllocated,
-    /// Given back, but work on a stream may still use it.
+    /// Freed, but work on a stream may still use it.
     #[serde(alias = "active_awaiting_free")]
     ActivePendingFree,
     /// Free.
     Inactive,
-}
-
-impl BlockState {
-    /// What files call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            BlockState::ActiveAllocated => "active_allocated",
-            BlockState::ActivePendingFree => "active_pending_free",
-            BlockState::Inactive => "inactive",
-        }
-    }
 }
 
 /// A place in the source.
@@ -147,7 +144,6 @@ pub struct Frame {
     /// The file.
     pub filename: String,
     /// The line, from 1; 0 when unknown.
-    #[serde(deserialize_with = "wire::natural")]
     pub line: u32,
     /// The function.
     pub name: String,
@@ -155,41 +151,62 @@ pub struct Frame {
 
 /// Something that the allocator did.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "TraceIn")]
+#[serde(expecting = "an entry of a history")]
 pub struct TraceEntry {
     /// What it did.
     pub action: TraceAction,
     /// The address; for [`TraceAction::Oom`] the bytes that the device still had free.
+    #[serde(alias = "device_free", default)]
     pub addr: u64,
     /// Bytes.
+    #[serde(default)]
     pub size: u64,
     /// The stream.
+    #[serde(default)]
     pub stream: u64,
     /// When, in microseconds since 1970.
+    #[serde(default)]
     pub time_us: i64,
     /// Who caused it; empty when that was not recorded.
+    #[serde(default)]
     pub frames: Vec<Frame>,
     /// The pool, as in [`Segment::segment_pool_id`].
+    #[serde(default)]
     pub pool_id: (u64, u64),
+}
+
+impl Serialize for TraceEntry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut entry = serializer.serialize_struct("TraceEntry", 7)?;
+        entry.serialize_field("action", &self.action)?;
+        let address = if self.action == TraceAction::Oom { "device_free" } else { "addr" };
+        entry.serialize_field(address, &self.addr)?;
+        entry.serialize_field("size", &self.size)?;
+        entry.serialize_field("stream", &self.stream)?;
+        entry.serialize_field("time_us", &self.time_us)?;
+        entry.serialize_field("frames", &self.frames)?;
+        entry.serialize_field("pool_id", &self.pool_id)?;
+        entry.end()
+    }
 }
 
 /// What the allocator did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
-    /// Handed out a block.
+    /// Allocated a block.
     Alloc,
-    /// Was given a block back.
+    /// Was asked to free a block.
     FreeRequested,
-    /// Made a block that was given back free for later requests.
+    /// Made a freed block available for later requests.
     FreeCompleted,
     /// Took a segment from the device.
     SegmentAlloc,
-    /// Gave a segment back to the device.
+    /// Returned a segment to the device.
     SegmentFree,
-    /// Put memory behind a part of an expandable segment.
+    /// Mapped memory behind a part of an expandable segment.
     SegmentMap,
-    /// Took the memory behind a part of an expandable segment away.
+    /// Unmapped the memory behind a part of an expandable segment.
     SegmentUnmap,
     /// Took a snapshot.
     Snapshot,
@@ -221,21 +238,6 @@ impl TraceAction {
     }
 }
 
-/// A mark that the program set at a moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, expecting = "an annotation")]
-pub struct ExternalAnnotation {
-    /// The ordinal of the device.
-    #[serde(deserialize_with = "wire::natural")]
-    pub device: u32,
-    /// When, in microseconds since 1970.
-    pub time_us: i64,
-    /// What it is called.
-    pub name: String,
-    /// `START` or `END` of what it marks.
-    pub stage: String,
-}
-
 /// The settings of the allocator, by PyTorch's names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, expecting = "settings of the allocator")]
@@ -245,20 +247,12 @@ pub struct AllocatorSettings {
     pub alloc_conf: String,
     /// The largest block in bytes that is split; -1 for any.
     pub max_split_size: i64,
-    /// The share of the allowed memory above which unused segments are given back; 0 for never.
+    /// The share of the allowed memory above which unused segments are freed; 0 for never.
     pub garbage_collection_threshold: f64,
     /// Whether segments can grow in place.
     pub expandable_segments: bool,
-    /// Threads that page-lock host memory.
-    pub pinned_num_register_threads: i64,
-    /// Whether the allocator is unlocked while it takes memory from the device.
-    pub release_lock_on_cudamalloc: bool,
-    /// Whether host memory is allocated first and then page-locked.
-    pub pinned_use_cuda_host_register: bool,
     /// Into how many steps sizes between two powers of two are rounded, by size in MiB.
     pub roundup_power2_divisions: BTreeMap<String, i64>,
-    /// Whether blocks that other streams used are handed out again during the capture of a graph.
-    pub graph_capture_record_stream_reuse: bool,
     /// Page-locked memory: the size in bytes above which nothing is rounded; -1 for none.
     pub max_round_threshold: i64,
     /// Page-locked memory: the size in bytes above which nothing is kept for later; -1 for none.
@@ -272,11 +266,7 @@ impl Default for AllocatorSettings {
             max_split_size: -1,
             garbage_collection_threshold: 0.0,
             expandable_segments: false,
-            pinned_num_register_threads: 1,
-            release_lock_on_cudamalloc: false,
-            pinned_use_cuda_host_register: false,
             roundup_power2_divisions: BTreeMap::new(),
-            graph_capture_record_stream_reuse: false,
             max_round_threshold: -1,
             max_cached_size: -1,
         }
@@ -309,6 +299,3 @@ impl Snapshot {
         self.segments.iter().map(of).fold(0, u64::saturating_add)
     }
 }
-
-#[cfg(test)]
-mod tests;

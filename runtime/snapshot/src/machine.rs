@@ -6,11 +6,22 @@
 
 use std::collections::HashMap;
 
-use super::{Problem, opcode};
+use crate::opcode;
+
+/// Why a pickle could not be read.
+#[derive(Debug)]
+pub enum Problem {
+    /// It ends too early.
+    CutOff,
+    /// It has something else than plain data at this byte.
+    At(usize),
+    /// Its data is not what was expected.
+    Content(serde::de::value::Error),
+}
 
 /// A value; what it holds is in [`Machine::lists`].
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value<'a> {
+pub enum Value<'a> {
     None,
     Bool(bool),
     Number(i128),
@@ -24,22 +35,22 @@ pub(super) enum Value<'a> {
 
 /// The machine that a pickle is a program for.
 #[derive(Default)]
-pub(super) struct Machine<'a> {
+pub struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     stack: Vec<Value<'a>>,
     marks: Vec<usize>,
     memo: HashMap<u32, Value<'a>>,
-    pub(super) lists: Vec<Vec<Value<'a>>>,
+    pub lists: Vec<Vec<Value<'a>>>,
 }
 
 impl<'a> Machine<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, ..Self::default() }
     }
 
     /// Runs to the end, and gives the value that is left.
-    pub(super) fn run(&mut self) -> Result<Value<'a>, Problem> {
+    pub fn run(&mut self) -> Result<Value<'a>, Problem> {
         loop {
             let start = self.at;
             // What the stack lacks for an operation is a fault of the operation.

@@ -1,6 +1,6 @@
 //! [`StoreProblem`]: why a tuned configuration is not known or not kept.
 
-use super::Error;
+use warpsmith_runtime::Error;
 
 /// Why something is not known, or not kept for later processes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +28,6 @@ pub enum StoreProblem {
 
 impl From<StoreProblem> for Error {
     fn from(problem: StoreProblem) -> Self {
-        Error::Store(problem)
+        Error::extension(problem)
     }
 }
