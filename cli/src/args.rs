@@ -23,7 +23,6 @@ pub struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a program, and it is not moved often")]
 pub enum Command {
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),

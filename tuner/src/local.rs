@@ -1,26 +1,23 @@
 //! [`Local`]: checks and times configurations of a case in this process, with the [`Instruments`] of the run.
 //!
-//! Guarantees: `bench`, `tune` and workers measure with this and nothing else. A run has one stream and one stopwatch, on
-//! which its probes are timed, too, at the start and the end of every case and after every [`EVERY`] timings between: what
-//! one command says of a configuration, another says, as far as the device does.
+//! Guarantees: `bench` and `tune` measure with this and nothing else. A run has one stream and one stopwatch, on which its
+//! probes are timed, too, at the start and the end of every case and after every [`EVERY`] timings between.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Instant;
 
 use warpsmith_runtime::{Device, Stream};
 
 use crate::benchmark::{Suite, Work};
 use crate::case::Case;
-use crate::document::{Outcome, ProbeResult};
+use crate::document::{Measured, Outcome, ProbeResult};
 use crate::error::{Error, Result};
 use crate::measure::{Effort, Mode, Stopwatch};
 use crate::probe::{EVERY, Probes};
 use crate::run::{PlannedCase, seed};
 use crate::value::Configuration;
 use crate::verify::Check;
-use crate::worker::Measured;
 
 /// What a run measures with.
 pub(crate) struct Instruments {
@@ -34,26 +31,18 @@ pub(crate) struct Instruments {
 }
 
 impl Instruments {
-    /// Without probes, on a stream of their own. Timings end once `stop` is set.
-    pub fn new(device: &Device, stop: &Arc<AtomicBool>) -> Result<Self> {
+    /// On a stream of their own, with the probes of a suite, if it is given and they can be made. Timings end once `stop` is
+    /// set.
+    pub fn new(device: &Device, suite: Option<&Suite>, stop: &Arc<AtomicBool>) -> Result<Self> {
         let stream = Stream::new(device)?;
         let mut watch = Stopwatch::new(&stream)?;
         watch.set_stop(stop);
-        Ok(Self { stream, watch, probes: Probes::none(), since: None, problem: None })
-    }
-
-    /// With the probes of a suite, if they can be made.
-    pub fn with_probes(mut self, suite: &Suite) -> Self {
-        match Probes::new(suite, &self.stream) {
-            Ok(probes) => self.probes = probes,
-            Err(error) => self.problem = Some(error),
-        }
-        self
-    }
-
-    /// The stream that all cases are on.
-    pub fn stream(&self) -> &Stream {
-        &self.stream
+        let (probes, problem) = match suite.map(|suite| Probes::new(suite, &stream)) {
+            Some(Ok(probes)) => (probes, None),
+            Some(Err(error)) => (Probes::none(), Some(error)),
+            None => (Probes::none(), None),
+        };
+        Ok(Self { stream, watch, probes, since: None, problem })
     }
 
     /// Where they measure.
@@ -61,14 +50,8 @@ impl Instruments {
         self.stream.device()
     }
 
-    /// Timings from now on are of another case.
-    pub fn begin_case(&mut self) {
-        self.watch.begin_case();
-        self.since = None;
-    }
-
     /// A timing of `work` follows: times its probes before it, if it is time to.
-    pub fn count(&mut self, work: &Work, effort: Effort) {
+    fn count(&mut self, work: &Work, effort: Effort) {
         if self.since.is_none_or(|since| since >= EVERY) {
             self.probe(work, effort);
             self.since = Some(0);
@@ -94,7 +77,7 @@ impl Instruments {
         self.probes.results()
     }
 
-    /// What went wrong with the probes; told once.
+    /// What went wrong with the probes, once.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }
@@ -106,6 +89,7 @@ pub(crate) struct Local {
     case: Box<dyn Case>,
     work: Work,
     mode: Mode,
+    /// With as many launches in a sample as the case's first timing has.
     effort: Effort,
     checked: HashMap<Configuration, Check>,
 }
@@ -125,29 +109,8 @@ impl Local {
             }
             prepared => prepared?,
         };
-        Ok(Self::new(instruments, case, planned.work, mode, effort))
-    }
-
-    /// Of a case on the instruments' stream.
-    pub fn new(
-        mut instruments: Instruments,
-        case: Box<dyn Case>,
-        work: Work,
-        mode: Mode,
-        effort: Effort,
-    ) -> Self {
-        instruments.begin_case();
-        Self { instruments, case, work, mode, effort, checked: HashMap::new() }
-    }
-
-    /// How long configurations are timed.
-    pub fn effort(&self) -> Effort {
-        self.effort
-    }
-
-    /// Takes samples of so many launches from now on.
-    pub fn set_launches(&mut self, launches: u32) {
-        self.instruments.watch.begin_case_with(self.mode, launches);
+        instruments.since = None;
+        Ok(Self { instruments, case, work: planned.work, mode, effort, checked: HashMap::new() })
     }
 
     /// What it measures with.
@@ -171,9 +134,10 @@ impl Local {
 
     /// Checks a configuration unless that was done, times it if it is correct, and checks it once more. What goes wrong is
     /// the configuration's outcome: [`Outcome::Crashed`] if the device is lost.
-    pub fn measure(&mut self, configuration: &Configuration, effort: Effort) -> Measured {
-        self.instruments.count(&self.work, self.effort);
-        self.outcome_of(|local| local.check_and_time(configuration, effort))
+    pub fn measure(&mut self, configuration: &Configuration) -> Measured {
+        let effort = Effort { launches: None, ..self.effort };
+        self.instruments.count(&self.work, effort);
+        self.outcome_of(|local| local.check_and_time(configuration))
     }
 
     /// Checks a configuration, whether that was done or not, and times nothing.
@@ -185,17 +149,11 @@ impl Local {
     }
 
     fn outcome_of(&mut self, work: impl FnOnce(&mut Self) -> Result<Measured>) -> Measured {
-        let started = Instant::now();
-        let result = work(self);
-        let seconds = started.elapsed().as_secs_f64();
-        match result {
-            Ok(measured) => Measured { seconds, ..measured },
-            Err(error) => {
-                let is_lost = self.instruments.device().is_lost();
-                let outcome = if is_lost { Outcome::Crashed } else { Outcome::Failed };
-                Measured { outcome, problem: error.to_string(), max_error: None, timing: None, seconds }
-            }
-        }
+        work(self).unwrap_or_else(|error| {
+            let is_lost = self.instruments.device().is_lost();
+            let outcome = if is_lost { Outcome::Crashed } else { Outcome::Failed };
+            Measured { outcome, problem: error.to_string(), max_error: None, timing: None, probe_us: None }
+        })
     }
 
     /// Checks what is selected.
@@ -205,7 +163,7 @@ impl Local {
         Ok(check)
     }
 
-    fn check_and_time(&mut self, configuration: &Configuration, effort: Effort) -> Result<Measured> {
+    fn check_and_time(&mut self, configuration: &Configuration) -> Result<Measured> {
         let known = self.checked.get(configuration).copied();
         let check = match known {
             Some(check) => check,
@@ -217,7 +175,8 @@ impl Local {
         if !check.correct() {
             return Ok(found(check, ""));
         }
-        let timing = self.instruments.watch.time(&mut *self.case, configuration, self.mode, effort)?;
+        let timing = self.instruments.watch.time(&mut *self.case, configuration, self.mode, self.effort)?;
+        self.effort.launches.get_or_insert(timing.launches_per_sample);
         // Work that is still queued may fail; then it is this configuration that did.
         self.synchronize()?;
         if known.is_none() {
@@ -238,6 +197,6 @@ fn found(check: Check, when: &str) -> Measured {
         problem: check.problem().map_or_else(String::new, |problem| format!("{when}{problem}")),
         max_error: Some(check.max_error).filter(|error| error.is_finite()),
         timing: None,
-        seconds: 0.0,
+        probe_us: None,
     }
 }

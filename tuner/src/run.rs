@@ -13,12 +13,11 @@ use warpsmith_runtime::{Device, Stream};
 
 use crate::benchmark::{Benchmark, Setup, Suite, Work, dtype};
 use crate::case::Case;
-use crate::document::{Outcome, ProbeResult, Record};
+use crate::document::{Measured, Outcome, ProbeResult, Record};
 use crate::error::{Error, Result};
 use crate::local::{Instruments, Local};
 use crate::measure::{Effort, Mode, Stopwatch};
 use crate::value::{Configuration, Value};
-use crate::worker::Measured;
 
 /// Most copies of a small case's buffers.
 const MOST_COPIES: u64 = 4096;
@@ -132,7 +131,7 @@ impl<'a> Plan<'a> {
     pub fn new(suite: &'a Suite, device: &Device, request: &Request) -> Result<Self> {
         let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
-        // One part in sixteen stays free for alignment, code and everyone else.
+        // One part in sixteen stays free for alignment, code and other programs.
         let free = free - free / 16;
         let mut cases: Vec<PlannedCase<'a>> = Vec::new();
         for name in &request.kernels {
@@ -223,17 +222,14 @@ impl<'a> Plan<'a> {
         stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
-        let mut instruments = Instruments::new(&self.device, stop)?;
-        if probes {
-            instruments = instruments.with_probes(self.suite);
-        }
+        let mut instruments = Instruments::new(&self.device, probes.then_some(self.suite), stop)?;
         for planned in &self.cases {
             let mut local = Local::open(instruments, planned, self.mode, self.effort)?;
             for configuration in &planned.configurations {
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Finished { complete: false, probes: local.instruments().reached() });
                 }
-                let measured = local.measure(configuration, self.effort);
+                let measured = local.measure(configuration);
                 if let Some(problem) = local.instruments().problem() {
                     return Err(problem);
                 }
@@ -253,7 +249,7 @@ impl<'a> Plan<'a> {
             }
             instruments = match local.into_instruments() {
                 Some(instruments) => instruments,
-                None => Instruments::new(&self.device, stop)?,
+                None => Instruments::new(&self.device, None, stop)?,
             };
         }
         Ok(Finished { complete: true, probes: instruments.reached() })

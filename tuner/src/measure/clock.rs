@@ -15,7 +15,7 @@ const FEWEST: usize = 5;
 const STILL_LOW: u32 = 10;
 
 /// Whether a reason for low clocks, in NVML's words, is heat or a fault of the power supply. Idling, a limit of the clocks
-/// that somebody set, and keeping within the power limit are usual, and their clocks are those that the device has.
+/// that was set, and keeping within the power limit are usual, and their clocks are those that the device has.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
         reason,
@@ -28,8 +28,8 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
 pub struct Guard {
     /// The least share of the run's best clock, as the median of some readings, that a sample must have.
     pub share: f64,
-    /// So many samples of a timing are taken again. When more are of a low clock, they are kept, and the timing is said
-    /// to be throttled.
+    /// The samples of a timing that are taken again at most. When more are of a low clock, they are kept, and the timing is
+    /// throttled.
     pub most_rejected: u32,
     /// How long the device rests after a low clock was seen.
     pub rest: Duration,
