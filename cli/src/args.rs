@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_one_line_and_say_what_to_do() {
+    fn complaints_are_one_line_with_advice() {
         for (args, words) in [
             (&["warpsmith"][..], "no command given"),
             (&["warpsmith", "bnch"], "bnch"),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_out_of_reach_has_a_row_of_its_own() {
+    fn unreachable_peers_have_their_own_row() {
         let pair = |a, b| if a / 2 == b / 2 { (LinkKind::PcieHost, true) } else { (LinkKind::System, false) };
         let text = as_text(&machine(4, pair));
         assert_eq!(text.lines().count(), 9, "{text}");

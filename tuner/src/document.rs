@@ -504,7 +504,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_low_clock_is_seen_from_the_first_sample() {
+    fn low_clocks_are_seen_from_the_start() {
         let mut document = document(vec![record("copy", 128, 10.0, Outcome::Correct)]);
         assert_eq!(document.low_clock(), None, "the highest is not known");
         for (highest, low) in [(1980, None), (2084, None), (2085, Some((1980, 2085)))] {
@@ -574,7 +574,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_document_says_what_it_is() {
+    fn other_files_are_refused_with_the_reason() {
         let folder = std::env::temp_dir().join(format!("warpsmith-no-document-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("file.json");

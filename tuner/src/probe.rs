@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_the_probe_that_does_the_same_scaled_to_the_work() {
+    fn limits_are_probes_scaled_to_the_work() {
         let work = |bytes, spare, flops| Work { bytes, spare, flops, ..Work::default() };
         let probes = probes();
         assert_eq!(probes.limit_us(&work(16_000, 8000, 0)), Some(4.0));

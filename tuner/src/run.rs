@@ -15,8 +15,8 @@ use crate::benchmark::{Benchmark, Setup, Suite, Work, dtype};
 use crate::case::Case;
 use crate::document::{Measured, Outcome, ProbeResult, Record};
 use crate::error::{Error, Result};
-use crate::local::{Instruments, Local};
 use crate::measure::{Effort, Mode, Stopwatch};
+use crate::rig::Rig;
 use crate::value::{Configuration, Value};
 
 /// Most copies of a small case's buffers.
@@ -222,37 +222,27 @@ impl<'a> Plan<'a> {
         stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
-        let mut instruments = Instruments::new(&self.device, probes.then_some(self.suite), stop)?;
+        let mut rig = Rig::new(self, probes, stop);
         for planned in &self.cases {
-            let mut local = Local::open(instruments, planned, self.mode, self.effort)?;
             for configuration in &planned.configurations {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(Finished { complete: false, probes: local.instruments().reached() });
+                    return Ok(Finished { complete: false, probes: rig.reached() });
                 }
-                let measured = local.measure(configuration);
-                if let Some(problem) = local.instruments().problem() {
-                    return Err(problem);
-                }
+                let measured = rig.measure(planned, configuration)?;
+                rig.problem().map_or(Ok(()), Err)?;
                 if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
                     // A device that is lost fails here, too, and ends the run.
-                    local.synchronize()?;
+                    rig.synchronize()?;
                 }
                 let Measured { outcome, problem, max_error, timing, .. } = measured;
-                let probe_us = local.instruments().limit_us(&planned.work);
+                let (mode, probe_us) = (self.mode, rig.limit_us(planned));
                 let record = planned.record(configuration);
-                let mode = self.mode;
                 each(planned, Record { mode, outcome, problem, max_error, timing, probe_us, ..record });
             }
-            local.instruments().probe(&planned.work, self.effort);
-            if let Some(problem) = local.instruments().problem() {
-                return Err(problem);
-            }
-            instruments = match local.into_instruments() {
-                Some(instruments) => instruments,
-                None => Instruments::new(&self.device, None, stop)?,
-            };
+            rig.close(planned, true);
+            rig.problem().map_or(Ok(()), Err)?;
         }
-        Ok(Finished { complete: true, probes: instruments.reached() })
+        Ok(Finished { complete: true, probes: rig.reached() })
     }
 }
 
@@ -290,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_exceed_the_cache_as_far_as_memory_lasts() {
+    fn copies_exceed_the_cache_within_memory() {
         let l2 = 50 << 20;
         assert_eq!(copies(true, l2, 1 << 20, 0, 1 << 30), Some(1));
         assert_eq!(copies(false, l2, 1 << 20, 0, 1 << 40), Some(150));

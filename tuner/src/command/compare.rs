@@ -292,7 +292,7 @@ fn text(found: &Comparison) -> String {
     };
     let verdicts = found.rows.iter().map(|row| match row.change {
         change if change.is_regression() => bad(change.name()),
-        change @ (Change::Faster | Change::Mended) => good(change.name()),
+        change @ (Change::Faster | Change::Fixed) => good(change.name()),
         change @ Change::Ambiguous => note(change.name()),
         change => plain(change.name()),
     });

@@ -27,7 +27,6 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
     let tuning = Tuning {
         strategy: args.strategy,
         timings: args.timings.map(|timings| timings as usize),
-        seed: 0,
         probes: !what.no_probes,
     };
     let plan = opening::plan(program, kernels, &what.place, &what.axes, request::effort(what))?;

@@ -66,7 +66,7 @@ pub enum Change {
     /// Its result was right, and now it is wrong or there is none.
     Broken,
     /// It is the other way round.
-    Mended,
+    Fixed,
 }
 
 impl Change {
@@ -107,7 +107,7 @@ impl Change {
             Self::Same => "SAME",
             Self::Ambiguous => "AMBIGUOUS",
             Self::Broken => "BROKEN",
-            Self::Mended => "MENDED",
+            Self::Fixed => "FIXED",
         }
     }
 }
@@ -217,7 +217,7 @@ impl Comparison {
     /// One line with the number of rows of each verdict.
     pub fn summary(&self) -> String {
         let all =
-            [Change::Slower, Change::Broken, Change::Faster, Change::Same, Change::Ambiguous, Change::Mended];
+            [Change::Slower, Change::Broken, Change::Faster, Change::Same, Change::Ambiguous, Change::Fixed];
         let counts = all.map(|change| (change, self.rows.iter().filter(|row| row.change == change).count()));
         let counts = counts.iter().filter(|(change, count)| *count > 0 || *change == Change::Slower);
         let counts: Vec<String> =
@@ -437,7 +437,7 @@ fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Ro
     let (ratio, change) = match (old.is_usable(), new.is_usable()) {
         (false, false) => return None,
         (true, false) => (None, Change::Broken),
-        (false, true) => (None, Change::Mended),
+        (false, true) => (None, Change::Fixed),
         (true, true) => match (ratio(), old.median_us()) {
             (Some(ratio), Some(old_us)) => {
                 let ratio = between_processes(ratio, old_us, between_us);

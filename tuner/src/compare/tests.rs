@@ -9,7 +9,7 @@ fn timed(mut record: Record, us: f64) -> Record {
     record
 }
 
-/// A right result of so many milliseconds: long enough for the process not to matter.
+/// A right result of `ms` milliseconds: long enough for the process not to matter.
 fn right(kernel: &str, block: u32, ms: f64) -> Record {
     let us = ms * 1000.0;
     timed(record(kernel, block, us, Outcome::Correct), us)
@@ -121,9 +121,9 @@ fn no_longer_right_is_a_regression() {
         assert_eq!(changes(&broken), [Change::Broken]);
         assert!(broken.has_regression() && !broken.rows[0].new.problem.is_empty());
         assert_eq!(broken.rows[0].new.median_us, None);
-        let mended = compare(vec![bad.clone()], old);
-        assert_eq!(changes(&mended), [Change::Mended]);
-        assert!(!mended.has_regression() && mended.means.is_empty());
+        let fixed = compare(vec![bad.clone()], old);
+        assert_eq!(changes(&fixed), [Change::Fixed]);
+        assert!(!fixed.has_regression() && fixed.means.is_empty());
         let never = compare(vec![bad.clone()], vec![bad]);
         assert!(never.rows.is_empty() && never.notes[0].contains("no right result"));
     }
@@ -278,7 +278,7 @@ fn the_summary_counts_verdicts() {
         vec![right("copy", 128, 10.0), right("axpy", 128, 10.0), record("mul", 128, 9.0, Outcome::Wrong)];
     let new = vec![right("copy", 128, 11.0), right("axpy", 128, 10.0), right("mul", 128, 10.0)];
     let found = compare(old, new);
-    assert_eq!(found.summary(), "3 compared at a threshold of 1 %: 1 slower, 1 same, 1 mended");
+    assert_eq!(found.summary(), "3 compared at a threshold of 1 %: 1 slower, 1 same, 1 fixed");
     let small = Comparison { threshold: 0.0001 / 100.0, ..found }.summary();
     assert!(small.contains("at a threshold of 0.0001 %: "), "{small}");
 }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_low_below_a_share_of_the_best_that_lasted() {
+    fn clocks_are_low_below_the_lasting_best() {
         let mut clocks = Clocks::default();
         assert!(clocks.accepts(Some(1)), "nothing to hold it against");
         (0..20).for_each(|_| clocks.read(1000));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_and_power_faults_are_slowdowns_and_what_is_usual_is_none() {
+    fn heat_and_power_faults_are_slowdowns() {
         for reason in ["hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"]
         {
             assert!(is_slowdown(reason), "{reason}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stays_low_costs_fewer_samples_from_the_second_timing_on() {
+    fn a_lasting_low_clock_rejects_fewer_samples() {
         let mut clocks = Clocks::default();
         assert_eq!(clocks.most_rejected(), 60);
         clocks.ended(true);

@@ -13,7 +13,7 @@ const MOST_LAUNCHES: u32 = 64;
 const MOST_IN_GRAPH: u32 = 1000;
 /// Probes whose median says how long a launch takes when the number of launches in a sample is chosen from it.
 const PROBES: usize = 3;
-/// A sample that would last so many times as long as it should at least has fewer launches than others of its case.
+/// A sample that would last this many times as long as it needs to has fewer launches than others of its case.
 const TOO_LONG: f64 = 10.0;
 
 /// How the samples of one configuration are taken.

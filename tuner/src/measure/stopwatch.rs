@@ -62,7 +62,7 @@ impl Stopwatch {
         Ok(watch)
     }
 
-    /// Covers the queueing of short launches by copies of so many bytes.
+    /// Covers the queueing of short launches by copies of `bytes` bytes.
     pub(super) fn cover_with(&mut self, bytes: usize) -> Result<()> {
         let buffer = || DeviceBuffer::zeros(&self.stream, bytes);
         self.cover = Some((buffer()?, buffer()?));

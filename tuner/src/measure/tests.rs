@@ -197,7 +197,7 @@ fn devices_are_warmed_up_by_device_time() {
 }
 
 #[test]
-fn rounds_take_one_sample_of_each_in_changing_order() {
+fn rounds_sample_each_in_random_order() {
     let mut bench = Bench::new();
     let configurations = [130, 140, 150].map(configuration);
     let timings = bench.watch.interleave(&mut bench.case, configurations.each_ref(), Mode::Cold, 40).unwrap();
@@ -218,7 +218,7 @@ fn rounds_take_one_sample_of_each_in_changing_order() {
 }
 
 #[test]
-fn a_failing_launch_ends_the_timing_with_its_error() {
+fn failing_launches_end_the_timing() {
     for mode in [Mode::Cold, Mode::Hot, Mode::Graph] {
         let mut bench = Bench::new();
         bench.case.lasts = 5;

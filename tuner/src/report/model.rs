@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_with_the_best_and_the_default_only() {
+    fn only_best_and_default_have_samples() {
         let page = model(&[document(vec![
             record("copy", 128, 10.0, Outcome::Correct),
             record("copy", 256, 8.0, Outcome::Correct),

@@ -95,7 +95,7 @@ pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     paired_ratio_of(first, second, RESAMPLES)
 }
 
-/// As [`paired_ratio`], of so many resamples: fewer are quicker, and their interval is less exact.
+/// As [`paired_ratio`], from `resamples` resamples: fewer are quicker, and their interval is less exact.
 pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);

@@ -10,7 +10,6 @@
 
 mod keep;
 mod objective;
-mod rig;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::document::{ProbeResult, Record};
 use crate::error::{Error, Result};
 use crate::log::Log;
+use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
 use crate::search::{Points, Strategy, search};
 use crate::value::Configuration;
 
 use keep::Code;
 use objective::Measuring;
-use rig::Rig;
 
 /// How to search.
 #[derive(Debug, Clone, Default)]
@@ -33,8 +32,6 @@ pub struct Tuning {
     pub strategy: Strategy,
     /// Timings of a kernel, type and size at most; those of the strategy if absent.
     pub timings: Option<usize>,
-    /// The seed of [`Strategy::Random`].
-    pub seed: u64,
     /// Whether the suite's probes are timed beside the cases.
     pub probes: bool,
 }
@@ -189,19 +186,10 @@ fn all<'p>(
         let hint = nearest(&winners, planned);
         let kept = keep::kept(plan, planned, &code);
         let mut measuring = Measuring::new(plan, planned, &code, log, rig, stop, each);
-        let found = search(
-            &points,
-            &hint,
-            tuning.strategy,
-            tuning.timings,
-            of_case(tuning.seed, planned),
-            &mut measuring,
-        );
+        let found = search(&points, &hint, tuning.strategy, tuning.timings, seed(planned), &mut measuring);
         let winner = measuring.confirm(found.winner, kept);
         let (tuned, error) = measuring.finish(winner);
-        if error.is_none() && tuned.made > 0 {
-            rig.probe(planned);
-        }
+        rig.close(planned, error.is_none() && tuned.made > 0);
         if let Some(problem) = rig.problem() {
             each(Event::Note(&format!("probes could not be measured: {problem}")));
         }
@@ -219,7 +207,6 @@ fn all<'p>(
         if let Some(error) = error {
             return Err(error);
         }
-        rig.close();
     }
     Ok(totals)
 }
@@ -236,11 +223,10 @@ fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<
 }
 
 /// A seed that is the same for a case in every run.
-fn of_case(seed: u64, planned: &PlannedCase<'_>) -> u64 {
+fn seed(planned: &PlannedCase<'_>) -> u64 {
     let text = format!("{} {} {}", planned.benchmark.name(), planned.dtype, planned.n);
-    text.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The error for a configuration that stopped the device of this process.

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::keep::Code;
-use super::rig::Rig;
 use super::{Event, Tuned, lost};
 use crate::document::{Measured, Outcome, Record};
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::measure::{Mode, StopReason};
+use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
 use crate::search::{LEAST_GAIN, Objective, Seen, median};
 

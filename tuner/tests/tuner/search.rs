@@ -82,7 +82,7 @@ fn searches_are_deterministic() {
 struct Troubled {
     times: Vec<Option<f64>>,
     asked: Vec<usize>,
-    /// The run ends after so many timings.
+    /// The timings after which the run ends.
     most: usize,
 }
 

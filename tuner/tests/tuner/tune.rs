@@ -110,7 +110,7 @@ fn found(device: &Device) -> Option<String> {
 }
 
 #[test]
-fn a_kept_winner_is_timed_and_stays_unless_slower() {
+fn kept_winners_are_timed_and_stay_unless_slower() {
     let directory = Directory::new("kept");
     let (_, device) = simulated();
     let few = Tuning { timings: Some(1), ..with(Strategy::Exhaustive) };
@@ -165,7 +165,7 @@ fn by_case() -> Device {
 }
 
 #[test]
-fn sizes_of_a_range_keep_the_largest_ones_winner() {
+fn ranges_keep_the_winner_of_the_largest_size() {
     let directory = Directory::new("range");
     for is_again in [false, true] {
         let device = by_case();
@@ -224,6 +224,25 @@ fn another_strategy_uses_logged_timings() {
 }
 
 #[test]
+fn other_modes_and_efforts_are_measured_again() {
+    use warpsmith_tuner::measure::{Effort, Mode};
+    use warpsmith_tuner::run::{Plan, Request};
+
+    let directory = Directory::new("keys");
+    let (suite, usual) = (suite(Fake::new(&[])), super::fakes::request(&[64]));
+    let made = |request: Request| {
+        let (_, device) = simulated();
+        let plan = Plan::new(&suite, &device, &request).unwrap();
+        let (tuning, log, stop) = (with(Strategy::Exhaustive), &mut Log::open(&directory.0), Arc::default());
+        warpsmith_tuner::tune::tune(&plan, &tuning, log, &stop, &mut |_| {}).unwrap().made
+    };
+    assert_eq!([made(usual.clone()), made(usual.clone())], [4, 0]);
+    assert_eq!(made(Request { mode: Mode::Hot, ..usual.clone() }), 4);
+    assert_eq!(made(Request { effort: Effort::samples(7), ..usual.clone() }), 4);
+    assert_eq!(made(Request { sizes: vec![65], ..usual }), 4);
+}
+
+#[test]
 fn an_ended_run_continues_later() {
     let directory = Directory::new("ended");
     let (_, device) = simulated();
@@ -253,7 +272,7 @@ fn a_limit_ends_a_search_after_the_default() {
 }
 
 #[test]
-fn a_lost_device_ends_the_run_which_continues_later() {
+fn lost_devices_end_the_run_which_continues_later() {
     let directory = Directory::new("lost");
     let run = || {
         let (driver, device) = simulated();
