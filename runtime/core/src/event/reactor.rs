@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Event, Exported};
+use super::Event;
 use crate::device::Device;
 use crate::device::fork::Origin;
 use crate::driver::{EventHandle, host_function};
@@ -46,8 +46,6 @@ struct Key {
 struct Waiting {
     device: Device,
     event: EventHandle,
-    /// Keeps the handle, if it is not one of the device's pool, which stay.
-    _exported: Option<Arc<Exported>>,
     waker: Waker,
     since: Instant,
 }
@@ -184,13 +182,8 @@ impl Registration {
             return None;
         }
         let place = if may_be_recorded { None } else { event.place() };
-        let waiting = Waiting {
-            device: event.device.clone(),
-            event: event.handle,
-            _exported: event.exported.clone(),
-            waker,
-            since: Instant::now(),
-        };
+        let waiting =
+            Waiting { device: event.device.clone(), event: event.handle, waker, since: Instant::now() };
         let mut table = reactor.lock();
         let number = table.next;
         table.next += 1;
