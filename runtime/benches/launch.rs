@@ -431,7 +431,7 @@ impl Raw {
         let handle = stream.handle();
         group.bench_function("raw", |bencher| {
             // SAFETY: there is a value for each parameter, and the kernel does nothing.
-            bencher.iter(|| unsafe { driver.launch(context, function, config, &args, handle) });
+            bencher.iter(|| unsafe { driver.launch(context, function, &config, &args, handle) });
         });
         Ok(())
     }

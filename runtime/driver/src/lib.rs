@@ -677,7 +677,7 @@ pub unsafe trait Driver: GraphDriver + Send + Sync + Debug {
         &self,
         context: Context,
         function: FunctionHandle,
-        config: LaunchConfig,
+        config: &LaunchConfig,
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()>;

@@ -13,6 +13,7 @@
 //! buffers know the stream.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 
 use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
 
@@ -20,10 +21,9 @@ use super::inline::Inline;
 use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
-use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
-use crate::stream::Stream;
 
 /// The most arguments a launch can have. The lists lie on the stack, and of their places only those that are used are
 /// written.
@@ -65,6 +65,7 @@ impl<'a> ArgumentList<'a> {
         self.parts.push((self.count + 1, part));
     }
 
+    #[inline]
     fn parts(&self) -> impl Iterator<Item = &(usize, BufferUse<'a>)> + Clone {
         self.parts.as_slice().iter()
     }
@@ -87,51 +88,44 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.as_device_ptr().0));
     }
 
-    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
+    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the kernel's.
     #[inline]
     pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
-        self.parts().try_for_each(|(argument, part)| {
-            let found = part.storage.device();
-            if found.ptr_eq(device) {
-                return Ok(());
-            }
-            Err(Error::DifferentDevices {
-                operation: format!("launching kernel `{kernel}`"),
-                what: format!("argument {argument}"),
-                found: found.id(),
-                expected: device.id(),
-            })
-        })
-    }
-
-    /// Makes the stream wait for other uses of the buffers, launches, and notes the use.
-    #[inline]
-    pub(super) fn launch_with(
-        &self,
-        stream: &Stream,
-        launch: impl FnOnce(&[*const c_void]) -> Result<()>,
-    ) -> Result<()> {
-        self.with_pointers(|pointers| {
-            let parts = self.parts().map(|(_, part)| part);
-            storage::enqueue(parts, stream, Kind::Launch, |_, _| launch(pointers))
-        })
+        match self.parts().find(|(_, part)| !part.device().ptr_eq(device)) {
+            None => Ok(()),
+            Some((argument, part)) => Err(elsewhere(*argument, part.device(), device, kernel)),
+        }
     }
 
     /// The parts of the buffers.
+    #[inline]
     pub(crate) fn memory(&self) -> impl Iterator<Item = &BufferUse<'a>> + Clone {
         self.parts().map(|(_, part)| part)
     }
 
     /// Gives pointers to the machine parameters.
-    pub(super) fn with_pointers<R>(&self, work: impl FnOnce(&[*const c_void]) -> Result<R>) -> Result<R> {
-        let mut pointers = Inline::<*const c_void, MAX_PARAMS>::new();
-        for param in self.params.as_slice() {
-            pointers.push(match param {
+    #[inline]
+    pub(super) fn with_pointers<R>(&self, work: impl FnOnce(&[*const c_void]) -> R) -> R {
+        let params = self.params.as_slice();
+        let mut pointers = [const { MaybeUninit::<*const c_void>::uninit() }; MAX_PARAMS];
+        for (pointer, param) in pointers.iter_mut().zip(params) {
+            pointer.write(match param {
                 Param::Word(word) => std::ptr::from_ref(word).cast(),
                 Param::Value(value) => *value,
             });
         }
-        work(pointers.as_slice())
+        // SAFETY: there are no more parameters than places, so a pointer was written for each.
+        work(unsafe { std::slice::from_raw_parts(pointers.as_ptr().cast(), params.len()) })
+    }
+}
+
+#[cold]
+fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'static str) -> Error {
+    Error::DifferentDevices {
+        operation: format!("launching kernel `{kernel}`"),
+        what: format!("argument {argument}"),
+        found: found.id(),
+        expected: expected.id(),
     }
 }
 
@@ -268,9 +262,7 @@ mod tests {
                     // SAFETY: every argument is a `u64` that lives.
                     let passed: Vec<u64> = pointers.iter().map(|value| unsafe { *value.cast::<u64>() }).collect();
                     assert_eq!(passed, [$($value),*]);
-                    Ok(())
-                })
-                .unwrap();
+                });
             }};
             (@ $value:literal) => { Value<u64> };
         }

@@ -58,10 +58,9 @@ impl PreparedFunction {
     #[inline]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
         let mut list = ArgumentList::new();
-        self.function.gather(stream, args, &mut list)?;
-        let Some(config) = &self.config else { return Ok(()) };
+        args.add_all(&mut list);
         // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.function.launch_list(stream, config, &list) }
+        unsafe { self.function.launch_configured(stream, &self.config, &mut list) }
     }
 
     /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.
