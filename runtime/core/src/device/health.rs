@@ -36,7 +36,7 @@ struct Ring {
 #[derive(Debug, Default)]
 struct Slot {
     words: [AtomicU64; WORDS],
-    /// The [`sum`] of the words.
+    /// The [`hash`] of the words.
     seal: AtomicU64,
 }
 
@@ -47,14 +47,10 @@ const STREAM: usize = 1;
 const COOPERATIVE: usize = 1;
 const DEPENDENT: usize = 2;
 
-/// A sum that words of two launches do not have but by a chance of one in 2^64.
+/// A hash that words of two launches do not have but by a chance of one in 2^64.
 #[inline]
-fn sum(words: &[u64; WORDS]) -> u64 {
-    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let add = |(sum, factor): (u64, u64), word: &u64| {
-        (sum.wrapping_add(word.wrapping_mul(factor)), factor.wrapping_mul(ODD))
-    };
-    words.iter().fold((0, ODD), add).0
+fn hash(words: &[u64; WORDS]) -> u64 {
+    words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 /// A launch as words.
@@ -85,7 +81,7 @@ impl Ring {
         for (slot, word) in slot.words.iter().zip(words) {
             slot.store(word, Ordering::Relaxed);
         }
-        slot.seal.store(sum(&words), Ordering::Relaxed);
+        slot.seal.store(hash(&words), Ordering::Relaxed);
     }
 
     /// Forgets the launches of a stream, or all.
@@ -107,7 +103,7 @@ impl Slot {
     fn launch(&self) -> Option<RecentLaunch> {
         let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
         let [kernel, stream, w0, w1, w2, w3, w4] = words;
-        if kernel == 0 || self.seal.load(Ordering::Relaxed) != sum(&words) {
+        if kernel == 0 || self.seal.load(Ordering::Relaxed) != hash(&words) {
             return None;
         }
         let flags = kernel as usize & (COOPERATIVE | DEPENDENT);
@@ -150,7 +146,7 @@ impl Health {
         self.origin.check()?;
         match self.fault.get() {
             None => Ok(()),
-            Some(cause) => Err(Error::DeviceLost { device, cause: Arc::clone(cause) }),
+            Some(cause) => Err(lost(device, cause)),
         }
     }
 
@@ -175,7 +171,7 @@ impl Health {
         if first {
             tracing::error!(%device, fault = %cause, "the device was lost: it must be opened again");
         }
-        if first { Error::clone(cause) } else { Error::DeviceLost { device, cause: Arc::clone(cause) } }
+        if first { Error::clone(cause) } else { lost(device, cause) }
     }
 
     fn describe(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>, stack: &Stack) -> Error {
@@ -250,6 +246,11 @@ impl Health {
     pub(crate) fn take_drop_error(&self) -> Option<Error> {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+#[cold]
+fn lost(device: DeviceId, cause: &Arc<Error>) -> Error {
+    Error::DeviceLost { device, cause: Arc::clone(cause) }
 }
 
 /// The kernels of launches, each once.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
 use super::adaptive::{self, Launches};
-use super::arguments::{ArgumentList, Arguments};
+use super::arguments::{ArgumentList, Arguments, Uses};
 use super::kept::Kept;
 use super::limits::{Limits, Line};
 use super::loaded::Loaded;
@@ -280,10 +280,11 @@ impl Function {
         launch: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
     ) -> Result<()> {
         self.check_stack()?;
-        stream.observed(
-            || Operation::Launch { kernel: self.spec().symbol, config },
-            || storage::enqueue(uses, stream, Kind::Launch, launch),
-        )?;
+        let mut watch = stream.watch(|| Operation::Launch { kernel: self.spec().symbol, config });
+        let enqueued = storage::enqueue(uses, stream, Kind::Launch, launch);
+        watch.ended(enqueued.is_ok());
+        drop(watch);
+        enqueued?;
         if stream.is_capturing() || self.device.0.launch_blocking {
             return self.launched_unusually(stream, config);
         }
@@ -308,7 +309,7 @@ impl Function {
         device: &Device,
         launch: Launch,
         args: &'a A,
-        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &ArgumentList<'a>) -> Result<R>,
+        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &Uses<'a>) -> Result<R>,
     ) -> Result<R> {
         let symbol = self.spec().symbol;
         if !self.device.ptr_eq(device) {
@@ -319,17 +320,17 @@ impl Function {
                 expected: device.id(),
             });
         }
-        let mut list = ArgumentList::new();
-        args.add_all(&mut list);
-        list.check_devices(device, symbol)?;
-        let mut resolved = Resolved::BLANK;
-        if !launch.resolve_into(self, &mut resolved)? {
-            return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
-        }
-        let config = resolved.config;
-        self.allow(&config)?;
-        self.check_stack()?;
-        list.with_pointers(|pointers| add(self, config, pointers, &list))
+        ArgumentList::of(args, |args, uses| {
+            uses.check_devices(device, symbol)?;
+            let mut resolved = Resolved::BLANK;
+            if !launch.resolve_into(self, &mut resolved)? {
+                return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
+            }
+            let config = resolved.config;
+            self.allow(&config)?;
+            self.check_stack()?;
+            add(self, config, args, uses)
+        })
     }
 
     /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers): for an
@@ -348,22 +349,22 @@ impl Function {
         launch: Launch,
         args: &A,
     ) -> Result<()> {
-        let mut list = ArgumentList::new();
-        args.add_all(&mut list);
-        // SAFETY: passed on from the caller.
-        unsafe { self.launch_list(stream, &launch, &mut list) }
+        // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from the
+        // caller.
+        ArgumentList::of(args, |args, uses| unsafe { self.launch_uses(stream, &launch, args, uses) })
     }
 
     /// # Safety
-    /// As for [`Self::launch_as`] with the arguments in the list.
-    unsafe fn launch_list<'a>(
+    /// As for [`Self::launch_raw`], of memory that is in none of the parts of buffers.
+    unsafe fn launch_uses<'a>(
         &'a self,
         stream: &Stream,
         launch: &Launch,
-        list: &mut ArgumentList<'a>,
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
     ) -> Result<()> {
         // What is wrong with the arguments is said first.
-        self.check_list(stream, list)?;
+        self.check_uses(stream, uses)?;
         let (line, mut resolved);
         let config = if let Some(config) = launch.in_line(self.line()) {
             line = config;
@@ -375,70 +376,69 @@ impl Function {
             }
             if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
                 // SAFETY: passed on from the caller.
-                return unsafe { self.launch_adaptive(stream, launch, resolved, list) };
+                return unsafe { self.launch_adaptive(stream, launch, resolved, args, uses) };
             }
             self.allow(&resolved.config)?;
             &resolved.config
         };
-        // SAFETY: the list has the parameters' values in order and the buffers behind them; the configuration was checked and
-        // allowed; the rest is passed on from the caller.
-        list.with_pointers(|args| unsafe { self.enqueue(stream, config, args, list.memory()) })
+        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        unsafe { self.enqueue(stream, config, args, uses.iter()) }
     }
 
-    /// As [`Self::launch_list`], in a configuration that was checked and [allowed](Self::allow); `None` launches nothing.
+    /// As [`Self::launch_uses`], in a configuration that was checked and [allowed](Self::allow); `None` launches nothing.
     ///
     /// # Safety
-    /// As for [`Self::launch_list`].
+    /// As for [`Self::launch_uses`].
     pub(super) unsafe fn launch_configured<'a>(
         &'a self,
         stream: &Stream,
         config: &Option<LaunchConfig>,
-        list: &mut ArgumentList<'a>,
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
     ) -> Result<()> {
-        self.check_list(stream, list)?;
+        self.check_uses(stream, uses)?;
         let Some(config) = config else { return Ok(()) };
-        // SAFETY: as in `launch_list`.
-        list.with_pointers(|args| unsafe { self.enqueue(stream, config, args, list.memory()) })
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue(stream, config, args, uses.iter()) }
     }
 
     /// Fails if stream or buffers are not of the kernel's device. Adds the module to what is used, if that was loaded at run
     /// time.
-    #[inline]
-    fn check_list<'a>(&'a self, stream: &Stream, list: &mut ArgumentList<'a>) -> Result<()> {
+    #[inline(always)]
+    fn check_uses<'a>(&'a self, stream: &Stream, uses: &mut Uses<'a>) -> Result<()> {
         self.check_stream(stream)?;
         if let Some(code) = self.code_use(stream) {
-            list.used(code);
+            uses.add(code);
         }
-        list.check_devices(&self.device, self.spec().symbol)
+        uses.check_devices(&self.device, self.spec().symbol)
     }
 
-    /// As [`Self::launch_list`], in a configuration that is to be tried or that was found to be the fastest.
+    /// As [`Self::launch_uses`], in a configuration that is to be tried or that was found to be the fastest.
     ///
     /// # Safety
-    /// As for [`Self::launch_list`].
+    /// As for [`Self::launch_uses`].
     #[cold]
     unsafe fn launch_adaptive(
         &self,
         stream: &Stream,
         launch: &Launch,
         resolved: Resolved,
-        list: &ArgumentList<'_>,
+        args: &[*const c_void],
+        uses: &Uses<'_>,
     ) -> Result<()> {
         self.device.check_process()?;
         let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-        list.with_pointers(|args| {
-            self.enqueue_by(stream, &config, list.memory(), |driver, context| {
-                let handle = stream.handle();
-                let launch = || {
-                    // SAFETY: as in `launch_list`; every candidate was checked, and none has shared memory to be allowed.
-                    unsafe { driver.launch(context, self.inner.handle, &config, args, handle) }
-                        .map_err(Error::from)
-                };
-                match measurement {
-                    Some(measurement) => measurement.around(stream, launch),
-                    None => launch(),
-                }
-            })
+        self.enqueue_by(stream, &config, uses.iter(), |driver, context| {
+            let launch = || {
+                // SAFETY: every candidate was checked, and none has shared memory to be allowed; the rest is passed on from the
+                // caller.
+                unsafe { driver.launch(context, self.inner.handle, &config, args, stream.handle()) }
+                    .map_err(Error::from)
+            };
+            match measurement {
+                Some(measurement) => measurement.around(stream, launch),
+                None => launch(),
+            }
         })
     }
 }

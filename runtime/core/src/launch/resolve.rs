@@ -39,7 +39,7 @@ impl Launch {
     #[inline]
     pub(super) fn in_line(&self, limits: &Line) -> Option<LaunchConfig> {
         let Shape::Linear { threads, block: Some(block) } = self.shape else { return None };
-        let is_plain = self.is_plain() && self.waves == 0;
+        let is_plain = self.is_plain() & (self.waves == 0);
         let blocks = blocks_of(threads, block)?;
         let fits = block.wrapping_sub(1) < limits.threads
             && blocks.wrapping_sub(1) < limits.blocks

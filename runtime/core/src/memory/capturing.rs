@@ -476,6 +476,7 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
+    stream.device().check_process()?;
     if kind == Kind::HostCopy {
         return Err(GraphError::NotCapturable {
             call: "a copy through host memory or between devices",

@@ -279,7 +279,10 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
-    stream.device().check_process()?;
+    // A launch that fails notes nothing, and the call below looks by itself.
+    if kind != Kind::Launch {
+        stream.device().check_process()?;
+    }
     let captures = stream.capture_count();
     if captures % 2 == 1 {
         return capturing::enqueue(stream, parts, kind, work);
@@ -300,6 +303,7 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
+    stream.device().check_process()?;
     let mut tracked: Vec<&'p Arc<Tracked>> =
         parts.clone().filter_map(|part| part.storage.tracked.get()).collect();
     tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
