@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let suite = warpsmith::bench::suite(Vec::new());
     let plan = Plan::new(&suite, &device, &request)?;
     // Neither what earlier runs measured nor what they kept takes part, and nothing is left behind.
-    device.set_launch_store(warpsmith::launch::LaunchStore::in_memory());
+    warpsmith::store::LaunchStore::in_memory().install(&device);
     let started = Instant::now();
     let tuned = tune_all(&plan)?;
     let tuning_seconds = started.elapsed().as_secs_f64();

@@ -20,11 +20,11 @@ use gpu_spec::param::{Pointer, PointerMut, Value};
 use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
-use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{
     Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
 };
+use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
 
 /// The same kernels for a GPU.
 const PTX: &[u8] = b".version 7.0
@@ -319,7 +319,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
 fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     let device = stream.device();
     let store = LaunchStore::in_memory();
-    device.set_launch_store(store.clone());
+    store.install(device);
     let properties = device.properties();
     let of = |n| TunedFor {
         device: properties,

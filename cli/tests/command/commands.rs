@@ -341,10 +341,11 @@ fn a_closed_pipe_ends_nothing_with_a_panic() {
 
 /// A snapshot with a segment of 2 MiB, half of it in use, and two events.
 const SNAPSHOT: &str = r#"{
-    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small",
-        "blocks": [{"size": 1048576, "requested_size": 1000000, "state": "active_allocated",
+    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 1048576,
+        "active_size": 1048576, "requested_size": 1000000, "stream": 0, "segment_type": "small",
+        "blocks": [{"address": 4096, "size": 1048576, "requested_size": 1000000, "state": "active_allocated",
                     "frames": [{"filename": "src/model.rs", "line": 12, "name": "forward"}]},
-                   {"size": 1048576, "state": "inactive"}]}],
+                   {"address": 1052672, "size": 1048576, "state": "inactive"}]}],
     "device_traces": [[{"action": "segment_alloc", "addr": 4096, "size": 2097152, "time_us": 1},
                        {"action": "oom", "device_free": 1024, "size": 4194304, "time_us": 1500001}]]
 }"#;

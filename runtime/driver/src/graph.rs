@@ -53,7 +53,7 @@ pub enum CaptureStatus {
 pub struct GraphFunction(Box<dyn Fn() + Send + Sync>);
 
 impl GraphFunction {
-    /// The rules of [`Driver::host_function`](super::Driver::host_function) hold for it.
+    /// The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it.
     pub fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(function)))
     }
@@ -75,7 +75,7 @@ impl fmt::Debug for GraphFunction {
 pub enum NodeWork<'a> {
     /// Nothing: it only orders others.
     Empty,
-    /// A launch, with arguments as [`Driver::launch`](super::Driver::launch) takes them.
+    /// A launch, with arguments as [`CodeDriver::launch`](super::CodeDriver::launch) takes them.
     Kernel {
         /// The kernel.
         function: FunctionHandle,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule};
 use warpsmith_runtime::driver::{
-    Context, DevicePtr, Driver, EventHandle, LaunchConfig, ModuleHandle, StreamHandle,
+    CodeDriver, Context, DevicePtr, Driver, EventHandle, LaunchConfig, MemoryDriver, ModuleHandle,
+    StreamDriver, StreamHandle,
 };
 
 const fn param(name: &'static str, kind: ParamKind, type_name: &'static str) -> ParamSpec {

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use warpsmith_runtime::Device;
-use warpsmith_runtime::launch::LaunchStore;
-use warpsmith_store::DamagedLines;
+use warpsmith_store::{DamagedLines, LaunchStore};
 
 use super::Program;
 use super::args::TuneArgs;
@@ -57,7 +56,7 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     show(program, &document, &args.output, path)?;
     let totals = outcome?;
     if args.output.is_text() {
-        print(&summary(&device.launch_store(), device.is_emulated(), &totals, begun.elapsed()))?;
+        print(&summary(&LaunchStore::of(device), device.is_emulated(), &totals, begun.elapsed()))?;
     }
     verdict(program, &document.results, totals.interrupted)
 }
@@ -89,12 +88,12 @@ fn tuning(args: &TuneArgs) -> Result<Tuning> {
 /// The measurements of earlier runs, beside the launch store's file.
 fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
     if args.no_store {
-        device.set_launch_store(LaunchStore::in_memory());
+        LaunchStore::in_memory().install(device);
         return Log::in_memory();
     }
     // An emulated device has a store in memory unless it is told otherwise.
     let opened = warpsmith_store::shared();
-    device.set_launch_store(opened.store.clone());
+    opened.store.install(device);
     let log = match opened.store.path().and_then(Path::parent) {
         None => Log::in_memory(),
         Some(directory) if args.fresh => Log::fresh(directory),

@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use gpu_spec::KernelSpec;
-use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, GpuImage};
+use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
 
 use crate::document::Record;
 use crate::error::Result;
@@ -55,7 +55,7 @@ fn program() -> Option<String> {
 /// The place of the configuration that launches of a case find now, if it is one of the case's and the same toolchain
 /// compiled it. `None` for a run or a case whose winner never takes its place.
 pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
-    if plan.mode() != Mode::Cold || plan.is_narrowed() || !plan.device().launch_store().has_tuned() {
+    if plan.mode() != Mode::Cold || plan.is_narrowed() || !LaunchStore::of(plan.device()).has_tuned() {
         return None;
     }
     if !decides(plan, planned, code) {
@@ -65,7 +65,7 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
         let spec = planned.benchmark.instance(planned.dtype, configuration);
         spec.is_some_and(|spec| {
             let types = types(spec);
-            let known = plan.device().launch_store().tuned(&subject(plan, planned, code, spec, &types));
+            let known = LaunchStore::of(plan.device()).tuned(&subject(plan, planned, code, spec, &types));
             known.is_some_and(|known| is_same(&known, configuration, spec, code))
         })
     })
@@ -160,7 +160,7 @@ pub fn winner(
     }
     let types = types(spec);
     let subject = subject(plan, planned, code, spec, &types);
-    let store = plan.device().launch_store();
+    let store = LaunchStore::of(plan.device());
     let known = store.tuned(&subject);
     // A run that measured nothing new writes nothing.
     if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {

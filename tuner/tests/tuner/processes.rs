@@ -10,8 +10,8 @@ use fastrand::Rng;
 use gpu_spec::KernelSpec;
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
-use warpsmith_runtime::launch::LaunchStore;
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
+use warpsmith_store::LaunchStore;
 use warpsmith_tuner::benchmark::{Benchmark, Probe, Setup, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Record;
@@ -149,7 +149,7 @@ fn measures_when_it_is_a_child() {
     let Ok(what) = std::env::var(CHILD) else { return };
     let (command, seed) = what.split_once(' ').unwrap();
     let device = simulated(seed.parse().unwrap());
-    device.set_launch_store(LaunchStore::in_memory());
+    LaunchStore::in_memory().install(&device);
     let suite = Suite { benchmarks: vec![Box::new(Moves)], probes };
     let request = Request {
         kernels: vec!["moves".to_owned()],

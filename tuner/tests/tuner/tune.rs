@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
-use warpsmith_runtime::launch::TunedFor;
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_store::{LaunchStore, TunedFor};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
@@ -94,14 +94,14 @@ fn the_winner_is_what_launches_find() {
     let suite = suite(Fake::new(&[]));
     run(&suite, &device, &[4096], &Tuning::default(), &mut Log::in_memory(), ALL);
     let subject = subject(&device, 4096);
-    let tuned = device.launch_store().tuned(&subject).unwrap();
+    let tuned = LaunchStore::of(&device).tuned(&subject).unwrap();
     assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
     assert_eq!(tuned.median_us, 200.0);
 }
 
 /// What launches on a device find: its `block` and `does`.
 fn found(device: &Device) -> Option<String> {
-    let tuned = device.launch_store().tuned(&subject(device, 64))?;
+    let tuned = LaunchStore::of(device).tuned(&subject(device, 64))?;
     Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
 }
 
@@ -126,12 +126,12 @@ fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
 
     let keep = |values: [(&str, &str); 2], toolchain: &str| {
         let subject = subject(&device, 64);
-        let mut kept = (*device.launch_store().tuned(&subject).unwrap()).clone();
+        let mut kept = (*LaunchStore::of(&device).tuned(&subject).unwrap()).clone();
         kept.values = values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into();
         if !toolchain.is_empty() {
             kept.toolchain = toolchain.to_owned();
         }
-        device.launch_store().keep_tuned(&subject, kept).unwrap();
+        LaunchStore::of(&device).keep_tuned(&subject, kept).unwrap();
     };
     // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
     for (values, toolchain, made) in [
@@ -165,7 +165,7 @@ fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
     let directory = Directory::new("range");
     for is_again in [false, true] {
         let device = by_case();
-        device.set_launch_store(warpsmith_store::open(&directory.0).store);
+        warpsmith_store::open(&directory.0).store.install(&device);
         let (sizes, log) = ([1500, 1024, 1100, 2048], &mut Log::open(&directory.0));
         let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &with(Strategy::Exhaustive), log, ALL);
         let winners: Vec<String> = outcomes
@@ -176,7 +176,8 @@ fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
         assert_eq!(winners, ["256", "64", "64", "64"]);
         let Totals { made, kept, .. } = outcomes.totals.unwrap();
         assert_eq!((made, kept), (if is_again { 0 } else { 16 }, 2), "{:?}", outcomes.notes);
-        let block = |n| device.launch_store().tuned(&subject(&device, n))?.value("block").map(str::to_owned);
+        let block =
+            |n| LaunchStore::of(&device).tuned(&subject(&device, n))?.value("block").map(str::to_owned);
         assert_eq!([1024, 1100, 1500, 2048].map(block).map(Option::unwrap), ["256", "256", "256", "64"]);
         let lines = fs::read_to_string(directory.0.join("launches.jsonl")).unwrap();
         assert_eq!(lines.lines().count(), 2, "a line for each winner that changes: {lines}");
@@ -231,10 +232,10 @@ fn an_ended_run_keeps_what_it_measured_and_goes_on_later() {
     assert_eq!((totals.made, ended.cases.len(), ended.cases[0].records.len()), (3, 1, 3));
     assert_eq!(totals.kept, 0);
     assert!(!ended.cases[0].is_complete && ended.cases[0].winner.is_some());
-    assert_eq!(device.launch_store().tuned_len(), 0, "not all was measured");
+    assert_eq!(LaunchStore::of(&device).tuned_len(), 0, "not all was measured");
     let rest = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), ALL);
     assert_eq!(rest.totals.unwrap(), Totals { made: 5, known: 3, kept: 2, interrupted: false });
-    assert_eq!(device.launch_store().tuned_len(), 2);
+    assert_eq!(LaunchStore::of(&device).tuned_len(), 2);
 }
 
 #[test]
@@ -304,7 +305,7 @@ fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String
         }
     });
     let subject = subject(device, 64);
-    let tuned = device.launch_store().tuned(&subject);
+    let tuned = LaunchStore::of(device).tuned(&subject);
     (notes, totals.unwrap().kept, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
 }
 
@@ -357,7 +358,7 @@ fn what_is_wrong_after_all_timings_does_not_win_and_the_next_does() {
             let (_, device) = simulated();
             let mut log = Log::open(&directory.0);
             let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &with(strategy), &mut log, ALL);
-            (outcomes, device.launch_store().tuned_len())
+            (outcomes, LaunchStore::of(&device).tuned_len())
         };
         let (first, kept) = race();
         let racy = first.record("block=256 does=races");
@@ -418,7 +419,7 @@ fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
         );
         assert!(timing.clocks_mhz.iter().all(|mhz| *mhz == 1980), "{:?}", timing.clocks_mhz);
         assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
-        assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
+        assert_eq!(LaunchStore::of(&device).tuned_len(), 1, "{:?}", outcomes.notes);
     }
 }
 

@@ -19,7 +19,7 @@
 //! | `device_of` | `x.device().guard()`: buffers, streams, events, modules and pools have `device()` |
 //! | `get_device_name`, `get_device_capability` | [`Device::name`], [`Device::capability`] |
 //! | `get_device_properties` | [`Device::properties`], of a device that is not open [`Device::list`] |
-//! | `can_device_access_peer` | [`Device::can_access_peer`], for all devices [`Device::peers`] |
+//! | `can_device_access_peer` | [`Device::can_access_peer`] |
 //! | `synchronize`, `mem_get_info` | [`Device::synchronize`], [`Device::memory_info`] |
 
 pub(crate) mod drivers;
@@ -41,7 +41,6 @@ use std::sync::{Arc, Weak};
 pub(crate) use self::events::EventPool;
 pub use self::guard::DeviceGuard;
 pub(crate) use self::parts::{Part, Parts};
-pub use self::peer::PeerInfo;
 pub use self::query::Uuid;
 use crate::driver::{Context, DeviceProperties, Driver};
 pub use crate::error::DeviceId;

@@ -110,7 +110,8 @@ pub enum Operation<'a> {
     HostFunction,
     /// Enqueues work through the [seam](crate::seam), for example a library's.
     Extension {
-        /// The path of the Rust function that made it, with what the compiler appends for closures.
+        /// Its [name](crate::Stream::enqueue_named), or the path of the Rust function that made it, with what the compiler
+        /// appends for closures.
         name: &'static str,
     },
     /// Records an event.

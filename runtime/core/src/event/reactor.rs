@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Event, Exported};
+use super::Event;
 use crate::device::Device;
 use crate::device::fork::Origin;
 use crate::driver::{EventHandle, host_function};
@@ -51,8 +51,6 @@ struct Key {
 struct Waiting {
     device: Device,
     event: EventHandle,
-    /// Keeps the handle, if it is not one of the device's pool, which stay.
-    _exported: Option<Arc<Exported>>,
     waker: Waker,
     wait: Wait,
     registered: Instant,
@@ -266,7 +264,6 @@ impl Registration {
         let waiting = Waiting {
             device: event.device.clone(),
             event: event.handle,
-            _exported: event.exported.clone(),
             waker,
             early: wait.likely_end(now),
             wait: wait.clone(),

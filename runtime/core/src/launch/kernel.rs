@@ -18,7 +18,7 @@ use super::shape::Launch;
 use crate::device::Device;
 use crate::device::observe::Operation;
 use crate::driver::{Context, DeviceProperties, Driver, FunctionAttributes, FunctionHandle, LaunchConfig};
-use crate::error::{Error, GraphError, Result};
+use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
@@ -140,7 +140,7 @@ impl Function {
     /// value. The values are copied before this returns.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel, [`Error::ArgumentCount`], [`Error::DifferentDevices`] for a
+    /// What is over the limits of device or kernel, [`LaunchError::ArgumentCount`], [`Error::DifferentDevices`] for a
     /// stream of another device.
     ///
     /// # Safety
@@ -181,7 +181,7 @@ impl Function {
         match &self.inner.params {
             Some(params) if params.len() != got => {
                 let kernel = self.spec().symbol.to_owned();
-                Err(Error::ArgumentCount { kernel, expected: params.len(), got })
+                Err(Error::Launch(LaunchError::ArgumentCount { kernel, expected: params.len(), got }))
             }
             _ => Ok(()),
         }

@@ -66,7 +66,7 @@ impl PreparedFunction {
     /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.
     ///
     /// # Errors
-    /// [`Error::ArgumentCount`](crate::Error::ArgumentCount),
+    /// [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
     ///
     /// # Safety

@@ -4,8 +4,8 @@ use super::Function;
 use super::adaptive::Launches;
 use super::heuristic::{GridChoice, grid_for_bandwidth};
 use super::limits::{Limits, Line};
+use super::policy::Winner;
 use super::shape::{Launch, Shape};
-use super::store::Winner;
 use crate::driver::LaunchConfig;
 use crate::error::{Error, LaunchError, Result};
 

@@ -142,7 +142,7 @@ impl Function {
     /// the arguments are kept until the kernel is done, and other uses of them are ordered.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel; [`Error::ArgumentCount`], [`LaunchError::ArgumentSize`],
+    /// What is over the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],
     /// [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; a fault of earlier work.
     ///
     /// # Safety

@@ -11,9 +11,9 @@ use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{
-    CaptureMode, ConditionHandle, ConditionalKind, DevicePtr, Driver, ExecUpdate, FaultKind, FunctionHandle,
-    GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, LaunchConfig, ModuleHandle, NodeHandle,
-    NodeInfo, NodeWork,
+    CaptureMode, CodeDriver, ConditionHandle, ConditionalKind, DevicePtr, Driver, ExecUpdate, FaultKind,
+    FunctionHandle, GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, LaunchConfig, ModuleHandle,
+    NodeHandle, NodeInfo, NodeWork,
 };
 
 const INVALID_VALUE: u32 = 1;

@@ -14,8 +14,8 @@ use gpu_spec::Kernel;
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{
-    Context, DevicePtr, Driver, EventHandle, Fault, FaultKind, LaunchConfig, ModuleSource, RowsCopy,
-    StreamHandle,
+    CodeDriver, Context, DevicePtr, Driver, EventHandle, Fault, FaultKind, LaunchConfig, MemoryDriver,
+    ModuleSource, RowsCopy, StreamDriver, StreamHandle,
 };
 
 use crate::common::{Iota, driver};

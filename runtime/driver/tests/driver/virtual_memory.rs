@@ -11,7 +11,8 @@ use crate::common::*;
 use gpu_spec::Kernel;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{
-    Context, DevicePtr, Driver, Fault, FaultKind, LaunchConfig, ModuleSource, PhysicalHandle, StreamHandle,
+    CodeDriver, Context, DevicePtr, Driver, Fault, FaultKind, LaunchConfig, MemoryDriver, ModuleSource,
+    PhysicalHandle, StreamDriver, StreamHandle,
 };
 use warpsmith_runtime::driver::{DriverError as Error, Result};
 
