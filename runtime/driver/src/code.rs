@@ -79,7 +79,7 @@ pub unsafe trait CodeDriver {
         &self,
         context: Context,
         function: FunctionHandle,
-        config: LaunchConfig,
+        config: &LaunchConfig,
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()>;

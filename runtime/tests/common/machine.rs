@@ -138,7 +138,7 @@ impl Machine {
         let function = self.driver.module_function(self.context, module, kernel).unwrap();
         let config = LaunchConfig::new([1; 3], [1; 3], 0);
         // SAFETY: the callers below pass what the kernels take; the memory lives as for `set`.
-        unsafe { self.driver.launch(self.context, function, config, args, self.streams[stream]) }.unwrap();
+        unsafe { self.driver.launch(self.context, function, &config, args, self.streams[stream]) }.unwrap();
     }
 
     /// Adds an id to a log, as a single task.

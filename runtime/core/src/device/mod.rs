@@ -182,6 +182,7 @@ impl Device {
     }
 
     /// Calls the driver, unless the device is lost; a fault is distinguished from other errors and kept.
+    #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
@@ -199,22 +200,25 @@ impl Device {
         self.call_driver(call)
     }
 
+    #[inline]
     fn call_driver<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
     ) -> Result<R> {
+        call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
+    }
+
+    /// What is reported of an error of the driver: one that stops the context loses the device.
+    #[cold]
+    fn failed(&self, error: Error) -> Error {
+        if !error.stops_context() {
+            return error;
+        }
         let inner = &*self.0;
-        call(&*inner.driver, inner.context).map_err(|error| {
-            let error = error.into();
-            if error.stops_context() {
-                let error =
-                    inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context), &inner.stack);
-                inner.parts.lost(self);
-                error
-            } else {
-                error
-            }
-        })
+        let fault = inner.driver.take_fault(inner.context);
+        let error = inner.health.lose(inner.id, error, fault, &inner.stack);
+        inner.parts.lost(self);
+        error
     }
 
     /// A handle that does not keep the device open.

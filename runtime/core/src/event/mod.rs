@@ -21,7 +21,7 @@ use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::captures::CaptureSink;
-use crate::stream::clock::Closed;
+use crate::stream::clock::{Closed, Done};
 
 /// A mark in a stream.
 ///
@@ -169,9 +169,13 @@ impl Event {
         Ok(done)
     }
 
-    /// The stream of the last record and its epoch there. Later epochs of the stream are reached later.
-    fn place(&self) -> Option<(u64, u64)> {
-        self.last().as_ref().and_then(Record::id)
+    /// The stream of the last record and its epoch there, and what is known of the stream's work. Later epochs of the stream are
+    /// reached later.
+    fn place(&self) -> Option<((u64, u64), Arc<Done>)> {
+        match &*self.last() {
+            Some(Record::Own(closed)) => Some((closed.id(), Arc::clone(closed.done()))),
+            _ => None,
+        }
     }
 
     /// Waits until its stream has come to the last record. An event that was never recorded is not waited for.

@@ -15,7 +15,26 @@ pub(super) struct Limits<'a> {
     pub attributes: &'a FunctionAttributes,
 }
 
+/// Of what a launch in one dimension without anything special may have how much: the most threads in a block, blocks in the
+/// grid, and bytes of dynamic shared memory that need not be allowed first. No threads: the kernel has no such launches.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub threads: u32,
+    pub blocks: u32,
+    pub shared_bytes: u32,
+}
+
 impl<'a> Limits<'a> {
+    pub fn line(&self) -> Line {
+        let threads = self.block_limit().0.min(self.device.max_block[0]);
+        let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
+        Line {
+            threads: if self.kernel.cooperative || shared.is_none() { 0 } else { threads },
+            blocks: self.device.max_grid[0],
+            shared_bytes: shared.unwrap_or(0),
+        }
+    }
+
     #[inline]
     pub fn of(function: &'a Function) -> Self {
         let device = function.device().properties();

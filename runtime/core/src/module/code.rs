@@ -145,7 +145,7 @@ impl Code {
         )?;
         let attributes = device.call(|driver, context| driver.function_attributes(context, handle))?;
         let params = device.call(|driver, context| driver.function_params(context, handle))?;
-        Ok(FunctionInner::new(spec, handle, attributes, self.hash, params, 0))
+        Ok(FunctionInner::new(spec, handle, attributes, device.properties(), self.hash, params, 0))
     }
 
     fn no_kernel(&self, name: &str) -> Error {

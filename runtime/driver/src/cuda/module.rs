@@ -297,16 +297,16 @@ unsafe impl CodeDriver for CudaDriver {
         &self,
         context: Context,
         function: FunctionHandle,
-        config: LaunchConfig,
+        config: &LaunchConfig,
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
         if !config.is_plain() {
             // SAFETY: passed on from the caller.
-            return unsafe { launch::launch(function, &config, args, stream) };
+            return unsafe { launch::launch(function, config, args, stream) };
         }
-        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = config;
+        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
         // The driver reads the values; the mutable pointers are only its signature.
         let params = args.as_ptr() as *mut *mut c_void;
         let function = function.0 as sys::CUfunction;

@@ -112,24 +112,24 @@ unsafe impl CodeDriver for EmulatedDriver {
         &self,
         context: Context,
         function: FunctionHandle,
-        config: LaunchConfig,
+        config: &LaunchConfig,
         args: &[*const c_void],
         stream: StreamHandle,
     ) -> Result<()> {
         let context = self.enter(Call::Launch, context)?;
-        self.check_config(Call::Launch, function, &config)?;
+        self.check_config(Call::Launch, function, config)?;
         if self.idle && !self.captures.holds(stream.0) {
             if self.time.is_none() && !self.races.is_on() {
                 return Ok(());
             }
             let kernel = self.code.kernel_of(Call::Launch, function)?;
             // SAFETY: the caller vouches for the arguments.
-            let touched = unsafe { KernelCall::new(kernel, config, self.order, args) }.touched();
-            return self.push(Call::Launch, stream, Work::Idle(kernel.0, config), touched);
+            let touched = unsafe { KernelCall::new(kernel, *config, self.order, args) }.touched();
+            return self.push(Call::Launch, stream, Work::Idle(kernel.0, *config), touched);
         }
         // SAFETY: the caller vouches for the arguments.
         let call = unsafe {
-            KernelCall::new(self.code.kernel_of(Call::Launch, function)?, config, self.order, args)
+            KernelCall::new(self.code.kernel_of(Call::Launch, function)?, *config, self.order, args)
         };
         let touched = call.touched();
         self.check_launch(Call::Launch, &context, &call, &touched)?;

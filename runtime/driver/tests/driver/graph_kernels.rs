@@ -137,7 +137,7 @@ impl Rig {
     fn enqueue(&self, numbers: DevicePtr, config: LaunchConfig) -> Result<()> {
         let len = 1u64;
         let args = [(&raw const numbers.0).cast(), (&raw const len).cast()];
-        unsafe { self.driver.launch(self.context, self.function(&ADD_ONE), config, &args, self.stream) }
+        unsafe { self.driver.launch(self.context, self.function(&ADD_ONE), &config, &args, self.stream) }
     }
 
     fn instantiate(&self, graph: GraphHandle) -> GraphExecHandle {

@@ -58,6 +58,6 @@ fn launch(stream: &Stream, read: (DevicePtr, u64), written: (DevicePtr, u64)) {
     unsafe {
         let (driver, context) = stream.device().driver();
         let function = driver.module_function(context, ModuleHandle(0), &USE).unwrap();
-        driver.launch(context, function, config, &args, stream.handle()).unwrap();
+        driver.launch(context, function, &config, &args, stream.handle()).unwrap();
     }
 }
