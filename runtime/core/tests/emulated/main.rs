@@ -53,6 +53,7 @@ mod machine;
 mod mapped;
 mod memory;
 mod observer;
+mod option_values;
 mod ordering;
 mod ordering_precise;
 mod ordering_programs;

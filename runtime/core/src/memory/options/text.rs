@@ -198,21 +198,21 @@ fn unknown(name: &str) -> Error {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::value::THRESHOLD_RANGE;
     use super::super::{Backend, MIB, PinnedOptions, Reserve};
     use super::*;
 
-    pub fn parse(text: &str) -> AllocatorOptions {
+    fn parse(text: &str) -> AllocatorOptions {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    pub fn refusal(text: &str) -> String {
+    fn refusal(text: &str) -> String {
         text.parse::<AllocatorOptions>().map(|_| text).unwrap_err().to_string()
     }
 
     /// Asserts that each text is refused, for the option and the value and with the reason given.
-    pub fn assert_refused(option: &str, cases: &[(&str, &str)]) {
+    fn assert_refused(option: &str, cases: &[(&str, &str)]) {
         for (value, reason) in cases {
             let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
             assert_eq!(refusal(&format!("{option}:{value}")), expected);

@@ -1,0 +1,122 @@
+//! Values of allocator options as text: what is read, and what is refused and why.
+
+use warpsmith_runtime::AllocatorOptions;
+use warpsmith_runtime::memory::options::Reserve;
+
+const MIB: u64 = 1 << 20;
+
+fn parse(text: &str) -> AllocatorOptions {
+    text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Asserts that each text is refused, for the option and the value and with the reason given.
+#[track_caller]
+fn assert_refused(option: &str, cases: &[(&str, &str)]) {
+    for (value, reason) in cases {
+        let expected = format!("allocator option `{option}`: bad value `{value}`: {reason}");
+        let refusal = format!("{option}:{value}").parse::<AllocatorOptions>().unwrap_err();
+        assert_eq!(refusal.to_string(), expected);
+    }
+}
+
+#[test]
+fn sizes_are_whole_numbers_of_mib_that_fit() {
+    for name in [
+        "max_split_size_mb",
+        "max_non_split_rounding_mb",
+        "large_segment_size_mb",
+        "pinned_reserve_segment_size_mb",
+        "pinned_max_round_threshold_mb",
+        "pinned_max_cached_size_mb",
+    ] {
+        let (whole, large) = ("must be a whole number", "the number is too large");
+        assert_refused(
+            name,
+            &[("-1", whole), ("+1", whole), ("64.5", whole), ("64 x", whole), ("64M", whole)],
+        );
+        assert_refused(name, &[("17592186044416", large), ("99999999999999999999999", large)]);
+    }
+    assert_eq!(parse("max_split_size_mb:17592186044415").max_split_size, Some(u64::MAX - (MIB - 1)));
+}
+
+#[test]
+fn the_backend_is_one_of_those_there_are() {
+    let backends = "must be `native` or `cudaMallocAsync`";
+    assert_refused("backend", &[("Native", backends), ("pool", backends)]);
+}
+
+#[test]
+fn a_reserve_is_a_fraction_or_bytes_with_a_unit() {
+    let reserve = |value: &str| {
+        parse(&format!("expandable_segments_reserve:{value}")).expandable_segments_reserve.unwrap()
+    };
+    assert_eq!(reserve("1.125"), Reserve::Fraction(1.125));
+    assert_eq!(reserve("7B"), Reserve::Bytes(7));
+    assert_eq!(reserve("3k"), Reserve::Bytes(3 << 10));
+    assert_eq!(reserve("512M"), Reserve::Bytes(512 << 20));
+    assert_eq!(reserve("40G"), Reserve::Bytes(40 << 30));
+    assert_eq!(reserve("1.5T"), Reserve::Bytes(3 << 39));
+    assert_eq!(parse("expandable_segments_reserve:1024M").to_string(), "expandable_segments_reserve:1G");
+}
+
+#[test]
+fn a_reserve_of_nothing_or_of_too_much_is_refused() {
+    let fraction = "a fraction of the device's memory must be above 0 and at most 1.125; write bytes \
+        with a unit, such as `40G`";
+    let malformed = "must be a fraction such as `0.5`, or bytes such as `40G` (units B, K, M, G, T)";
+    let large = "more bytes than can be addressed";
+    assert_refused(
+        "expandable_segments_reserve",
+        &[
+            ("40", fraction),
+            ("0", fraction),
+            ("-0.5", fraction),
+            ("NaN", fraction),
+            ("G", malformed),
+            ("-1G", malformed),
+            ("nanG", malformed),
+            ("40GB", malformed),
+            ("40Q", malformed),
+            ("16777216T", large),
+            ("16777216.5T", large),
+        ],
+    );
+    assert_refused("expandable_segments_reserve", &[("0G", "must be more than 0"), ("0.50e9", fraction)]);
+}
+
+#[test]
+fn a_list_of_divisions_sets_the_doublings_it_names() {
+    let divisions =
+        |value: &str| parse(&format!("roundup_power2_divisions:{value}")).roundup_power2_divisions;
+    assert_eq!(divisions("0"), [0; 16]);
+    assert_eq!(divisions("4"), [4; 16]);
+    assert_eq!(divisions("[256:1,512:2,1024:4,>:8]"), [1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 8, 8, 8, 8]);
+    assert_eq!(divisions("[ 4 : 2 , 16 : 8 ]"), [2, 2, 2, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(divisions("[1:2,65536:4]"), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
+    assert_eq!(divisions("[>:16]"), [16; 16]);
+    assert_eq!(divisions("[>:1]"), [1; 16]);
+}
+
+#[test]
+fn wrong_divisions_are_refused() {
+    let power = |number: u32| format!("{number} divisions: must be a power of 2, or 0 for no rounding");
+    assert_refused(
+        "roundup_power2_divisions",
+        &[
+            ("1", "1 division rounds nothing; write 0 for no rounding, or 2 or more"),
+            ("3", &power(3)),
+            ("-4", "must be a whole number"),
+            ("[>:6]", &power(6)),
+            ("[]", "the list is empty"),
+            ("[256:2]x", "nothing may follow the `]` of the list"),
+            ("[256:2][512:4]", "nothing may follow the `]` of the list"),
+            ("[256]", "in `256:`: must be a whole number"),
+            ("[256:2,]", "in `:`: must be a whole number"),
+            ("[256:two]", "in `256:two`: must be a whole number"),
+            ("[300:2]", "in `300:2`: the size must be a power of 2, in MiB"),
+            ("[0:2]", "in `0:2`: the size must be a power of 2, in MiB"),
+            ("[256:2,256:4]", "in `256:4`: the sizes must rise"),
+            ("[>:2,256:4]", "`>` must come last"),
+        ],
+    );
+}
