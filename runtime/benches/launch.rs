@@ -92,22 +92,7 @@ const fn pointer(kind: ParamKind) -> ParamSpec {
 }
 
 const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec {
-    KernelSpec {
-        name: symbol,
-        symbol,
-        package: PACKAGE.name,
-        version: PACKAGE.version,
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
-        entry: nothing,
-    }
+    KernelSpec::new(PACKAGE.name, PACKAGE.version, symbol, params, nothing)
 }
 
 macro_rules! kernel {

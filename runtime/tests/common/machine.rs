@@ -20,22 +20,7 @@ const fn kernel(
     params: &'static [ParamSpec],
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
-    KernelSpec {
-        name: symbol,
-        symbol,
-        package: "test-kernels",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
-        entry,
-    }
+    KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry)
 }
 
 /// `log[log[0] + 1] = id`, and counts `log[0]`.

@@ -34,18 +34,29 @@ impl Code {
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
 
-    /// What measurements of the code are found by: the code, and the program, which decides how it is launched. A program
-    /// that was built again is another.
-    pub fn key(&self) -> String {
+    /// What measurements of a case are found by in the log: everything that they depend on beside the configuration. The
+    /// program is part of it, since it decides how the code is launched; one that was built again is another.
+    pub fn key(&self, plan: &Plan<'_>, planned: &PlannedCase<'_>) -> String {
+        let properties = plan.device().properties();
         let program = program().unwrap_or_else(|| "unknown program".to_owned());
-        match self.hash {
-            0 => program,
-            hash => format!("{hash:016x} {program}"),
-        }
+        let (major, minor) = properties.capability;
+        format!(
+            "{} {major}.{minor} {}x, L2 {}, driver {}; {}; {:016x} {program}; {}, {} copies, {}, {:?}",
+            properties.name,
+            properties.multiprocessors,
+            properties.l2_cache,
+            properties.driver_version.split('.').next().unwrap_or_default(),
+            self.toolchain,
+            self.hash,
+            planned.describe(),
+            planned.copies,
+            plan.mode(),
+            plan.effort(),
+        )
     }
 }
 
-/// Tells this program from others, and from itself when it is built again.
+/// What distinguishes this program from others, and from itself when it is built again.
 fn program() -> Option<String> {
     let file = std::env::current_exe().ok()?.metadata().ok()?;
     let changed = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -142,7 +153,7 @@ fn is_same(
 /// What was [`kept`] was timed with the others.
 ///
 /// # Errors
-/// What someone should know, if it is not kept for another reason.
+/// The reason, if it is not kept although it could be.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -192,16 +203,4 @@ pub fn winner(
     };
     store.keep_tuned(&subject, configuration).map_err(|error| error.to_string())?;
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_is_known_by_its_hash_or_by_its_program() {
-        let code = |hash| Code { hash, toolchain: String::new() }.key();
-        assert_eq!(code(0xab), format!("00000000000000ab {}", code(0)));
-        assert!(code(0).starts_with("program ") && code(0) == code(0), "{}", code(0));
-    }
 }

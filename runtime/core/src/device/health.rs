@@ -278,22 +278,7 @@ mod tests {
 
     unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 
-    static KERNEL: KernelSpec = KernelSpec {
-        name: "k",
-        symbol: "k",
-        package: "test",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params: &[],
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
-        entry: nothing,
-    };
+    static KERNEL: KernelSpec = KernelSpec::new("test", "0.0.0", "k", &[], nothing);
 
     fn config(n: u32) -> LaunchConfig {
         LaunchConfig {

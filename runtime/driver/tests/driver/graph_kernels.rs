@@ -30,22 +30,7 @@ const fn kernel(
     params: &'static [ParamSpec],
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
-    KernelSpec {
-        name: symbol,
-        symbol,
-        package: "test-kernels",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        dependent: false,
-        entry,
-    }
+    KernelSpec { is_safe: false, ..KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry) }
 }
 
 /// Takes one from `counters[1]`, adds one to `counters[0]`, and sets a condition to `counters[1]`.
