@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::time::Instant;
 
-use gpu_spec::{HostEntry, KernelSpec, ParamKind, ParamSpec};
+use gpu_spec::{HostEntry, KernelInfo, KernelSpec, ParamKind, ParamSpec};
 use warpsmith_emulator::{Launch, Order, collective, run, thread};
 
 const N: usize = 1 << 24;
@@ -41,19 +41,21 @@ unsafe fn exchanges(_: *const *const c_void) {
 
 const fn spec(name: &'static str, entry: HostEntry, params: &'static [ParamSpec]) -> KernelSpec {
     KernelSpec {
-        name,
-        symbol: name,
-        package: "examples",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        dependent: false,
+        info: KernelInfo {
+            name,
+            symbol: name,
+            package: "examples",
+            version: "0.0.0",
+            types: &[],
+            consts: &[],
+            params,
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: false,
+            cooperative: false,
+            dependent: false,
+        },
         entry,
     }
 }

@@ -17,7 +17,7 @@ use gpu_spec::image::{
     CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
 };
 use gpu_spec::param::{Pointer, PointerMut};
-use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
+use gpu_spec::{AbiParam, Kernel, KernelInfo, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
 use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
@@ -78,19 +78,21 @@ const fn pointer(kind: ParamKind) -> ParamSpec {
 
 const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec {
     KernelSpec {
-        name: symbol,
-        symbol,
-        package: PACKAGE.name,
-        version: PACKAGE.version,
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
+        info: KernelInfo {
+            name: symbol,
+            symbol,
+            package: PACKAGE.name,
+            version: PACKAGE.version,
+            types: &[],
+            consts: &[],
+            params,
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: true,
+            cooperative: false,
+            dependent: false,
+        },
         entry: nothing,
     }
 }

@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 
 use gpu_spec::param::{Pointer, PointerMut, Slice, SliceMut, Value};
-use gpu_spec::{Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
+use gpu_spec::{Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_emulator::{collective, thread};
 
 /// This GPU thread's index in one dimension, and the number of all threads.
@@ -51,6 +51,7 @@ macro_rules! kernel {
                     $(bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
                     $(arch = $arch;)?
                     KernelSpec {
+                        info: KernelInfo {
                         name: $symbol,
                         symbol: $symbol,
                         package: "test-kernels",
@@ -64,6 +65,7 @@ macro_rules! kernel {
                         is_safe: true,
                         cooperative: false,
                         dependent: false,
+                        },
                         entry: $entry,
                     }
                 }

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
+use gpu_spec::{KernelInfo, KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule};
 use warpsmith_runtime::driver::{
     Context, DevicePtr, Driver, EventHandle, LaunchConfig, ModuleHandle, StreamHandle,
@@ -20,19 +20,21 @@ const fn kernel(
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
     KernelSpec {
-        name: symbol,
-        symbol,
-        package: "test-kernels",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
+        info: KernelInfo {
+            name: symbol,
+            symbol,
+            package: "test-kernels",
+            version: "0.0.0",
+            types: &[],
+            consts: &[],
+            params,
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: true,
+            cooperative: false,
+            dependent: false,
+        },
         entry,
     }
 }

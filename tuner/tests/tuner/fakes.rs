@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use gpu_spec::{KernelSpec, TypeArgument};
+use gpu_spec::{KernelInfo, KernelSpec, TypeArgument};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, SimulatedWork};
 use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Stream};
@@ -25,19 +25,21 @@ static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels
 
 /// The instance of every configuration.
 pub static SPEC: KernelSpec = KernelSpec {
-    name: "fake",
-    symbol: "fake__f32",
-    package: "fakes",
-    version: "0.0.0",
-    types: &[TypeArgument { parameter: "T", name: "f32" }],
-    consts: &[],
-    params: &[],
-    launch_bounds: None,
-    stack: None,
-    min_arch: 0,
-    is_safe: true,
-    cooperative: false,
-    dependent: false,
+    info: KernelInfo {
+        name: "fake",
+        symbol: "fake__f32",
+        package: "fakes",
+        version: "0.0.0",
+        types: &[TypeArgument { parameter: "T", name: "f32" }],
+        consts: &[],
+        params: &[],
+        launch_bounds: None,
+        stack: None,
+        min_arch: 0,
+        is_safe: true,
+        cooperative: false,
+        dependent: false,
+    },
     entry,
 };
 

@@ -283,24 +283,28 @@ fn holds(config: LaunchConfig, block: Option<[u32; 3]>, thread: Option<[u32; 3]>
 
 #[cfg(test)]
 mod tests {
+    use gpu_spec::KernelInfo;
+
     use super::*;
 
     unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 
     static KERNEL: KernelSpec = KernelSpec {
-        name: "k",
-        symbol: "k",
-        package: "test",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params: &[],
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
+        info: KernelInfo {
+            name: "k",
+            symbol: "k",
+            package: "test",
+            version: "0.0.0",
+            types: &[],
+            consts: &[],
+            params: &[],
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: true,
+            cooperative: false,
+            dependent: false,
+        },
         entry: nothing,
     };
 

@@ -185,7 +185,7 @@ pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use gpu_spec::{KernelSpec, LaunchBounds};
+    use gpu_spec::{KernelInfo, KernelSpec, LaunchBounds};
 
     use super::super::occupancy::tests::{gpu, kernel};
     use super::*;
@@ -195,19 +195,21 @@ pub(super) mod tests {
 
     pub const fn spec(max_threads: u32) -> KernelSpec {
         KernelSpec {
-            name: "k",
-            symbol: "k",
-            package: "test",
-            version: "0.0.0",
-            types: &[],
-            consts: &[],
-            params: &[],
-            launch_bounds: Some(LaunchBounds { max_threads, min_blocks: 0 }),
-            stack: None,
-            min_arch: 0,
-            is_safe: true,
-            cooperative: false,
-            dependent: false,
+            info: KernelInfo {
+                name: "k",
+                symbol: "k",
+                package: "test",
+                version: "0.0.0",
+                types: &[],
+                consts: &[],
+                params: &[],
+                launch_bounds: Some(LaunchBounds { max_threads, min_blocks: 0 }),
+                stack: None,
+                min_arch: 0,
+                is_safe: true,
+                cooperative: false,
+                dependent: false,
+            },
             entry: nothing,
         }
     }

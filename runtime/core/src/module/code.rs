@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gpu_spec::KernelSpec;
+use gpu_spec::{KernelInfo, KernelSpec};
 
 use crate::device::Device;
 use crate::driver::ModuleSource;
@@ -173,20 +173,22 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     }
     let name: &'static str = Box::leak(name.into());
     let spec = Box::leak(Box::new(KernelSpec {
-        name,
-        symbol: name,
-        package: "",
-        version: "",
-        types: &[],
-        consts: &[],
-        params: &[],
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        // Whoever launches it so says that it waits by itself.
-        dependent: true,
+        info: KernelInfo {
+            name,
+            symbol: name,
+            package: "",
+            version: "",
+            types: &[],
+            consts: &[],
+            params: &[],
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: false,
+            cooperative: false,
+            // Whoever launches it so says that it waits by itself.
+            dependent: true,
+        },
         entry: |_| {},
     }));
     known.insert(name, spec);

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::rig::{Rig, refused};
-use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
+use gpu_spec::{KernelInfo, KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{
@@ -31,19 +31,21 @@ const fn kernel(
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
     KernelSpec {
-        name: symbol,
-        symbol,
-        package: "test-kernels",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        dependent: false,
+        info: KernelInfo {
+            name: symbol,
+            symbol,
+            package: "test-kernels",
+            version: "0.0.0",
+            types: &[],
+            consts: &[],
+            params,
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: false,
+            cooperative: false,
+            dependent: false,
+        },
         entry,
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
+use gpu_spec::{KernelInfo, KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{DevicePtr, LaunchConfig, ModuleHandle};
 use warpsmith_runtime::{Result, Stream};
@@ -14,19 +14,21 @@ const fn bytes(name: &'static str, kind: ParamKind) -> ParamSpec {
 }
 
 static USE: KernelSpec = KernelSpec {
-    name: "use",
-    symbol: "use",
-    package: "test-kernels",
-    version: "0.0.0",
-    types: &[],
-    consts: &[],
-    params: &[bytes("read", ParamKind::Slice), bytes("written", ParamKind::SliceMut)],
-    launch_bounds: None,
-    min_arch: 0,
-    is_safe: true,
-    cooperative: false,
-    dependent: false,
-    stack: None,
+    info: KernelInfo {
+        name: "use",
+        symbol: "use",
+        package: "test-kernels",
+        version: "0.0.0",
+        types: &[],
+        consts: &[],
+        params: &[bytes("read", ParamKind::Slice), bytes("written", ParamKind::SliceMut)],
+        launch_bounds: None,
+        min_arch: 0,
+        is_safe: true,
+        cooperative: false,
+        dependent: false,
+        stack: None,
+    },
     entry: nothing,
 };
 
