@@ -57,7 +57,7 @@ pub fn check(root: &Path) -> Result<()> {
         run(with_clippy(own(&[&tune[..], &quick].concat()).arg("--out").arg(results)))
     };
     let documentation = || {
-        let mut doc = workspace(&["doc", "--workspace", "--no-deps"]);
+        let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"]);
         run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
     let layers = || layers::check(root);

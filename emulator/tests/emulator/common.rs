@@ -2,31 +2,16 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::{HostEntry, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec};
+use gpu_spec::{HostEntry, KernelSpec, LaunchBounds, ParamKind, ParamSpec};
 use warpsmith_emulator::{Fault, Launch, Order, run, thread};
 
 const WORD: ParamSpec = ParamSpec { name: "p", kind: ParamKind::Value, type_name: "word", size: 8, align: 8 };
 static WORDS: [ParamSpec; 4] = [WORD; 4];
 
 pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> KernelSpec {
-    KernelSpec {
-        info: KernelInfo {
-            name,
-            symbol: name,
-            package: "tests",
-            version: "0.0.0",
-            types: &[],
-            consts: &[],
-            params: WORDS.split_at(params).0,
-            launch_bounds: None,
-            stack: None,
-            min_arch: 0,
-            is_safe: false,
-            cooperative: false,
-            dependent: false,
-        },
-        entry,
-    }
+    let mut spec = KernelSpec::new("tests", "0.0.0", name, WORDS.split_at(params).0, entry);
+    spec.info.is_safe = false;
+    spec
 }
 
 pub const fn bounded(mut spec: KernelSpec, max_threads: u32) -> KernelSpec {

@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 
 use gpu_spec::param::{Pointer, PointerMut, Slice, SliceMut, Value};
-use gpu_spec::{Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
+use gpu_spec::{Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_emulator::{collective, thread};
 
 /// This GPU thread's index in one dimension, and the number of all threads.
@@ -44,30 +44,12 @@ macro_rules! kernel {
             type Params = $params;
             fn spec() -> &'static KernelSpec {
                 const PARAMS: &[ParamSpec] = &[$($param),*];
-                #[allow(unused_mut, unused_assignments)]
+                #[allow(unused_mut)]
                 const fn build() -> KernelSpec {
-                    let mut bounds = None;
-                    let mut arch = 0;
-                    $(bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
-                    $(arch = $arch;)?
-                    KernelSpec {
-                        info: KernelInfo {
-                        name: $symbol,
-                        symbol: $symbol,
-                        package: "test-kernels",
-                        version: "0.0.0",
-                        types: &[],
-                        consts: &[],
-                        params: PARAMS,
-                        launch_bounds: bounds,
-                        stack: None,
-                        min_arch: arch,
-                        is_safe: true,
-                        cooperative: false,
-                        dependent: false,
-                        },
-                        entry: $entry,
-                    }
+                    let mut spec = KernelSpec::new("test-kernels", "0.0.0", $symbol, PARAMS, $entry);
+                    $(spec.info.launch_bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
+                    $(spec.info.min_arch = $arch;)?
+                    spec
                 }
                 static SPEC: KernelSpec = build();
                 &SPEC

@@ -5,12 +5,13 @@ use crate::common::{device, own_device, stream};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::launch::{Source, bytes_needed};
 use warpsmith::prelude::*;
-use warpsmith::{IMAGE, LaunchError, LaunchStore};
+use warpsmith::store::LaunchStore;
+use warpsmith::{IMAGE, LaunchError};
 
 /// The device under test, which looks up nothing that was measured before.
 fn fresh() -> Device {
     let device = own_device();
-    device.set_launch_store(LaunchStore::in_memory());
+    LaunchStore::in_memory().install(&device);
     device
 }
 

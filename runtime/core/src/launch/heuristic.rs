@@ -185,7 +185,7 @@ pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use gpu_spec::{KernelInfo, KernelSpec, LaunchBounds};
+    use gpu_spec::{KernelSpec, LaunchBounds};
 
     use super::super::occupancy::tests::{gpu, kernel};
     use super::*;
@@ -194,24 +194,9 @@ pub(super) mod tests {
     unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 
     pub const fn spec(max_threads: u32) -> KernelSpec {
-        KernelSpec {
-            info: KernelInfo {
-                name: "k",
-                symbol: "k",
-                package: "test",
-                version: "0.0.0",
-                types: &[],
-                consts: &[],
-                params: &[],
-                launch_bounds: Some(LaunchBounds { max_threads, min_blocks: 0 }),
-                stack: None,
-                min_arch: 0,
-                is_safe: true,
-                cooperative: false,
-                dependent: false,
-            },
-            entry: nothing,
-        }
+        let mut spec = KernelSpec::new("test", "0.0.0", "k", &[], nothing);
+        spec.info.launch_bounds = Some(LaunchBounds { max_threads, min_blocks: 0 });
+        spec
     }
 
     static FREE: KernelSpec = spec(1024);

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gpu_spec::{KernelInfo, KernelSpec};
+use gpu_spec::KernelSpec;
 
 use crate::device::Device;
 use crate::driver::ModuleSource;
@@ -145,7 +145,7 @@ impl Code {
         )?;
         let attributes = device.call(|driver, context| driver.function_attributes(context, handle))?;
         let params = device.call(|driver, context| driver.function_params(context, handle))?;
-        Ok(FunctionInner::new(spec, handle, attributes, self.hash, params, 0))
+        Ok(FunctionInner::new(spec, handle, attributes, device.properties(), self.hash, params, 0))
     }
 
     fn no_kernel(&self, name: &str) -> Error {
@@ -172,25 +172,11 @@ fn spec_of(name: &str) -> &'static KernelSpec {
         return spec;
     }
     let name: &'static str = Box::leak(name.into());
-    let spec = Box::leak(Box::new(KernelSpec {
-        info: KernelInfo {
-            name,
-            symbol: name,
-            package: "",
-            version: "",
-            types: &[],
-            consts: &[],
-            params: &[],
-            launch_bounds: None,
-            stack: None,
-            min_arch: 0,
-            is_safe: false,
-            cooperative: false,
-            // Whoever launches it so says that it waits by itself.
-            dependent: true,
-        },
-        entry: |_| {},
-    }));
+    let mut spec = KernelSpec::new("", "", name, &[], |_| {});
+    spec.info.is_safe = false;
+    // Whoever launches it so says that it waits by itself.
+    spec.info.dependent = true;
+    let spec = Box::leak(Box::new(spec));
     known.insert(name, spec);
     spec
 }

@@ -58,8 +58,8 @@ fn signature(package: &Package, params: &[AbiParam]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gpu_spec::ParamSpec;
     use gpu_spec::image::{CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, Packed, StackUse};
-    use gpu_spec::{KernelInfo, ParamSpec};
 
     use super::*;
 
@@ -109,24 +109,7 @@ mod tests {
     ) -> KernelSpec {
         let param = |kind, size| ParamSpec { name: "p", kind, type_name: "T", size, align: size };
         let params = vec![param(ParamKind::SliceMut, 4), param(ParamKind::Value, size)].leak();
-        KernelSpec {
-            info: KernelInfo {
-                name: symbol,
-                symbol,
-                package,
-                version,
-                types: &[],
-                consts: &[],
-                params,
-                launch_bounds: None,
-                stack: None,
-                min_arch: 0,
-                is_safe: true,
-                cooperative: false,
-                dependent: false,
-            },
-            entry: |_| {},
-        }
+        KernelSpec::new(package, version, symbol, params, |_| {})
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{Axpy, floats, module};
 use crate::machine::*;
 use warpsmith_runtime::driver::emulated::{Call, Schedule};
-use warpsmith_runtime::driver::{DevicePtr, Driver};
+use warpsmith_runtime::driver::{DevicePtr, Driver, StreamDriver};
 use warpsmith_runtime::{Device, DeviceBuffer, Launch, Stream};
 
 /// The order in which five tasks on each of four streams run, by stream.

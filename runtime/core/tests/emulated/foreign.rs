@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
-use warpsmith_runtime::driver::{Context, Driver, Fault, FaultKind};
+use warpsmith_runtime::driver::{Context, Fault, FaultKind, MemoryDriver};
 use warpsmith_runtime::seam::{Access, in_host_function};
 use warpsmith_runtime::{
     Device, DeviceBuffer, DevicePtr, Error, Graph, GraphError, Launch, Module, Stream, TypedKernel,

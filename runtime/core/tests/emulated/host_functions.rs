@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::{Driver, Fault, FaultKind};
+use warpsmith_runtime::driver::{Fault, FaultKind, StreamDriver};
 use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
 
 const BYTES: usize = 4096;

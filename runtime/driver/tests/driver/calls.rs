@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use crate::rig::*;
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Driver, HostFunction, Place, RowsCopy};
+use warpsmith_runtime::driver::{Driver, HostFunction, MemoryDriver, Place, RowsCopy, StreamDriver};
 
 const INVALID_HANDLE: u32 = 400;
 const ASSERT: u32 = 710;
@@ -64,7 +64,6 @@ fn handles_that_stand_for_nothing_are_invalid_handles() {
     refused(driver.event_synchronize(context, event), INVALID_HANDLE, name);
     refused(driver.event_record(context, event, rig.stream), INVALID_HANDLE, name);
     refused(driver.stream_wait_event(context, rig.stream, event), INVALID_HANDLE, name);
-    refused(driver.event_export(context, event), INVALID_HANDLE, name);
     refused(driver.stream_query(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_synchronize(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_priority(context, stream), INVALID_HANDLE, name);
@@ -261,15 +260,6 @@ fn a_host_function_can_be_the_last_owner_of_the_driver() {
 }
 
 #[test]
-fn emulated_events_are_not_shared_between_processes() {
-    let rig = Rig::new();
-    let text = "belong to one process";
-    refused(rig.driver.event_create_shared(rig.context), NOT_SUPPORTED, text);
-    refused(rig.driver.event_export(rig.context, rig.event()), NOT_SUPPORTED, text);
-    refused(rig.driver.event_import(rig.context, [0; 64]), NOT_SUPPORTED, text);
-}
-
-#[test]
 fn events_of_one_device_order_and_tell_the_work_of_another() {
     let [first, second] = Rig::pair();
     let (from, to) = (first.block(&[1; 8]), second.block(&[2; 8]));
@@ -300,14 +290,11 @@ fn every_new_call_is_counted_and_can_fail() {
     let block = rig.block(&[0; 13]);
     let (dst, src) = (Place::Device(block), Place::Device(block.offset(3)));
     let rows = RowsCopy { dst, dst_pitch: 3, src, src_pitch: 3, row_bytes: 3, rows: 1 };
-    let calls: [(Call, &dyn Fn() -> Result<()>); 9] = [
+    let calls: [(Call, &dyn Fn() -> Result<()>); 6] = [
         (Call::StreamPriorities, &|| driver.stream_priorities(context).map(drop)),
         (Call::StreamUniqueId, &|| driver.stream_unique_id(context, stream).map(drop)),
         (Call::StreamPriority, &|| driver.stream_priority(context, stream).map(drop)),
         (Call::HostFunction, &|| driver.host_function(context, stream, Box::new(|| ()))),
-        (Call::EventCreateShared, &|| driver.event_create_shared(context).map(drop)),
-        (Call::EventExport, &|| driver.event_export(context, rig.event()).map(drop)),
-        (Call::EventImport, &|| driver.event_import(context, [1; 64]).map(drop)),
         (Call::CopyPeer, &|| rig.copy_peer((&rig, block), (&rig, block.offset(8)), 4)),
         (Call::CopyRows, &|| rig.copy_rows(rows)),
     ];

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use crate::common::driver;
 use crate::rig::*;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::driver::{Context, DevicePtr, Driver, LinkKind, Place, RowsCopy};
+use warpsmith_runtime::driver::{Context, DevicePtr, Driver, MemoryDriver, Place, RowsCopy, StreamDriver};
 
 const INVALID_VALUE: u32 = 1;
 const PEER_ACCESS_UNSUPPORTED: u32 = 217;
@@ -202,17 +202,6 @@ fn devices_without_access_to_each_other_say_so() {
     refused(access(&[0, 1]), PEER_ACCESS_UNSUPPORTED, "device 1 cannot reach the memory of device 0");
     assert!(driver.accessible_from(base).is_empty(), "a refused call changes nothing");
     access(&[0]).unwrap();
-}
-
-#[test]
-fn links_tell_emulated_devices_from_one_and_the_same() {
-    for driver in [driver(2), EmulatedDriver::builder().devices(2).without_peer_access().build()] {
-        assert_eq!(driver.peer_link(0, 0), LinkKind::Same);
-        assert_eq!(driver.peer_link(0, 1), LinkKind::Emulated);
-        assert_eq!(driver.peer_link(1, 0), LinkKind::Emulated);
-        assert_eq!(driver.peer_link(0, 2), LinkKind::Unknown);
-        assert_eq!(driver.peer_link(2, 2), LinkKind::Unknown);
-    }
 }
 
 #[test]

@@ -14,7 +14,8 @@ use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, ConditionalKind, DevicePtr, Driver, ExecUpdate, Fault, FaultKind,
-    GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeWork, Place,
+    GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, MemoryDriver, NodeHandle, NodeWork, Place,
+    StreamDriver,
 };
 
 const INVALID_VALUE: u32 = 1;

@@ -11,7 +11,8 @@ use crate::common::*;
 use gpu_spec::Kernel;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::driver::{
-    Context, DevicePtr, Driver, Fault, FaultKind, LaunchConfig, ModuleSource, PhysicalHandle, StreamHandle,
+    CodeDriver, Context, DevicePtr, Driver, Fault, FaultKind, LaunchConfig, MemoryDriver, ModuleSource,
+    PhysicalHandle, StreamDriver, StreamHandle,
 };
 use warpsmith_runtime::driver::{DriverError as Error, Result};
 
@@ -105,7 +106,7 @@ impl Rig {
         let function = self.driver.module_function(self.context, module, Iota::spec())?;
         let config = LaunchConfig::new([len as u32, 1, 1], [1; 3], 0);
         let args: [*const c_void; 2] = [(&raw const ptr.0).cast(), (&raw const len).cast()];
-        unsafe { self.driver.launch(self.context, function, config, &args, self.stream) }
+        unsafe { self.driver.launch(self.context, function, &config, &args, self.stream) }
     }
 
     fn wait(&self) -> Result<()> {
