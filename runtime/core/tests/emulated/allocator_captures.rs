@@ -27,35 +27,6 @@ fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
 }
 
 #[test]
-fn segments_of_a_graphs_pool_are_of_the_sizes_of_any_pool() {
-    // Of three buffers the last stays as the graph's result: size, segments and MiB while all live, MiB after.
-    for (bytes, segments, during, after) in [
-        (512, 1, 2, 2),
-        (MIB, 2, 4, 2),
-        (MIB + 512, 1, 20, 20),
-        (10 * MIB - 512, 2, 40, 20),
-        (10 * MIB + 512, 3, 36, 12),
-    ] {
-        let (driver, device) = device_with(128 * MIB, "");
-        let stream = Stream::new(&device).unwrap();
-        let pool = MemoryPool::for_graph(&device).unwrap();
-        let capture = pool.capture(&stream).unwrap();
-        let [first, second, result] = [(); 3].map(|()| allocate(&stream, bytes));
-        drop(capture);
-        assert_eq!((driver.live_allocations(0), pool.reserved()), (segments, (during * MIB) as u64));
-        drop((first, second));
-        assert_eq!(pool.reserved(), (during * MIB) as u64, "a pool keeps what it has");
-        let place = address(&result);
-        drop(pool);
-        assert_eq!(device.memory().reserved(), (after * MIB) as u64, "of {bytes} bytes");
-        assert_eq!(find(&device.memory().snapshot(), place).1.requested_size, bytes as u64);
-        drop(result);
-        device.memory().empty_cache().unwrap();
-        assert_eq!((driver.live_allocations(0), device.memory().reserved()), (0, 0));
-    }
-}
-
-#[test]
 fn graphs_that_share_a_pool_use_the_same_memory_one_after_the_other() {
     let (_, device) = device_with(128 * MIB, "");
     let stream = Stream::new(&device).unwrap();
@@ -236,22 +207,6 @@ fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
     }
     assert_eq!((device.memory().reserved(), device.memory().allocated()), (0, 0));
     drop(allocate(&stream, 100));
-}
-
-#[test]
-fn the_result_of_a_graph_outlives_it_with_its_content() {
-    let (driver, device) = backed_device_with(64 * MIB, "");
-    let stream = Stream::new(&device).unwrap();
-    let pool = MemoryPool::for_graph(&device).unwrap();
-    let capture = pool.capture(&stream).unwrap();
-    let scratch = DeviceBuffer::from_host(&stream, &[1u8; MIB]).unwrap();
-    let result = DeviceBuffer::from_host(&stream, &[9u8; MIB]).unwrap();
-    drop((scratch, capture, pool));
-    allocate_and_free(&stream, 20 * MIB);
-    assert_eq!(result.to_host().unwrap(), vec![9; MIB]);
-    drop(result);
-    device.memory().empty_cache().unwrap();
-    assert_eq!(driver.live_allocations(0), 0);
 }
 
 #[test]

@@ -25,17 +25,6 @@ fn a_segment_grows_in_place() {
 }
 
 #[test]
-fn memory_is_mapped_for_what_is_missing_only() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let place = allocate_and_free(&stream, 40 * MIB);
-    assert_eq!(device.memory().reserved(), 40 * MIB as u64);
-    let larger = allocate(&stream, 100 * MIB);
-    assert_eq!((address(&larger), device.memory().reserved()), (place, 100 * MIB as u64));
-    drop(larger);
-}
-
-#[test]
 fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
     let (driver, device) = device_with(256 * MIB, ON);
     let stream = device.default_stream();
@@ -46,23 +35,6 @@ fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
     let both = allocate(&stream, 40 * MIB);
     assert_eq!((address(&both), driver.calls(Call::PhysicalCreate)), (place, 0));
     drop((both, last));
-}
-
-#[test]
-fn what_is_left_of_a_run_joins_the_free_block_behind_it() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let [first, hole, third, last] = [4, 8, 4, 4].map(|mib| allocate(&stream, mib * MIB));
-    let place = address(&first);
-    drop(hole);
-    device.memory().empty_cache().unwrap();
-    drop((first, third));
-    let run = allocate(&stream, 10 * MIB);
-    assert_eq!(address(&run), place);
-    let snapshot = device.memory().snapshot();
-    let (segment, rest) = find(&snapshot, place + 10 * MIB as u64);
-    assert_eq!((rest.size as usize, segment.blocks.len()), (6 * MIB, 3));
-    drop((run, last));
 }
 
 #[test]
@@ -80,16 +52,6 @@ fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
 }
 
 #[test]
-fn blocks_are_split_from_512_bytes_on_whatever_their_size() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let place = allocate_and_free(&stream, 40 * MIB);
-    let most = allocate(&stream, 40 * MIB - 512);
-    assert_eq!((address(&most), block_size(&most)), (place, 40 * MIB - 512));
-    drop(most);
-}
-
-#[test]
 fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
     let (driver, device) = device_with(256 * MIB, ON);
     let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -99,28 +61,6 @@ fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
     let now = statistics(&device);
     assert_eq!(now.reserved_bytes.small_pool.current, 4 * MIB as u64, "a page of 2 MiB for each stream");
     drop(held);
-}
-
-#[test]
-fn more_is_mapped_for_the_small_pool_page_by_page() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let parts = [(); 5].map(|()| allocate(&stream, MIB));
-    assert!(parts.windows(2).all(|pair| address(&pair[1]) == address(&pair[0]) + MIB as u64));
-    assert_eq!(device.memory().reserved(), 6 * MIB as u64);
-    drop(parts);
-}
-
-#[test]
-fn the_count_of_segments_stays_and_no_block_counts_as_split() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let [first, second] = [20, 20].map(|mib| allocate(&stream, mib * MIB));
-    drop(first);
-    let now = statistics(&device);
-    assert_eq!((now.segment.all.allocated, now.inactive_split.all.allocated), (0, 0));
-    assert_eq!(now.inactive_split_bytes.all.current, 0);
-    drop(second);
 }
 
 #[test]
@@ -199,21 +139,6 @@ fn pages_that_are_free_elsewhere_are_moved_when_that_costs_no_wait() {
         assert_eq!(device.memory().reserved() as usize / MIB, reserved, "busy: {busy}");
         drop((hold, event, larger, end));
     }
-}
-
-#[test]
-fn the_limit_on_split_sizes_neither_leaks_nor_exceeds_the_memory() {
-    let (driver, device) = device_with(128 * MIB, "expandable_segments:True,max_split_size_mb:20");
-    let stream = device.default_stream();
-    for round in 0..20 {
-        let held = [25, 3, 40, 12].map(|mib| allocate(&stream, (mib + round % 3) * MIB));
-        assert!(device.memory().reserved() <= 128 * MIB as u64);
-        drop(held);
-    }
-    assert_eq!(device.memory().allocated(), 0);
-    drop(allocate(&stream, 120 * MIB));
-    device.memory().empty_cache().unwrap();
-    assert_eq!((driver.live_allocations(0), device.memory().reserved()), (0, 0));
 }
 
 #[test]

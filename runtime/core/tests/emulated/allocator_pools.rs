@@ -144,20 +144,6 @@ fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
 }
 
 #[test]
-fn a_third_mib_opens_a_second_segment_of_the_pool() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
-    let pool = MemoryPool::new(&device).unwrap();
-    let guard = pool.enter().unwrap();
-    let mut held = Vec::from([(); 2].map(|()| allocate(&stream, MIB)));
-    assert_eq!(pool.reserved(), 2 * MIB as u64);
-    held.push(allocate(&stream, MIB));
-    assert_eq!(pool.reserved(), 4 * MIB as u64);
-    drop((guard, held, pool));
-    assert_eq!(driver.live_allocations(0), 0, "the driver has everything back when the pool is dropped");
-}
-
-#[test]
 fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
     let (_, device) = device_with(128 * MIB, "");
     let stream = device.default_stream();
@@ -170,29 +156,6 @@ fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
     assert_eq!((one.reserved(), two.reserved()), (0, 12 * MIB as u64));
     assert_eq!(device.memory().empty_cache().unwrap(), 20 * MIB as u64);
     assert_eq!(reserved_in_pool(&device, &two), 12 * MIB as u64);
-}
-
-#[test]
-fn one_thread_may_empty_the_cache_while_another_allocates_in_a_pool() {
-    let (_, device) = device_with(1 << 30, "");
-    let pool = MemoryPool::new(&device).unwrap();
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            let stream = Stream::new(&device).unwrap();
-            let guard = pool.enter().unwrap();
-            for n in 1..300 {
-                let held = [n, 2 * n, 3 * n].map(|n| allocate(&stream, n * 10_000));
-                assert!(pool.allocated() >= 60_000 * n as u64);
-                drop(held);
-            }
-            drop(guard);
-        });
-        while !worker.is_finished() {
-            device.memory().empty_cache().unwrap();
-            pool.empty_cache().unwrap();
-        }
-    });
-    assert_eq!(pool.allocated(), 0);
 }
 
 #[test]
@@ -234,18 +197,6 @@ fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_ou
 }
 
 #[test]
-fn a_dropped_pool_lends_nothing_and_has_given_its_memory_back() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
-    let pool = MemoryPool::with_options(&device, options).unwrap();
-    let place = address(&allocate_in(&pool, &stream, 40 * MIB));
-    drop(pool);
-    assert_eq!(device.memory().reserved(), 0);
-    assert_ne!(address(&allocate(&stream, 40 * MIB)), place);
-}
-
-#[test]
 fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
     let (driver, device) = device_with(64 * MIB, "");
     let stream = device.default_stream();
@@ -262,23 +213,6 @@ fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
 }
 
 #[test]
-fn memory_in_use_outlives_its_pool() {
-    let (driver, device) = backed_device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let pool = MemoryPool::new(&device).unwrap();
-    let guard = pool.enter().unwrap();
-    let buffer = DeviceBuffer::from_host(&stream, &[3u8; 3000]).unwrap();
-    drop(DeviceBuffer::<u8>::zeros(&stream, 5 * MIB).unwrap());
-    drop((guard, pool));
-    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (2 * MIB as u64, 1));
-    assert_eq!(buffer.to_host().unwrap(), [3; 3000]);
-    drop(buffer);
-    device.memory().empty_cache().unwrap();
-    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (0, 0));
-    assert!(statistics(&device).reserved_bytes_by_private_pools.is_empty());
-}
-
-#[test]
 fn what_a_released_pool_still_cached_serves_others_under_pressure() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = device.default_stream();
@@ -288,22 +222,6 @@ fn what_a_released_pool_still_cached_serves_others_under_pressure() {
     fails(&stream, 40 * MIB);
     drop(buffer);
     drop(allocate(&stream, 40 * MIB));
-}
-
-#[test]
-fn what_was_counted_of_a_pool_is_still_counted_after_its_release() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let pool = MemoryPool::new(&device).unwrap();
-    drop(allocate_in(&pool, &stream, 512));
-    let before = statistics(&device).allocation.all;
-    assert_eq!((before.allocated, before.freed, before.peak), (1, 1, 1));
-    drop(pool);
-    assert_eq!(statistics(&device).allocation.all, before);
-    device.memory().reset_accumulated_statistics();
-    device.memory().reset_peak_statistics();
-    let after = statistics(&device).allocation.all;
-    assert_eq!((after.allocated, after.freed, after.peak), (0, 0, 0));
 }
 
 #[test]

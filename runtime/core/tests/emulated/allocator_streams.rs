@@ -20,17 +20,6 @@ fn a_request_never_has_a_free_block_of_another_stream() {
 }
 
 #[test]
-fn a_block_returns_to_its_own_stream_whoever_frees_it() {
-    let (_, device) = device_with(128 * MIB, "");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let buffer = allocate(&first, 20 * MIB);
-    let place = address(&buffer);
-    allocate_and_free(&second, 512);
-    std::thread::spawn(move || drop(buffer)).join().unwrap();
-    assert_eq!(allocate_and_free(&first, 20 * MIB), place);
-}
-
-#[test]
 fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
     let (driver, device) = device_with(128 * MIB, "");
     let [stream, busy] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -69,30 +58,13 @@ fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
 }
 
 #[test]
-fn work_on_a_part_of_a_buffer_keeps_the_whole_from_being_handed_out() {
-    let (driver, device) = backed_device_with(128 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let source = DeviceBuffer::from_host(&stream, &(0..5000).collect::<Vec<u32>>()).unwrap();
-    let mut target = DeviceBuffer::<u32>::uninit(&other, 2000).unwrap();
-    let place = source.as_device_ptr();
-    let hold = driver.hold();
-    target.copy_from(source.slice(3000..)).unwrap();
-    drop(source);
-    let meanwhile = DeviceBuffer::<u32>::uninit(&stream, 5000).unwrap();
-    assert_ne!(meanwhile.as_device_ptr(), place);
-    drop(hold);
-    assert_eq!(target.to_host().unwrap(), (3000..5000).collect::<Vec<u32>>());
-    assert_eq!(DeviceBuffer::<u32>::uninit(&stream, 5000).unwrap().as_device_ptr(), place);
-}
-
-#[test]
 fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
     let (driver, device) = device_with(128 * MIB, "");
     let [stream, slow, fast] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    driver.set_stream_delay(slow.handle(), Duration::from_secs(2));
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
     let [first, second] = [(); 2].map(|()| allocate(&stream, 20 * MIB));
     let places = [address(&first), address(&second)];
-    first.record_stream(&slow).unwrap();
+    [&slow, &fast].into_iter().for_each(|stream| first.record_stream(stream).unwrap());
     second.record_stream(&fast).unwrap();
     drop(first);
     drop(second);
@@ -102,23 +74,6 @@ fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
     slow.synchronize().unwrap();
     let both = [(); 2].map(|()| allocate(&stream, 20 * MIB));
     assert_eq!(both.map(|buffer| address(&buffer)), places);
-}
-
-#[test]
-fn a_block_that_several_streams_used_waits_for_all_of_them() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, slow, fast] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
-    let buffer = allocate(&stream, 20 * MIB);
-    let place = address(&buffer);
-    [&slow, &fast].into_iter().for_each(|stream| buffer.record_stream(stream).unwrap());
-    drop(buffer);
-    fast.synchronize().unwrap();
-    assert_ne!(allocate_and_free(&stream, 20 * MIB), place);
-    assert!(!slow.query().unwrap());
-    slow.synchronize().unwrap();
-    let both = [(); 2].map(|()| allocate(&stream, 20 * MIB));
-    assert_eq!(address(&both[0]), place);
 }
 
 #[test]
@@ -152,18 +107,6 @@ fn the_cache_of_a_dropped_stream_goes_to_the_next_one_which_waits_for_its_work()
     assert_eq!(find(&device.memory().snapshot(), place).0.stream, second.id());
     let third = Stream::new(&device).unwrap();
     assert_ne!(allocate_and_free(&third, 20 * MIB), place, "there is nothing for a third");
-}
-
-#[test]
-fn making_and_dropping_streams_in_a_loop_takes_no_more_memory() {
-    let (driver, device) = device_with(128 * MIB, "");
-    for _ in 0..50 {
-        let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
-        for stream in &streams {
-            allocate_and_free(stream, 20 * MIB);
-        }
-    }
-    assert_eq!((driver.calls(Call::MemoryAllocate), device.memory().reserved()), (2, 40 * MIB as u64));
 }
 
 #[test]
