@@ -8,7 +8,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer};
 
 const STEPS: usize = 250;
-const OPERATIONS: usize = 40_000;
+const OPERATIONS: usize = 20_000;
 
 /// Random decisions, for ever.
 impl Choices for fastrand::Rng {

@@ -177,18 +177,6 @@ fn a_future_is_ready_when_the_work_has_run() {
     block_on(completed).unwrap();
 }
 
-#[test]
-fn what_comes_later_is_not_awaited() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let completed = stream.completed();
-    let (go, wait) = mpsc::channel::<()>();
-    stream.host_function(move || _ = wait.recv()).unwrap();
-    block_on(completed).unwrap();
-    go.send(()).unwrap();
-    block_on(stream.completed()).unwrap();
-}
-
 /// Threads that wake futures.
 fn waking_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 1 };
@@ -465,21 +453,6 @@ fn the_last_waker_is_the_one_that_is_called() {
     second.wait_for_more_than(woken.1);
     assert_eq!(waker.calls(), woken.0, "the first was replaced");
     block_on(completed).unwrap();
-}
-
-#[test]
-fn threads_await_one_event_together() {
-    let (_, device) = device();
-    for _ in 0..50 {
-        let stream = Stream::new(&device).unwrap();
-        stream.host_function(|| std::thread::sleep(Duration::from_micros(200))).unwrap();
-        let event = stream.record_event().unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| block_on(&event).unwrap());
-            }
-        });
-    }
 }
 
 #[test]

@@ -365,11 +365,3 @@ fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
         }
     });
 }
-
-#[test]
-fn other_programs_start_as_ever() {
-    let (_driver, device) = device();
-    let status = std::process::Command::new("true").status().unwrap();
-    assert!(status.success());
-    assert_eq!(numbers(&device).unwrap(), [0, 1, 2, 3, 4]);
-}

@@ -65,20 +65,3 @@ fn opening_twice_gives_one_device() {
     assert_eq!((properties.max_threads_per_block, properties.warp_size), (1024, 32));
     assert_eq!((properties.capability, properties.shared_memory_per_block), ((0, 0), 48 << 10));
 }
-
-#[test]
-fn guards_set_the_threads_device_and_restore_it() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-    let outer = first.guard();
-    assert_eq!(Device::current().unwrap(), first);
-    {
-        let _inner = second.guard();
-        assert_eq!(Device::current().unwrap(), second);
-        let other_thread = std::thread::spawn(|| Device::current().unwrap()).join().unwrap();
-        assert_ne!(other_thread, second, "a guard is its thread's");
-    }
-    assert_eq!(Device::current().unwrap(), first);
-    drop(outer);
-    assert_eq!(Device::current().unwrap(), Device::best().unwrap());
-}

@@ -19,6 +19,10 @@ fn axpy_is_right_at_odd_sizes_and_shapes() {
         let shapes = [
             Launch::auto(n),
             Launch::auto(n).waves(1),
+            Launch::for_occupancy(n),
+            Launch::for_occupancy(n).waves(1).cooperative(),
+            Launch::for_bandwidth(n, 12),
+            Launch::for_bandwidth(n, 12).in_flight(64).waves(2),
             Launch::linear(n, 1 + random.usize(..300) as u32),
             Launch::grid_block(3, 33),
         ];
@@ -31,44 +35,6 @@ fn axpy_is_right_at_odd_sizes_and_shapes() {
             assert_eq!(device_y.to_host().unwrap(), expected, "n {n}, {launch:?}");
         }
     }
-}
-
-#[test]
-fn auto_covers_every_element_of_a_kernel_without_a_loop() {
-    let (_, device) = device();
-    let stream = device.default_stream();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
-    for n in ODD_SIZES.into_iter().chain([3_000_001]) {
-        let mut out = DeviceBuffer::uninit(&stream, n).unwrap();
-        kernel.launch(&stream, Launch::auto(n), (&mut out,)).unwrap();
-        assert!(out.to_host().unwrap().into_iter().eq(0..n as u32), "n {n}");
-    }
-}
-
-#[test]
-fn slices_start_anywhere() {
-    let (_, device) = device();
-    let stream = device.default_stream();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let mut random = random();
-    let (x, y) = (floats(&mut random, 1000), floats(&mut random, 1000));
-    let device_x = DeviceBuffer::from_host(&stream, &x).unwrap();
-    let mut device_y = DeviceBuffer::from_host(&stream, &y).unwrap();
-    let mut expected = y.clone();
-    for _ in 0..50 {
-        let (start, source) = (random.usize(..1000), random.usize(..1000));
-        let n = random.usize(..1000 - start.max(source) + 1);
-        let out = device_y.slice_mut(start..start + n);
-        kernel.launch(&stream, Launch::auto(n), (-0.5, device_x.slice(source..source + n), out)).unwrap();
-        for i in 0..n {
-            expected[start + i] += -0.5f32 * x[source + i];
-        }
-    }
-    let (mut low, mut high) = device_y.split_at_mut(500);
-    kernel.launch(&stream, Launch::auto(500), (1.0, &low.as_slice().slice(0..0), &mut high)).unwrap();
-    kernel.launch(&stream, Launch::auto(500), (1.0, &device_x.slice(..500), &mut low)).unwrap();
-    expected.iter_mut().zip(&x[..500]).for_each(|(y, x)| *y += x);
-    assert_eq!(device_y.to_host().unwrap(), expected);
 }
 
 #[test]

@@ -13,28 +13,6 @@ fn multiprocessors(device: &Device) -> u64 {
 }
 
 #[test]
-fn every_chosen_shape_does_all_the_work() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    for n in ODD_SIZES.into_iter().chain([300_000]) {
-        let shapes = [
-            Launch::auto(n),
-            Launch::for_occupancy(n),
-            Launch::for_bandwidth(n, 12),
-            Launch::for_bandwidth(n, 12).in_flight(64).waves(2),
-            Launch::for_occupancy(n).waves(1).cooperative(),
-        ];
-        let x = DeviceBuffer::from_host(&stream, &vec![2.0f32; n]).unwrap();
-        for launch in shapes {
-            let mut y = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
-            kernel.launch(&stream, launch, (3.0, &x, &mut y)).unwrap();
-            assert!(y.to_host().unwrap().iter().all(|y| *y == 7.0), "n {n}, {launch:?}");
-        }
-    }
-}
-
-#[test]
 fn shapes_of_at_least_n_threads_have_them() {
     let (_, device) = device();
     let function = module(&device).kernel::<Iota>().unwrap().function().clone();

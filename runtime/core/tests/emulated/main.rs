@@ -28,7 +28,6 @@ mod corpora;
 mod device_fork;
 mod device_functions;
 mod devices;
-mod emulated_schedule;
 mod events;
 mod faults;
 mod foreign;

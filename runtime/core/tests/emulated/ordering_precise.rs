@@ -66,17 +66,6 @@ fn a_host_read_does_not_wait_for_readers_on_other_streams() {
 }
 
 #[test]
-fn a_host_read_waits_for_a_write_on_another_stream() {
-    let (driver, device) = device();
-    let [home, slow] = streams(&device);
-    let x = DeviceBuffer::from_host(&slow, &[1.0f32; 10]).unwrap();
-    let mut y = DeviceBuffer::from_host(&home, &[1.0f32; 10]).unwrap();
-    driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
-    axpy(&device).launch(&slow, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
-    assert_eq!(y.to_host().unwrap(), [2.0; 10]);
-}
-
-#[test]
 fn halves_of_a_buffer_are_ordered_apart() {
     let (driver, device) = device();
     let [home, other] = streams(&device);

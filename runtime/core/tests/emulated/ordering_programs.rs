@@ -17,7 +17,7 @@ const BUFFERS: usize = 4;
 const STEPS: usize = 24;
 
 fn programs() -> u64 {
-    std::env::var("WARPSMITH_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000)
+    std::env::var("WARPSMITH_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(800)
 }
 
 /// What a program does besides using buffers.

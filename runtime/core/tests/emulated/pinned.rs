@@ -45,23 +45,6 @@ fn a_block_without_uses_is_reused_at_once() {
 }
 
 #[test]
-fn a_use_covers_what_was_enqueued_until_the_drop() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
-    let buffer = PinnedBuffer::from_slice(&device, &[1u8; 4096]).unwrap();
-    let address = buffer.as_ptr();
-    buffer.record_use(&stream).unwrap();
-    stream.synchronize().unwrap();
-    let hold = driver.hold();
-    send(&stream, &buffer, &target);
-    drop(buffer);
-    assert_ne!(zeroed(&device, 4096).as_ptr(), address);
-    drop(hold);
-    stream.synchronize().unwrap();
-}
-
-#[test]
 fn a_block_waits_for_all_of_its_streams() {
     let (driver, device) = device();
     let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
@@ -163,22 +146,6 @@ fn statistics_tell_what_is_held_and_used() {
     assert_eq!((now.allocated_bytes, now.active_bytes), (is(512, 512, 0, 0), is(512, 512, 0, 0)));
     assert_eq!((now.num_host_alloc, now.num_host_free, now.host_alloc_time.count), (0, 0, 0));
     drop(small);
-}
-
-#[test]
-fn blocks_that_wait_count_as_used() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let hold = driver.hold();
-    let buffer = zeroed(&device, 4096);
-    buffer.record_use(&stream).unwrap();
-    drop(buffer);
-    assert_eq!(device.pinned_memory().empty_cache().unwrap(), 0);
-    assert_eq!(statistics(&device).active_requests.current, 1);
-    drop(hold);
-    stream.synchronize().unwrap();
-    assert_eq!(device.pinned_memory().empty_cache().unwrap(), 4096);
-    assert_eq!(statistics(&device).active_requests.current, 0);
 }
 
 #[test]

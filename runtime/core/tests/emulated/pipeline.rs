@@ -52,18 +52,6 @@ fn a_depth_of_zero_is_refused() {
 }
 
 #[test]
-fn without_inputs_nothing_happens() {
-    each_pipeline(&[2], |driver, mut pipeline| {
-        pipeline.record_timeline(true);
-        driver.reset_calls();
-        run_and_check(&mut pipeline, 0).unwrap();
-        let calls: Vec<_> = Call::ALL.iter().filter(|call| driver.calls(**call) > 0).collect();
-        assert!(calls.is_empty(), "{calls:?}");
-        assert!(pipeline.timeline().is_empty());
-    });
-}
-
-#[test]
 fn an_output_that_is_kept_is_not_used_again() {
     each_pipeline(&[1, 3], |_, mut pipeline| {
         let device = pipeline.device().clone();
@@ -189,14 +177,6 @@ fn an_item_costs_these_driver_calls_and_no_others() {
             assert_eq!(per_item, expected, "{strategy:?}, depth {depth}");
         }
     }
-}
-
-#[test]
-fn a_pipeline_may_move_to_another_thread() {
-    let (_, device) = device();
-    let mut pipeline = Pipeline::new(&device, Strategy::StreamPerStage, 3).unwrap();
-    let run = std::thread::spawn(move || run_and_check(&mut pipeline, 5).map(|()| pipeline));
-    run_and_check(&mut run.join().unwrap().unwrap(), 5).unwrap();
 }
 
 #[test]

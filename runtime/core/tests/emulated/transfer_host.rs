@@ -99,7 +99,8 @@ fn between_kernels<H>(
 {
     let kernel = module(device).kernel::<Axpy>().unwrap();
     let [first, second] = streams;
-    let n = (2 * CHUNK_BYTES + 400) / 4;
+    // Copied in four chunks.
+    let n = ((2 << 20) + 400) / 4;
     let ones = DeviceBuffer::from_host(first, &vec![1.0f32; n]).unwrap();
     let mut y = DeviceBuffer::from_host(first, &vec![5.0f32; n]).unwrap();
     let mut early = DeviceBuffer::<f32>::uninit(first, n).unwrap();
@@ -230,7 +231,7 @@ fn small_pieces_in_flight_do_not_share_memory() {
 fn dropping_a_pending_copy_lets_it_run() {
     let (driver, device) = device();
     let stream = Stream::new(&device).unwrap();
-    for length in [1000, 9 * CHUNK_BYTES + 1] {
+    for length in [1000, 2 * CHUNK_BYTES + 1] {
         let bytes = pattern(length, 3);
         let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
         let hold = driver.hold();

@@ -9,32 +9,12 @@ use std::sync::mpsc::channel;
 use crate::common::driver;
 use crate::rig::*;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::driver::{Context, DevicePtr, Driver, LinkKind, Place, RowsCopy};
+use warpsmith_runtime::driver::{Context, DevicePtr, Driver, Place, RowsCopy};
 
 const INVALID_VALUE: u32 = 1;
 const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 const INVALID_HANDLE: u32 = 400;
 const ASSERT: u32 = 710;
-
-#[test]
-fn copies_go_between_devices_both_ways_with_and_without_access() {
-    for driver in [driver(2), EmulatedDriver::builder().devices(2).without_peer_access().build()] {
-        let [first, second] = [0, 1].map(|ordinal| Rig::of(&driver, ordinal));
-        let (here, there) = (first.block(&[1, 2, 3, 4, 5, 6]), second.block(&[0; 6]));
-        // On the stream of the source, then on that of the target.
-        first.copy_peer((&second, there.offset(1)), (&first, here.offset(2)), 3).unwrap();
-        first.wait().unwrap();
-        assert_eq!(second.read(there, 6), [0, 3, 4, 5, 0, 0]);
-        first.copy_peer((&first, here), (&second, there), 2).unwrap();
-        first.wait().unwrap();
-        assert_eq!(first.read(here, 6), [0, 3, 3, 4, 5, 6]);
-        // Within one device.
-        second.copy_peer((&second, there), (&second, there.offset(3)), 3).unwrap();
-        assert_eq!(second.read(there, 6), [5, 0, 0, 5, 0, 0]);
-        second.copy_peer((&second, there), (&first, here), 0).unwrap();
-        second.wait().unwrap();
-    }
-}
 
 #[test]
 fn a_copy_between_devices_names_memory_of_each_and_a_stream_of_one() {
@@ -108,40 +88,6 @@ fn three_rows(dst: Place, dst_pitch: usize, src: Place, src_pitch: usize) -> Row
 }
 
 #[test]
-fn rows_are_copied_both_ways_and_what_lies_between_stays() {
-    let rig = Rig::new();
-    let mut host: Vec<u8> = (1..=11).collect();
-    let on_host = Place::Host(host.as_mut_ptr().cast());
-    // Blocks that end with the last row: nothing is needed after it.
-    let block = rig.block(&[0; 13]);
-    rig.copy_rows(three_rows(Place::Device(block), 5, on_host, 4)).unwrap();
-    assert_eq!(rig.read(block, 13), [1, 2, 3, 0, 0, 5, 6, 7, 0, 0, 9, 10, 11]);
-
-    // From rows that touch to rows with a gap.
-    let second = rig.block(&[100; 11]);
-    let dense = rig.block(&[21, 22, 23, 24, 25, 26, 27, 28, 29]);
-    rig.copy_rows(three_rows(Place::Device(second), 4, Place::Device(dense), 3)).unwrap();
-    assert_eq!(rig.read(second, 11), [21, 22, 23, 100, 24, 25, 26, 100, 27, 28, 29]);
-
-    let mut back = vec![50u8; 13];
-    let to_host = Place::Host(back.as_mut_ptr().cast());
-    rig.copy_rows(three_rows(to_host, 5, Place::Device(second), 4)).unwrap();
-    rig.wait().unwrap();
-    assert_eq!(back, [21, 22, 23, 50, 50, 24, 25, 26, 50, 50, 27, 28, 29]);
-
-    let mut other = vec![60u8; 9];
-    let (dst, src) = (Place::Host(other.as_mut_ptr().cast()), Place::Host(back.as_mut_ptr().cast()));
-    rig.copy_rows(three_rows(dst, 3, src, 5)).unwrap();
-    rig.wait().unwrap();
-    assert_eq!(other, [21, 22, 23, 24, 25, 26, 27, 28, 29]);
-
-    // One row is a plain copy, whatever the pitch.
-    let one = RowsCopy { rows: 1, ..three_rows(Place::Device(block), usize::MAX, Place::Device(dense), 3) };
-    rig.copy_rows(one).unwrap();
-    assert_eq!(rig.read(block, 4), [21, 22, 23, 0]);
-}
-
-#[test]
 fn what_is_no_copy_of_rows_is_refused() {
     let rig = Rig::new();
     let (dst, src) = (rig.block(&[0; 13]), rig.block(&[0; 11]));
@@ -202,17 +148,6 @@ fn devices_without_access_to_each_other_say_so() {
     refused(access(&[0, 1]), PEER_ACCESS_UNSUPPORTED, "device 1 cannot reach the memory of device 0");
     assert!(driver.accessible_from(base).is_empty(), "a refused call changes nothing");
     access(&[0]).unwrap();
-}
-
-#[test]
-fn links_tell_emulated_devices_from_one_and_the_same() {
-    for driver in [driver(2), EmulatedDriver::builder().devices(2).without_peer_access().build()] {
-        assert_eq!(driver.peer_link(0, 0), LinkKind::Same);
-        assert_eq!(driver.peer_link(0, 1), LinkKind::Emulated);
-        assert_eq!(driver.peer_link(1, 0), LinkKind::Emulated);
-        assert_eq!(driver.peer_link(0, 2), LinkKind::Unknown);
-        assert_eq!(driver.peer_link(2, 2), LinkKind::Unknown);
-    }
 }
 
 #[test]

@@ -4,17 +4,16 @@
 //! until the stream was waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 
 use crate::machine::*;
-use crate::rig::{Rig, receive, refused};
+use crate::rig::{Rig, refused};
 use warpsmith_runtime::driver::Result;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
+use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{
-    CaptureMode, CaptureStatus, ConditionalKind, DevicePtr, Driver, ExecUpdate, Fault, FaultKind,
-    GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeWork, Place,
+    CaptureMode, CaptureStatus, DevicePtr, Driver, ExecUpdate, Fault, FaultKind, GraphDriver,
+    GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeWork, Place,
 };
 
 const INVALID_VALUE: u32 = 1;
@@ -25,7 +24,6 @@ const INVALIDATED: u32 = 901;
 const MERGE: u32 = 902;
 const ISOLATION: u32 = 905;
 const CAPTURED_EVENT: u32 = 907;
-const UNKNOWN: u32 = 999;
 
 /// One device with worker threads, and two streams.
 fn machine() -> Machine {
@@ -203,94 +201,6 @@ fn a_context_takes_its_captures_along() {
 }
 
 #[test]
-fn an_ordered_failure_ends_the_capture_too() {
-    let m = machine();
-    m.driver.fail_call(Call::CaptureEnd, 0);
-    m.begin();
-    refused(m.end(), UNKNOWN, "ordered by the test");
-    assert_eq!(m.status(0), CaptureStatus::None);
-    refused(m.end(), ILLEGAL_STATE, "not being captured");
-}
-
-#[test]
-fn every_call_about_graphs_is_counted_and_can_fail() {
-    let m = machine();
-    let (driver, context, stream) = (&m.driver, m.context, m.streams[0]);
-    let graph = m.graph();
-    let node = m.add(graph, &[], NodeWork::Empty);
-    let clone = driver.graph_clone(context, graph).unwrap();
-    let exec = m.instantiate(graph);
-    let condition = driver.graph_condition(context, graph, None).unwrap();
-    let function = GraphFunction::new(|| ());
-    type Try<'a> = (Call, Box<dyn Fn() -> Result<()> + 'a>);
-    let calls: [Try<'_>; 16] = [
-        (
-            Call::CaptureBegin,
-            Box::new(|| {
-                driver.capture_begin(context, stream, CaptureMode::Relaxed)?;
-                driver.capture_end(context, stream).map(|_| ())
-            }),
-        ),
-        (Call::CaptureStatus, Box::new(|| driver.capture_status(context, stream).map(|_| ()))),
-        (
-            Call::CaptureHostFunction,
-            Box::new(|| {
-                driver.capture_begin(context, stream, CaptureMode::Relaxed)?;
-                let added = unsafe { driver.capture_host_function(context, stream, &function) };
-                driver.capture_end(context, stream)?;
-                added
-            }),
-        ),
-        (Call::GraphCreate, Box::new(|| driver.graph_create(context).map(|_| ()))),
-        (Call::GraphClone, Box::new(|| driver.graph_clone(context, graph).map(|_| ()))),
-        (Call::GraphNodeInClone, Box::new(|| driver.graph_node_in_clone(context, node, clone).map(|_| ()))),
-        (Call::GraphNodes, Box::new(|| driver.graph_nodes(context, graph).map(|_| ()))),
-        (Call::GraphEdges, Box::new(|| driver.graph_edges(context, graph).map(|_| ()))),
-        (Call::GraphNode, Box::new(|| driver.graph_node(context, node).map(|_| ()))),
-        (
-            Call::GraphAdd,
-            Box::new(|| unsafe { driver.graph_add(context, clone, &[], NodeWork::Empty) }.map(|_| ())),
-        ),
-        (Call::GraphCondition, Box::new(|| driver.graph_condition(context, clone, None).map(|_| ()))),
-        (Call::GraphInstantiate, Box::new(|| driver.graph_instantiate(context, graph).map(|_| ()))),
-        (Call::GraphUpload, Box::new(|| driver.graph_upload(context, exec, stream))),
-        (Call::GraphLaunch, Box::new(|| unsafe { driver.graph_launch(context, exec, stream) })),
-        (
-            Call::GraphExecUpdate,
-            Box::new(|| unsafe { driver.graph_exec_update(context, exec, graph) }.map(|_| ())),
-        ),
-        (
-            Call::GraphAddConditional,
-            Box::new(|| {
-                let kind = ConditionalKind::If;
-                driver.graph_add_conditional(context, graph, &[], condition, kind).map(|_| ())
-            }),
-        ),
-    ];
-    for (call, attempt) in &calls {
-        let before = driver.calls(*call);
-        driver.fail_call(*call, 0);
-        refused(attempt(), UNKNOWN, call.name());
-        attempt().unwrap_or_else(|error| panic!("{}: {error}", call.name()));
-        assert_eq!(driver.calls(*call) - before, 2, "{}", call.name());
-    }
-    driver.fail_call(Call::GraphExecSet, 0);
-    let set = || unsafe { driver.graph_exec_set(context, exec, node, NodeWork::Host(&function)) };
-    refused(set(), UNKNOWN, "graph_exec_set");
-    refused(set(), INVALID_VALUE, "cannot become");
-
-    driver.fail_call(Call::GraphExecDestroy, 0);
-    driver.fail_call(Call::GraphDestroy, 0);
-    unsafe {
-        driver.graph_exec_destroy(context, exec);
-        driver.graph_destroy(context, graph);
-    }
-    refused(m.start(exec, 0), INVALID_VALUE, "was destroyed");
-    refused(driver.graph_nodes(context, graph), INVALID_VALUE, "was destroyed");
-    refused(driver.graph_node(context, node), INVALID_VALUE, "was destroyed");
-}
-
-#[test]
 fn a_launch_that_is_enqueued_is_not_changed_by_what_comes_later() {
     let m = machine();
     let (a, b) = (m.memory(8), m.memory(8));
@@ -335,33 +245,6 @@ fn a_launch_whose_memory_was_freed_is_refused() {
     m.sync(0);
     m.free(block).unwrap();
     refused(m.start(exec, 0), INVALID_VALUE, "freed since");
-}
-
-#[test]
-fn a_launch_waits_for_the_one_before_on_another_stream() {
-    let m = machine();
-    let (started, has_started) = channel();
-    let (proceed, may_proceed) = channel::<()>();
-    let channels = Mutex::new((started, may_proceed));
-    let function = GraphFunction::new(move || {
-        let channels = channels.lock().unwrap();
-        channels.0.send(()).unwrap();
-        receive(&channels.1);
-    });
-    let graph = m.graph();
-    m.add(graph, &[], NodeWork::Host(&function));
-    let exec = m.instantiate(graph);
-    m.start(exec, 0).unwrap();
-    let early = m.record(1);
-    m.start(exec, 1).unwrap();
-    receive(&has_started);
-    m.driver.event_synchronize(m.context, early).unwrap();
-    assert!(has_started.try_recv().is_err() && !m.query(1), "the second has to wait");
-    proceed.send(()).unwrap();
-    m.sync(0);
-    receive(&has_started);
-    proceed.send(()).unwrap();
-    m.sync(1);
 }
 
 #[test]
@@ -536,20 +419,6 @@ fn a_function_that_is_gone_stops_the_context() {
     m.driver.stream_synchronize(m.context, m.streams[0]).unwrap_err();
     let Fault { kind, message, .. } = m.driver.take_fault(m.context).unwrap();
     assert!(kind == FaultKind::Other && message.contains("no longer there"), "{message}");
-}
-
-#[test]
-fn an_idle_driver_takes_graphs_and_runs_none() {
-    let m = Machine::new(EmulatedDriver::builder().memory(1 << 30).idle(), 1);
-    let log = m.log();
-    m.begin();
-    m.append(0, log, 1);
-    let graph = m.end().unwrap();
-    assert_eq!(m.driver.graph_nodes(m.context, graph).unwrap().len(), 1);
-    let exec = m.instantiate(graph);
-    m.start(exec, 0).unwrap();
-    m.sync(0);
-    assert!(m.ids(log).is_empty());
 }
 
 #[test]
