@@ -226,16 +226,6 @@ fn a_launch_inside_a_kernel_is_refused() {
     launch_as(&NESTED_LAUNCH, [1; 3], [1; 3], 0, Order::Sequential, &[]).unwrap();
 }
 
-kernel!(static PAYLOAD = "payload"() {
-    std::panic::panic_any(7u32);
-});
-
-#[test]
-fn a_panic_without_text_is_reported_too() {
-    let fault = launch(&PAYLOAD, [1; 3], [1; 3], &[]).unwrap_err();
-    assert_eq!(fault.message(), "a panic without text");
-}
-
 /// Panics when it is dropped.
 struct Bomb;
 

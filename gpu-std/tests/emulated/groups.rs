@@ -173,44 +173,6 @@ fn a_cluster_shares_its_memory_between_two_halves_of_a_barrier() {
     }
 }
 
-#[kernel]
-fn sync_without_asking() {
-    grid::sync();
-}
-
-#[kernel(cooperative)]
-fn some_stay_away(who: usize) {
-    if grid::rank() != who {
-        grid::sync();
-    }
-}
-
-#[kernel]
-fn arrive_only() {
-    cluster::arrive();
-    cluster::arrive();
-}
-
-#[test]
-fn misuse_of_barriers_is_reported() {
-    launch::<sync_without_asking>([1, 1, 1], [64, 1, 1], &Args::new());
-    let fault = launch_shared::<sync_without_asking>([2, 1, 1], [64, 1, 1], 0, &Args::new()).unwrap_err();
-    assert!(fault.to_string().contains("#[kernel(cooperative)]"), "{fault}");
-
-    let who = random() as usize % 128;
-    let fault =
-        launch_shared::<some_stay_away>([2, 1, 1], [64, 1, 1], 0, &Args::new().value(who)).unwrap_err();
-    let text = fault.to_string();
-    assert!(text.contains("grid::sync at") && text.contains("groups.rs"), "{text}");
-    assert!(text.contains("1 exited without it"), "{text}");
-
-    let fault = launch_shared::<arrive_only>([1, 1, 1], [1, 1, 1], 0, &Args::new()).unwrap_err();
-    assert!(
-        fault.to_string().contains("has arrived already") && fault.to_string().contains("groups.rs"),
-        "{fault}"
-    );
-}
-
 #[test]
 fn options_reach_the_registry() {
     assert!(chain::spec().cooperative && !chain::spec().dependent);

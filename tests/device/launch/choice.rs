@@ -1,11 +1,11 @@
 //! Which block and grid launches get, on the device under test: occupancy against the driver, automatic shapes, the
 //! adaptive launcher, and what is refused.
 
-use crate::common::{device, own_device, stream};
+use crate::common::{device, own_device};
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::launch::{Source, bytes_needed};
 use warpsmith::prelude::*;
-use warpsmith::{IMAGE, LaunchError, LaunchStore};
+use warpsmith::{IMAGE, LaunchStore};
 
 /// The device under test, which looks up nothing that was measured before.
 fn fresh() -> Device {
@@ -92,39 +92,6 @@ fn chosen_shapes_do_all_the_work_and_can_be_explained() {
         }
     }
     println!("{} bytes in flight needed on a multiprocessor", bytes_needed(device.properties()));
-}
-
-#[test]
-fn what_is_refused_leaves_the_stream_usable() {
-    let (device, stream) = (device(), stream());
-    let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
-    let x = DeviceBuffer::from_host(&stream, &[2.0f32; 100]).unwrap();
-    let mut y = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
-    let most = u32::try_from(kernel.function().max_blocks(128, 0).unwrap()).unwrap();
-    let refused = [
-        Launch::grid_block(1, 0),
-        Launch::grid_block(0, 1),
-        Launch::grid_block(1, 4096),
-        Launch::grid_block(1, (1, 1, 65)),
-        Launch::grid_block((1, 65536), 32),
-        Launch::grid_block(1, 32).shared(device.properties().shared_memory_per_block_optin + 1),
-        Launch::grid_block(most + 1, 128).cooperative(),
-        Launch::grid_block(3, 32).cluster(2),
-        Launch::auto(100).dependent(),
-    ];
-    for launch in refused {
-        let error = kernel.launch(&stream, launch, (1.0f32, &x, &mut y)).unwrap_err();
-        assert!(!error.is_device_lost() && error.driver_code().is_none(), "{launch:?}: {error}");
-    }
-    let error = kernel.launch(&stream, Launch::grid_block(most + 1, 128).cooperative(), (1.0f32, &x, &mut y));
-    let text = error.unwrap_err().to_string();
-    assert!(text.contains(&format!("over the maximum of {most}")), "{text}");
-    let error = kernel.prepare(Launch::auto(100).dependent()).unwrap_err();
-    assert!(matches!(error, warpsmith::Error::Launch(LaunchError::NotDependent { .. })), "{error}");
-    kernel.launch(&stream, Launch::grid_block(most, 128).cooperative(), (1.0f32, &x, &mut y)).unwrap();
-    let all = device.properties().shared_memory_per_block_optin;
-    kernel.launch(&stream, Launch::grid_block(2, 32).shared(all), (1.0f32, &x, &mut y)).unwrap();
-    assert_eq!(y.to_host().unwrap(), [5.0; 100], "the opt-in is raised by itself");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every reduction and type against a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
 //! NaN, infinities, ties, and the same bits in every run.
 
-use crate::common::{Element, LENGTHS, Padded, Random, assert_close, stream};
+use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;
@@ -42,10 +42,7 @@ where
 
 #[test]
 fn sum_and_mean_of_floats_are_close() {
-    floats_sum_up::<f32>();
-    floats_sum_up::<f64>();
-    floats_sum_up::<f16>();
-    floats_sum_up::<bf16>();
+    for_types!(floats_sum_up: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -109,10 +106,7 @@ fn product_of_floats_is_close() {
             assert_eq!(product.to_f64(), expected, "{n}, seed {}", random.seed);
         }
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 fn extremes_of<T: Element>() {
@@ -147,14 +141,7 @@ fn extremes_of<T: Element>() {
 
 #[test]
 fn extremes_and_their_places_are_exact() {
-    extremes_of::<f32>();
-    extremes_of::<f64>();
-    extremes_of::<f16>();
-    extremes_of::<bf16>();
-    extremes_of::<i32>();
-    extremes_of::<u32>();
-    extremes_of::<i64>();
-    extremes_of::<u64>();
+    for_types!(extremes_of: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
 #[test]
@@ -182,10 +169,7 @@ fn nan_wins_wherever_it_is() {
             assert_eq!(ops::argmax(&stream, x.get()).unwrap(), first, "argmax {what:?}");
         }
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 #[test]

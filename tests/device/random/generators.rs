@@ -55,14 +55,6 @@ fn clones_share_their_state_and_others_do_not() {
 }
 
 #[test]
-fn fresh_seeds_differ() {
-    let generator = Generator::new(&device());
-    let seeds: HashSet<u64> = (0..50).map(|_| generator.seed().unwrap()).collect();
-    assert_eq!(seeds.len(), 50);
-    assert!(seeds.contains(&generator.initial_seed()));
-}
-
-#[test]
 fn operations_of_many_threads_have_numbers_of_their_own() {
     let generator = Generator::new(&device());
     let drawn: Vec<Vec<u32>> = std::thread::scope(|scope| {

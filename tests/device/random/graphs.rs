@@ -75,32 +75,6 @@ fn launches_give_what_the_operations_give_outside() {
 }
 
 #[test]
-fn launches_that_overtake_nothing_keep_their_own_numbers() {
-    // Many launches without a wait, on two streams: each has the numbers of its place.
-    let streams = [stream(), stream()];
-    let (captured, eager) = (small_generator(4), small_generator(4));
-    let mut x = DeviceBuffer::<u32>::zeros(&streams[0], 300).unwrap();
-    let mut sum = DeviceBuffer::<u32>::zeros(&streams[0], 300).unwrap();
-    let mut copy = DeviceBuffer::<u32>::zeros(&streams[0], 300).unwrap();
-    let graph = Graph::capture(&streams[0], || {
-        random::integers(&streams[0], &captured, &mut x, 0..1000)?;
-        warpsmith::ops::add(&streams[0], &sum, &x, &mut copy)?;
-        warpsmith::ops::copy(&streams[0], &copy, &mut sum)
-    });
-    let exec = graph.unwrap().instantiate().unwrap();
-    let mut expected = vec![0; 300];
-    for round in 0..40 {
-        exec.launch(&streams[round % 2]).unwrap();
-    }
-    for _ in 0..40 {
-        let mut own = DeviceBuffer::<u32>::zeros(&streams[0], 300).unwrap();
-        random::integers(&streams[0], &eager, &mut own, 0..1000).unwrap();
-        expected.iter_mut().zip(own.to_host().unwrap()).for_each(|(sum, own)| *sum += own);
-    }
-    assert_eq!(sum.to_host().unwrap(), expected);
-}
-
-#[test]
 fn executables_of_one_graph_share_no_numbers() {
     let (captured, eager) = (small_generator(5), small_generator(5));
     let stream = stream();
