@@ -11,8 +11,7 @@ use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error
 
 #[test]
 fn no_bytes_are_the_null_address_and_ask_nobody() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.reset_calls();
     let empty = allocate(&stream, 0);
     assert_eq!(empty.as_device_ptr(), DevicePtr::NULL);
@@ -30,8 +29,7 @@ fn no_bytes_are_the_null_address_and_ask_nobody() {
 
 #[test]
 fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, _, stream) = stream_with(64 * MIB, "");
     for bytes in [64 * MIB + 1, 800 << 30, 1 << 60] {
         let report = fails(&stream, bytes);
         assert_eq!((report.asked, report.total), (bytes as u64, 64 * MIB as u64));
@@ -42,8 +40,7 @@ fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
 
 #[test]
 fn more_than_2_to_the_60_bytes_are_refused_as_such() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.reset_calls();
     let error = DeviceBuffer::<u8>::uninit(&stream, (1 << 60) + 1).unwrap_err();
     let Error::AllocationTooLarge { bytes, largest } = error else { panic!("{error}") };
@@ -145,8 +142,7 @@ fn a_fraction_that_is_none_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_pool_is_refused_after_its_release() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     allocate_and_free(&stream, 512);
@@ -244,8 +240,7 @@ fn devices_that_cannot_reach_each_other_are_no_peers() {
 
 #[test]
 fn a_lost_device_gives_no_memory_and_takes_all_back() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, other]) = streams_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     let in_pool = allocate(&stream, 512);
@@ -293,8 +288,7 @@ fn options_without_effect_are_warned_of_once() {
 
 #[test]
 fn errors_of_drops_are_events() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     drop(allocate(&stream, 512));

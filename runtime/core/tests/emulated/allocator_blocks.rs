@@ -84,8 +84,7 @@ fn the_smallest_free_block_that_fits_serves() {
         ("max_split_size_mb:20,max_non_split_rounding_mb:24", &[44 * MIB], 20 * MIB, None),
     ];
     for (options, free, request, expected) in REQUESTS {
-        let (_, device) = device_with(256 * MIB, options);
-        let stream = device.default_stream();
+        let (_, _, stream) = stream_with(256 * MIB, options);
         let held: Vec<_> = free.iter().map(|bytes| allocate(&stream, *bytes)).collect();
         let places: Vec<_> = held.iter().map(address).collect();
         drop(held);
@@ -97,8 +96,7 @@ fn the_smallest_free_block_that_fits_serves() {
 
 #[test]
 fn a_request_has_the_front_of_its_block() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, _, stream) = stream_with(64 * MIB, "");
     let whole = allocate_and_free(&stream, 20 * MIB);
     let parts = [3, 5, 7].map(|mib| allocate(&stream, mib * MIB));
     let offsets = parts.each_ref().map(|part| (address(part) - whole) as usize / MIB);
@@ -109,8 +107,7 @@ fn a_request_has_the_front_of_its_block() {
 #[test]
 fn free_neighbours_become_one_block_in_whatever_order_they_are_freed() {
     for order in 0..24 {
-        let (driver, device) = device_with(64 * MIB, "");
-        let stream = device.default_stream();
+        let (driver, device, stream) = stream_with(64 * MIB, "");
         let mut parts = Vec::from([(); 4].map(|()| allocate(&stream, 512 * KIB)));
         let first = address(&parts[0]);
         for (choices, step) in [(4, 6), (3, 2), (2, 1), (1, 1)] {
@@ -139,8 +136,7 @@ fn bare_addresses_are_rounded_as_buffers_are() {
 
 #[test]
 fn a_freed_block_is_handed_out_again_without_a_call_of_the_driver_or_a_shared_lock() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let before = allocate_and_free(&stream, 3 * MIB);
     driver.reset_calls();
     let locks = device.memory().shared_lock_acquisitions();

@@ -9,8 +9,7 @@ use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, PoolOptions
 
 #[test]
 fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
-    let (_, device) = device_with(128 * MIB, "");
-    let [captured, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [captured, other]) = streams_with(128 * MIB, "");
     let (pool, private) = (MemoryPool::for_graph(&device).unwrap(), MemoryPool::new(&device).unwrap());
     let capture = pool.capture(&captured).unwrap();
     let inside = allocate(&captured, MIB);
@@ -65,8 +64,7 @@ fn capturing_again_and_again_takes_no_more_memory() {
 
 #[test]
 fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, other]) = streams_with(128 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     let outside = allocate(&stream, MIB);
     outside.record_stream(&other).unwrap();
@@ -99,8 +97,7 @@ fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
 
 #[test]
 fn blocks_wait_until_the_last_of_several_captures_ends() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [first, second, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second, other]) = streams_with(128 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     let captures = (pool.capture(&first).unwrap(), pool.capture(&second).unwrap());
     let buffer = allocate(&other, MIB);
@@ -197,8 +194,7 @@ fn a_pool_that_is_dropped_during_a_capture_gives_back_after_it() {
 
 #[test]
 fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     for code in [900, 901, 906] {
         driver.fail_call_with(Call::MemoryAllocate, 0, code);
         let error = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap_err();

@@ -11,8 +11,7 @@ const ON: &str = "expandable_segments:True";
 
 #[test]
 fn a_segment_grows_in_place() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, ON);
     let parts = [30, 7, 40].map(|mib| allocate(&stream, mib * MIB));
     let offsets = parts.each_ref().map(|part| (address(part) - address(&parts[0])) as usize / MIB);
     assert_eq!(offsets, [0, 30, 37]);
@@ -26,8 +25,7 @@ fn a_segment_grows_in_place() {
 
 #[test]
 fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, _, stream) = stream_with(256 * MIB, ON);
     let [first, second, last] = [20, 20, 20].map(|mib| allocate(&stream, mib * MIB));
     let place = address(&first);
     drop((first, second));
@@ -53,8 +51,7 @@ fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
 
 #[test]
 fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_with(256 * MIB, ON);
     let held =
         [(&first, 512), (&first, 2 * MIB), (&second, 512)].map(|(stream, bytes)| allocate(stream, bytes));
     assert_eq!(driver.live_reservations(0), 3);
@@ -65,8 +62,7 @@ fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
 
 #[test]
 fn emptying_the_cache_unmaps_whole_pages_and_keeps_the_edges_of_a_hole() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, ON);
     // Pages of 4 MiB: the hole from 3 to 39 MiB has the whole pages from 4 to 36.
     let [first, hole, last] = [3, 36, 5].map(|mib| allocate(&stream, mib * MIB));
     drop(hole);
@@ -89,8 +85,7 @@ fn emptying_the_cache_unmaps_whole_pages_and_keeps_the_edges_of_a_hole() {
 
 #[test]
 fn a_segment_without_memory_gives_its_addresses_back() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, ON);
     drop([512, 30 * MIB].map(|bytes| allocate(&stream, bytes)));
     assert_eq!(driver.live_reservations(0), 2);
     assert_eq!(device.memory().empty_cache().unwrap(), 34 * MIB as u64);
@@ -101,8 +96,7 @@ fn a_segment_without_memory_gives_its_addresses_back() {
 
 #[test]
 fn under_pressure_pages_of_other_streams_and_kinds_go_back() {
-    let (_, device) = device_with(64 * MIB, ON);
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [first, second]) = streams_with(64 * MIB, ON);
     drop([allocate(&first, 40 * MIB), allocate(&first, 512)]);
     let buffer = allocate(&second, 60 * MIB);
     assert_eq!(device.memory().reserved(), 60 * MIB as u64);
@@ -111,8 +105,7 @@ fn under_pressure_pages_of_other_streams_and_kinds_go_back() {
 
 #[test]
 fn fragments_serve_a_large_request_without_more_than_the_device_has() {
-    let (_, device) = device_with(128 * MIB, ON);
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, ON);
     let mut parts = [(); 12].map(|()| Some(allocate(&stream, 8 * MIB)));
     parts.iter_mut().step_by(2).for_each(|part| *part = None);
     let large = allocate(&stream, 64 * MIB);
@@ -144,8 +137,7 @@ fn pages_that_are_free_elsewhere_are_moved_when_that_costs_no_wait() {
 #[test]
 fn garbage_collection_leaves_expandable_segments_alone() {
     let options = "expandable_segments:True,garbage_collection_threshold:0.1";
-    let (driver, device) = device_with(256 * MIB, options);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, options);
     let held = [40, 40].map(|mib| allocate(&stream, mib * MIB));
     drop(held);
     driver.reset_calls();
@@ -179,8 +171,7 @@ fn devices_that_were_let_in_may_use_memory_mapped_before_and_after() {
 fn a_failure_half_way_leaves_nothing_but_a_larger_cache() {
     for call in [Call::PhysicalCreate, Call::VirtualMap, Call::VirtualSetAccess, Call::VirtualReserve] {
         for after in 0..3 {
-            let (driver, device) = device_with(128 * MIB, ON);
-            let stream = device.default_stream();
+            let (driver, device, stream) = stream_with(128 * MIB, ON);
             driver.fail_call_with(call, after, 999);
             let results = [3, 30, 9].map(|mib| DeviceBuffer::<u8>::uninit(&stream, mib * MIB));
             let failed = results.iter().filter(|result| result.is_err()).count();
@@ -202,8 +193,7 @@ fn a_failure_half_way_leaves_nothing_but_a_larger_cache() {
 
 #[test]
 fn memory_that_runs_out_while_pages_are_mapped_is_an_orderly_failure() {
-    let (driver, device) = device_with(64 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, ON);
     let held = allocate(&stream, 30 * MIB);
     let report = fails(&stream, 40 * MIB);
     assert!(report.expandable);
@@ -217,8 +207,7 @@ fn memory_that_runs_out_while_pages_are_mapped_is_an_orderly_failure() {
 
 #[test]
 fn the_fraction_counts_mapped_memory_and_not_addresses() {
-    let (_, device) = device_with(200 * MIB, "expandable_segments:True,per_process_memory_fraction:0.5");
-    let stream = device.default_stream();
+    let (_, _, stream) = stream_with(200 * MIB, "expandable_segments:True,per_process_memory_fraction:0.5");
     let held = allocate(&stream, 96 * MIB);
     fails(&stream, 8 * MIB);
     drop(held);
@@ -227,8 +216,8 @@ fn the_fraction_counts_mapped_memory_and_not_addresses() {
 
 #[test]
 fn addresses_are_reserved_as_the_option_says_and_again_when_they_are_used_up() {
-    let (driver, device) = device_with(256 * MIB, "expandable_segments:True,expandable_segments_reserve:32M");
-    let stream = device.default_stream();
+    let (driver, _, stream) =
+        stream_with(256 * MIB, "expandable_segments:True,expandable_segments_reserve:32M");
     let parts = [20, 20, 40].map(|mib| allocate(&stream, mib * MIB));
     assert_eq!(driver.live_reservations(0), 3, "the last needs more than the option says");
     drop(parts);
@@ -236,8 +225,7 @@ fn addresses_are_reserved_as_the_option_says_and_again_when_they_are_used_up() {
 
 #[test]
 fn private_pools_have_expandable_segments_too_unless_they_do_not_split() {
-    let (driver, device) = device_with(128 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(128 * MIB, ON);
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     let parts = [10, 10].map(|mib| allocate(&stream, mib * MIB));

@@ -46,8 +46,7 @@ fn events_stand_in_their_order_with_addresses_sizes_and_places() {
 
 #[test]
 fn a_block_that_is_waited_for_is_pending_until_its_free_is_completed() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, other]) = streams_with(64 * MIB, "");
     device.memory().record_history(Some(100));
     let buffer = allocate(&stream, 1000);
     let place = address(&buffer);
@@ -67,8 +66,7 @@ fn a_block_that_is_waited_for_is_pending_until_its_free_is_completed() {
 
 #[test]
 fn only_the_newest_events_are_kept() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     device.memory().record_history(Some(4));
     (1..10).for_each(|n| drop(allocate(&stream, n * 600)));
     let entries = history(&device);
@@ -78,8 +76,7 @@ fn only_the_newest_events_are_kept() {
 
 #[test]
 fn recording_again_begins_anew_and_recording_nothing_ends_it() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     allocate_and_free(&stream, 2 * MIB);
     assert!(history(&device).is_empty(), "nothing is kept unless it is asked for");
     device.memory().record_history(Some(100));
@@ -114,8 +111,7 @@ fn the_histories_of_all_streams_are_one_in_the_order_of_time() {
 
 #[test]
 fn running_out_of_memory_is_an_event_with_what_the_device_had_free() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let held = allocate(&stream, 20 * MIB);
     device.memory().record_history(Some(100));
     fails(&stream, 100 * MIB);
@@ -127,8 +123,7 @@ fn running_out_of_memory_is_an_event_with_what_the_device_had_free() {
 
 #[test]
 fn events_of_a_pool_have_its_number() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     device.memory().record_history(Some(100));
     let guard = pool.enter().unwrap();
@@ -146,8 +141,7 @@ fn events_of_a_pool_have_its_number() {
 
 #[test]
 fn mapping_and_unmapping_are_events_of_expandable_segments() {
-    let (_, device) = device_with(128 * MIB, "expandable_segments:True");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "expandable_segments:True");
     device.memory().record_history(Some(100));
     let [first, second] = [8, 8].map(|mib| allocate(&stream, mib * MIB));
     let places = [address(&first), address(&second)];

@@ -30,8 +30,7 @@ fn the_numbers_of_pools_rise_and_say_whether_they_are_for_graphs() {
 
 #[test]
 fn a_guard_sends_requests_to_its_pool_while_it_lives() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let before = allocate(&stream, 512);
     let inside = allocate_in(&pool, &stream, 1000);
@@ -45,8 +44,7 @@ fn a_guard_sends_requests_to_its_pool_while_it_lives() {
 
 #[test]
 fn a_block_returns_to_the_pool_it_came_from_wherever_it_is_freed() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let buffer = allocate_in(&one, &stream, 3 * MIB);
     let place = address(&buffer);
@@ -61,8 +59,7 @@ fn a_block_returns_to_the_pool_it_came_from_wherever_it_is_freed() {
 
 #[test]
 fn of_nested_guards_the_innermost_counts() {
-    let (_, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "");
     let [outer, inner] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let mut held = Vec::new();
     let of_outer = outer.enter().unwrap();
@@ -84,8 +81,7 @@ fn of_nested_guards_the_innermost_counts() {
 
 #[test]
 fn guards_may_be_dropped_in_any_order() {
-    let (_, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let (first, second) = (one.enter().unwrap(), two.enter().unwrap());
     drop(first);
@@ -131,8 +127,7 @@ fn a_guard_is_of_its_device_only() {
 
 #[test]
 fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let buffers = [allocate(&stream, MIB), allocate_in(&one, &stream, MIB), allocate_in(&two, &stream, MIB)];
     let places = buffers.each_ref().map(address);
@@ -145,8 +140,7 @@ fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
 
 #[test]
 fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
-    let (_, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let inactive = MemoryPool::new(&device).unwrap();
     allocate_and_free(&stream, 20 * MIB);
@@ -160,8 +154,7 @@ fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
 
 #[test]
 fn a_pool_without_splits_has_one_block_a_segment() {
-    let (_, device) = device_with(256 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(256 * MIB, "");
     let pool = MemoryPool::with_options(&device, PoolOptions { no_split: true, ..PoolOptions::default() });
     let pool = pool.unwrap();
     let held = [512, 512, 3 * MIB].map(|bytes| allocate_in(&pool, &stream, bytes));
@@ -176,8 +169,7 @@ fn a_pool_without_splits_has_one_block_a_segment() {
 #[test]
 fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_out() {
     for lends in [false, true] {
-        let (_, device) = device_with(64 * MIB, "");
-        let stream = device.default_stream();
+        let (_, device, stream) = stream_with(64 * MIB, "");
         let options = PoolOptions { use_on_oom: lends, ..PoolOptions::default() };
         let pool = MemoryPool::with_options(&device, options).unwrap();
         let place = address(&allocate_in(&pool, &stream, 40 * MIB));
@@ -198,8 +190,7 @@ fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_ou
 
 #[test]
 fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let clone = pool.clone();
     let guard = pool.enter().unwrap();
@@ -214,8 +205,7 @@ fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
 
 #[test]
 fn what_a_released_pool_still_cached_serves_others_under_pressure() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let buffer = allocate_in(&pool, &stream, 40 * MIB);
     drop(pool);

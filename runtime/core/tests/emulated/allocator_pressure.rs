@@ -15,8 +15,7 @@ fn calls(driver: &EmulatedDriver) -> (u64, u64) {
 
 #[test]
 fn what_is_cached_goes_back_to_the_driver_when_that_has_no_more() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     drop([&stream, &Stream::new(&device).unwrap()].map(|stream| allocate(stream, 32 * MIB)));
     driver.reset_calls();
     let both = allocate(&stream, 64 * MIB);
@@ -27,8 +26,7 @@ fn what_is_cached_goes_back_to_the_driver_when_that_has_no_more() {
 
 #[test]
 fn blocks_in_use_stay_as_they_were_when_a_request_fails() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let held = [30, 3].map(|mib| allocate(&stream, mib * MIB));
     let before = (held.each_ref().map(address), device.memory().allocated());
     let report = fails(&stream, 40 * MIB);
@@ -64,8 +62,7 @@ fn after_the_wait_the_free_blocks_are_searched_again_before_anything_is_given_ba
 
 #[test]
 fn when_no_whole_segment_is_left_the_driver_is_asked_for_the_block_alone() {
-    let (driver, device) = device_with(8 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(8 * MIB, "");
     let buffer = allocate(&stream, 3 * MIB);
     assert_eq!((device.memory().reserved(), calls(&driver)), (3 * MIB as u64, (3, 0)));
     let small = [(); 5].map(|()| allocate(&stream, MIB));
@@ -95,8 +92,7 @@ fn the_part_of_the_memory_that_may_be_reserved_is_kept_to() {
 
 #[test]
 fn a_fraction_below_what_is_reserved_takes_nothing_away() {
-    let (_, device) = device_with(200 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(200 * MIB, "");
     let held = allocate(&stream, 100 * MIB);
     device.memory().set_fraction(0.1).unwrap();
     assert_eq!(device.memory().reserved(), 100 * MIB as u64);
@@ -120,8 +116,7 @@ fn requests_over_the_limit_are_counted_as_rejections_where_the_option_says_so() 
 
 #[test]
 fn one_oversize_block_that_is_large_enough_goes_back_and_the_rest_of_the_cache_stays() {
-    let (driver, device) = device_with(128 * MIB, "max_split_size_mb:20");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(128 * MIB, "max_split_size_mb:20");
     let [normal, small, large] = [12, 30, 80].map(|mib| allocate(&stream, mib * MIB));
     let kept = [address(&normal), address(&large)];
     drop((normal, small, large));
@@ -139,8 +134,7 @@ fn one_oversize_block_that_is_large_enough_goes_back_and_the_rest_of_the_cache_s
 
 #[test]
 fn oversize_blocks_go_back_largest_first_until_they_make_up_for_the_request() {
-    let (driver, device) = device_with(128 * MIB, "max_split_size_mb:20");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(128 * MIB, "max_split_size_mb:20");
     let held = [22, 40, 30, 30].map(|mib| allocate(&stream, mib * MIB));
     let smallest = address(&held[0]);
     drop(held);
@@ -154,8 +148,7 @@ fn oversize_blocks_go_back_largest_first_until_they_make_up_for_the_request() {
 
 #[test]
 fn callbacks_are_asked_for_memory_on_a_miss_before_the_driver_is() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(128 * MIB, "");
     let spare: Arc<Mutex<Vec<DeviceBuffer<u8>>>> = Arc::default();
     spare.lock().unwrap().push(allocate(&stream, 40 * MIB));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -227,8 +220,7 @@ fn above_the_threshold_segments_that_were_not_used_for_long_go_back() {
         (200, "garbage_collection_threshold:0.5"),
         (400, "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"),
     ] {
-        let (driver, device) = device_with(memory * MIB, options);
-        let stream = device.default_stream();
+        let (driver, device, stream) = stream_with(memory * MIB, options);
         let [clock, old, young] = [10, 50, 40].map(|mib| allocate(&stream, mib * MIB));
         let held = allocate(&stream, 20 * MIB);
         drop(clock);
@@ -248,8 +240,7 @@ fn above_the_threshold_segments_that_were_not_used_for_long_go_back() {
 #[test]
 fn up_to_the_threshold_and_without_one_nothing_is_collected() {
     for options in ["garbage_collection_threshold:0.6", ""] {
-        let (driver, device) = device_with(200 * MIB, options);
-        let stream = device.default_stream();
+        let (driver, _, stream) = stream_with(200 * MIB, options);
         drop([(); 3].map(|()| allocate(&stream, 40 * MIB)));
         pass_time(&stream, 20);
         driver.reset_calls();
@@ -261,8 +252,7 @@ fn up_to_the_threshold_and_without_one_nothing_is_collected() {
 
 #[test]
 fn small_segments_and_those_in_use_are_never_collected() {
-    let (driver, device) = device_with(200 * MIB, "garbage_collection_threshold:0.1");
-    let stream = device.default_stream();
+    let (driver, _, stream) = stream_with(200 * MIB, "garbage_collection_threshold:0.1");
     let large = allocate(&stream, 20 * MIB);
     let part = allocate(&stream, 4 * MIB);
     allocate_and_free(&stream, 512);
@@ -305,8 +295,7 @@ fn emptying_the_cache_waits_for_blocks_that_other_streams_use() {
 
 #[test]
 fn a_failure_of_the_driver_that_is_not_for_lack_of_memory_is_reported_as_it_is() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.fail_call_with(Call::MemoryAllocate, 0, 999);
     let error = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap_err();
     assert_eq!(error.driver_code(), Some(999), "{error}");
@@ -316,8 +305,7 @@ fn a_failure_of_the_driver_that_is_not_for_lack_of_memory_is_reported_as_it_is()
 
 #[test]
 fn memory_that_the_driver_does_not_take_back_stays_usable() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let place = allocate_and_free(&stream, 30 * MIB);
     driver.fail_call(Call::MemoryFree, 0);
     device.memory().empty_cache().unwrap_err();

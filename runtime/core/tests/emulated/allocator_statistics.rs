@@ -7,8 +7,7 @@ use warpsmith_runtime::{MemoryPool, Stream};
 
 #[test]
 fn the_figures_of_one_request_stand_under_pytorchs_names() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let buffer = allocate(&stream, 1000);
     let during = statistics(&device).to_map();
     for (key, value) in [
@@ -65,8 +64,7 @@ fn a_peak_is_the_most_there_was_until_it_is_reset() {
 
 #[test]
 fn resetting_what_is_accumulated_leaves_what_is_current_and_the_peaks() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let held = allocate(&stream, 3 * MIB);
     drop(allocate(&stream, 5 * MIB));
     fails(&stream, 100 * MIB);
@@ -83,8 +81,7 @@ fn resetting_what_is_accumulated_leaves_what_is_current_and_the_peaks() {
 
 #[test]
 fn pieces_of_segments_that_cannot_go_back_are_counted_as_inactive_splits() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let [first, second] = [4, 4].map(|mib| allocate(&stream, mib * MIB));
     assert_eq!(statistics(&device).inactive_split_bytes.all.current, 12 * MIB as u64);
     drop(first);
@@ -98,8 +95,7 @@ fn pieces_of_segments_that_cannot_go_back_are_counted_as_inactive_splits() {
 
 #[test]
 fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
-    let (_, device) = device_with(256 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(256 * MIB, "");
     let held = [30, 12].map(|mib| allocate(&stream, mib * MIB));
     set_options(&device, "max_split_size_mb:20");
     let now = statistics(&device);
@@ -119,8 +115,7 @@ fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
 
 #[test]
 fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let held = [12, 20, 3].map(|mib| allocate(&stream, mib * MIB));
     drop(held);
     drop(allocate(&stream, 60 * MIB));
@@ -133,8 +128,7 @@ fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
 
 #[test]
 fn each_private_pool_has_keys_of_its_own_while_it_has_memory() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     let held = [512, 2 * MIB].map(|bytes| allocate(&stream, bytes));
@@ -170,8 +164,7 @@ fn a_snapshot_says_what_was_asked_by_whom_and_how_the_options_stand() {
 
 #[test]
 fn the_summary_has_every_row_with_its_figures() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let held = [300 * KIB, 3 * MIB].map(|bytes| allocate(&stream, bytes));
     fails(&stream, 100 * MIB);
     let summary = device.memory().summary(false);

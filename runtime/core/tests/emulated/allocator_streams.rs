@@ -9,8 +9,7 @@ use warpsmith_runtime::{DeviceBuffer, Launch, MemoryPool, PoolOptions, Stream};
 
 #[test]
 fn a_request_never_has_a_free_block_of_another_stream() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "");
     let place = allocate_and_free(&first, 20 * MIB);
     device.synchronize().unwrap();
     let other = allocate(&second, 20 * MIB);
@@ -21,8 +20,7 @@ fn a_request_never_has_a_free_block_of_another_stream() {
 
 #[test]
 fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, busy] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, busy]) = streams_with(128 * MIB, "");
     let buffer = allocate(&stream, 3 * MIB);
     let place = address(&buffer);
     buffer.record_stream(&busy).unwrap();
@@ -41,8 +39,7 @@ fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
 
 #[test]
 fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [stream, other]) = streams_with(128 * MIB, "");
     let (own, twice) = (allocate(&stream, MIB), allocate(&stream, MIB));
     own.record_stream(&stream).unwrap();
     twice.record_stream(&other).and_then(|()| twice.record_stream(&other)).unwrap();
@@ -59,8 +56,7 @@ fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
 
 #[test]
 fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, slow, fast] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [stream, slow, fast]) = streams_with(128 * MIB, "");
     driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
     let [first, second] = [(); 2].map(|()| allocate(&stream, 20 * MIB));
     let places = [address(&first), address(&second)];
@@ -79,8 +75,7 @@ fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
 #[test]
 fn an_event_that_cannot_be_recorded_is_made_up_for_by_a_wait() {
     for call in [Call::EventCreate, Call::EventRecord] {
-        let (driver, device) = device_with(128 * MIB, "");
-        let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let (driver, device, [stream, other]) = streams_with(128 * MIB, "");
         let place = {
             let buffer = allocate(&stream, 20 * MIB);
             buffer.record_stream(&other).unwrap();
@@ -145,8 +140,7 @@ fn with_the_option_a_free_segment_of_another_stream_is_taken_behind_its_last_wor
 
 #[test]
 fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
-    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "cross_stream_reuse:True");
     let part = allocate(&first, 2 * MIB);
     driver.reset_calls();
     let other = allocate(&second, 2 * MIB);
@@ -156,8 +150,8 @@ fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
 
 #[test]
 fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
-    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True,max_split_size_mb:20");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [first, second]) =
+        streams_with(128 * MIB, "cross_stream_reuse:True,max_split_size_mb:20");
     let place = allocate_and_free(&first, 40 * MIB);
     driver.reset_calls();
     let small = allocate(&second, 5 * MIB);
@@ -169,8 +163,7 @@ fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
 
 #[test]
 fn a_pool_may_share_between_streams_on_its_own() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "");
     let sharing = PoolOptions { cross_stream_reuse: Some(true), ..PoolOptions::default() };
     let pool = MemoryPool::with_options(&device, sharing).unwrap();
     let guard = pool.enter().unwrap();
@@ -187,8 +180,7 @@ fn a_pool_may_share_between_streams_on_its_own() {
 
 #[test]
 fn a_wait_that_fails_leaves_the_segment_with_its_owner() {
-    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "cross_stream_reuse:True");
     let place = allocate_and_free(&first, 20 * MIB);
     driver.fail_call(Call::StreamWaitEvent, 0);
     let error = DeviceBuffer::<u8>::uninit(&second, 20 * MIB).unwrap_err();

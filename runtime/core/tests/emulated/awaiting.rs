@@ -136,8 +136,7 @@ impl Executor {
 
 #[test]
 fn events_streams_and_copies_are_awaited() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     block_on(async {
         let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3])?;
         let event = stream.record_event()?;
@@ -159,8 +158,7 @@ fn events_streams_and_copies_are_awaited() {
 
 #[test]
 fn a_future_is_ready_when_the_work_has_run() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let done = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&done);
     let hold = driver.hold();
@@ -221,8 +219,7 @@ fn thousands_of_futures_need_one_thread() {
 
 #[test]
 fn a_slow_stream_delays_no_other() {
-    let (_, device) = device();
-    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [slow, fast]) = streams_rig();
     let (go, wait) = mpsc::channel::<()>();
     slow.host_function(move || _ = wait.recv()).unwrap();
     // Recorded anew, on the slow stream, while it is awaited.
@@ -292,8 +289,7 @@ async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Er
 
 #[test]
 fn a_device_that_stops_from_outside_wakes_futures() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     stream.host_function(|| ()).unwrap();
     let mut completed = pin!(stream.completed());
@@ -317,8 +313,7 @@ fn a_device_that_stops_from_outside_wakes_futures() {
 
 #[test]
 fn a_failed_question_is_an_error_of_the_future() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     let event = stream.record_event().unwrap();
     let mut reached = pin!((&event).into_future());
@@ -344,8 +339,7 @@ fn a_failed_question_is_an_error_of_the_future() {
 
 #[test]
 fn captured_events_fail_as_synchronize_does() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let capture = Capture::begin(&stream, CaptureMode::Relaxed).unwrap();
     let event = stream.record_event().unwrap();
     for error in [
@@ -364,8 +358,7 @@ fn captured_events_fail_as_synchronize_does() {
 
 #[test]
 fn futures_are_awaited_while_another_stream_captures() {
-    let (driver, device) = device();
-    let [stream, captured] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [stream, captured]) = streams_rig();
     let mut x = DeviceBuffer::<u8>::zeros(&captured, 8).unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(2));
     let graph = Graph::capture(&captured, || {
@@ -383,8 +376,7 @@ fn futures_are_awaited_while_another_stream_captures() {
 
 #[test]
 fn dropped_futures_lose_and_free_nothing_in_use() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
     let waker = Arc::new(Count::default());
@@ -432,8 +424,7 @@ fn futures_keep_the_device_open() {
 
 #[test]
 fn the_last_waker_is_the_one_that_is_called() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     stream.host_function(|| ()).unwrap();
     let [first, second] = [(); 2].map(|()| Arc::new(Count::default()));
@@ -466,8 +457,7 @@ fn a_waker_that_panics_stops_no_other() {
         }
     }
 
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     let mut first = pin!(stream.completed());
     let waker = Waker::from(Arc::new(Panics));
@@ -486,8 +476,7 @@ fn a_waker_that_panics_stops_no_other() {
 
 #[test]
 fn host_functions_get_errors_and_no_memory() {
-    let (driver, device) = device();
-    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [copying, other]) = streams_rig();
     let source = DeviceBuffer::from_host(&copying, &[7u8; 4096]).unwrap();
     driver.set_stream_delay(copying.handle(), Duration::from_millis(20));
     let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();

@@ -10,8 +10,7 @@ fn a_blocking_launch_reports_its_own_fault() {
     if alone!("CUDA_LAUNCH_BLOCKING" => "1").is_some() {
         return;
     }
-    let (driver, device) = device();
-    let stream = device.default_stream();
+    let (driver, device, stream) = rig();
     let mut out = DeviceBuffer::uninit(&stream, 5).unwrap();
     let module = module(&device);
     driver.reset_calls();

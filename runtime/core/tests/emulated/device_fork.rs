@@ -87,8 +87,7 @@ fn every_call_on_a_device_from_before_fails() {
     if alone!().is_some() {
         return;
     }
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let other = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let event = stream.record_event().unwrap();
@@ -214,8 +213,7 @@ fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
         }
     }
 
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let theirs = DeviceBuffer::<u32>::zeros(&stream, 5).unwrap();
     let ptr = theirs.as_device_ptr();
     // SAFETY: the owner keeps the memory, which nothing else uses.
@@ -264,8 +262,7 @@ fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
     if alone!().is_some() {
         return;
     }
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     drop(DeviceBuffer::<u8>::zeros(&stream, 30 << 20).unwrap());
     stream.synchronize().unwrap();
@@ -295,8 +292,7 @@ fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
     if alone!().is_some() {
         return;
     }
-    let (_driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_driver, device, stream) = rig();
     let stop = AtomicBool::new(false);
     /// Ends the threads also when a check fails.
     struct Stop<'a>(&'a AtomicBool);

@@ -10,14 +10,9 @@ use warpsmith_runtime::driver::LinkKind;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{Device, DeviceGuard, Launch};
 
-fn devices() -> [Device; 3] {
-    let driver = driver(3);
-    [0, 1, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap())
-}
-
 #[test]
 fn a_device_that_is_set_stays_until_another_is() {
-    let [first, second, _] = devices();
+    let (_, [first, second, _]) = devices();
     first.set_current();
     assert_eq!(Device::current().unwrap(), first);
     let other = std::thread::spawn(|| Device::current().unwrap()).join().unwrap();
@@ -28,7 +23,7 @@ fn a_device_that_is_set_stays_until_another_is() {
 
 #[test]
 fn guards_restore_whatever_was_current() {
-    let [first, second, third] = devices();
+    let (_, [first, second, third]) = devices();
     let outer = first.guard();
     {
         let _inner = second.guard();
@@ -52,7 +47,7 @@ fn a_guard_that_ends_with_its_thread_does_no_harm() {
     thread_local! {
         static KEPT: RefCell<Vec<DeviceGuard>> = const { RefCell::new(Vec::new()) };
     }
-    let [first, second, _] = devices();
+    let (_, [first, second, _]) = devices();
     let thread = std::thread::spawn(move || {
         KEPT.with_borrow_mut(|kept| kept.extend([first.guard(), second.guard()]));
         Device::current().unwrap()
@@ -78,7 +73,7 @@ fn a_lost_best_device_is_opened_anew() {
 
 #[test]
 fn a_device_tells_what_it_is() {
-    let devices = devices();
+    let (_, devices) = devices::<3>();
     for (index, device) in devices.iter().enumerate() {
         assert_eq!(device.ordinal() as usize, index);
         assert_eq!(device.capability(), device.properties().capability);
@@ -110,8 +105,7 @@ fn the_environment_says_how_many_emulated_devices_there_are() {
 
 #[test]
 fn peers_are_devices_of_one_driver() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [first, second]) = devices();
     let again = Device::with_driver(driver.clone(), 0).unwrap();
     let (_, stranger) = device();
     assert!(first.can_access_peer(&second).unwrap() && second.can_access_peer(&first).unwrap());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, ExportedEvent, Launch, Stream};
+use warpsmith_runtime::{DeviceBuffer, Error, Event, ExportedEvent, Launch, Stream};
 
 #[test]
 fn an_event_that_was_never_recorded_holds_up_nobody() {
@@ -38,8 +38,7 @@ fn a_recorded_event_is_reached_with_its_stream_and_means_its_last_record() {
 
 #[test]
 fn elapsed_time_says_why_there_is_none() {
-    let driver = driver(2);
-    let [device, other] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [device, other]) = devices();
     let stream = device.default_stream();
     let why = |later: &Event, earlier: &Event| match later.elapsed_us(earlier) {
         Err(Error::NoElapsedTime(why)) => why,
@@ -67,8 +66,7 @@ fn elapsed_time_says_why_there_is_none() {
 
 #[test]
 fn an_event_is_recorded_on_its_own_device_only_and_waited_for_everywhere() {
-    let driver = driver(2);
-    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [here, there]) = devices();
     let event = Event::new(&here).unwrap();
     let error = event.record(&there.default_stream()).unwrap_err();
     let text = error.to_string();
@@ -81,8 +79,7 @@ fn an_event_is_recorded_on_its_own_device_only_and_waited_for_everywhere() {
 
 #[test]
 fn events_go_back_to_the_pool_and_are_destroyed_with_the_device() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+    let (driver, device, stream) = rig();
     for _ in 0..50 {
         let (plain, timed) = (stream.record_event().unwrap(), stream.record_timed_event().unwrap());
         // SAFETY: they are only compared.
@@ -187,8 +184,7 @@ fn emulated_events_stay_in_their_process_and_say_so() {
 
 #[test]
 fn a_failing_driver_leaves_the_event_as_it_was() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+    let (driver, device, stream) = rig();
     driver.fail_call(Call::EventCreate, 0);
     Event::new(&device).unwrap_err();
     let event = Event::new(&device).unwrap();

@@ -9,9 +9,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Resul
 
 #[test]
 fn a_panic_is_told_once_and_the_device_is_lost_until_reopened() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+    let (driver, device, stream, kernel) = kernel_rig::<PanicAt>();
     let buffer = DeviceBuffer::from_host(&stream, &[1u32; 9]).unwrap();
     kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();
     let error = stream.synchronize().unwrap_err();
@@ -58,9 +56,7 @@ fn a_panic_is_told_once_and_the_device_is_lost_until_reopened() {
 
 #[test]
 fn a_deadlock_is_told_with_where_threads_wait() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Deadlock>().unwrap();
+    let (_, device, stream, kernel) = kernel_rig::<Deadlock>();
     kernel.launch(&stream, Launch::grid_block(1, 32), ()).unwrap();
     let error = device.synchronize().unwrap_err();
     assert!(matches!(&error, Error::Deadlock { kernel, .. } if kernel == &["deadlock"]), "{error}");
@@ -71,8 +67,7 @@ fn a_deadlock_is_told_with_where_threads_wait() {
 
 #[test]
 fn a_fault_of_an_unknown_kernel_names_those_it_can_have_been() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let module = module(&device);
     let (iota, shared) = (module.kernel::<Iota>().unwrap(), module.kernel::<SharedSum>().unwrap());
     let mut out = DeviceBuffer::uninit(&stream, 4).unwrap();
@@ -99,8 +94,7 @@ fn a_fault_of_an_unknown_kernel_names_those_it_can_have_been() {
 
 #[test]
 fn a_fault_tells_configuration_and_stream_of_its_launch() {
-    let (_, device) = device();
-    let [quiet, stream] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [quiet, stream]) = streams_rig();
     let kernel = module(&device).kernel::<PanicAt>().unwrap();
     // Of the same kernel, but too small to have that block.
     kernel.launch(&quiet, Launch::grid_block(2, 32), (1000u32,)).unwrap();
@@ -117,8 +111,7 @@ fn a_fault_tells_configuration_and_stream_of_its_launch() {
 
 #[test]
 fn a_fault_that_names_no_kernel_lists_the_last_launches_of_all_streams_and_no_finished_one() {
-    let (driver, device) = device();
-    let [done, first, second] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [done, first, second]) = streams_rig();
     let kernel = module(&device).kernel::<Iota>().unwrap();
     let mut out = DeviceBuffer::uninit(&first, 64).unwrap();
     kernel.launch(&done, Launch::grid_block(9, 1), (&mut out,)).unwrap();
@@ -250,8 +243,7 @@ fn any_driver_call_may_fail_and_the_next_program_runs() {
 
 #[test]
 fn a_panic_of_host_work_stops_the_device() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let context = driver.context_retain(0).unwrap();
     let work = HostWork::new(Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
     // SAFETY: it touches no memory.

@@ -38,8 +38,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 
 #[test]
 fn a_launch_that_failed_may_run_all_the_same() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let alive = Arc::new(());
     let kept = Arc::clone(&alive);
     let exec = calling(&device, move || _ = &kept);
@@ -54,8 +53,7 @@ fn a_launch_that_failed_may_run_all_the_same() {
 
 #[test]
 fn what_runs_on_a_lost_device_is_waited_for() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
     let (started, released) = (Mutex::new(started), Mutex::new(released));
@@ -81,8 +79,7 @@ fn what_runs_on_a_lost_device_is_waited_for() {
 
 #[test]
 fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
     let (started, released) = (Mutex::new(started), Mutex::new(released));
@@ -120,8 +117,7 @@ fn streams_are_not_kept_when_launches_on_them_have_run() {
 
 #[test]
 fn a_cache_captures_on_a_stream_that_nobody_else_has() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[1u8; 4]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut cache = GraphCache::new(&device, 4);

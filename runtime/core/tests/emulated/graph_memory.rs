@@ -10,8 +10,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
 #[test]
 fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[7u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
@@ -41,8 +40,7 @@ fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
 
 #[test]
 fn a_buffer_made_in_a_capture_is_used_as_any_other() {
-    let (_, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
         let mut result = DeviceBuffer::<u8>::uninit(&stream, 64)?;
@@ -61,8 +59,7 @@ fn a_buffer_made_in_a_capture_is_used_as_any_other() {
 
 #[test]
 fn dropping_a_buffer_made_in_a_capture_keeps_the_graph_launchable() {
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&other, 64).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
@@ -82,8 +79,7 @@ fn dropping_a_buffer_made_in_a_capture_keeps_the_graph_launchable() {
 
 #[test]
 fn executables_of_one_capture_do_not_use_its_memory_at_once() {
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
     let graph = Graph::capture(&stream, || {
@@ -102,8 +98,7 @@ fn executables_of_one_capture_do_not_use_its_memory_at_once() {
 
 #[test]
 fn what_runs_keeps_everything_when_it_is_dropped() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
@@ -234,8 +229,7 @@ fn nothing_is_captured_with_the_drivers_own_pool() {
 
 #[test]
 fn a_host_buffer_waits_for_launches_that_another_stream_has_waited_for() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
     let graph = Graph::capture(&stream, || stream.copy_to_host_buffer(&x, &output)).unwrap();

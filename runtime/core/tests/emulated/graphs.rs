@@ -11,9 +11,7 @@ use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError,
 
 #[test]
 fn a_captured_graph_does_at_each_launch_what_was_enqueued() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 3).unwrap();
     driver.reset_calls();
@@ -39,8 +37,7 @@ fn a_captured_graph_does_at_each_launch_what_was_enqueued() {
 
 #[test]
 fn a_launch_on_one_stream_needs_no_wait() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let exec = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap().instantiate().unwrap();
     driver.reset_calls();
@@ -75,8 +72,7 @@ fn other_streams_take_part_and_conflicts_between_them_are_ordered() {
 
 #[test]
 fn events_of_a_capture_let_streams_take_part() {
-    let (_, device) = device();
-    let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [main, side]) = streams_rig();
     let mut x = DeviceBuffer::<u8>::zeros(&main, 4).unwrap();
     let mut inside = None;
     let graph = Graph::capture(&main, || {
@@ -105,8 +101,7 @@ fn events_of_a_capture_let_streams_take_part() {
 
 #[test]
 fn eager_work_elsewhere_goes_on_during_a_capture() {
-    let (_, device) = device();
-    let [captured, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [captured, other]) = streams_rig();
     let mut x = DeviceBuffer::from_host(&captured, &[1u32, 2]).unwrap();
     let mut y = DeviceBuffer::zeros(&other, 2).unwrap();
     captured.memset(&mut x, 5).unwrap(); // runs before the capture, on the stream that is captured
@@ -144,8 +139,7 @@ fn what_is_learned_in_a_capture_is_not_believed_outside() {
 
 #[test]
 fn host_functions_of_a_graph_are_called_at_each_launch() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
     let graph = Graph::capture(&stream, || {
@@ -168,8 +162,7 @@ fn host_functions_of_a_graph_are_called_at_each_launch() {
 
 #[test]
 fn host_buffers_are_copied_at_each_launch_and_are_the_programs_between() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let (input, output) = (HostBuffer::zeroed(&device, 4).unwrap(), HostBuffer::zeroed(&device, 4).unwrap());
     let mut x = DeviceBuffer::<u32>::uninit(&stream, 4).unwrap();
     let graph = Graph::capture(&stream, || {
@@ -200,8 +193,7 @@ fn host_buffers_are_copied_at_each_launch_and_are_the_programs_between() {
 
 #[test]
 fn an_update_changes_later_launches_only() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let first = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap();
@@ -228,9 +220,7 @@ fn an_update_changes_later_launches_only() {
 
 #[test]
 fn a_fault_in_a_graph_names_the_kernel_and_loses_the_device() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+    let (_, device, stream, kernel) = kernel_rig::<PanicAt>();
     let graph = Graph::capture(&stream, || kernel.launch(&stream, Launch::linear(64, 32), (40,))).unwrap();
     let exec = graph.instantiate().unwrap();
     exec.launch(&stream).unwrap();
@@ -245,9 +235,7 @@ fn a_fault_in_a_graph_names_the_kernel_and_loses_the_device() {
 
 #[test]
 fn a_picture_of_a_graph_names_what_its_nodes_do() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<Iota>();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let graph = Graph::capture(&stream, || {
         stream.memset(&mut x, 1)?;

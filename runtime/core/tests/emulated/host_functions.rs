@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::{Driver, Fault, FaultKind};
-use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
+use warpsmith_runtime::{DeviceBuffer, PinnedBuffer, Stream};
 
 const BYTES: usize = 4096;
 
@@ -26,8 +26,7 @@ fn drop_there(stream: &Stream, item: impl Send + 'static) {
 
 #[test]
 fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
-    let (_, device) = device();
-    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [copying, other]) = streams_rig();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -40,8 +39,7 @@ fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
 
 #[test]
 fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
-    let (_, device) = device();
-    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [copying, other]) = streams_rig();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -58,8 +56,7 @@ fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
 
 #[test]
 fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
-    let (_, device) = device();
-    let [ending, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [ending, other]) = streams_rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&ending, BYTES).unwrap();
     let go = stand_still(&ending);
     ending.memset(&mut buffer, 7).unwrap();
@@ -78,8 +75,7 @@ fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
 
 #[test]
 fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
-    let driver = driver(2);
-    let [near, far] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [near, far]) = devices();
     let [home, other] = [(); 2].map(|()| Stream::new(&near).unwrap());
     let using = Stream::new(&far).unwrap();
     let source = DeviceBuffer::from_host(&using, &[7u8; BYTES]).unwrap();
@@ -95,8 +91,7 @@ fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
 
 #[test]
 fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let cached = DeviceBuffer::<u8>::zeros(&stream, 32 << 20).unwrap();
     let dropped = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     drop(cached);
@@ -116,8 +111,7 @@ fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
 
 #[test]
 fn the_last_handle_of_everything_may_be_dropped_there() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
     let own = Stream::new(&device).unwrap();
     let ended = Arc::downgrade(&driver);

@@ -7,13 +7,11 @@ use crate::common::*;
 use gpu_spec::Kernel;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::error::BlockLimit;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig};
 
 #[test]
 fn axpy_is_right_at_odd_sizes_and_shapes() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<Axpy>();
     let mut random = random();
     for n in ODD_SIZES {
         let shapes = [
@@ -39,9 +37,7 @@ fn axpy_is_right_at_odd_sizes_and_shapes() {
 
 #[test]
 fn values_of_any_size_and_alignment_arrive() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Values>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<Values>();
     let mut random = random();
     let wide = Wide { bytes: std::array::from_fn(|_| random.u64(..) as u8) };
     let (a, b) = (random.u64(..) as u8, random.u64(..) as u16);
@@ -53,9 +49,7 @@ fn values_of_any_size_and_alignment_arrive() {
 
 #[test]
 fn unsafe_and_raw_launches_run() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<CopyRaw>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<CopyRaw>();
     let data: Vec<u32> = (0..77).map(|i| i * i).collect();
     let from = DeviceBuffer::from_host(&stream, &data).unwrap();
     let mut to = DeviceBuffer::zeros(&stream, 77).unwrap();
@@ -87,9 +81,7 @@ fn unsafe_and_raw_launches_run() {
 
 #[test]
 fn dynamic_shared_memory_is_there() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<SharedSum>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<SharedSum>();
     for block in [1u32, 31, 32, 33, 1024] {
         let mut out = DeviceBuffer::uninit(&stream, 5).unwrap();
         kernel.launch(&stream, Launch::grid_block(5, block).shared(block * 4), (&mut out,)).unwrap();
@@ -99,9 +91,7 @@ fn dynamic_shared_memory_is_there() {
 
 #[test]
 fn limits_are_checked_before_the_driver_is_asked() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<SharedSum>().unwrap();
+    let (driver, device, stream, kernel) = kernel_rig::<SharedSum>();
     let bounded = module(&device).kernel::<Bounded>().unwrap();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     driver.reset_calls();
@@ -147,9 +137,7 @@ fn limits_are_checked_before_the_driver_is_asked() {
 
 #[test]
 fn launching_nothing_succeeds_and_asks_nothing() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
     driver.reset_calls();
     let x = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 0).unwrap();
@@ -165,8 +153,7 @@ fn launching_nothing_succeeds_and_asks_nothing() {
 
 #[test]
 fn things_of_two_devices_do_not_mix() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [first, second]) = devices();
     let (here, there) = (first.default_stream(), second.default_stream());
     let kernel = module(&first).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::<f32>::zeros(&there, 4).unwrap();
@@ -218,9 +205,7 @@ fn a_kernel_that_the_image_lacks_is_named() {
 
 #[test]
 fn a_wait_with_a_limit_names_what_still_runs() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::uninit(&stream, 10).unwrap();
     let hold = driver.hold();
     kernel.launch(&stream, Launch::auto(10), (&mut out,)).unwrap();

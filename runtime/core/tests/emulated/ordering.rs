@@ -11,9 +11,7 @@ use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 
 #[test]
 fn one_stream_needs_no_event_and_no_wait() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 100).unwrap();
     driver.reset_calls();
@@ -31,8 +29,7 @@ fn one_stream_needs_no_event_and_no_wait() {
 
 #[test]
 fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
-    let (driver, device) = device();
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_rig();
     let kernel = module(&device).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
     let own = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
@@ -67,8 +64,7 @@ fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
 
 #[test]
 fn a_buffer_used_first_on_another_stream_waits_for_what_had_its_memory_before() {
-    let (driver, device) = device();
-    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [slow, fast]) = streams_rig();
     let mut before = DeviceBuffer::<u32>::zeros(&slow, 100).unwrap();
     let source = DeviceBuffer::from_host(&slow, &[7u32; 100]).unwrap();
     let address = before.as_device_ptr();

@@ -12,8 +12,7 @@ use warpsmith_runtime::{DeviceBuffer, Error, PinnedBuffer, Stream};
 
 #[test]
 fn a_block_is_not_reused_while_a_copy_uses_it_and_is_reused_after() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let target = DeviceBuffer::<u8>::zeros(&stream, 5000).unwrap();
     stream.synchronize().unwrap();
     let hold = driver.hold();
@@ -308,8 +307,7 @@ fn out_of_memory_empties_the_cache_and_says_the_figures() {
 
 #[test]
 fn no_bytes_need_no_driver_call() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     driver.reset_calls();
     let mut empty = PinnedBuffer::<f64>::zeroed(&device, 0).unwrap();
     let nothings = PinnedBuffer::from_slice(&device, &[[0u16; 0]; 5]).unwrap();

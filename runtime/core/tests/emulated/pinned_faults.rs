@@ -14,8 +14,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 #[test]
 fn a_drop_that_gets_no_event_waits_instead() {
     for call in [Call::EventCreate, Call::EventRecord] {
-        let (driver, device) = device();
-        let stream = Stream::new(&device).unwrap();
+        let (driver, device, stream) = rig();
         let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
         driver.set_stream_delay(stream.handle(), Duration::from_millis(20));
         let buffer = PinnedBuffer::from_slice(&device, &[3u8; 4096]).unwrap();
@@ -223,8 +222,7 @@ fn threads_under_a_limit_never_hold_more() {
 
 #[test]
 fn a_buffer_outlives_its_stream_and_the_handles_of_its_device() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let target = DeviceBuffer::<u8>::zeros(&device.default_stream(), 4096).unwrap();
     let buffer = PinnedBuffer::from_slice(&device, &[5u8; 4096]).unwrap();
     let address = buffer.as_ptr();
@@ -254,8 +252,7 @@ fn a_buffer_outlives_its_stream_and_the_handles_of_its_device() {
 
 #[test]
 fn a_lost_device_takes_its_buffers_back_and_hands_none_out() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let memory = device.pinned_memory();
     memory.configure(PinnedOptions { max_cached_size: Some(50_000), ..PinnedOptions::default() });
     drop(zeroed(&device, 100));

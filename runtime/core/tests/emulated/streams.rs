@@ -65,8 +65,7 @@ fn each_priority_has_its_pool_and_what_is_beyond_the_range_counts_as_its_end() {
 
 #[test]
 fn two_devices_have_their_own_streams() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [first, second]) = devices();
     assert_ne!(first.default_stream(), second.default_stream());
     assert_eq!(first.default_stream(), first.default_stream());
     assert_eq!(*Stream::from_pool(&second).unwrap().device(), second);
@@ -108,8 +107,7 @@ fn one_stream_may_be_used_from_many_threads() {
 
 #[test]
 fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [first, second]) = devices();
     let [of_first, of_second] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
     assert_eq!(Stream::current(&first), first.default_stream());
     of_first.set_current();
@@ -128,8 +126,7 @@ fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
 
 #[test]
 fn a_guard_restores_the_device_and_the_streams_of_both_devices() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [first, second]) = devices();
     let [a, b] = [(); 2].map(|()| Stream::from_pool(&first).unwrap());
     let [c, d] = [(); 2].map(|()| Stream::from_pool(&second).unwrap());
     let state = || (Device::current().unwrap(), Stream::current(&first), Stream::current(&second));
@@ -165,8 +162,7 @@ fn a_guard_restores_when_its_scope_panics() {
 
 #[test]
 fn a_stream_waits_for_another_and_for_another_devices() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [first, second]) = devices();
     let [slow, fast] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let note = |name: &'static str| {
@@ -262,8 +258,7 @@ fn an_adopted_stream_that_its_owner_destroyed_is_told() {
 
 #[test]
 fn a_stream_of_its_own_goes_with_its_last_handle_and_buffer() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _device, stream) = rig();
     let clone = stream.clone();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8; 3]).unwrap();
     drop(stream);

@@ -8,8 +8,7 @@ use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, Launch, PinnedB
 
 #[test]
 fn a_copy_runs_on_the_stream_it_was_given_and_is_ordered_with_every_other() {
-    let (driver, device) = device();
-    let [first, second, third] = [(); 3].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second, third]) = streams_rig();
     let kernel = module(&device).kernel::<Axpy>().unwrap();
     let ones = DeviceBuffer::from_host(&first, &[1.0f32; 50]).unwrap();
     let mut source = DeviceBuffer::from_host(&first, &[3.0f32; 50]).unwrap();
@@ -32,8 +31,7 @@ fn a_copy_runs_on_the_stream_it_was_given_and_is_ordered_with_every_other() {
 
 #[test]
 fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
-    let (driver, device) = device();
-    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [home, other]) = streams_rig();
     let bytes = pattern(100_000, 1);
     let source = DeviceBuffer::from_host(&home, &bytes).unwrap();
     let mut target = DeviceBuffer::<u8>::uninit(&other, 100_000).unwrap();
@@ -59,8 +57,7 @@ fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
 
 #[test]
 fn one_stream_copies_and_fills_with_one_call_each() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[1u16; 30]).unwrap();
     let mut target = DeviceBuffer::<u16>::uninit(&stream, 30).unwrap();
     driver.reset_calls();
@@ -83,8 +80,7 @@ fn one_stream_copies_and_fills_with_one_call_each() {
 
 #[test]
 fn a_fill_is_ordered_with_other_streams_and_stays_within_its_range() {
-    let (driver, device) = device();
-    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [home, other]) = streams_rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&home, 12).unwrap();
     let hold = driver.hold();
     home.memset(&mut buffer, 1).unwrap();
@@ -96,8 +92,7 @@ fn a_fill_is_ordered_with_other_streams_and_stays_within_its_range() {
 
 #[test]
 fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7]).unwrap();
     driver.reset_calls();
     for (source, dest) in [(0..4, 3), (3..7, 0), (2..5, 2), (0..8, 0), (1..2, 1)] {
@@ -152,8 +147,7 @@ fn what_a_copy_or_fill_cannot_do_is_refused() {
 #[test]
 fn a_failing_copy_or_fill_leaves_the_buffers_usable() {
     for call in [Call::CopyDevice, Call::Memset, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
-        let (driver, device) = device();
-        let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let (driver, device, [home, other]) = streams_rig();
         let source = DeviceBuffer::from_host(&home, &[3u8; 6]).unwrap();
         let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let mut program = || {
@@ -181,8 +175,7 @@ fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
 
 #[test]
 fn rows_are_copied_between_strides_and_the_gaps_stay() {
-    let (driver, device) = device();
-    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [home, other]) = streams_rig();
     let matrix = numbered(&home, 20);
     // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the target's last row has no gap behind it.
     let rows = matrix.slice(1..).rows(3, 5).unwrap();
@@ -197,8 +190,7 @@ fn rows_are_copied_between_strides_and_the_gaps_stay() {
 
 #[test]
 fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
     let hold = driver.hold();
@@ -219,8 +211,7 @@ fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
 #[test]
 fn rows_are_ordered_with_other_streams_before_and_after() {
     for slow in [0, 1] {
-        let (driver, device) = device();
-        let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let (driver, _, [home, other]) = streams_rig();
         let mut source = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let delayed = [&home, &other][slow];
@@ -237,8 +228,7 @@ fn rows_are_ordered_with_other_streams_before_and_after() {
 
 #[test]
 fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut buffer = numbered(&stream, 6);
     stream.synchronize().unwrap();
     let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 3).unwrap();
@@ -252,8 +242,7 @@ fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
 
 #[test]
 fn rows_that_do_not_fit_are_refused() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
     let said = [
         (3, 0, "a stride of 0"),
@@ -284,8 +273,7 @@ fn rows_that_do_not_fit_are_refused() {
 
 #[test]
 fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
-    let driver = driver(2);
-    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [here, there]) = devices();
     let stream = here.default_stream();
     let source = numbered(&stream, 12);
     let mut target = numbered(&stream, 12);
@@ -316,8 +304,7 @@ fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
 #[test]
 fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
     for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
-        let (driver, device) = device();
-        let stream = Stream::new(&device).unwrap();
+        let (driver, device, stream) = rig();
         let mut buffer = numbered(&stream, 12);
         let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(2, 3).unwrap();
         driver.fail_call(call, 0);
@@ -338,8 +325,7 @@ fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
 
 #[test]
 fn rows_with_the_largest_stride_are_one_row() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u32; 4]).unwrap();
     let mut target = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
     let from = source.as_slice().rows(4, usize::MAX).unwrap();

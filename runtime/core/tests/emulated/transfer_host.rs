@@ -52,8 +52,7 @@ fn every_kind_and_length_is_copied_while_the_host_waits_for_nothing() {
 
 #[test]
 fn a_range_of_a_pinned_buffer_is_copied_and_the_rest_of_it_is_not() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u16>::zeros(&stream, 3).unwrap();
     let range = PinnedBuffer::from_slice(&device, &[1u16, 2, 3, 4, 5]).unwrap().into_range(1..=3);
     assert_eq!((range.range(), &range[..]), (1..4, &[2u16, 3, 4][..]));
@@ -75,8 +74,7 @@ fn a_range_that_is_not_within_the_buffer_panics_as_in_std() {
 
 #[test]
 fn elements_of_any_size_and_none_are_copied() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let wide = Wide { bytes: [3; 40] };
     let mut buffer = DeviceBuffer::uninit(&stream, 3).unwrap();
     let _ = stream.copy_from_host(vec![wide; 3], &mut buffer).unwrap();
@@ -122,8 +120,7 @@ fn between_kernels<H>(
 
 #[test]
 fn copies_are_ordered_with_kernels_on_the_same_and_on_another_stream() {
-    let (driver, device) = device();
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [first, second]) = streams_rig();
     for streams in [[&first, &first], [&first, &second]] {
         between_kernels(&driver, &device, streams, |values| values);
         between_kernels(&driver, &device, streams, Vec::into_boxed_slice);
@@ -135,8 +132,7 @@ fn copies_are_ordered_with_kernels_on_the_same_and_on_another_stream() {
 
 #[test]
 fn page_locked_memory_is_bounded_by_two_chunks_a_copy_and_used_again() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let length = 10 * CHUNK_BYTES + 1;
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
     let bytes = pattern(length, 1);
@@ -160,8 +156,7 @@ fn page_locked_memory_is_bounded_by_two_chunks_a_copy_and_used_again() {
 
 #[test]
 fn a_small_piece_calls_no_host_function_and_large_ones_one_a_chunk() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10 * CHUNK_BYTES).unwrap();
     let mut calls = |length: usize| {
         driver.reset_calls();
@@ -179,8 +174,7 @@ fn a_small_piece_calls_no_host_function_and_large_ones_one_a_chunk() {
 
 #[test]
 fn chunks_take_turns_on_two_streams_that_wait_for_each_other_at_the_ends_only() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 6 * CHUNK_BYTES).unwrap();
     driver.reset_calls();
     let pending = stream.copy_from_host(vec![1; 6 * CHUNK_BYTES], &mut buffer).unwrap();
@@ -209,8 +203,7 @@ fn a_stream_of_the_pool_takes_turns_with_another_one() {
 
 #[test]
 fn small_pieces_in_flight_do_not_share_memory() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut buffers = [(); 4].map(|()| DeviceBuffer::<u8>::zeros(&stream, 1000).unwrap());
     let hold = driver.hold();
     for (value, buffer) in buffers.iter_mut().enumerate() {
@@ -229,8 +222,7 @@ fn small_pieces_in_flight_do_not_share_memory() {
 
 #[test]
 fn dropping_a_pending_copy_lets_it_run() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     for length in [1000, 2 * CHUNK_BYTES + 1] {
         let bytes = pattern(length, 3);
         let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
@@ -252,8 +244,7 @@ fn dropping_a_pending_copy_lets_it_run() {
 
 #[test]
 fn device_memory_may_be_dropped_and_used_again_right_behind_a_copy() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let length = 2 * CHUNK_BYTES + 3;
     let bytes = pattern(length, 8);
     let buffer = DeviceBuffer::from_host(&stream, &bytes).unwrap();
@@ -301,8 +292,7 @@ fn bad_input<H: Kind>(driver: &EmulatedDriver, here: &Device, there: &Device) {
 
 #[test]
 fn unequal_lengths_and_other_devices_are_refused_with_the_memory() {
-    let driver = driver(2);
-    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [here, there]) = devices();
     each_kind!(bad_input(&driver, &here, &there));
 }
 
@@ -322,8 +312,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
     for call in calls {
         for after in 0.. {
             let what = format!("{} of {length}, down: {down}, {} {after}", H::NAME, call.name());
-            let (driver, device) = device();
-            let [home, stream] = [(); 2].map(|()| Stream::new(&device).unwrap());
+            let (driver, device, [home, stream]) = streams_rig();
             let bytes = pattern(length, 1);
             let mut buffer = DeviceBuffer::<u8>::zeros(&home, length).unwrap();
             let memory = H::make(&device, &bytes);
@@ -385,8 +374,7 @@ fn any_driver_call_of_a_copy_may_fail_and_the_memory_comes_back() {
 
 #[test]
 fn memory_of_a_failed_copy_comes_back_only_when_the_device_is_done_with_it() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let source = PinnedBuffer::from_slice(&device, &[6u8; 100]).unwrap();
@@ -414,8 +402,7 @@ fn memory_of_a_failed_copy_comes_back_only_when_the_device_is_done_with_it() {
 
 #[test]
 fn without_page_locked_memory_a_vec_is_given_back_with_the_reason() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 2 * CHUNK_BYTES).unwrap();
     device.pinned_memory().set_limit(Some(3 << 19));
     let (error, memory) = failed(stream.copy_from_host(vec![1; 2 * CHUNK_BYTES], &mut buffer));
@@ -430,8 +417,7 @@ fn without_page_locked_memory_a_vec_is_given_back_with_the_reason() {
 
 fn lost<H: Kind>(length: usize, down: bool, before: bool) {
     let what = format!("{} of {length}, down: {down}, lost before: {before}", H::NAME);
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let bytes = pattern(length, 2);
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
     stream.synchronize().unwrap();
@@ -485,8 +471,7 @@ fn a_lost_device_gives_the_memory_back_with_the_fault() {
 #[test]
 fn a_copy_is_waited_for_on_a_lost_device_too() {
     // Lost by another stream's fault, of which the program learns first: the memory comes back when its copy is over.
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, other]) = streams_rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let hold = driver.hold();
