@@ -59,75 +59,6 @@ fn threads_know_their_groups() {
     }
 }
 
-/// Each thread passes its value on to the next one of the group, `rounds` times over.
-///
-/// # Safety
-///
-/// `values` has two elements for each thread of the launch; `start` is where those of the group begin.
-unsafe fn pass_on(group: &impl Group, rounds: usize, values: *mut u64, start: usize) -> u64 {
-    let (rank, size) = (group.thread_rank(), group.size());
-    let mut value = (start + rank) as u64;
-    for round in 0..rounds {
-        let side = round % 2 * grid::threads() + start;
-        // SAFETY: the two elements are of this group; a barrier is between writing and reading, and another round
-        // between reading and writing again.
-        unsafe {
-            values.add(side + rank).write(value);
-            group.sync();
-            value = values.add(side + (rank + 1) % size).read().wrapping_mul(3) + round as u64;
-        }
-    }
-    value
-}
-
-/// # Safety
-///
-/// As for [`pass_on`].
-#[kernel(cooperative)]
-unsafe fn chain(kind: u32, rounds: usize, values: *mut u64, mut out: DisjointMut<u64>) {
-    let rank = grid::rank();
-    let tile = Tile::<8>::current();
-    // Clusters of neighbouring blocks in one dimension: every group is a range of the grid's threads.
-    // SAFETY: by this function's contract.
-    let value = unsafe {
-        match kind {
-            0 => pass_on(&Grid, rounds, values, 0),
-            1 => pass_on(&Cluster, rounds, values, rank - Cluster.thread_rank()),
-            2 => pass_on(&Block, rounds, values, rank - Block.thread_rank()),
-            _ => pass_on(&tile, rounds, values, rank - tile.thread_rank()),
-        }
-    };
-    if let Some(out) = out.get_mut(thread::unique_index()) {
-        *out = value;
-    }
-}
-
-#[test]
-fn every_group_meets_again_and_again() {
-    let (blocks, threads, cluster, rounds) = (6, 40, 3, 5_usize);
-    let all = blocks * threads;
-    for (kind, size) in [all, cluster * threads, threads, 8].into_iter().enumerate() {
-        for _ in 0..4 {
-            let (mut values, mut out) = (vec![0_u64; 2 * all], vec![0_u64; all]);
-            let args = Args::new().value(kind as u32).value(rounds).value(values.as_mut_ptr()).view(&mut out);
-            launch_clusters::<chain>(
-                [blocks as u32, 1, 1],
-                [threads as u32, 1, 1],
-                [cluster as u32, 1, 1],
-                &args,
-            )
-            .unwrap();
-            let mut expected: Vec<u64> = (0..all as u64).collect();
-            for round in 0..rounds as u64 {
-                expected = (0..all)
-                    .map(|i| expected[i / size * size + (i % size + 1) % size].wrapping_mul(3) + round)
-                    .collect();
-            }
-            assert_eq!(out, expected, "kind {kind}");
-        }
-    }
-}
-
 #[kernel(arch = 90)]
 fn split_barrier(rounds: u32, mut out: DisjointMut<u32>) {
     let slots = shared_array![u32; 2];
@@ -175,7 +106,7 @@ fn a_cluster_shares_its_memory_between_two_halves_of_a_barrier() {
 
 #[test]
 fn options_reach_the_registry() {
-    assert!(chain::spec().cooperative && !chain::spec().dependent);
+    assert!(ranks::spec().cooperative && !ranks::spec().dependent);
     assert!(after_the_last::spec().dependent && !after_the_last::spec().cooperative);
 }
 
@@ -187,15 +118,6 @@ fn after_the_last(mut out: DisjointMut<u32>) {
         *out += 1;
     }
     grid::dependency_wait();
-}
-
-#[test]
-fn dependent_kernels_run_here_one_after_the_other() {
-    let mut out = [0_u32; 64];
-    for _ in 0..3 {
-        launch::<after_the_last>([2, 1, 1], [32, 1, 1], &Args::new().view(&mut out));
-    }
-    assert_eq!(out, [3; 64]);
 }
 
 type Results = [u64; 14];

@@ -124,26 +124,6 @@ fn nodes_are_changed_in_place_and_graphs_updated_as_a_whole() {
 }
 
 #[test]
-fn graphs_are_built_of_graphs_and_drawn() {
-    let stream = own_stream();
-    let mut x = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
-    let mut y = DeviceBuffer::<u32>::zeros(&stream, 1000).unwrap();
-    let inner = Graph::capture(&stream, || ops::fill(&stream, &mut x, 7u32)).unwrap();
-    let mut outer = Graph::new(stream.device()).unwrap();
-    outer.add_memset(&mut x, 1, &[]).unwrap();
-    let child = outer.add_child(&inner, &[]).unwrap();
-    outer.add_empty(&[child]).unwrap();
-    outer.add_copy(&x, &mut y, &[]).unwrap();
-    drop(inner);
-    let copy = outer.try_clone().unwrap();
-    drop(outer);
-    let dot = copy.to_dot().unwrap();
-    assert!(dot.contains("fill__u32") && dot.contains("subgraph"), "{dot}");
-    copy.instantiate().unwrap().launch(&stream).unwrap();
-    assert!(y.to_host().unwrap().into_iter().all(|value| value == 7));
-}
-
-#[test]
 fn kernels_decide_what_a_graph_does() {
     let stream = own_stream();
     let module = stream.device().load(&test_kernels::IMAGE).unwrap();

@@ -2,10 +2,10 @@
 
 use crate::alone::alone;
 use crate::support::allocator::*;
+use crate::support::pinned::panicked;
 use crate::warnings::Log;
 use tracing::Level;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
@@ -248,9 +248,7 @@ fn a_lost_device_gives_no_memory_and_takes_all_back() {
     let (buffer, recorded) = (allocate(&stream, 512), allocate(&stream, 20 * MIB));
     recorded.record_stream(&other).unwrap();
     let raw = device.memory().allocate_raw(&stream, 100).unwrap();
-    let message = "bad address".to_owned();
-    let (location, kernel, block, thread) = (None, None, None, None);
-    driver.poison(0, Fault { kind: FaultKind::Other, message, location, kernel, block, thread });
+    driver.poison(0, panicked());
     stream.synchronize().unwrap_err();
     let errors = [
         DeviceBuffer::<u8>::uninit(&stream, 512).map(drop),

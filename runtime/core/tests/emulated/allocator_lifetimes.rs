@@ -4,20 +4,9 @@ use std::sync::OnceLock;
 
 use crate::alone::alone;
 use crate::common::{device, driver};
+use crate::support::pinned::panicked;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
-
-fn fault() -> Fault {
-    Fault {
-        kind: FaultKind::Other,
-        message: "ordered by the test".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    }
-}
 
 #[test]
 fn buffers_streams_and_devices_may_be_dropped_in_every_order() {
@@ -100,7 +89,7 @@ fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
             (0..10).map(|n| DeviceBuffer::<u8>::zeros(&stream, 1000 << n).unwrap()).collect();
         buffers[3].record_stream(&other).unwrap();
         let raw = device.memory().allocate_raw(&other, 5 << 20).unwrap();
-        driver.poison(0, fault());
+        driver.poison(0, panicked());
         assert!(device.synchronize().is_err() && device.is_lost());
         let refused = DeviceBuffer::<u8>::uninit(&stream, 1).map(drop).unwrap_err();
         assert!(matches!(refused, Error::DeviceLost { .. }), "{refused}");

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::{
-    Capture, CopyFailed, Device, DeviceBuffer, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
+    Capture, CopyFailed, DeviceBuffer, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
 };
 
 struct Unpark(Thread);
@@ -27,7 +26,7 @@ impl Wake for Unpark {
 
 /// Awaits one future. Fails when nothing wakes it for a minute.
 #[track_caller]
-fn block_on<F: IntoFuture>(future: F) -> F::Output {
+pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     let mut future = pin!(future.into_future());
     let waker = Arc::new(Unpark(std::thread::current())).into();
     loop {
@@ -44,7 +43,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
 
 /// Counts calls of a waker.
 #[derive(Default)]
-struct Count {
+pub struct Count {
     calls: Mutex<usize>,
     called: Condvar,
 }
@@ -70,7 +69,7 @@ impl Wake for Count {
 }
 
 /// Polls until the future does not have itself polled again.
-fn poll_until_registered<F: Future>(mut future: Pin<&mut F>, waker: &Arc<Count>) {
+pub fn poll_until_registered<F: Future>(mut future: Pin<&mut F>, waker: &Arc<Count>) {
     let task = Waker::from(Arc::clone(waker));
     loop {
         let before = waker.calls();
@@ -288,30 +287,6 @@ async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Er
 }
 
 #[test]
-fn a_device_that_stops_from_outside_wakes_futures() {
-    let (driver, _, stream) = rig();
-    let hold = driver.hold();
-    stream.host_function(|| ()).unwrap();
-    let mut completed = pin!(stream.completed());
-    let waker = Arc::new(Count::default());
-    poll_until_registered(completed.as_mut(), &waker);
-    let woken = waker.calls();
-    let fault = Fault {
-        kind: FaultKind::Other,
-        message: "it fell off the bus".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
-    driver.poison(0, fault);
-    waker.wait_for_more_than(woken);
-    let error = block_on(completed).unwrap_err();
-    assert!(error.is_device_lost() && error.to_string().contains("off the bus"), "{error}");
-    drop(hold);
-}
-
-#[test]
 fn a_failed_question_is_an_error_of_the_future() {
     let (driver, _, stream) = rig();
     let hold = driver.hold();
@@ -498,33 +473,4 @@ fn host_functions_get_errors_and_no_memory() {
     assert_eq!(answers.iter().collect::<Vec<_>>(), [true], "the second one panics");
     copying.synchronize().unwrap();
     assert!(next.iter().all(|byte| *byte == 0), "the memory was kept for the copy");
-}
-
-#[cfg(unix)]
-#[test]
-fn in_a_forked_process_futures_fail() {
-    let (driver, device): (_, Device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let hold = driver.hold();
-    let mut completed = Box::pin(stream.completed());
-    poll_until_registered(completed.as_mut(), &Arc::default());
-    // SAFETY: the copy polls and drops what allows it there, and ends at once.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        // SAFETY: a plain system call: a copy that hangs is ended.
-        unsafe { libc::alarm(60) };
-        let waker = Waker::noop();
-        let polled = completed.as_mut().poll(&mut Context::from_waker(waker));
-        let is_right = matches!(polled, Poll::Ready(Err(Error::Forked)));
-        drop(completed);
-        // SAFETY: nothing is left to be done in the copy.
-        unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: the child is this process's, and the pointer is to a local variable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0);
-    drop(hold);
-    block_on(completed).unwrap();
 }

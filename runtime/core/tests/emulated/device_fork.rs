@@ -2,11 +2,13 @@
 #![cfg(unix)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::alone::alone;
+use crate::awaiting::{block_on, poll_until_registered};
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{
@@ -360,4 +362,23 @@ fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
             assert!(!Device::is_available());
         }
     });
+}
+
+#[test]
+fn futures_fail_in_the_copy() {
+    if alone!().is_some() {
+        return;
+    }
+    let (driver, _device, stream) = rig();
+    let hold = driver.hold();
+    let mut completed = Box::pin(stream.completed());
+    poll_until_registered(completed.as_mut(), &Arc::default());
+    let mut completed = Some(completed);
+    in_a_copy(|| {
+        let mut completed = completed.take().unwrap();
+        let polled = completed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Err(Error::Forked))));
+    });
+    drop(hold);
+    block_on(completed.unwrap()).unwrap();
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{DeviceBuffer, Error, Event, ExportedEvent, Launch, Stream};
+use warpsmith_runtime::{DeviceBuffer, Error, Event, Launch, Stream};
 
 #[test]
 fn an_event_that_was_never_recorded_holds_up_nobody() {
@@ -134,22 +134,6 @@ fn an_event_recorded_right_behind_a_use_spares_the_wait_for_later_work() {
 }
 
 #[test]
-fn a_wait_for_something_older_spares_nothing() {
-    let (driver, device) = device();
-    let [writing, reading] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let mut x = DeviceBuffer::<f32>::zeros(&writing, 10).unwrap();
-    let early = writing.record_event().unwrap();
-    let source = DeviceBuffer::from_host(&writing, &[1.0f32; 10]).unwrap();
-    kernel.launch(&writing, Launch::auto(10), (1.0, &source, &mut x)).unwrap();
-    reading.wait_event(&early).unwrap();
-    let mut y = DeviceBuffer::<f32>::zeros(&reading, 10).unwrap();
-    driver.reset_calls();
-    kernel.launch(&reading, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
-    assert_eq!(driver.calls(Call::StreamWaitEvent), 1);
-}
-
-#[test]
 fn an_event_that_is_recorded_anew_while_others_wait_is_never_taken_for_an_older_record() {
     let (_, device) = device();
     let [writing, other] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
@@ -168,18 +152,6 @@ fn an_event_that_is_recorded_anew_while_others_wait_is_never_taken_for_an_older_
             assert_eq!(copy.to_host().unwrap(), (0..20).collect::<Vec<_>>());
         }
     });
-}
-
-#[test]
-fn emulated_events_stay_in_their_process_and_say_so() {
-    let (_, device) = device();
-    for error in [
-        Event::shared(&device).unwrap_err(),
-        Event::new(&device).unwrap().export().unwrap_err(),
-        Event::import(&device, ExportedEvent([0; 64])).unwrap_err(),
-    ] {
-        assert!(error.driver_code() == Some(801), "{error}");
-    }
 }
 
 #[test]

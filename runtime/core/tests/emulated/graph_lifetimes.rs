@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::*;
+use crate::support::pinned::{eventually, panicked};
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Stream};
 
 /// A graph that calls a function.
@@ -15,25 +15,6 @@ fn calling(device: &Device, function: impl Fn() + Send + Sync + 'static) -> Grap
     let mut graph = Graph::new(device).unwrap();
     graph.add_host_function(function, &[]).unwrap();
     graph.instantiate().unwrap()
-}
-
-fn fault() -> Fault {
-    Fault {
-        kind: FaultKind::Other,
-        message: "ordered by the test".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    }
-}
-
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -63,7 +44,7 @@ fn what_runs_on_a_lost_device_is_waited_for() {
     });
     exec.launch(&stream).unwrap();
     runs.recv_timeout(Duration::from_secs(60)).unwrap();
-    driver.poison(0, fault());
+    driver.poison(0, panicked());
     assert!(stream.query().is_err() && device.is_lost());
     let dropped = Arc::new(AtomicBool::new(false));
     let done = Arc::clone(&dropped);
@@ -93,7 +74,7 @@ fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
     exec.launch(&stream).unwrap();
     runs.recv_timeout(Duration::from_secs(60)).unwrap();
     drop(exec); // waits for nothing
-    driver.poison(0, fault());
+    driver.poison(0, panicked());
     assert!(stream.query().is_err() && device.is_lost());
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(Arc::strong_count(&alive), 2, "the function still runs");

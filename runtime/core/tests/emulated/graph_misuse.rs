@@ -143,8 +143,7 @@ fn a_graph_whose_buffer_was_dropped_is_not_launched() {
 
 #[test]
 fn graphs_and_streams_of_different_devices_do_not_mix() {
-    let driver = warpsmith_runtime::driver::emulated::EmulatedDriver::builder().devices(2).build();
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [first, second]) = devices();
     let (stream, x, mut y) = set_up(&first);
     let (other, z, _) = set_up(&second);
     let graph = Graph::capture(&stream, || stream.copy(&x, &mut y)).unwrap();

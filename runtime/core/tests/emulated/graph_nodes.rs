@@ -184,8 +184,7 @@ fn parts_of_a_graph_run_by_condition() {
 
 #[test]
 fn conditional_parts_that_cannot_be_are_refused() {
-    let driver = crate::common::driver(2);
-    let [device, other] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [device, other]) = devices();
     let stream = device.default_stream();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut graph = Graph::new(&device).unwrap();

@@ -49,28 +49,6 @@ fn a_launch_on_one_stream_needs_no_wait() {
 }
 
 #[test]
-fn other_streams_take_part_and_conflicts_between_them_are_ordered() {
-    let driver = EmulatedDriver::builder().stepped(Schedule::Random(3)).check_races().build();
-    let device = Device::with_driver(driver.clone(), 0).unwrap();
-    let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let x = DeviceBuffer::from_host(&main, &[3u32; 16]).unwrap();
-    let mut y = DeviceBuffer::zeros(&main, 16).unwrap();
-    let mut z = DeviceBuffer::zeros(&main, 16).unwrap();
-    let graph = Graph::capture(&main, || {
-        side.wait_stream(&main)?;
-        side.copy(&x, &mut y)?; // y is written here
-        main.copy(&y, &mut z)?; // and read there: the wait is inserted
-        main.wait_stream(&side)
-    })
-    .unwrap();
-    let exec = graph.instantiate().unwrap();
-    exec.launch(&side).unwrap();
-    assert_eq!(z.to_host().unwrap(), [3; 16]);
-    assert!(driver.take_races().is_empty(), "{:?}", driver.take_races());
-    assert!(!main.is_capturing() && !side.is_capturing());
-}
-
-#[test]
 fn events_of_a_capture_let_streams_take_part() {
     let (_, _, [main, side]) = streams_rig();
     let mut x = DeviceBuffer::<u8>::zeros(&main, 4).unwrap();

@@ -6,7 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::{Driver, Fault, FaultKind};
+use crate::support::pinned::panicked;
+use warpsmith_runtime::driver::Driver;
 use warpsmith_runtime::{DeviceBuffer, PinnedBuffer, Stream};
 
 const BYTES: usize = 4096;
@@ -149,15 +150,7 @@ fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
             .unwrap();
     }
     begins.recv().unwrap();
-    let fault = Fault {
-        kind: FaultKind::Other,
-        message: "by the test".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
-    driver.poison(0, fault);
+    driver.poison(0, panicked());
     let sending = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         go.send(()).unwrap();

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::*;
+use crate::support::pinned::panicked;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::{
     Device, DeviceBuffer, Error, Graph, GraphError, Launch, MappedBuffer, PinnedBuffer, Stream,
@@ -173,8 +174,7 @@ fn failures_leave_nothing_registered() {
 
 #[test]
 fn memory_is_mapped_for_any_device_of_its_driver() {
-    let driver = driver(2);
-    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, devices) = devices::<2>();
     let stream = Stream::new(&devices[1]).unwrap();
     let mapped = pinned(&devices[0], &[7; 10]).into_mapped(&stream).unwrap();
     assert_eq!((mapped.device(), mapped.to_host().unwrap()), (&devices[1], vec![7; 10]));
@@ -187,16 +187,8 @@ fn memory_is_mapped_for_any_device_of_its_driver() {
 fn a_lost_device_gives_no_access() {
     let (driver, _, stream) = rig();
     let mut mapped = MappedBuffer::register(&stream, vec![1u32; 100]).unwrap();
-    let fault = warpsmith_runtime::driver::Fault {
-        kind: warpsmith_runtime::driver::FaultKind::Other,
-        message: "a fault".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
     mapped.as_mut_slice().memset(0).unwrap();
-    driver.poison(0, fault);
+    driver.poison(0, panicked());
     assert!(mapped.lock().unwrap_err().is_device_lost());
     assert!(mapped.into_inner().unwrap_err().is_device_lost());
 }

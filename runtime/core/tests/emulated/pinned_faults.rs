@@ -301,16 +301,9 @@ fn a_background_thread_of_a_lost_device_ends() {
     assert_eq!((driver.live_pinned(), Arc::strong_count(&driver)), (0, 1));
 }
 
-/// Two devices of one driver.
-fn two_devices() -> (Arc<EmulatedDriver>, [Device; 2]) {
-    let driver = driver(2);
-    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-    (driver, devices)
-}
-
 #[test]
 fn a_block_waits_for_the_stream_of_another_device() {
-    let (driver, [own, other]) = two_devices();
+    let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     stream.synchronize().unwrap();
@@ -332,7 +325,7 @@ fn a_block_waits_for_the_stream_of_another_device() {
 fn devices_go_in_any_order_while_blocks_wait() {
     for own_first in [true, false] {
         for lost in [true, false] {
-            let (driver, [own, other]) = two_devices();
+            let (driver, [own, other]) = devices();
             let stream = Stream::new(&other).unwrap();
             let buffer = zeroed(&own, 4096);
             buffer.record_use(&stream).unwrap();
@@ -359,7 +352,7 @@ fn devices_go_in_any_order_while_blocks_wait() {
 
 #[test]
 fn a_lost_device_does_not_keep_blocks_of_another() {
-    let (driver, [own, other]) = two_devices();
+    let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let [before, after] = [zeroed(&own, 4096), zeroed(&own, 8192)];
     before.record_use(&stream).unwrap();
@@ -376,7 +369,7 @@ fn a_lost_device_does_not_keep_blocks_of_another() {
 
 #[test]
 fn a_device_that_goes_waits_for_the_streams_of_others() {
-    let (driver, [own, other]) = two_devices();
+    let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(50));

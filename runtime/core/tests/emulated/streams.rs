@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::*;
@@ -61,14 +59,6 @@ fn each_priority_has_its_pool_and_what_is_beyond_the_range_counts_as_its_end() {
     let usual: HashSet<_> = (0..32).map(|_| of(0).id()).collect();
     assert!(urgent.is_disjoint(&usual) && urgent.len() == 32 && usual.len() == 32);
     assert_eq!(Stream::from_pool(&device).unwrap().priority(), 0);
-}
-
-#[test]
-fn two_devices_have_their_own_streams() {
-    let (_, [first, second]) = devices();
-    assert_ne!(first.default_stream(), second.default_stream());
-    assert_eq!(first.default_stream(), first.default_stream());
-    assert_eq!(*Stream::from_pool(&second).unwrap().device(), second);
 }
 
 #[test]
@@ -180,49 +170,6 @@ fn a_stream_waits_for_another_and_for_another_devices() {
     driver.reset_calls();
     slow.wait_stream(&slow).unwrap();
     assert_eq!(driver.calls(Call::StreamWaitEvent), 0, "a stream need not wait for itself");
-}
-
-#[test]
-fn a_host_function_runs_once_in_its_turn_and_a_panic_in_it_hurts_nobody() {
-    let (_, device) = device();
-    let stream = Stream::from_pool(&device).unwrap();
-    let calls = Arc::new(AtomicU32::new(0));
-    let (sender, receiver) = mpsc::channel();
-    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
-    kernel.launch(&stream, Launch::auto(4), (&mut buffer,)).unwrap();
-    stream.host_function(|| panic!("in a host function")).unwrap();
-    {
-        let calls = Arc::clone(&calls);
-        stream.host_function(move || sender.send(calls.fetch_add(1, Ordering::SeqCst)).unwrap()).unwrap();
-    }
-    assert_eq!(receiver.recv(), Ok(0));
-    assert_eq!(buffer.to_host().unwrap(), [0, 1, 2, 3]);
-    assert_eq!((calls.load(Ordering::SeqCst), Arc::strong_count(&calls)), (1, 1), "what it had is dropped");
-}
-
-#[test]
-fn an_adopted_stream_is_one_stream_however_often_it_is_adopted() {
-    let (driver, device) = device();
-    // SAFETY: what goes into its methods is of this device and alive.
-    let context = unsafe { device.driver() }.1;
-    let raw = driver.stream_create(context, -2).unwrap();
-    // SAFETY: it is of this context and lives until the end of the test.
-    let adopt = || unsafe { Stream::adopt(&device, raw) }.unwrap();
-    let (first, second) = (adopt(), adopt());
-    assert_eq!((&first, first.handle(), first.priority()), (&second, raw, -2));
-    let buffer = DeviceBuffer::from_host(&first, &[5u8; 10]).unwrap();
-    drop((first, second));
-    assert_eq!(buffer.to_host().unwrap(), [5; 10]);
-    drop(buffer);
-    assert_eq!(driver.calls(Call::StreamDestroy), 0, "it is somebody else's");
-    let later = adopt();
-    let mut buffer = DeviceBuffer::<u32>::zeros(&later, 3).unwrap();
-    module(&device).kernel::<Iota>().unwrap().launch(&later, Launch::auto(3), (&mut buffer,)).unwrap();
-    assert_eq!(buffer.to_host().unwrap(), [0, 1, 2]);
-    drop((buffer, later));
-    // SAFETY: nobody uses it any more.
-    unsafe { driver.stream_destroy(context, raw) };
 }
 
 #[test]

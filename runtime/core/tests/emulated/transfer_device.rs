@@ -4,30 +4,7 @@ use crate::common::*;
 use crate::support::pinned::panicked;
 use crate::transfers::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, Launch, PinnedBuffer, Stream};
-
-#[test]
-fn a_copy_runs_on_the_stream_it_was_given_and_is_ordered_with_every_other() {
-    let (driver, device, [first, second, third]) = streams_rig();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let ones = DeviceBuffer::from_host(&first, &[1.0f32; 50]).unwrap();
-    let mut source = DeviceBuffer::from_host(&first, &[3.0f32; 50]).unwrap();
-    let mut target = DeviceBuffer::from_host(&second, &[5.0f32; 60]).unwrap();
-    let hold = driver.hold();
-    kernel.launch(&first, Launch::auto(50), (1.0, &ones, &mut source)).unwrap();
-    kernel.launch(&second, Launch::auto(60), (1.0, &ones, &mut target)).unwrap();
-    third.copy(source.slice(..40), target.slice_mut(5..45)).unwrap();
-    assert!(!third.query().unwrap(), "it is on the third stream, and nothing ran");
-    kernel.launch(&first, Launch::auto(50), (1.0, &ones, &mut source)).unwrap();
-    kernel.launch(&second, Launch::auto(60), (10.0, &ones, &mut target)).unwrap();
-    drop(hold);
-    let mut expected = vec![5.0 + 1.0 + 10.0; 50];
-    expected.resize(60, 5.0);
-    expected[5..45].fill(4.0 + 10.0);
-    expected[45..50].fill(16.0);
-    assert_eq!(target.to_host().unwrap(), expected);
-    assert_eq!(source.to_host().unwrap(), [5.0; 50]);
-}
+use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
 #[test]
 fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
@@ -79,18 +56,6 @@ fn one_stream_copies_and_fills_with_one_call_each() {
 }
 
 #[test]
-fn a_fill_is_ordered_with_other_streams_and_stays_within_its_range() {
-    let (driver, _, [home, other]) = streams_rig();
-    let mut buffer = DeviceBuffer::<u8>::uninit(&home, 12).unwrap();
-    let hold = driver.hold();
-    home.memset(&mut buffer, 1).unwrap();
-    other.memset(buffer.slice_mut(2..10), 2).unwrap();
-    home.memset(buffer.slice_mut(4..6), 0).unwrap();
-    drop(hold);
-    assert_eq!(buffer.to_host().unwrap(), [1, 1, 2, 2, 0, 0, 2, 2, 2, 2, 1, 1]);
-}
-
-#[test]
 fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
     let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7]).unwrap();
@@ -116,8 +81,7 @@ fn a_copy_within_a_buffer_to_beyond_its_end_panics_as_in_std() {
 
 #[test]
 fn what_a_copy_or_fill_cannot_do_is_refused() {
-    let driver = driver(3);
-    let devices = [0, 1, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, devices) = devices::<3>();
     let streams = devices.each_ref().map(Device::default_stream);
     let [first, second, third] = &streams;
     let source = DeviceBuffer::<u8>::zeros(first, 10).unwrap();

@@ -59,20 +59,6 @@ fn any_length_goes_either_way_on_a_stream_of_either_device_while_the_host_waits_
 }
 
 #[test]
-fn copy_from_takes_a_buffer_of_another_device() {
-    for access in [true, false] {
-        let (driver, devices) = two(access);
-        let source = DeviceBuffer::from_host(&devices[0].default_stream(), &[1u64, 2, 3]).unwrap();
-        let mut target = DeviceBuffer::<u64>::zeros(&devices[1].default_stream(), 3).unwrap();
-        let hold = driver.hold();
-        target.copy_from(&source).unwrap();
-        drop(source);
-        drop(hold);
-        assert_eq!(target.to_host().unwrap(), [1, 2, 3]);
-    }
-}
-
-#[test]
 fn a_copy_is_ordered_with_work_on_both_devices() {
     for (access, on) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         for n in [100, 2 * CHUNK_BYTES + 40] {
@@ -169,19 +155,6 @@ fn a_staged_copy_takes_chunks_out_while_others_go_in() {
         assert_eq!(driver.calls(Call::StreamWaitEvent), ends + chunks as u64 + chunks as u64 - 2, "on {on}");
         assert_eq!((driver.calls(Call::CopyToHost), driver.calls(Call::CopyToDevice)), (7, 7));
     }
-}
-
-#[test]
-fn access_is_asked_for_before_the_first_copy_and_a_refusal_is_told() {
-    let (driver, devices) = two(true);
-    let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
-    let source = DeviceBuffer::from_host(&streams[0], &[1u8; 9]).unwrap();
-    let mut target = DeviceBuffer::<u8>::zeros(&streams[1], 9).unwrap();
-    driver.fail_call(Call::PeerEnable, 0);
-    let error = streams[0].copy(&source, &mut target).unwrap_err();
-    assert!(error.to_string().contains("peer_enable"), "{error}");
-    streams[0].copy(&source, &mut target).unwrap();
-    assert_eq!(target.to_host().unwrap(), [1; 9]);
 }
 
 #[test]

@@ -12,8 +12,8 @@ use crate::rig::{Rig, refused};
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{
-    CaptureMode, CaptureStatus, DevicePtr, Driver, ExecUpdate, Fault, FaultKind, GraphDriver,
-    GraphExecHandle, GraphFunction, GraphHandle, NodeHandle, NodeWork, Place,
+    CaptureMode, CaptureStatus, DevicePtr, Driver, Fault, FaultKind, GraphDriver, GraphExecHandle,
+    GraphFunction, GraphHandle, NodeHandle, NodeWork,
 };
 
 const INVALID_VALUE: u32 = 1;
@@ -73,10 +73,6 @@ impl Graphs for Machine {
 
 fn fill(dst: DevicePtr, value: u8, bytes: usize) -> NodeWork<'static> {
     NodeWork::Set { dst, value, bytes }
-}
-
-fn copy(dst: DevicePtr, src: DevicePtr, bytes: usize) -> NodeWork<'static> {
-    NodeWork::Copy { dst: Place::Device(dst), src: Place::Device(src), bytes }
 }
 
 #[test]
@@ -419,37 +415,4 @@ fn a_function_that_is_gone_stops_the_context() {
     m.driver.stream_synchronize(m.context, m.streams[0]).unwrap_err();
     let Fault { kind, message, .. } = m.driver.take_fault(m.context).unwrap();
     assert!(kind == FaultKind::Other && message.contains("no longer there"), "{message}");
-}
-
-#[test]
-fn a_graph_of_two_devices_copies_between_them() {
-    let [here, there] = Rig::pair();
-    let driver = &here.driver;
-    let (a, b, c) = (here.block(&[1, 2, 3, 4]), there.block(&[0; 4]), there.block(&[7; 4]));
-    driver.capture_begin(here.context, here.stream, CaptureMode::ThreadLocal).unwrap();
-    here.copy_peer((&there, b), (&here, a), 4).unwrap();
-    let event = here.event();
-    driver.event_record(here.context, event, here.stream).unwrap();
-    driver.stream_wait_event(there.context, there.stream, event).unwrap();
-    unsafe { driver.copy_device(there.context, c, b, 2, there.stream) }.unwrap();
-    let refusal = driver.context_synchronize(there.context);
-    refused(refusal, UNSUPPORTED, "a stream of the context");
-    refused(driver.capture_end(here.context, here.stream), INVALIDATED, "context_synchronize");
-
-    let graph = driver.graph_create(here.context).unwrap();
-    let node = unsafe { driver.graph_add(here.context, graph, &[], fill(a, 9, 4)) }.unwrap();
-    unsafe { driver.graph_add(there.context, graph, &[node], copy(c, b, 2)) }.unwrap();
-    let exec = driver.graph_instantiate(here.context, graph).unwrap();
-    unsafe { driver.graph_launch(here.context, exec, here.stream) }.unwrap();
-    here.wait().unwrap();
-    assert_eq!((here.read(a, 4), there.read(c, 4)), (vec![9; 4], vec![0, 0, 7, 7]));
-    let set = unsafe { driver.graph_exec_set(there.context, exec, node, fill(b, 1, 4)) };
-    refused(set, INVALID_VALUE, "another device");
-
-    let other = driver.graph_create(here.context).unwrap();
-    let node = unsafe { driver.graph_add(here.context, other, &[], fill(a, 9, 4)) }.unwrap();
-    let second = unsafe { driver.graph_add(here.context, other, &[node], copy(a, a.offset(2), 2)) }.unwrap();
-    let updated = unsafe { driver.graph_exec_update(here.context, exec, other) }.unwrap();
-    let ExecUpdate::Refused { node, reason } = updated else { panic!("updated") };
-    assert!(node == Some(second) && reason.contains("another device"), "{reason}");
 }

@@ -429,37 +429,3 @@ fn without_backing_terabytes_are_handed_out_and_none_is_used() {
     unsafe { driver.memory_free(rig.context, small) }.unwrap();
     assert_eq!((rig.free_bytes(), driver.live_allocations(0)), (64 * TIB as u64, 0));
 }
-
-#[test]
-fn random_maps_agree_with_a_model() {
-    let rig = rig();
-    let mut random = random();
-    const PAGES: usize = 16;
-    let base = rig.reserve(PAGES);
-    // Of each page what was written there last, if memory is mapped.
-    let mut model: [Option<u8>; PAGES] = [None; PAGES];
-    for step in 0..600 {
-        let page = random.usize(..PAGES);
-        let at = base.offset(page * PAGE);
-        match (random.usize(..3), model[page]) {
-            (0, None) => {
-                let handle = rig.grow(at, 1);
-                rig.release_handle(handle).unwrap();
-                model[page] = Some(0xFF);
-            }
-            (0, Some(_)) => {
-                rig.unmap(at, 1).unwrap();
-                model[page] = None;
-            }
-            (1, Some(_)) => {
-                rig.write(at.offset(random.usize(..PAGE - 8) / 8 * 8), &[step as u8; 8]).unwrap();
-                rig.write(at, &[step as u8; 8]).unwrap();
-                model[page] = Some(step as u8);
-            }
-            (_, Some(value)) => assert_eq!(rig.try_read(at, 8).unwrap(), [value; 8], "step {step}"),
-            (_, None) => refused(rig.try_read(at, 8), INVALID_VALUE, "no memory is mapped"),
-        }
-        let mapped = model.iter().flatten().count();
-        assert_eq!(rig.free_bytes(), TOTAL - (mapped * PAGE) as u64, "step {step}");
-    }
-}
