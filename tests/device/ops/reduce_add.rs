@@ -66,26 +66,6 @@ fn buffers_of_several_devices_are_added_in_their_order() {
 }
 
 #[test]
-fn the_sum_comes_after_earlier_work_and_before_later_work_on_its_sources() {
-    let driver = EmulatedDriver::builder().devices(2).memory(1 << 30).build();
-    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-    let homes = devices.each_ref().map(Device::default_stream);
-    let mut buffers = homes.each_ref().map(|home| DeviceBuffer::<u32>::zeros(home, 1000).unwrap());
-    let stream = Stream::new(&devices[0]).unwrap();
-    let hold = driver.hold();
-    for (home, buffer) in homes.iter().zip(&mut buffers) {
-        ops::fill(home, buffer, 5).unwrap();
-    }
-    let sum = ops::reduce_add(&stream, &buffers).unwrap();
-    for (home, buffer) in homes.iter().zip(&mut buffers) {
-        ops::fill(home, buffer, 100).unwrap();
-    }
-    assert!(!stream.query().unwrap(), "nothing ran");
-    drop(hold);
-    assert_eq!(sum.to_host().unwrap(), [10; 1000]);
-}
-
-#[test]
 fn one_buffer_is_copied_and_the_same_one_may_be_added_twice() {
     let stream = crate::common::stream();
     let x = DeviceBuffer::from_host(&stream, &[1i64, -2, 3]).unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Once};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::awaiting::{block_on, poll_until_registered};
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
@@ -86,9 +86,7 @@ fn numbers(device: &Device) -> Result<Vec<u32>> {
 
 #[test]
 fn every_call_on_a_device_from_before_fails() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let other = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
@@ -144,9 +142,7 @@ fn every_call_on_a_device_from_before_fails() {
 
 #[test]
 fn no_device_of_the_kind_opens_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let device = Device::emulated(0).unwrap();
     let unopened = driver(2);
     in_a_copy(|| {
@@ -167,9 +163,7 @@ fn no_device_of_the_kind_opens_in_the_copy() {
 
 #[test]
 fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let (driver, device) = device();
     let [stream, second] = [0; 2].map(|_| Stream::new(&device).unwrap());
     let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
@@ -237,9 +231,7 @@ fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
 
 #[test]
 fn guards_of_pools_and_captures_end_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let (driver, device) = device();
     let [stream, other] = [0; 2].map(|_| Stream::new(&device).unwrap());
     let pool = MemoryPool::new(&device).unwrap();
@@ -261,9 +253,7 @@ fn guards_of_pools_and_captures_end_in_the_copy() {
 
 #[test]
 fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     drop(DeviceBuffer::<u8>::zeros(&stream, 30 << 20).unwrap());
@@ -291,9 +281,7 @@ fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
 
 #[test]
 fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let (_driver, device, stream) = rig();
     let stop = AtomicBool::new(false);
     /// Ends the threads also when a check fails.
@@ -331,9 +319,7 @@ fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
 
 #[test]
 fn a_copy_made_before_the_first_device_opens_its_own() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     // Neither question uses a device.
     assert!(!Device::list().is_empty());
     assert!(Device::emulated_count() > 0);
@@ -349,9 +335,7 @@ fn a_copy_made_before_the_first_device_opens_its_own() {
 
 #[test]
 fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let best = Device::best().unwrap();
     let current = Device::current().unwrap();
     assert_eq!(best, current);
@@ -366,9 +350,7 @@ fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
 
 #[test]
 fn futures_fail_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let (driver, _device, stream) = rig();
     let hold = driver.hold();
     let mut completed = Box::pin(stream.completed());

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::common::*;
 use warpsmith_runtime::device::{Uuid, visible};
 use warpsmith_runtime::driver::LinkKind;
@@ -57,9 +57,7 @@ fn a_guard_that_ends_with_its_thread_does_no_harm() {
 
 #[test]
 fn a_lost_best_device_is_opened_anew() {
-    if alone!("CUDA_VISIBLE_DEVICES" => "").is_some() {
-        return;
-    }
+    only_alone!("CUDA_VISIBLE_DEVICES" => "");
     let lost = Device::current().unwrap();
     let kernel = module(&lost).kernel::<PanicAt>().unwrap();
     kernel.launch(&lost.default_stream(), Launch::auto(1), (0u32,)).unwrap();
@@ -89,9 +87,7 @@ fn a_device_tells_what_it_is() {
 
 #[test]
 fn the_environment_says_how_many_emulated_devices_there_are() {
-    if alone!("WARPSMITH_EMULATED_DEVICES" => "3", "CUDA_VISIBLE_DEVICES" => "").is_some() {
-        return;
-    }
+    only_alone!("WARPSMITH_EMULATED_DEVICES" => "3", "CUDA_VISIBLE_DEVICES" => "");
     assert_eq!(Device::emulated_count(), 3);
     let peers = Device::peers().unwrap();
     let pairs: Vec<_> = peers.iter().map(|p| (p.device.to_string(), p.peer.to_string())).collect();
@@ -129,9 +125,7 @@ fn availability_is_what_opening_finds() {
 
 #[test]
 fn a_hidden_device_is_not_available() {
-    if alone!("CUDA_VISIBLE_DEVICES" => "-1").is_some() {
-        return;
-    }
+    only_alone!("CUDA_VISIBLE_DEVICES" => "-1");
     assert!(!Device::is_available());
     assert_eq!(visible::text().as_deref(), Some("-1"));
     assert!(visible::here().is_none_or(|here| here.devices.is_empty()));

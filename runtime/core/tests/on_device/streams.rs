@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 
-use crate::alone::alone;
+use crate::alone::{alone, only_alone};
 use crate::under_test::{device, shared_device};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, ExportedEvent, Pending, PinnedBuffer, Stream};
 
@@ -216,9 +216,7 @@ fn an_event_of_another_process_is_waited_for() {
 #[cfg(unix)]
 #[test]
 fn a_forked_process_is_told() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let device = shared_device();
     let stream = device.default_stream();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8]).unwrap();
