@@ -6,7 +6,7 @@ use crate::alone::only_alone;
 use crate::common::folders;
 
 #[test]
-fn the_image_is_empty_and_says_what_to_install() {
+fn the_image_says_what_to_install() {
     only_alone!("WARPSMITH_DEVICE_RUSTC" => "/no/such/rustc");
     let folders = folders("no-toolchain");
     // SAFETY: no other thread of this process uses the environment.

@@ -112,13 +112,13 @@ fn order_of(order: Order) -> Vec<u32> {
 }
 
 #[test]
-fn children_run_in_order_and_those_of_the_tail_last() {
+fn children_run_in_order_and_tails_last() {
     let expected: Vec<u32> = (0..2 * 96).chain(1000..1096).collect();
     assert_eq!(order_of(Order::Sequential), expected);
 }
 
 #[test]
-fn a_seed_shuffles_the_children_but_not_the_tail() {
+fn a_seed_shuffles_children_but_not_tails() {
     let seed = random();
     let (first, again) = (order_of(Order::Seeded(seed)), order_of(Order::Seeded(seed)));
     assert_eq!(first, again, "the same seed gives the same run");
@@ -213,7 +213,7 @@ fn launch_measure(seen: &[Atomic<u32>]) {
 }
 
 #[test]
-fn a_child_has_its_own_shape_and_shared_memory() {
+fn a_child_has_its_own_shape_and_memory() {
     let seen = [Atomic::new(0u32), Atomic::new(0)];
     launch::<launch_measure>([4, 1, 1], [4, 1, 1], &Args::new().slice::<Atomic<u32>>(&seen));
     assert_eq!([0, 1].map(|i: usize| seen[i].load(Ordering::Relaxed)), [6 * 64, 6 * 16]);
@@ -235,7 +235,7 @@ fn launch_failing(ran: &[Atomic<u32>], first: u32) {
 }
 
 #[test]
-fn a_fault_of_a_child_names_it_and_stops_the_rest() {
+fn a_fault_of_a_child_stops_the_rest() {
     let ran = [Atomic::new(0u32)];
     let args = Args::new().slice::<Atomic<u32>>(&ran).value(0u32);
     let fault = run::<launch_failing>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap_err();
@@ -245,7 +245,7 @@ fn a_fault_of_a_child_names_it_and_stops_the_rest() {
 }
 
 #[test]
-fn children_of_a_kernel_that_fails_do_not_run() {
+fn children_of_a_failed_kernel_do_not_run() {
     let ran = [Atomic::new(0u32)];
     let args = Args::new().slice::<Atomic<u32>>(&ran).value(1u32);
     let fault = run::<launch_failing>([1, 1, 1], [1, 1, 1], &args, Order::Sequential).unwrap_err();

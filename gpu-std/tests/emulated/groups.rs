@@ -87,7 +87,7 @@ fn split_barrier(rounds: u32, mut out: DisjointMut<u32>) {
 }
 
 #[test]
-fn a_cluster_shares_its_memory_between_two_halves_of_a_barrier() {
+fn a_split_cluster_barrier_orders_shared_memory() {
     for cluster in [1, 2, 8, 16] {
         let mut out = vec![0_u32; 32 * 33];
         launch_clusters::<split_barrier>(
@@ -248,7 +248,7 @@ fn uneven() {
 }
 
 #[test]
-fn a_block_that_is_no_multiple_of_the_tile_panics() {
+fn a_tile_that_divides_no_block_panics() {
     launch::<uneven>([1, 1, 1], [24, 1, 1], &Args::new());
     let fault = launch_shared::<uneven>([1, 1, 1], [20, 1, 1], 0, &Args::new()).unwrap_err();
     assert!(fault.message().contains("divided into tiles of equal size"), "{fault}");
@@ -280,7 +280,7 @@ fn then(f: u64, g: u64) -> u64 {
 }
 
 #[test]
-fn blocks_reduce_and_scan_in_the_order_of_their_threads() {
+fn blocks_reduce_and_scan_in_thread_order() {
     for shape in
         [[1, 1, 1], [31, 1, 1], [32, 1, 1], [33, 1, 1], [5, 4, 7], [256, 1, 1], [10, 10, 10], [1024, 1, 1]]
     {

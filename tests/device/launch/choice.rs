@@ -24,7 +24,7 @@ fn functions(device: &Device) -> Vec<warpsmith::Function> {
 }
 
 #[test]
-fn theoretical_occupancy_is_the_drivers_for_every_kernel_block_and_shared_memory() {
+fn theoretical_occupancy_is_the_drivers() {
     let device = device();
     let most = device.properties().shared_memory_per_block_optin;
     let shared = [0, 1, 1000, 4 << 10, 16 << 10, 48 << 10, most / 2, most - (8 << 10), most];
@@ -49,7 +49,7 @@ fn theoretical_occupancy_is_the_drivers_for_every_kernel_block_and_shared_memory
 }
 
 #[test]
-fn the_potential_block_has_the_most_threads_the_driver_allows() {
+fn the_potential_block_has_the_most_threads() {
     let device = device();
     for function in functions(&device).iter().step_by(37) {
         for of_thread in [0, 4, 40] {
@@ -68,7 +68,7 @@ fn the_potential_block_has_the_most_threads_the_driver_allows() {
 }
 
 #[test]
-fn chosen_shapes_do_all_the_work_and_can_be_explained() {
+fn chosen_shapes_work_and_explain_themselves() {
     let device = fresh();
     let stream = Stream::new(&device).unwrap();
     let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();

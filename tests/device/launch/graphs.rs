@@ -45,7 +45,7 @@ fn operations_with_memory_of_their_own_are_captured() {
 }
 
 #[test]
-fn captured_streams_and_copies_give_what_eager_ones_give() {
+fn captured_streams_equal_eager_ones() {
     let [main, side] = [own_stream(), own_stream()];
     let mut random = Random::new();
     let n = 70_001;
@@ -79,7 +79,7 @@ fn captured_streams_and_copies_give_what_eager_ones_give() {
 }
 
 #[test]
-fn nodes_are_changed_in_place_and_graphs_updated_as_a_whole() {
+fn nodes_and_graphs_are_updated() {
     let stream = own_stream();
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
     let n = 4099;

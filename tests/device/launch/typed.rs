@@ -51,7 +51,7 @@ fn glam_types_go_through_arrays_and_values() {
 }
 
 #[test]
-fn every_form_of_the_code_gives_the_same_result() {
+fn every_form_gives_the_same_result() {
     let device = device();
     let stream = stream();
     let (major, minor) = device.properties().capability;

@@ -22,7 +22,7 @@ fn text_of<T: std::fmt::Debug, E: std::fmt::Display>(stream: &Stream, outcome: R
 }
 
 #[test]
-fn lengths_that_differ_are_refused_and_nothing_is_written() {
+fn lengths_that_differ_are_refused() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[7.0f32; 9]).unwrap();
@@ -55,7 +55,7 @@ fn no_elements_are_no_work() {
 }
 
 #[test]
-fn a_variant_that_was_not_compiled_names_those_that_were() {
+fn an_uncompiled_variant_names_the_others() {
     let stream = stream();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 10]).unwrap();
     let mut y = DeviceBuffer::from_host(&stream, &[0.0f32; 10]).unwrap();

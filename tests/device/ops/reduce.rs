@@ -64,7 +64,7 @@ fn sums_that_need_a_wide_accumulator_are_right() {
 }
 
 #[test]
-fn sum_and_product_of_integers_wrap_at_64_bits() {
+fn integer_sums_and_products_wrap() {
     macro_rules! of {
         ($($t:ty => $sum:ty),*) => { $( {
             let stream = stream();
@@ -202,7 +202,7 @@ fn zero_elements_have_a_sum_but_no_extreme() {
 }
 
 #[test]
-fn every_configuration_sums_up_right_and_repeats_its_bits() {
+fn every_configuration_sums_reproducibly() {
     let stream = stream();
     let mut random = Random::new();
     for n in [1, 33, 1025, 50_021] {
@@ -228,7 +228,7 @@ fn every_configuration_sums_up_right_and_repeats_its_bits() {
 }
 
 #[test]
-fn reductions_on_two_streams_at_once_do_not_disturb_each_other() {
+fn reductions_on_two_streams_are_independent() {
     let device = crate::common::device();
     let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
     let inputs: Vec<DeviceBuffer<u32>> = streams

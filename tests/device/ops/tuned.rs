@@ -71,7 +71,7 @@ fn symbol(kernel: &str, types: &str, items: u32, vector: u32) -> &'static str {
 const TUNED: Config = Config { block: 96, grid: GridRule::Blocks(5), items: 2, vector: 4 };
 
 #[test]
-fn an_operation_takes_what_was_tuned_for_its_type_size_alignment_and_device() {
+fn an_operation_takes_its_tuned_configuration() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N + 1]).unwrap();
@@ -106,7 +106,7 @@ fn an_operation_takes_what_was_tuned_for_its_type_size_alignment_and_device() {
 }
 
 #[test]
-fn a_configuration_that_is_given_comes_before_the_tuned_one() {
+fn a_given_configuration_overrides_the_tuned_one() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();

@@ -30,7 +30,7 @@ fn assert_even(values: impl Iterator<Item = f64>, what: &str) {
 }
 
 #[test]
-fn exponential_numbers_are_positive_with_the_mean_of_their_rate() {
+fn exponential_numbers_have_their_rates_mean() {
     let stream = stream();
     let x: Vec<f32> = filled(&stream, N, |out| random::exponential(&stream, &generator(9), out, 4.0));
     assert!(x.iter().all(|&x| x > 0.0));

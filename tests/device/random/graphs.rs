@@ -127,7 +127,7 @@ fn generators_that_are_captured_cannot_be_set() {
 }
 
 #[test]
-fn a_capture_that_fails_leaves_the_generator_as_it_was() {
+fn a_failed_capture_leaves_the_generator() {
     let stream = stream();
     let generator = small_generator(11);
     generator.set_offset(400).unwrap();

@@ -60,7 +60,7 @@ fn every_configuration_gives_the_same_numbers() {
 }
 
 #[test]
-fn the_kernel_gives_the_same_numbers_in_any_launch() {
+fn the_kernel_is_independent_of_the_launch() {
     let stream = stream();
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<kernels::uniform<f32, 4, 16>>().unwrap();
     let base = DeviceBuffer::<u64>::uninit(&stream, 0).unwrap();

@@ -54,7 +54,7 @@ fn each_permutation_differs_from_the_last() {
 }
 
 #[test]
-fn sides_that_are_not_those_of_the_length_write_nothing() {
+fn sides_of_another_length_write_nothing() {
     let stream = stream();
     let kernel = device().load(&IMAGE).unwrap().kernel::<permutation<u32, 1, 16>>().unwrap();
     let base = DeviceBuffer::<u64>::uninit(&stream, 0).unwrap();
@@ -94,7 +94,7 @@ fn permutations_of_few_elements_are_all_as_frequent() {
 }
 
 #[test]
-fn elements_come_to_all_places_as_often_and_apart_from_their_neighbours() {
+fn elements_are_placed_uniformly_and_independently() {
     for n in [16, 37, 100] {
         let draws = 100 * n;
         let mut at = vec![0u32; (n * n) as usize];

@@ -130,7 +130,7 @@ fn drawn_from<T: Real + Float<Accumulator: Draw>>(taken: u64, distribution: &[&s
 }
 
 #[test]
-fn normal_and_exponential_numbers_are_pytorchs_but_for_rounding() {
+fn normal_and_exponential_numbers_are_pytorchs() {
     // Distribution, type and parameters, and the numbers at the places `AT`.
     for line in include_str!("pytorch.txt").lines() {
         let (distribution, numbers) = line.split_once(" : ").unwrap();

@@ -10,7 +10,7 @@ use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
 #[test]
-fn no_bytes_are_the_null_address_and_ask_nobody() {
+fn zero_bytes_are_the_null_address() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.reset_calls();
     let empty = allocate(&stream, 0);
@@ -28,7 +28,7 @@ fn no_bytes_are_the_null_address_and_ask_nobody() {
 }
 
 #[test]
-fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
+fn more_than_the_device_has_is_refused() {
     let (_, _, stream) = stream_with(64 * MIB, "");
     for bytes in [64 * MIB + 1, 800 << 30, 1 << 60] {
         let report = fails(&stream, bytes);
@@ -39,7 +39,7 @@ fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
 }
 
 #[test]
-fn more_than_2_to_the_60_bytes_are_refused_as_such() {
+fn more_than_2_to_the_60_is_refused() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.reset_calls();
     let error = DeviceBuffer::<u8>::uninit(&stream, (1 << 60) + 1).unwrap_err();
@@ -85,7 +85,7 @@ fn an_address_of_something_else_is_refused() {
 }
 
 #[test]
-fn a_bare_address_that_is_recorded_on_a_stream_is_kept_for_it() {
+fn a_recorded_raw_address_waits_for_its_stream() {
     let (driver, device) = device_with(64 * MIB, "");
     let (memory, [stream, other]) = (device.memory(), [(); 2].map(|()| Stream::new(&device).unwrap()));
     let ptr = memory.allocate_raw(&stream, 1000).unwrap();
@@ -123,7 +123,7 @@ fn streams_of_another_device_are_refused() {
 }
 
 #[test]
-fn a_fraction_that_is_none_is_refused_and_changes_nothing() {
+fn a_bad_fraction_is_refused() {
     let (_, device) = device_with(64 * MIB, "");
     device.memory().set_fraction(0.75).unwrap();
     for fraction in [-0.1, 1.01, 2.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
@@ -164,7 +164,7 @@ fn a_pool_is_refused_after_its_release() {
 }
 
 #[test]
-fn options_that_are_fixed_at_the_start_cannot_change_after_the_first_request() {
+fn fixed_options_cannot_change_after_a_request() {
     let (_, device) = device_with(64 * MIB, "");
     let memory = device.memory();
     let changed = |change: fn(&mut AllocatorOptions)| {
@@ -186,7 +186,7 @@ fn options_that_are_fixed_at_the_start_cannot_change_after_the_first_request() {
 }
 
 #[test]
-fn options_out_of_their_range_are_refused_and_change_nothing() {
+fn options_out_of_range_are_refused() {
     let (_, device) = device_with(64 * MIB, "");
     let before = device.memory().options();
     for options in [
@@ -206,7 +206,7 @@ fn options_out_of_their_range_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn options_in_the_environment_that_are_unknown_are_told_with_the_nearest_name() {
+fn unknown_options_suggest_the_nearest_name() {
     let read = |value: &'static str| {
         AllocatorOptions::from_variables(move |name| {
             (name == "WARPSMITH_ALLOC_CONF").then(|| value.to_owned())
@@ -220,7 +220,7 @@ fn options_in_the_environment_that_are_unknown_are_told_with_the_nearest_name() 
 }
 
 #[test]
-fn a_device_is_not_opened_with_options_that_are_unknown() {
+fn a_device_does_not_open_with_unknown_options() {
     only_alone!("WARPSMITH_ALLOC_CONF" => "foo:1");
     let driver = EmulatedDriver::builder().unbacked().build();
     let error = Device::with_driver(driver, 0).unwrap_err();
@@ -228,7 +228,7 @@ fn a_device_is_not_opened_with_options_that_are_unknown() {
 }
 
 #[test]
-fn devices_that_cannot_reach_each_other_are_no_peers() {
+fn unreachable_devices_are_no_peers() {
     let (_, device) = device_with(64 * MIB, "");
     let (_, stranger) = device_with(64 * MIB, "");
     device.memory().allow_peer(&device).unwrap();
@@ -237,7 +237,7 @@ fn devices_that_cannot_reach_each_other_are_no_peers() {
 }
 
 #[test]
-fn a_lost_device_gives_no_memory_and_takes_all_back() {
+fn a_lost_device_frees_but_allocates_nothing() {
     let (driver, device, [stream, other]) = streams_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();

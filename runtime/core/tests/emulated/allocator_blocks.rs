@@ -105,7 +105,7 @@ fn a_request_has_the_front_of_its_block() {
 }
 
 #[test]
-fn free_neighbours_become_one_block_in_whatever_order_they_are_freed() {
+fn free_neighbours_merge_in_any_order() {
     for order in 0..24 {
         let (driver, device, stream) = stream_with(64 * MIB, "");
         let mut parts = Vec::from([(); 4].map(|()| allocate(&stream, 512 * KIB)));
@@ -135,7 +135,7 @@ fn bare_addresses_are_rounded_as_buffers_are() {
 }
 
 #[test]
-fn a_freed_block_is_handed_out_again_without_a_call_of_the_driver_or_a_shared_lock() {
+fn a_cached_block_needs_no_call_or_lock() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     let before = allocate_and_free(&stream, 3 * MIB);
     driver.reset_calls();

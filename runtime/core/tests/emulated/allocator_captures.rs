@@ -8,7 +8,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, PoolOptions, Stream};
 
 #[test]
-fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
+fn a_captured_stream_allocates_from_the_pool() {
     let (_, device, [captured, other]) = streams_with(128 * MIB, "");
     let (pool, private) = (MemoryPool::for_graph(&device).unwrap(), MemoryPool::new(&device).unwrap());
     let capture = pool.capture(&captured).unwrap();
@@ -26,7 +26,7 @@ fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
 }
 
 #[test]
-fn graphs_that_share_a_pool_use_the_same_memory_one_after_the_other() {
+fn graphs_sharing_a_pool_share_memory() {
     let (_, device) = device_with(128 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let reserved = [true, false].map(|shared| {
@@ -63,7 +63,7 @@ fn capturing_again_and_again_takes_no_more_memory() {
 }
 
 #[test]
-fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
+fn blocks_of_other_streams_wait_for_the_capture() {
     let (driver, device, [stream, other]) = streams_with(128 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     let outside = allocate(&stream, MIB);
@@ -96,7 +96,7 @@ fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
 }
 
 #[test]
-fn blocks_wait_until_the_last_of_several_captures_ends() {
+fn blocks_wait_for_the_last_capture() {
     let (driver, device, [first, second, other]) = streams_with(128 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     let captures = (pool.capture(&first).unwrap(), pool.capture(&second).unwrap());
@@ -110,7 +110,7 @@ fn blocks_wait_until_the_last_of_several_captures_ends() {
 }
 
 #[test]
-fn a_block_that_only_its_own_stream_used_is_handed_out_again_within_the_capture() {
+fn a_block_of_one_stream_is_reused_within() {
     let (_, device) = device_with(128 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::for_graph(&device).unwrap();
@@ -121,7 +121,7 @@ fn a_block_that_only_its_own_stream_used_is_handed_out_again_within_the_capture(
 }
 
 #[test]
-fn the_last_handle_of_a_stream_may_go_while_a_block_waits_for_it() {
+fn a_stream_may_go_while_a_block_waits() {
     let (_, device) = device_with(128 * MIB, "");
     let (done, finished) = mpsc::channel();
     // In a thread of its own: what is asserted is that it comes to an end.
@@ -143,7 +143,7 @@ fn the_last_handle_of_a_stream_may_go_while_a_block_waits_for_it() {
 }
 
 #[test]
-fn running_out_of_memory_in_a_capture_is_reported_without_waiting_or_giving_back() {
+fn out_of_memory_in_a_capture_is_immediate() {
     let (driver, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     allocate_and_free(&stream, 40 * MIB);
@@ -161,7 +161,7 @@ fn running_out_of_memory_in_a_capture_is_reported_without_waiting_or_giving_back
 }
 
 #[test]
-fn what_must_wait_is_refused_while_a_capture_is_underway() {
+fn waiting_calls_are_refused_during_a_capture() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::for_graph(&device).unwrap();
@@ -176,7 +176,7 @@ fn what_must_wait_is_refused_while_a_capture_is_underway() {
 }
 
 #[test]
-fn a_pool_that_is_dropped_during_a_capture_gives_back_after_it() {
+fn a_pool_dropped_during_a_capture_frees_later() {
     let (driver, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let [captured, dropped] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
@@ -193,7 +193,7 @@ fn a_pool_that_is_dropped_during_a_capture_gives_back_after_it() {
 }
 
 #[test]
-fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
+fn a_forbidding_capture_elsewhere_is_named() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     for code in [900, 901, 906] {
         driver.fail_call_with(Call::MemoryAllocate, 0, code);
@@ -206,7 +206,7 @@ fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
 }
 
 #[test]
-fn a_pool_that_lends_serves_only_requests_that_are_for_no_pool() {
+fn a_lending_pool_serves_requests_without_pool() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let lender = PoolOptions { use_on_oom: true, ..PoolOptions::default() };

@@ -24,7 +24,7 @@ fn a_segment_grows_in_place() {
 }
 
 #[test]
-fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
+fn free_neighbours_serve_a_request_of_their_sum() {
     let (driver, _, stream) = stream_with(256 * MIB, ON);
     let [first, second, last] = [20, 20, 20].map(|mib| allocate(&stream, mib * MIB));
     let place = address(&first);
@@ -36,7 +36,7 @@ fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
 }
 
 #[test]
-fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
+fn a_device_without_mapping_says_so() {
     let driver = EmulatedDriver::builder().memory(64 * MIB as u64).unbacked().without_mapping().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     set_options(&device, ON);
@@ -50,7 +50,7 @@ fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
 }
 
 #[test]
-fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
+fn kinds_and_streams_have_segments_of_their_own() {
     let (driver, device, [first, second]) = streams_with(256 * MIB, ON);
     let held =
         [(&first, 512), (&first, 2 * MIB), (&second, 512)].map(|(stream, bytes)| allocate(stream, bytes));
@@ -61,7 +61,7 @@ fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
 }
 
 #[test]
-fn emptying_the_cache_unmaps_whole_pages_and_keeps_the_edges_of_a_hole() {
+fn emptying_the_cache_unmaps_whole_pages_only() {
     let (driver, device, stream) = stream_with(256 * MIB, ON);
     // Pages of 4 MiB: the hole from 3 to 39 MiB has the whole pages from 4 to 36.
     let [first, hole, last] = [3, 36, 5].map(|mib| allocate(&stream, mib * MIB));
@@ -95,7 +95,7 @@ fn a_segment_without_memory_gives_its_addresses_back() {
 }
 
 #[test]
-fn under_pressure_pages_of_other_streams_and_kinds_go_back() {
+fn pressure_frees_pages_of_other_streams() {
     let (_, device, [first, second]) = streams_with(64 * MIB, ON);
     drop([allocate(&first, 40 * MIB), allocate(&first, 512)]);
     let buffer = allocate(&second, 60 * MIB);
@@ -104,7 +104,7 @@ fn under_pressure_pages_of_other_streams_and_kinds_go_back() {
 }
 
 #[test]
-fn fragments_serve_a_large_request_without_more_than_the_device_has() {
+fn fragments_serve_a_large_request() {
     let (_, device, stream) = stream_with(128 * MIB, ON);
     let mut parts = [(); 12].map(|()| Some(allocate(&stream, 8 * MIB)));
     parts.iter_mut().step_by(2).for_each(|part| *part = None);
@@ -115,7 +115,7 @@ fn fragments_serve_a_large_request_without_more_than_the_device_has() {
 }
 
 #[test]
-fn pages_that_are_free_elsewhere_are_moved_when_that_costs_no_wait() {
+fn free_pages_move_when_no_wait_is_needed() {
     for busy in [false, true] {
         let (driver, device) = device_with(512 * MIB, ON);
         let stream = Stream::new(&device).unwrap();
@@ -148,7 +148,7 @@ fn garbage_collection_leaves_expandable_segments_alone() {
 }
 
 #[test]
-fn devices_that_were_let_in_may_use_memory_mapped_before_and_after() {
+fn peers_may_use_memory_mapped_before_and_after() {
     let driver = EmulatedDriver::builder().devices(3).memory(128 * MIB as u64).unbacked().build();
     let [owner, peer] = [0, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
     set_options(&owner, ON);
@@ -168,7 +168,7 @@ fn devices_that_were_let_in_may_use_memory_mapped_before_and_after() {
 }
 
 #[test]
-fn a_failure_half_way_leaves_nothing_but_a_larger_cache() {
+fn a_partial_failure_only_grows_the_cache() {
     for call in [Call::PhysicalCreate, Call::VirtualMap, Call::VirtualSetAccess, Call::VirtualReserve] {
         for after in 0..3 {
             let (driver, device, stream) = stream_with(128 * MIB, ON);
@@ -192,7 +192,7 @@ fn a_failure_half_way_leaves_nothing_but_a_larger_cache() {
 }
 
 #[test]
-fn memory_that_runs_out_while_pages_are_mapped_is_an_orderly_failure() {
+fn out_of_memory_while_mapping_is_clean() {
     let (driver, device, stream) = stream_with(64 * MIB, ON);
     let held = allocate(&stream, 30 * MIB);
     let report = fails(&stream, 40 * MIB);
@@ -215,7 +215,7 @@ fn the_fraction_counts_mapped_memory_and_not_addresses() {
 }
 
 #[test]
-fn addresses_are_reserved_as_the_option_says_and_again_when_they_are_used_up() {
+fn addresses_are_reserved_as_the_option_says() {
     let (driver, _, stream) =
         stream_with(256 * MIB, "expandable_segments:True,expandable_segments_reserve:32M");
     let parts = [20, 20, 40].map(|mib| allocate(&stream, mib * MIB));
@@ -224,7 +224,7 @@ fn addresses_are_reserved_as_the_option_says_and_again_when_they_are_used_up() {
 }
 
 #[test]
-fn private_pools_have_expandable_segments_too_unless_they_do_not_split() {
+fn private_pools_expand_unless_they_do_not_split() {
     let (driver, device, stream) = stream_with(128 * MIB, ON);
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
@@ -243,7 +243,7 @@ fn private_pools_have_expandable_segments_too_unless_they_do_not_split() {
 }
 
 #[test]
-fn work_on_mapped_memory_keeps_its_order_when_pages_go_and_come() {
+fn work_keeps_its_order_as_pages_move() {
     let (driver, device) = backed_device_with(64 * MIB, ON);
     let stream = device.default_stream();
     driver.set_delay(Duration::from_micros(200));
@@ -264,7 +264,7 @@ fn work_on_mapped_memory_keeps_its_order_when_pages_go_and_come() {
 }
 
 #[test]
-fn streams_that_grow_and_streams_that_begin_do_not_wait_for_each_other_for_ever() {
+fn growing_streams_do_not_deadlock() {
     let (_, device) = device_with(1 << 40, ON);
     let (done, finished) = mpsc::channel();
     // In threads of their own: what is asserted is that they come to an end.

@@ -16,7 +16,7 @@ fn actions(device: &Device) -> Vec<TraceAction> {
 }
 
 #[test]
-fn events_stand_in_their_order_with_addresses_sizes_and_places() {
+fn events_are_ordered_with_address_size_and_place() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     device.memory().record_history(Some(100));
@@ -45,7 +45,7 @@ fn events_stand_in_their_order_with_addresses_sizes_and_places() {
 }
 
 #[test]
-fn a_block_that_is_waited_for_is_pending_until_its_free_is_completed() {
+fn a_waiting_block_is_pending_until_freed() {
     let (driver, device, [stream, other]) = streams_with(64 * MIB, "");
     device.memory().record_history(Some(100));
     let buffer = allocate(&stream, 1000);
@@ -75,7 +75,7 @@ fn only_the_newest_events_are_kept() {
 }
 
 #[test]
-fn recording_again_begins_anew_and_recording_nothing_ends_it() {
+fn recording_again_starts_over() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     allocate_and_free(&stream, 2 * MIB);
     assert!(history(&device).is_empty(), "nothing is kept unless it is asked for");
@@ -92,7 +92,7 @@ fn recording_again_begins_anew_and_recording_nothing_ends_it() {
 }
 
 #[test]
-fn the_histories_of_all_streams_are_one_in_the_order_of_time() {
+fn streams_share_one_history_in_time_order() {
     let (_, device) = device_with(64 * MIB, "");
     device.memory().record_history(Some(100));
     let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
@@ -110,7 +110,7 @@ fn the_histories_of_all_streams_are_one_in_the_order_of_time() {
 }
 
 #[test]
-fn running_out_of_memory_is_an_event_with_what_the_device_had_free() {
+fn out_of_memory_is_an_event() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let held = allocate(&stream, 20 * MIB);
     device.memory().record_history(Some(100));

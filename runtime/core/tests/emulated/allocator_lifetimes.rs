@@ -9,7 +9,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
 #[test]
-fn buffers_streams_and_devices_may_be_dropped_in_every_order() {
+fn handles_may_be_dropped_in_every_order() {
     for options in ["", "expandable_segments:True", "backend:cudaMallocAsync", "caching:False"] {
         for order in 0..24 {
             let driver = driver(1);
@@ -60,7 +60,7 @@ fn given(driver: &warpsmith_runtime::driver::emulated::EmulatedDriver) -> i64 {
 }
 
 #[test]
-fn a_buffer_of_a_pool_outlives_pool_stream_and_device_handle() {
+fn a_pooled_buffer_outlives_every_handle() {
     let (driver, device) = device();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device).unwrap();
@@ -75,7 +75,7 @@ fn a_buffer_of_a_pool_outlives_pool_stream_and_device_handle() {
 }
 
 #[test]
-fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
+fn a_lost_device_reopens_with_no_memory() {
     for options in ["", "expandable_segments:True", "cross_stream_reuse:True", "caching:False"] {
         let driver = driver(1);
         let open = || {
@@ -111,7 +111,7 @@ fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
 static ALIVE: OnceLock<(Device, Stream, DeviceBuffer<u8>, DevicePtr, MemoryPool)> = OnceLock::new();
 
 #[test]
-fn a_program_may_end_with_buffers_and_raw_memory_in_statics() {
+fn a_program_may_end_with_memory_in_statics() {
     const MARK: &str = "WARPSMITH_TEST_ENDS_WITH_LIVE_MEMORY";
     for options in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         if alone!(MARK => options).is_some() {

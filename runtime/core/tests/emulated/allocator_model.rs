@@ -53,7 +53,7 @@ fn programs_from_bytes_end_with_their_bytes() {
 }
 
 #[test]
-fn a_failure_while_pages_move_loses_none_of_them() {
+fn a_failure_while_pages_move_loses_none() {
     for call in [Call::VirtualUnmap, Call::VirtualMap, Call::VirtualSetAccess, Call::PhysicalCreate] {
         for after in (0..110).step_by(9) {
             let driver = uses::driver(2 << 30);

@@ -19,7 +19,7 @@ fn allocate_in(pool: &MemoryPool, stream: &Stream, bytes: usize) -> DeviceBuffer
 }
 
 #[test]
-fn the_numbers_of_pools_rise_and_say_whether_they_are_for_graphs() {
+fn pool_numbers_rise_and_mark_graph_pools() {
     let (_, device) = device_with(64 * MIB, "");
     let first = MemoryPool::new(&device).unwrap().id();
     let graph = MemoryPool::for_graph(&device).unwrap().id();
@@ -29,7 +29,7 @@ fn the_numbers_of_pools_rise_and_say_whether_they_are_for_graphs() {
 }
 
 #[test]
-fn a_guard_sends_requests_to_its_pool_while_it_lives() {
+fn a_guard_directs_requests_to_its_pool() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let before = allocate(&stream, 512);
@@ -43,7 +43,7 @@ fn a_guard_sends_requests_to_its_pool_while_it_lives() {
 }
 
 #[test]
-fn a_block_returns_to_the_pool_it_came_from_wherever_it_is_freed() {
+fn a_block_returns_to_its_own_pool() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let buffer = allocate_in(&one, &stream, 3 * MIB);
@@ -126,7 +126,7 @@ fn a_guard_is_of_its_device_only() {
 }
 
 #[test]
-fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
+fn pools_never_use_each_others_cache() {
     let (driver, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let buffers = [allocate(&stream, MIB), allocate_in(&one, &stream, MIB), allocate_in(&two, &stream, MIB)];
@@ -139,7 +139,7 @@ fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
 }
 
 #[test]
-fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
+fn emptying_a_pool_leaves_the_others() {
     let (_, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let inactive = MemoryPool::new(&device).unwrap();
@@ -153,7 +153,7 @@ fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
 }
 
 #[test]
-fn a_pool_without_splits_has_one_block_a_segment() {
+fn a_pool_without_splits_allocates_whole_segments() {
     let (_, device, stream) = stream_with(256 * MIB, "");
     let pool = MemoryPool::with_options(&device, PoolOptions { no_split: true, ..PoolOptions::default() });
     let pool = pool.unwrap();
@@ -167,7 +167,7 @@ fn a_pool_without_splits_has_one_block_a_segment() {
 }
 
 #[test]
-fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_out() {
+fn only_a_lending_pool_serves_under_pressure() {
     for lends in [false, true] {
         let (_, device, stream) = stream_with(64 * MIB, "");
         let options = PoolOptions { use_on_oom: lends, ..PoolOptions::default() };
@@ -189,7 +189,7 @@ fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_ou
 }
 
 #[test]
-fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
+fn a_pool_lives_until_its_last_handle() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let clone = pool.clone();
@@ -204,7 +204,7 @@ fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
 }
 
 #[test]
-fn what_a_released_pool_still_cached_serves_others_under_pressure() {
+fn a_released_pools_cache_serves_under_pressure() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let buffer = allocate_in(&pool, &stream, 40 * MIB);

@@ -6,7 +6,7 @@ use warpsmith_runtime::memory::statistics::Statistic;
 use warpsmith_runtime::{MemoryPool, Stream};
 
 #[test]
-fn the_figures_of_one_request_stand_under_pytorchs_names() {
+fn one_request_fills_pytorchs_figures() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let buffer = allocate(&stream, 1000);
     let during = statistics(&device).to_map();
@@ -45,7 +45,7 @@ fn the_figures_of_one_request_stand_under_pytorchs_names() {
 }
 
 #[test]
-fn a_peak_is_the_most_there_was_until_it_is_reset() {
+fn a_peak_lasts_until_it_is_reset() {
     let (_, device) = device_with(64 * MIB, "");
     let (memory, stream) = (device.memory(), device.default_stream());
     let held = allocate(&stream, 3 * MIB);
@@ -63,7 +63,7 @@ fn a_peak_is_the_most_there_was_until_it_is_reset() {
 }
 
 #[test]
-fn resetting_what_is_accumulated_leaves_what_is_current_and_the_peaks() {
+fn resetting_accumulated_figures_leaves_the_others() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let held = allocate(&stream, 3 * MIB);
     drop(allocate(&stream, 5 * MIB));
@@ -80,7 +80,7 @@ fn resetting_what_is_accumulated_leaves_what_is_current_and_the_peaks() {
 }
 
 #[test]
-fn pieces_of_segments_that_cannot_go_back_are_counted_as_inactive_splits() {
+fn inactive_splits_are_counted() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let [first, second] = [4, 4].map(|mib| allocate(&stream, mib * MIB));
     assert_eq!(statistics(&device).inactive_split_bytes.all.current, 12 * MIB as u64);
@@ -94,7 +94,7 @@ fn pieces_of_segments_that_cannot_go_back_are_counted_as_inactive_splits() {
 }
 
 #[test]
-fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
+fn a_split_limit_recounts_blocks_in_use() {
     let (_, device, stream) = stream_with(256 * MIB, "");
     let held = [30, 12].map(|mib| allocate(&stream, mib * MIB));
     set_options(&device, "max_split_size_mb:20");
@@ -114,7 +114,7 @@ fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
 }
 
 #[test]
-fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
+fn driver_calls_are_counted_as_they_are() {
     let (driver, device, stream) = stream_with(64 * MIB, "");
     let held = [12, 20, 3].map(|mib| allocate(&stream, mib * MIB));
     drop(held);
@@ -127,7 +127,7 @@ fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
 }
 
 #[test]
-fn each_private_pool_has_keys_of_its_own_while_it_has_memory() {
+fn each_private_pool_has_keys_of_its_own() {
     let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
@@ -145,7 +145,7 @@ fn each_private_pool_has_keys_of_its_own_while_it_has_memory() {
 }
 
 #[test]
-fn a_snapshot_says_what_was_asked_by_whom_and_how_the_options_stand() {
+fn a_snapshot_shows_requests_owners_and_options() {
     let (_, device) = device_with(64 * MIB, "max_split_size_mb:30,roundup_power2_divisions:2");
     let stream = Stream::new(&device).unwrap();
     let buffer = allocate(&stream, 1000);

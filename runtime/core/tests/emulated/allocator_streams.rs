@@ -8,7 +8,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Launch, MemoryPool, PoolOptions, Stream};
 
 #[test]
-fn a_request_never_has_a_free_block_of_another_stream() {
+fn a_request_takes_no_other_streams_block() {
     let (driver, device, [first, second]) = streams_with(128 * MIB, "");
     let place = allocate_and_free(&first, 20 * MIB);
     device.synchronize().unwrap();
@@ -19,7 +19,7 @@ fn a_request_never_has_a_free_block_of_another_stream() {
 }
 
 #[test]
-fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
+fn a_recorded_block_waits_for_its_stream() {
     let (driver, device, [stream, busy]) = streams_with(128 * MIB, "");
     let buffer = allocate(&stream, 3 * MIB);
     let place = address(&buffer);
@@ -38,7 +38,7 @@ fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
 }
 
 #[test]
-fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
+fn recording_a_stream_twice_changes_nothing() {
     let (driver, _, [stream, other]) = streams_with(128 * MIB, "");
     let (own, twice) = (allocate(&stream, MIB), allocate(&stream, MIB));
     own.record_stream(&stream).unwrap();
@@ -55,7 +55,7 @@ fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
 }
 
 #[test]
-fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
+fn a_slow_stream_delays_its_own_blocks_only() {
     let (driver, _, [stream, slow, fast]) = streams_with(128 * MIB, "");
     driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
     let [first, second] = [(); 2].map(|()| allocate(&stream, 20 * MIB));
@@ -73,7 +73,7 @@ fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
 }
 
 #[test]
-fn an_event_that_cannot_be_recorded_is_made_up_for_by_a_wait() {
+fn a_failed_event_is_replaced_by_a_wait() {
     for call in [Call::EventCreate, Call::EventRecord] {
         let (driver, device, [stream, other]) = streams_with(128 * MIB, "");
         let place = {
@@ -89,7 +89,7 @@ fn an_event_that_cannot_be_recorded_is_made_up_for_by_a_wait() {
 }
 
 #[test]
-fn the_cache_of_a_dropped_stream_goes_to_the_next_one_which_waits_for_its_work() {
+fn a_dropped_streams_cache_goes_to_the_next() {
     let (driver, device) = device_with(128 * MIB, "");
     let first = Stream::new(&device).unwrap();
     let place = allocate_and_free(&first, 20 * MIB);
@@ -105,7 +105,7 @@ fn the_cache_of_a_dropped_stream_goes_to_the_next_one_which_waits_for_its_work()
 }
 
 #[test]
-fn the_cache_of_a_dropped_stream_in_a_pool_stays_in_the_pool() {
+fn a_dropped_streams_pool_cache_stays_there() {
     let (_, device) = device_with(128 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
@@ -118,7 +118,7 @@ fn the_cache_of_a_dropped_stream_in_a_pool_stays_in_the_pool() {
 }
 
 #[test]
-fn with_the_option_a_free_segment_of_another_stream_is_taken_behind_its_last_work() {
+fn cross_stream_reuse_waits_for_the_last_work() {
     let (driver, device) = backed_device_with(128 * MIB, "cross_stream_reuse:True");
     let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(slow.handle(), Duration::from_millis(30));
@@ -139,7 +139,7 @@ fn with_the_option_a_free_segment_of_another_stream_is_taken_behind_its_last_wor
 }
 
 #[test]
-fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
+fn a_segment_in_use_is_not_taken() {
     let (driver, device, [first, second]) = streams_with(128 * MIB, "cross_stream_reuse:True");
     let part = allocate(&first, 2 * MIB);
     driver.reset_calls();
@@ -149,7 +149,7 @@ fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
 }
 
 #[test]
-fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
+fn an_oversize_segment_serves_no_small_request() {
     let (driver, _, [first, second]) =
         streams_with(128 * MIB, "cross_stream_reuse:True,max_split_size_mb:20");
     let place = allocate_and_free(&first, 40 * MIB);
@@ -162,7 +162,7 @@ fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
 }
 
 #[test]
-fn a_pool_may_share_between_streams_on_its_own() {
+fn a_pool_may_share_between_streams() {
     let (driver, device, [first, second]) = streams_with(128 * MIB, "");
     let sharing = PoolOptions { cross_stream_reuse: Some(true), ..PoolOptions::default() };
     let pool = MemoryPool::with_options(&device, sharing).unwrap();
@@ -179,7 +179,7 @@ fn a_pool_may_share_between_streams_on_its_own() {
 }
 
 #[test]
-fn a_wait_that_fails_leaves_the_segment_with_its_owner() {
+fn a_failed_wait_leaves_the_segment() {
     let (driver, device, [first, second]) = streams_with(128 * MIB, "cross_stream_reuse:True");
     let place = allocate_and_free(&first, 20 * MIB);
     driver.fail_call(Call::StreamWaitEvent, 0);
@@ -191,7 +191,7 @@ fn a_wait_that_fails_leaves_the_segment_with_its_owner() {
 
 /// Work on a segment after it was once free as a whole, whose end is not marked because of a capture.
 #[test]
-fn a_segment_whose_last_work_is_not_marked_is_not_taken_by_another_stream() {
+fn a_segment_with_unmarked_work_is_not_taken() {
     let (driver, device) = backed_device_with(128 * MIB, "cross_stream_reuse:True");
     let [slow, fast, captured] = [(); 3].map(|()| Stream::new(&device).unwrap());
     let kernel = module(&device).kernel::<Iota>().unwrap();
@@ -213,7 +213,7 @@ fn a_segment_whose_last_work_is_not_marked_is_not_taken_by_another_stream() {
 
 /// The same, where the segment comes back while the events of a third stream are waited for.
 #[test]
-fn a_segment_that_came_back_under_pressure_is_not_taken_unordered() {
+fn a_segment_freed_under_pressure_stays_ordered() {
     let (driver, device) = backed_device_with(32 * MIB, "cross_stream_reuse:True");
     let [slow, fast, user] = [(); 3].map(|()| Stream::new(&device).unwrap());
     let kernel = module(&device).kernel::<Axpy>().unwrap();

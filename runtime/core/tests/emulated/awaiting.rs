@@ -156,7 +156,7 @@ fn events_streams_and_copies_are_awaited() {
 }
 
 #[test]
-fn a_future_is_ready_when_the_work_has_run() {
+fn a_future_completes_with_its_work() {
     let (driver, _, stream) = rig();
     let done = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&done);
@@ -287,7 +287,7 @@ async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Er
 }
 
 #[test]
-fn a_failed_question_is_an_error_of_the_future() {
+fn a_failed_query_is_the_futures_error() {
     let (driver, _, stream) = rig();
     let hold = driver.hold();
     let event = stream.record_event().unwrap();
@@ -398,7 +398,7 @@ fn futures_keep_the_device_open() {
 }
 
 #[test]
-fn the_last_waker_is_the_one_that_is_called() {
+fn only_the_last_waker_is_called() {
     let (driver, _, stream) = rig();
     let hold = driver.hold();
     stream.host_function(|| ()).unwrap();

@@ -67,7 +67,7 @@ fn lens(buffers: &[DeviceBuffer<u8>]) -> Vec<usize> {
 }
 
 #[test]
-fn broadcast_gives_every_stream_a_copy_of_its_own_while_the_host_waits_for_nothing() {
+fn broadcast_copies_to_every_stream_without_waiting() {
     for rig in rigs() {
         // Two copies for each device, also for that of the source.
         let streams: Vec<_> = rig.streams.iter().chain(&rig.streams).cloned().collect();
@@ -96,7 +96,7 @@ fn broadcast_gives_every_stream_a_copy_of_its_own_while_the_host_waits_for_nothi
 }
 
 #[test]
-fn scatter_without_lengths_divides_as_torch_chunk_does_and_gives_every_stream_a_chunk() {
+fn scatter_divides_as_torch_chunk_does() {
     let divided: [(usize, &[usize]); 8] = [
         (0, &[0, 0, 0]),
         (1, &[1, 0, 0]),
@@ -123,7 +123,7 @@ fn scatter_without_lengths_divides_as_torch_chunk_does_and_gives_every_stream_a_
 }
 
 #[test]
-fn gather_puts_buffers_and_slices_of_all_devices_together_in_their_order() {
+fn gather_joins_slices_of_all_devices_in_order() {
     for rig in rigs() {
         let bytes = pattern(CHUNK_BYTES + 300, 7);
         let (sizes, mut start) = ([100, 0, CHUNK_BYTES + 1, 199], 0);
@@ -184,7 +184,7 @@ fn program(rig: &Rig) {
 }
 
 #[test]
-fn no_schedule_of_the_streams_finds_a_copy_out_of_order() {
+fn every_schedule_keeps_collectives_in_order() {
     for seed in 0..30 {
         for (devices, access) in [(1, true), (2, true), (3, true), (2, false), (3, false)] {
             let builder = builder().stepped(Schedule::Random(seed)).check_races();
@@ -220,7 +220,7 @@ fn every_collective_refuses_an_empty_list() {
 }
 
 #[test]
-fn chunk_lengths_that_do_not_fit_are_refused_before_anything_is_enqueued() {
+fn chunk_lengths_that_do_not_fit_are_refused() {
     let rig = Rig::new(builder(), 2, true);
     let source = DeviceBuffer::from_host(&rig.streams[0], &[1u8; 10]).unwrap();
     rig.driver.reset_calls();
@@ -247,7 +247,7 @@ fn chunk_lengths_that_do_not_fit_are_refused_before_anything_is_enqueued() {
 }
 
 #[test]
-fn any_driver_call_may_fail_and_the_next_collective_works() {
+fn any_call_may_fail_and_the_next_works() {
     let calls = [
         Call::MemoryAllocate,
         Call::PeerEnable,
@@ -292,7 +292,7 @@ fn any_driver_call_may_fail_and_the_next_collective_works() {
 }
 
 #[test]
-fn a_coalesced_broadcast_gives_every_device_all_buffers_whatever_goes_together() {
+fn a_coalesced_broadcast_gives_every_device_all() {
     for rig in rigs() {
         let sizes = [3, 0, 300, 256, 1, 5000, 20, 0, 70];
         let bytes: Vec<_> = (0u8..).zip(sizes).map(|(seed, size)| pattern(size, seed)).collect();
@@ -361,7 +361,7 @@ fn coalescing_saves_the_driver_calls_it_is_for() {
 }
 
 #[test]
-fn buffers_go_together_up_to_the_limit_and_a_larger_one_goes_by_itself() {
+fn buffers_coalesce_up_to_the_limit() {
     let rig = Rig::new(builder(), 2, true);
     // With the limit: the first two, the third, the large one, the last two, which begin at 0 and 256.
     let sources =

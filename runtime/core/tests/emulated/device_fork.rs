@@ -141,7 +141,7 @@ fn every_call_on_a_device_from_before_fails() {
 }
 
 #[test]
-fn no_device_of_the_kind_opens_in_the_copy() {
+fn no_device_opens_in_the_copy() {
     only_alone!();
     let device = Device::emulated(0).unwrap();
     let unopened = driver(2);
@@ -162,7 +162,7 @@ fn no_device_of_the_kind_opens_in_the_copy() {
 }
 
 #[test]
-fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
+fn drops_in_the_copy_call_no_driver() {
     only_alone!();
     let (driver, device) = device();
     let [stream, second] = [0; 2].map(|_| Stream::new(&device).unwrap());
@@ -200,7 +200,7 @@ fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
 }
 
 #[test]
-fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
+fn foreign_owners_survive_drops_in_the_copy() {
     static DROPPED: AtomicBool = AtomicBool::new(false);
     struct Theirs(#[allow(dead_code, reason = "it keeps the memory")] DeviceBuffer<u32>);
     impl Drop for Theirs {
@@ -230,7 +230,7 @@ fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
 }
 
 #[test]
-fn guards_of_pools_and_captures_end_in_the_copy() {
+fn pool_and_capture_guards_end_in_the_copy() {
     only_alone!();
     let (driver, device) = device();
     let [stream, other] = [0; 2].map(|_| Stream::new(&device).unwrap());
@@ -252,7 +252,7 @@ fn guards_of_pools_and_captures_end_in_the_copy() {
 }
 
 #[test]
-fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
+fn a_held_lock_does_not_block_the_copy() {
     only_alone!();
     let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
@@ -280,7 +280,7 @@ fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
 }
 
 #[test]
-fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
+fn a_fork_during_use_leaves_a_working_copy() {
     only_alone!();
     let (_driver, device, stream) = rig();
     let stop = AtomicBool::new(false);
@@ -318,7 +318,7 @@ fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
 }
 
 #[test]
-fn a_copy_made_before_the_first_device_opens_its_own() {
+fn a_copy_made_early_opens_its_own_device() {
     only_alone!();
     // Neither question uses a device.
     assert!(!Device::list().is_empty());
@@ -334,7 +334,7 @@ fn a_copy_made_before_the_first_device_opens_its_own() {
 }
 
 #[test]
-fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
+fn the_best_device_fails_in_the_copy() {
     only_alone!();
     let best = Device::best().unwrap();
     let current = Device::current().unwrap();

@@ -11,7 +11,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{Device, DeviceGuard, Launch};
 
 #[test]
-fn a_device_that_is_set_stays_until_another_is() {
+fn a_set_device_stays_until_changed() {
     let (_, [first, second, _]) = devices();
     first.set_current();
     assert_eq!(Device::current().unwrap(), first);
@@ -43,7 +43,7 @@ fn guards_restore_whatever_was_current() {
 }
 
 #[test]
-fn a_guard_that_ends_with_its_thread_does_no_harm() {
+fn a_guard_ending_with_its_thread_is_harmless() {
     thread_local! {
         static KEPT: RefCell<Vec<DeviceGuard>> = const { RefCell::new(Vec::new()) };
     }
@@ -86,7 +86,7 @@ fn a_device_tells_what_it_is() {
 }
 
 #[test]
-fn the_environment_says_how_many_emulated_devices_there_are() {
+fn the_environment_sets_the_emulated_device_count() {
     only_alone!("WARPSMITH_EMULATED_DEVICES" => "3", "CUDA_VISIBLE_DEVICES" => "");
     assert_eq!(Device::emulated_count(), 3);
     let peers = Device::peers().unwrap();

@@ -26,7 +26,7 @@ fn texts_name_devices() {
 }
 
 #[test]
-fn an_index_too_far_says_how_many_there_are() {
+fn an_index_out_of_range_names_the_count() {
     let driver = driver(3);
     let error = Device::with_driver(driver, 3).unwrap_err();
     assert_eq!(error.to_string(), "there is no device cpu:3: there are 3 emulated devices, cpu:0 to cpu:2");

@@ -204,7 +204,7 @@ fn without_a_host_function_the_drop_waits() {
 }
 
 #[test]
-fn a_drop_in_a_host_function_is_done_elsewhere() {
+fn an_owner_dropped_in_a_host_function_survives() {
     let rig = rig();
     let stream = Stream::new(&rig.device).unwrap();
     let buffer = rig.buffer(&stream, 100);
@@ -310,7 +310,7 @@ fn a_raw_buffer_comes_back_whole() {
 }
 
 #[test]
-fn casts_keep_bytes_and_refuse_what_does_not_fit() {
+fn casts_keep_bytes_or_are_refused() {
     let (_, device) = device();
     let stream = Stream::new(&device).unwrap();
     let mut buffer = DeviceBuffer::from_host(&stream, &[1u32, 2, 3, 4, 5, 6]).unwrap();

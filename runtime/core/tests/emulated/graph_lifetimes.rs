@@ -18,7 +18,7 @@ fn calling(device: &Device, function: impl Fn() + Send + Sync + 'static) -> Grap
 }
 
 #[test]
-fn a_launch_that_failed_may_run_all_the_same() {
+fn a_failed_launch_keeps_what_may_run() {
     let (driver, device, stream) = rig();
     let alive = Arc::new(());
     let kept = Arc::clone(&alive);
@@ -33,7 +33,7 @@ fn a_launch_that_failed_may_run_all_the_same() {
 }
 
 #[test]
-fn what_runs_on_a_lost_device_is_waited_for() {
+fn running_work_of_a_lost_device_is_awaited() {
     let (driver, device, stream) = rig();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
@@ -59,7 +59,7 @@ fn what_runs_on_a_lost_device_is_waited_for() {
 }
 
 #[test]
-fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
+fn running_work_is_kept_after_its_drop() {
     let (driver, device, stream) = rig();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
@@ -83,7 +83,7 @@ fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
 }
 
 #[test]
-fn streams_are_not_kept_when_launches_on_them_have_run() {
+fn finished_launches_keep_no_stream() {
     let (driver, device) = device();
     let exec = calling(&device, || ());
     let before = driver.calls(Call::StreamDestroy);
@@ -97,7 +97,7 @@ fn streams_are_not_kept_when_launches_on_them_have_run() {
 }
 
 #[test]
-fn a_cache_captures_on_a_stream_that_nobody_else_has() {
+fn a_cache_captures_on_its_own_stream() {
     let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[1u8; 4]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();

@@ -9,7 +9,7 @@ use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
 #[test]
-fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
+fn buffers_dropped_in_a_capture_share_memory() {
     let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[7u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 1 << 20).unwrap();
@@ -39,7 +39,7 @@ fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
 }
 
 #[test]
-fn a_buffer_made_in_a_capture_is_used_as_any_other() {
+fn a_captured_buffer_is_used_as_any_other() {
     let (_, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
@@ -58,7 +58,7 @@ fn a_buffer_made_in_a_capture_is_used_as_any_other() {
 }
 
 #[test]
-fn dropping_a_buffer_made_in_a_capture_keeps_the_graph_launchable() {
+fn dropping_a_captured_buffer_keeps_the_graph_launchable() {
     let (driver, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&other, 64).unwrap();
@@ -78,7 +78,7 @@ fn dropping_a_buffer_made_in_a_capture_keeps_the_graph_launchable() {
 }
 
 #[test]
-fn executables_of_one_capture_do_not_use_its_memory_at_once() {
+fn executables_of_one_capture_run_in_turn() {
     let (driver, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
@@ -137,7 +137,7 @@ fn checked(seed: u64) -> (Arc<EmulatedDriver>, Device) {
 }
 
 #[test]
-fn memory_that_another_captured_stream_uses_is_not_handed_out_again_in_the_capture() {
+fn memory_of_another_captured_stream_is_not_reused() {
     for seed in 0..20 {
         let (driver, device) = checked(seed);
         let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -165,7 +165,7 @@ fn memory_that_another_captured_stream_uses_is_not_handed_out_again_in_the_captu
 }
 
 #[test]
-fn a_buffer_with_the_memory_of_an_earlier_one_of_the_capture_is_ordered_with_launches() {
+fn a_buffer_with_reused_memory_waits_for_launches() {
     for seed in 0..20 {
         let (driver, device) = checked(seed);
         let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -191,7 +191,7 @@ fn a_buffer_with_the_memory_of_an_earlier_one_of_the_capture_is_ordered_with_lau
 }
 
 #[test]
-fn without_caching_a_capture_keeps_its_memory_and_gives_other_memory_back_when_it_ends() {
+fn without_caching_a_capture_keeps_its_memory() {
     let (driver, device) = device();
     device.memory().set_options("caching:False".parse().unwrap()).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -228,7 +228,7 @@ fn nothing_is_captured_with_the_drivers_own_pool() {
 }
 
 #[test]
-fn a_host_buffer_waits_for_launches_that_another_stream_has_waited_for() {
+fn a_host_buffer_waits_for_awaited_launches() {
     let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();

@@ -9,7 +9,7 @@ use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphError, Launch, Stream};
 
 #[test]
-fn nodes_are_ordered_by_what_they_use_and_by_what_they_name() {
+fn nodes_are_ordered_by_use_and_by_name() {
     let driver = EmulatedDriver::builder().stepped(Schedule::Random(5)).check_races().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let stream = device.default_stream();
@@ -90,7 +90,7 @@ fn arguments_that_need_another_order_are_refused() {
 }
 
 #[test]
-fn a_graph_is_a_node_of_another_and_copies_are_apart() {
+fn child_graphs_and_clones_are_independent() {
     let (_, device, stream) = rig();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
@@ -233,7 +233,7 @@ fn conditional_parts_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_cache_captures_once_for_each_key_shape_and_address() {
+fn a_cache_captures_each_key_shape_and_address() {
     let (driver, device, stream) = rig();
     let buffers: Vec<DeviceBuffer<u32>> =
         (0..3).map(|value| DeviceBuffer::from_host(&stream, &[value; 16]).unwrap()).collect();
@@ -262,7 +262,7 @@ fn a_cache_captures_once_for_each_key_shape_and_address() {
 }
 
 #[test]
-fn a_cache_captures_again_when_a_buffer_it_was_not_told_of_is_gone() {
+fn a_cache_recaptures_after_an_unlisted_buffer_goes() {
     let (_, device, stream) = rig();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
     let mut cache = GraphCache::new(&device, 4);

@@ -10,7 +10,7 @@ use warpsmith_runtime::graph::{CaptureMode, HostBuffer};
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError, Launch, Stream};
 
 #[test]
-fn a_captured_graph_does_at_each_launch_what_was_enqueued() {
+fn each_launch_does_what_was_captured() {
     let (driver, _, stream, kernel) = kernel_rig::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 3).unwrap();
@@ -97,7 +97,7 @@ fn eager_work_elsewhere_goes_on_during_a_capture() {
 }
 
 #[test]
-fn what_is_learned_in_a_capture_is_not_believed_outside() {
+fn waits_of_a_capture_order_nothing_outside() {
     let driver = EmulatedDriver::builder().stepped(Schedule::Random(1)).check_races().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -116,7 +116,7 @@ fn what_is_learned_in_a_capture_is_not_believed_outside() {
 }
 
 #[test]
-fn host_functions_of_a_graph_are_called_at_each_launch() {
+fn each_launch_calls_the_host_functions() {
     let (_, _, stream) = rig();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
@@ -139,7 +139,7 @@ fn host_functions_of_a_graph_are_called_at_each_launch() {
 }
 
 #[test]
-fn host_buffers_are_copied_at_each_launch_and_are_the_programs_between() {
+fn each_launch_copies_the_host_buffers() {
     let (driver, device, stream) = rig();
     let (input, output) = (HostBuffer::zeroed(&device, 4).unwrap(), HostBuffer::zeroed(&device, 4).unwrap());
     let mut x = DeviceBuffer::<u32>::uninit(&stream, 4).unwrap();
@@ -197,7 +197,7 @@ fn an_update_changes_later_launches_only() {
 }
 
 #[test]
-fn a_fault_in_a_graph_names_the_kernel_and_loses_the_device() {
+fn a_graphs_fault_names_the_kernel() {
     let (_, device, stream, kernel) = kernel_rig::<PanicAt>();
     let graph = Graph::capture(&stream, || kernel.launch(&stream, Launch::linear(64, 32), (40,))).unwrap();
     let exec = graph.instantiate().unwrap();
@@ -212,7 +212,7 @@ fn a_fault_in_a_graph_names_the_kernel_and_loses_the_device() {
 }
 
 #[test]
-fn a_picture_of_a_graph_names_what_its_nodes_do() {
+fn a_picture_names_what_nodes_do() {
     let (_, _, stream, kernel) = kernel_rig::<Iota>();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let graph = Graph::capture(&stream, || {

@@ -26,7 +26,7 @@ fn drop_there(stream: &Stream, item: impl Send + 'static) {
 }
 
 #[test]
-fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
+fn pinned_memory_dropped_there_outlives_its_copy() {
     let (_, device, [copying, other]) = streams_rig();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
@@ -39,7 +39,7 @@ fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
 }
 
 #[test]
-fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
+fn waiting_there_panics_and_keeps_the_memory() {
     let (_, device, [copying, other]) = streams_rig();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
@@ -56,7 +56,7 @@ fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
 }
 
 #[test]
-fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
+fn a_streams_memory_dropped_there_stays_ordered() {
     let (_, device, [ending, other]) = streams_rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&ending, BYTES).unwrap();
     let go = stand_still(&ending);
@@ -75,7 +75,7 @@ fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
 }
 
 #[test]
-fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
+fn a_remotely_used_buffer_dropped_there_is_kept() {
     let (_, [near, far]) = devices();
     let [home, other] = [(); 2].map(|()| Stream::new(&near).unwrap());
     let using = Stream::new(&far).unwrap();
@@ -91,7 +91,7 @@ fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
 }
 
 #[test]
-fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
+fn a_drop_there_meets_an_emptied_cache() {
     let (_, device, stream) = rig();
     let cached = DeviceBuffer::<u8>::zeros(&stream, 32 << 20).unwrap();
     let dropped = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
@@ -111,7 +111,7 @@ fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
 }
 
 #[test]
-fn the_last_handle_of_everything_may_be_dropped_there() {
+fn the_last_handles_may_be_dropped_there() {
     let (driver, device, stream) = rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
     let own = Stream::new(&device).unwrap();
@@ -129,7 +129,7 @@ fn the_last_handle_of_everything_may_be_dropped_there() {
 }
 
 #[test]
-fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
+fn a_lost_devices_adopted_stream_is_awaited() {
     let (driver, device) = device();
     // SAFETY: what goes into its methods is of this device and alive.
     let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();

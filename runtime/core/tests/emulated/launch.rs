@@ -204,7 +204,7 @@ fn a_kernel_that_the_image_lacks_is_named() {
 }
 
 #[test]
-fn a_wait_with_a_limit_names_what_still_runs() {
+fn a_wait_with_limit_names_running_work() {
     let (driver, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::uninit(&stream, 10).unwrap();
     let hold = driver.hold();

@@ -68,7 +68,7 @@ fn it_is_off_until_it_is_turned_on() {
 }
 
 #[test]
-fn it_settles_within_bounds_and_then_measures_no_more() {
+fn it_settles_and_then_measures_nothing() {
     let (driver, device) = device();
     device.set_adaptive_launch(true);
     for launch in [Launch::auto(N), Launch::for_bandwidth(N, 12)] {
@@ -87,7 +87,7 @@ fn it_settles_within_bounds_and_then_measures_no_more() {
 }
 
 #[test]
-fn nothing_waits_and_few_events_are_in_use_while_nothing_runs() {
+fn it_needs_no_wait_and_few_events() {
     let (driver, device) = device();
     device.set_adaptive_launch(true);
     let mut program = Program::new(&device);
@@ -106,7 +106,7 @@ fn nothing_waits_and_few_events_are_in_use_while_nothing_runs() {
 }
 
 #[test]
-fn events_go_back_when_the_device_goes_in_the_middle_of_it() {
+fn events_are_destroyed_with_the_device() {
     let (driver, device) = device();
     device.set_adaptive_launch(true);
     let mut program = Program::new(&device);
@@ -138,7 +138,7 @@ fn launches_that_leave_nothing_open_are_left_alone() {
 }
 
 #[test]
-fn a_winner_of_the_store_is_used_without_being_measured() {
+fn a_stored_winner_needs_no_measurement() {
     let store = LaunchStore::in_memory();
     {
         let (_, device) = device();
@@ -161,7 +161,7 @@ fn a_winner_of_the_store_is_used_without_being_measured() {
 }
 
 #[test]
-fn an_entry_that_the_device_cannot_launch_is_passed_over() {
+fn an_impossible_entry_is_passed_over() {
     let (_, device) = device();
     let properties = device.properties();
     let class = DeviceClass {

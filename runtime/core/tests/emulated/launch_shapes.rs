@@ -42,7 +42,7 @@ fn a_chosen_shape_is_computed_once() {
 }
 
 #[test]
-fn a_prepared_launch_is_checked_once_and_runs_as_often_as_asked() {
+fn a_prepared_launch_runs_as_often_as_asked() {
     let (driver, device, stream) = rig();
     let module = module(&device);
     let kernel = module.kernel::<Axpy>().unwrap();
@@ -71,7 +71,7 @@ fn a_prepared_launch_is_checked_once_and_runs_as_often_as_asked() {
 }
 
 #[test]
-fn prepared_launches_of_unsafe_kernels_and_of_bare_pointers_run() {
+fn prepared_unsafe_and_raw_launches_run() {
     let (_, _, stream, kernel) = kernel_rig::<CopyRaw>();
     let prepared = kernel.prepare(Launch::auto(50)).unwrap();
     let from = DeviceBuffer::from_host(&stream, &[7u32; 50]).unwrap();
@@ -91,7 +91,7 @@ fn prepared_launches_of_unsafe_kernels_and_of_bare_pointers_run() {
 }
 
 #[test]
-fn a_cooperative_grid_over_the_maximum_is_refused_with_the_maximum() {
+fn a_cooperative_grid_too_large_names_the_maximum() {
     let (_, device, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let most = kernel.function().max_blocks(256, 0).unwrap();
@@ -119,7 +119,7 @@ fn a_cooperative_grid_over_the_maximum_is_refused_with_the_maximum() {
 }
 
 #[test]
-fn a_dependent_launch_of_a_kernel_that_does_not_wait_is_refused() {
+fn a_dependent_launch_needs_a_waiting_kernel() {
     let (_, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     let error = kernel.launch(&stream, Launch::auto(3).dependent(), (&mut out,)).unwrap_err();
@@ -132,7 +132,7 @@ fn a_dependent_launch_of_a_kernel_that_does_not_wait_is_refused() {
 }
 
 #[test]
-fn a_grid_that_clusters_do_not_divide_is_refused() {
+fn a_grid_clusters_do_not_divide_is_refused() {
     let (driver, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     driver.reset_calls();

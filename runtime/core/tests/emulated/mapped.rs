@@ -173,7 +173,7 @@ fn failures_leave_nothing_registered() {
 }
 
 #[test]
-fn memory_is_mapped_for_any_device_of_its_driver() {
+fn any_device_of_the_driver_may_map() {
     let (_, devices) = devices::<2>();
     let stream = Stream::new(&devices[1]).unwrap();
     let mapped = pinned(&devices[0], &[7; 10]).into_mapped(&stream).unwrap();

@@ -69,7 +69,7 @@ fn slices_are_as_in_std() {
 
 #[test]
 #[should_panic(expected = "not within 100 elements")]
-fn a_slice_out_of_range_panics_as_in_std() {
+fn a_slice_out_of_range_panics() {
     let (_, device) = device();
     let buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 100).unwrap();
     let _ = buffer.slice(99..101);
@@ -96,7 +96,7 @@ fn lengths_that_differ_are_refused() {
 }
 
 #[test]
-fn out_of_memory_says_the_figures_and_the_program_goes_on() {
+fn out_of_memory_reports_figures_and_goes_on() {
     let driver = EmulatedDriver::builder().memory(32 << 20).build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let stream = device.default_stream();
@@ -152,7 +152,7 @@ fn memory_starts_poisoned() {
 }
 
 #[test]
-fn scratch_memory_is_new_again_after_work_that_failed() {
+fn scratch_memory_is_new_after_failed_work() {
     let (_, device, stream) = rig();
     let scratch = |bytes, fails: bool| {
         // SAFETY: no work is enqueued with the memory.
@@ -181,7 +181,7 @@ fn scratch_memory_is_new_again_after_work_that_failed() {
 }
 
 #[test]
-fn what_the_user_registered_may_use_scratch_memory_of_the_same_stream() {
+fn registered_functions_may_use_scratch_memory() {
     use std::sync::atomic::{AtomicU32, Ordering};
     let (_, device, stream) = rig();
     let calls = std::sync::Arc::new(AtomicU32::new(0));

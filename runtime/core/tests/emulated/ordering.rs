@@ -28,7 +28,7 @@ fn one_stream_needs_no_event_and_no_wait() {
 }
 
 #[test]
-fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
+fn a_drop_waits_for_nothing_and_frees_later() {
     let (driver, device, [first, second]) = streams_rig();
     let kernel = module(&device).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
@@ -63,7 +63,7 @@ fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
 }
 
 #[test]
-fn a_buffer_used_first_on_another_stream_waits_for_what_had_its_memory_before() {
+fn a_first_use_elsewhere_waits_for_old_work() {
     let (driver, device, [slow, fast]) = streams_rig();
     let mut before = DeviceBuffer::<u32>::zeros(&slow, 100).unwrap();
     let source = DeviceBuffer::from_host(&slow, &[7u32; 100]).unwrap();
@@ -79,7 +79,7 @@ fn a_buffer_used_first_on_another_stream_waits_for_what_had_its_memory_before() 
 }
 
 #[test]
-fn threads_may_read_one_buffer_on_their_own_streams() {
+fn threads_may_read_one_buffer() {
     for _ in 0..60 {
         let (driver, device) = device();
         driver.set_delay(Duration::from_micros(50));

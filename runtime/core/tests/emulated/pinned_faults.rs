@@ -30,7 +30,7 @@ fn a_drop_that_gets_no_event_waits_instead() {
 }
 
 #[test]
-fn a_block_that_the_driver_does_not_take_back_stays_cached() {
+fn a_block_the_driver_keeps_stays_cached() {
     let (driver, device) = device();
     let buffers = [1 << 12, 1 << 13, 1 << 14].map(|bytes| zeroed(&device, bytes));
     drop(buffers);
@@ -68,7 +68,7 @@ fn program(device: &Device) -> Result<(), Error> {
 }
 
 #[test]
-fn any_driver_call_may_fail_and_the_books_stay_right() {
+fn any_call_may_fail_without_a_leak() {
     let mut failed = 0;
     for &call in Call::ALL {
         for after in 0..12 {
@@ -104,7 +104,7 @@ fn any_driver_call_may_fail_and_the_books_stay_right() {
 }
 
 #[test]
-fn threads_with_random_steps_get_memory_of_their_own() {
+fn threads_get_memory_of_their_own() {
     for options in [
         PinnedOptions::default(),
         PinnedOptions {
@@ -221,7 +221,7 @@ fn threads_under_a_limit_never_hold_more() {
 }
 
 #[test]
-fn a_buffer_outlives_its_stream_and_the_handles_of_its_device() {
+fn a_buffer_outlives_stream_and_device_handles() {
     let (driver, device, stream) = rig();
     let target = DeviceBuffer::<u8>::zeros(&device.default_stream(), 4096).unwrap();
     let buffer = PinnedBuffer::from_slice(&device, &[5u8; 4096]).unwrap();
@@ -251,7 +251,7 @@ fn a_buffer_outlives_its_stream_and_the_handles_of_its_device() {
 }
 
 #[test]
-fn a_lost_device_takes_its_buffers_back_and_hands_none_out() {
+fn a_lost_device_hands_no_buffer_out() {
     let (driver, device, stream) = rig();
     let memory = device.pinned_memory();
     memory.configure(PinnedOptions { max_cached_size: Some(50_000), ..PinnedOptions::default() });
@@ -302,7 +302,7 @@ fn a_background_thread_of_a_lost_device_ends() {
 }
 
 #[test]
-fn a_block_waits_for_the_stream_of_another_device() {
+fn a_block_waits_for_another_devices_stream() {
     let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
@@ -351,7 +351,7 @@ fn devices_go_in_any_order_while_blocks_wait() {
 }
 
 #[test]
-fn a_lost_device_does_not_keep_blocks_of_another() {
+fn a_lost_device_keeps_no_foreign_blocks() {
     let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let [before, after] = [zeroed(&own, 4096), zeroed(&own, 8192)];
@@ -368,7 +368,7 @@ fn a_lost_device_does_not_keep_blocks_of_another() {
 }
 
 #[test]
-fn a_device_that_goes_waits_for_the_streams_of_others() {
+fn a_closing_device_waits_for_foreign_streams() {
     let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();

@@ -23,7 +23,7 @@ fn arrives(stream: &Stream, elements: DeviceSlice<'_, f32>, patience: Duration) 
 }
 
 #[test]
-fn the_next_input_is_copied_while_a_compute_stands_still() {
+fn the_next_input_copies_during_a_compute() {
     for (strategy, overlaps) in
         [(Strategy::StreamPerStage, true), (Strategy::StreamPerItem, true), (Strategy::InOrder, false)]
     {
@@ -51,7 +51,7 @@ fn the_next_input_is_copied_while_a_compute_stands_still() {
 }
 
 #[test]
-fn a_result_is_copied_out_while_the_next_compute_stands_still() {
+fn a_result_copies_out_during_a_compute() {
     for strategy in [Strategy::StreamPerStage, Strategy::StreamPerItem] {
         let (_, device) = device();
         let mut pipeline = Pipeline::new(&device, strategy, 2).unwrap();
@@ -76,7 +76,7 @@ fn a_result_is_copied_out_while_the_next_compute_stands_still() {
 }
 
 #[test]
-fn an_inputs_buffer_is_used_again_when_its_compute_is_done_even_if_its_result_stands_still() {
+fn an_inputs_buffer_is_reused_after_its_compute() {
     for depth in [1, 2, 3] {
         let (_, device) = device();
         let mut pipeline = Pipeline::new(&device, Strategy::StreamPerStage, depth).unwrap();

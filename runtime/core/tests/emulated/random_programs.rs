@@ -423,7 +423,7 @@ fn random_programs_with_graphs_equal_sequential_ones() {
 }
 
 #[test]
-fn whichever_stream_is_late_the_results_are_the_same() {
+fn any_late_stream_gives_the_same_results() {
     for seed in 0..programs() / 8 {
         for late in 0..STREAMS {
             let driver = stepped(Schedule::Oldest);

@@ -5,7 +5,7 @@ use crate::common::*;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch};
 
 #[test]
-fn a_lost_device_can_be_opened_again_when_its_handles_are_gone() {
+fn a_lost_device_reopens_without_handles() {
     only_alone!();
     let device = Device::emulated(0).unwrap();
     let stream = device.default_stream();

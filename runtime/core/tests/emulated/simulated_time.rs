@@ -37,7 +37,7 @@ fn shape() -> Launch {
 }
 
 #[test]
-fn every_kind_of_work_takes_what_the_model_says_and_runs() {
+fn all_work_takes_the_models_time() {
     let (device, stream) = open(simulated());
     let kernel = module(&device).kernel::<Mix>().unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
@@ -58,7 +58,7 @@ fn every_kind_of_work_takes_what_the_model_says_and_runs() {
 }
 
 #[test]
-fn streams_have_clocks_of_their_own_and_a_wait_takes_the_later_time() {
+fn streams_have_clocks_and_waits_join_them() {
     for builder in [simulated(), simulated().stepped(Schedule::Newest)] {
         let (device, first) = open(builder);
         let second = Stream::new(&device).unwrap();
@@ -80,7 +80,7 @@ fn streams_have_clocks_of_their_own_and_a_wait_takes_the_later_time() {
 }
 
 #[test]
-fn nodes_of_a_graph_take_their_time_one_after_the_other() {
+fn graph_nodes_take_time_in_sequence() {
     let (device, stream) = open(simulated());
     let kernel = module(&device).kernel::<Mix>().unwrap();
     let x = DeviceBuffer::from_host(&stream, &[1u32; 50]).unwrap();
@@ -104,7 +104,7 @@ fn nodes_of_a_graph_take_their_time_one_after_the_other() {
 }
 
 #[test]
-fn a_time_that_is_none_counts_as_none_and_a_panic_of_the_model_stops_the_device() {
+fn an_invalid_time_is_none() {
     let times = [f64::NAN, -5.0, f64::INFINITY, 3.0];
     let next = AtomicU64::new(0);
     let odd = move |_: &SimulatedWork<'_>| {

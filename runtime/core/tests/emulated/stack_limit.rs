@@ -175,7 +175,7 @@ fn the_limit_stays_during_a_capture() {
 }
 
 #[test]
-fn a_fault_names_the_stack_limit_as_likely_cause() {
+fn a_fault_names_the_likely_stack_limit() {
     const ILLEGAL_ADDRESS: u32 = 700;
     for is_unknown in [false, true] {
         let driver = EmulatedDriver::builder().idle().build();

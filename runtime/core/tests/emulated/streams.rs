@@ -10,7 +10,7 @@ use warpsmith_runtime::driver::{Driver, StreamHandle};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Stream};
 
 #[test]
-fn a_pool_gives_32_streams_in_turn_and_makes_each_when_its_turn_first_comes() {
+fn a_pool_makes_32_streams_in_turn() {
     let (driver, device) = device();
     assert_eq!(driver.calls(Call::StreamCreate), 1, "the default stream");
     let first: Vec<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap()).collect();
@@ -40,7 +40,7 @@ fn pool_streams_live_as_long_as_the_device() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_made_is_tried_again_at_its_next_turn() {
+fn a_failed_stream_is_tried_next_turn() {
     let (driver, device) = device();
     driver.fail_call(Call::StreamCreate, 0);
     assert!(matches!(Stream::from_pool(&device).unwrap_err(), Error::Driver { .. }));
@@ -49,7 +49,7 @@ fn a_stream_that_cannot_be_made_is_tried_again_at_its_next_turn() {
 }
 
 #[test]
-fn each_priority_has_its_pool_and_what_is_beyond_the_range_counts_as_its_end() {
+fn each_priority_has_its_pool() {
     let (_, device) = device();
     assert_eq!(device.stream_priorities(), (0, -5), "of an H200 too");
     let of = |priority| Stream::from_pool_with_priority(&device, priority).unwrap();
@@ -96,7 +96,7 @@ fn one_stream_may_be_used_from_many_threads() {
 }
 
 #[test]
-fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
+fn the_current_stream_is_per_thread_and_device() {
     let (_, [first, second]) = devices();
     let [of_first, of_second] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
     assert_eq!(Stream::current(&first), first.default_stream());
@@ -115,7 +115,7 @@ fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
 }
 
 #[test]
-fn a_guard_restores_the_device_and_the_streams_of_both_devices() {
+fn a_guard_restores_device_and_streams() {
     let (_, [first, second]) = devices();
     let [a, b] = [(); 2].map(|()| Stream::from_pool(&first).unwrap());
     let [c, d] = [(); 2].map(|()| Stream::from_pool(&second).unwrap());
@@ -151,7 +151,7 @@ fn a_guard_restores_when_its_scope_panics() {
 }
 
 #[test]
-fn a_stream_waits_for_another_and_for_another_devices() {
+fn a_stream_waits_for_streams_of_any_device() {
     let (driver, [first, second]) = devices();
     let [slow, fast] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -173,7 +173,7 @@ fn a_stream_waits_for_another_and_for_another_devices() {
 }
 
 #[test]
-fn an_adopted_stream_that_its_owner_destroyed_is_told() {
+fn a_destroyed_adopted_stream_is_an_error() {
     let (driver, device) = device();
     // SAFETY: what goes into its methods is of this device and alive.
     let context = unsafe { device.driver() }.1;
@@ -204,7 +204,7 @@ fn an_adopted_stream_that_its_owner_destroyed_is_told() {
 }
 
 #[test]
-fn a_stream_of_its_own_goes_with_its_last_handle_and_buffer() {
+fn an_owned_stream_goes_with_its_last_user() {
     let (driver, _device, stream) = rig();
     let clone = stream.clone();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8; 3]).unwrap();

@@ -7,7 +7,7 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
 #[test]
-fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
+fn buffers_may_be_dropped_behind_a_copy() {
     let (driver, device, [home, other]) = streams_rig();
     let bytes = pattern(100_000, 1);
     let source = DeviceBuffer::from_host(&home, &bytes).unwrap();
@@ -33,7 +33,7 @@ fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
 }
 
 #[test]
-fn one_stream_copies_and_fills_with_one_call_each() {
+fn copies_and_fills_need_one_call_each() {
     let (driver, _, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[1u16; 30]).unwrap();
     let mut target = DeviceBuffer::<u16>::uninit(&stream, 30).unwrap();
@@ -56,7 +56,7 @@ fn one_stream_copies_and_fills_with_one_call_each() {
 }
 
 #[test]
-fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
+fn copies_within_a_buffer_must_not_overlap() {
     let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7]).unwrap();
     driver.reset_calls();
@@ -73,14 +73,14 @@ fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
 
 #[test]
 #[should_panic(expected = "not within 8 elements")]
-fn a_copy_within_a_buffer_to_beyond_its_end_panics_as_in_std() {
+fn a_copy_beyond_the_end_panics() {
     let (_, device) = device();
     let mut buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 8).unwrap();
     let _ = buffer.as_mut_slice().copy_within(..4, 5);
 }
 
 #[test]
-fn what_a_copy_or_fill_cannot_do_is_refused() {
+fn impossible_copies_and_fills_are_refused() {
     let (driver, devices) = devices::<3>();
     let streams = devices.each_ref().map(Device::default_stream);
     let [first, second, third] = &streams;
@@ -109,7 +109,7 @@ fn what_a_copy_or_fill_cannot_do_is_refused() {
 }
 
 #[test]
-fn a_failing_copy_or_fill_leaves_the_buffers_usable() {
+fn a_failed_copy_leaves_the_buffers_usable() {
     for call in [Call::CopyDevice, Call::Memset, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
         let (driver, device, [home, other]) = streams_rig();
         let source = DeviceBuffer::from_host(&home, &[3u8; 6]).unwrap();
@@ -138,7 +138,7 @@ fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
 }
 
 #[test]
-fn rows_are_copied_between_strides_and_the_gaps_stay() {
+fn rows_are_copied_between_strides() {
     let (driver, _, [home, other]) = streams_rig();
     let matrix = numbered(&home, 20);
     // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the target's last row has no gap behind it.
@@ -153,7 +153,7 @@ fn rows_are_copied_between_strides_and_the_gaps_stay() {
 }
 
 #[test]
-fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
+fn rows_copy_with_pinned_memory_at_offsets() {
     let (driver, device, stream) = rig();
     let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
@@ -173,7 +173,7 @@ fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
 }
 
 #[test]
-fn rows_are_ordered_with_other_streams_before_and_after() {
+fn rows_are_ordered_with_other_streams() {
     for slow in [0, 1] {
         let (driver, _, [home, other]) = streams_rig();
         let mut source = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
@@ -191,7 +191,7 @@ fn rows_are_ordered_with_other_streams_before_and_after() {
 }
 
 #[test]
-fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
+fn pinned_rows_outlive_a_dropped_copy() {
     let (driver, device, stream) = rig();
     let mut buffer = numbered(&stream, 6);
     stream.synchronize().unwrap();
@@ -236,7 +236,7 @@ fn rows_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
+fn rows_of_unequal_shapes_are_refused() {
     let (driver, [here, there]) = devices();
     let stream = here.default_stream();
     let source = numbered(&stream, 12);
@@ -266,7 +266,7 @@ fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
 }
 
 #[test]
-fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
+fn pinned_rows_come_back_from_failures() {
     for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
         let (driver, device, stream) = rig();
         let mut buffer = numbered(&stream, 12);

@@ -43,7 +43,7 @@ fn up_and_down<H: Kind>(driver: &EmulatedDriver, device: &Device, length: usize)
 }
 
 #[test]
-fn every_kind_and_length_is_copied_while_the_host_waits_for_nothing() {
+fn every_kind_and_length_copies_without_waiting() {
     let (driver, device) = device();
     for length in LENGTHS {
         each_kind!(up_and_down(&driver, &device, length));
@@ -51,7 +51,7 @@ fn every_kind_and_length_is_copied_while_the_host_waits_for_nothing() {
 }
 
 #[test]
-fn a_range_of_a_pinned_buffer_is_copied_and_the_rest_of_it_is_not() {
+fn only_the_range_is_copied() {
     let (_, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u16>::zeros(&stream, 3).unwrap();
     let range = PinnedBuffer::from_slice(&device, &[1u16, 2, 3, 4, 5]).unwrap().into_range(1..=3);
@@ -67,7 +67,7 @@ fn a_range_of_a_pinned_buffer_is_copied_and_the_rest_of_it_is_not() {
 
 #[test]
 #[should_panic(expected = "not within 5 elements")]
-fn a_range_that_is_not_within_the_buffer_panics_as_in_std() {
+fn a_range_out_of_bounds_panics() {
     let (_, device) = device();
     let _ = PinnedBuffer::<u8>::zeroed(&device, 5).unwrap().into_range(3..6);
 }
@@ -119,7 +119,7 @@ fn between_kernels<H>(
 }
 
 #[test]
-fn copies_are_ordered_with_kernels_on_the_same_and_on_another_stream() {
+fn copies_are_ordered_with_kernels() {
     let (driver, device, [first, second]) = streams_rig();
     for streams in [[&first, &first], [&first, &second]] {
         between_kernels(&driver, &device, streams, |values| values);
@@ -131,7 +131,7 @@ fn copies_are_ordered_with_kernels_on_the_same_and_on_another_stream() {
 }
 
 #[test]
-fn page_locked_memory_is_bounded_by_two_chunks_a_copy_and_used_again() {
+fn a_copy_pins_at_most_two_chunks() {
     let (driver, device, stream) = rig();
     let length = 10 * CHUNK_BYTES + 1;
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
@@ -155,7 +155,7 @@ fn page_locked_memory_is_bounded_by_two_chunks_a_copy_and_used_again() {
 }
 
 #[test]
-fn a_small_piece_calls_no_host_function_and_large_ones_one_a_chunk() {
+fn large_pieces_need_a_function_a_chunk() {
     let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10 * CHUNK_BYTES).unwrap();
     let mut calls = |length: usize| {
@@ -173,7 +173,7 @@ fn a_small_piece_calls_no_host_function_and_large_ones_one_a_chunk() {
 }
 
 #[test]
-fn chunks_take_turns_on_two_streams_that_wait_for_each_other_at_the_ends_only() {
+fn chunks_alternate_between_two_streams() {
     let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 6 * CHUNK_BYTES).unwrap();
     driver.reset_calls();
@@ -188,7 +188,7 @@ fn chunks_take_turns_on_two_streams_that_wait_for_each_other_at_the_ends_only() 
 }
 
 #[test]
-fn a_stream_of_the_pool_takes_turns_with_another_one() {
+fn a_pool_stream_alternates_with_another() {
     let (driver, device) = device();
     let stream = Stream::from_pool(&device).unwrap();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, CHUNK_BYTES + 1).unwrap();
@@ -243,7 +243,7 @@ fn dropping_a_pending_copy_lets_it_run() {
 }
 
 #[test]
-fn device_memory_may_be_dropped_and_used_again_right_behind_a_copy() {
+fn device_memory_is_reusable_behind_a_copy() {
     let (driver, device, stream) = rig();
     let length = 2 * CHUNK_BYTES + 3;
     let bytes = pattern(length, 8);
@@ -291,7 +291,7 @@ fn bad_input<H: Kind>(driver: &EmulatedDriver, here: &Device, there: &Device) {
 }
 
 #[test]
-fn unequal_lengths_and_other_devices_are_refused_with_the_memory() {
+fn mismatched_copies_return_the_memory() {
     let (driver, [here, there]) = devices();
     each_kind!(bad_input(&driver, &here, &there));
 }
@@ -363,7 +363,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
 }
 
 #[test]
-fn any_driver_call_of_a_copy_may_fail_and_the_memory_comes_back() {
+fn any_call_may_fail_and_memory_returns() {
     let large = 2 * CHUNK_BYTES + 1;
     for down in [false, true] {
         assert!(failing_calls::<PinnedRange<u8>>(1000, down) >= 4, "pinned, down: {down}");
@@ -373,7 +373,7 @@ fn any_driver_call_of_a_copy_may_fail_and_the_memory_comes_back() {
 }
 
 #[test]
-fn memory_of_a_failed_copy_comes_back_only_when_the_device_is_done_with_it() {
+fn a_failed_copy_returns_memory_when_done() {
     let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
@@ -401,7 +401,7 @@ fn memory_of_a_failed_copy_comes_back_only_when_the_device_is_done_with_it() {
 }
 
 #[test]
-fn without_page_locked_memory_a_vec_is_given_back_with_the_reason() {
+fn without_pinned_memory_a_vec_comes_back() {
     let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 2 * CHUNK_BYTES).unwrap();
     device.pinned_memory().set_limit(Some(3 << 19));
@@ -459,7 +459,7 @@ fn lost<H: Kind>(length: usize, down: bool, before: bool) {
 }
 
 #[test]
-fn a_lost_device_gives_the_memory_back_with_the_fault() {
+fn a_lost_device_returns_the_memory() {
     for before in [false, true] {
         for down in [false, true] {
             each_kind!(lost(1000, down, before));
@@ -469,7 +469,7 @@ fn a_lost_device_gives_the_memory_back_with_the_fault() {
 }
 
 #[test]
-fn a_copy_is_waited_for_on_a_lost_device_too() {
+fn a_lost_device_is_waited_for_too() {
     // Lost by another stream's fault, of which the program learns first: the memory comes back when its copy is over.
     let (driver, device, [stream, other]) = streams_rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
@@ -492,7 +492,7 @@ fn a_copy_is_waited_for_on_a_lost_device_too() {
 }
 
 #[test]
-fn threads_copy_on_one_stream_and_on_their_own() {
+fn threads_copy_on_shared_and_own_streams() {
     let (driver, device) = device();
     let shared = Stream::new(&device).unwrap();
     std::thread::scope(|scope| {

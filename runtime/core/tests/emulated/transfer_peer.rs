@@ -32,7 +32,7 @@ fn clean(driver: &EmulatedDriver, devices: &[Device; 2], what: &str) {
 }
 
 #[test]
-fn any_length_goes_either_way_on_a_stream_of_either_device_while_the_host_waits_for_nothing() {
+fn any_length_copies_either_way_without_waiting() {
     for access in [true, false] {
         let (driver, devices) = two(access);
         for length in LENGTHS {
@@ -59,7 +59,7 @@ fn any_length_goes_either_way_on_a_stream_of_either_device_while_the_host_waits_
 }
 
 #[test]
-fn a_copy_is_ordered_with_work_on_both_devices() {
+fn a_copy_is_ordered_on_both_devices() {
     for (access, on) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         for n in [100, 2 * CHUNK_BYTES + 40] {
             let what = format!("access: {access}, on {on}, {n}");
@@ -90,7 +90,7 @@ fn a_copy_is_ordered_with_work_on_both_devices() {
 }
 
 #[test]
-fn memory_of_both_sides_is_used_again_only_behind_the_copy() {
+fn memory_is_reused_only_behind_the_copy() {
     for access in [true, false] {
         for on in [0, 1] {
             let what = format!("access: {access}, on {on}");
@@ -120,7 +120,7 @@ fn memory_of_both_sides_is_used_again_only_behind_the_copy() {
 }
 
 #[test]
-fn page_locked_memory_of_a_staged_copy_is_bounded_by_two_chunks() {
+fn a_staged_copy_pins_two_chunks() {
     let (driver, devices) = two(false);
     let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
     let length = 9 * CHUNK_BYTES;
@@ -139,7 +139,7 @@ fn page_locked_memory_of_a_staged_copy_is_bounded_by_two_chunks() {
 }
 
 #[test]
-fn a_staged_copy_takes_chunks_out_while_others_go_in() {
+fn a_staged_copy_overlaps_both_directions() {
     let (driver, devices) = two(false);
     let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
     let chunks = 7;
@@ -158,7 +158,7 @@ fn a_staged_copy_takes_chunks_out_while_others_go_in() {
 }
 
 #[test]
-fn any_driver_call_of_a_copy_may_fail_and_the_next_one_works() {
+fn any_call_may_fail_and_copies_go_on() {
     let calls = [
         Call::CopyPeer,
         Call::PeerCanAccess,
@@ -208,7 +208,7 @@ fn any_driver_call_of_a_copy_may_fail_and_the_next_one_works() {
 }
 
 #[test]
-fn a_lost_device_is_told_by_its_own_fault_and_the_other_goes_on() {
+fn the_lost_device_reports_its_own_fault() {
     for (access, lost) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         for on in [0, 1] {
             let what = format!("access: {access}, lost {lost}, on {on}");
@@ -241,7 +241,7 @@ fn a_lost_device_is_told_by_its_own_fault_and_the_other_goes_on() {
 }
 
 #[test]
-fn a_device_that_is_lost_during_a_copy_is_told_and_nothing_hangs() {
+fn a_device_lost_during_a_copy_is_reported() {
     for (access, lost) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
         let (driver, devices) = two(access);
         let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());
@@ -265,7 +265,7 @@ fn a_device_that_is_lost_during_a_copy_is_told_and_nothing_hangs() {
 }
 
 #[test]
-fn devices_of_two_drivers_are_refused_before_anything_is_enqueued() {
+fn devices_of_two_drivers_are_refused() {
     let drivers = [(); 2].map(|()| driver(1));
     let devices = drivers.each_ref().map(|driver| Device::with_driver(driver.clone(), 0).unwrap());
     let streams = devices.each_ref().map(Device::default_stream);
@@ -285,7 +285,7 @@ fn devices_of_two_drivers_are_refused_before_anything_is_enqueued() {
 }
 
 #[test]
-fn a_device_that_was_opened_twice_copies_to_itself() {
+fn a_device_opened_twice_copies_to_itself() {
     let driver = driver(1);
     let devices = [(); 2].map(|()| Device::with_driver(driver.clone(), 0).unwrap());
     let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());

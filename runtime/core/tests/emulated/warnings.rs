@@ -62,7 +62,7 @@ fn assert_one(events: &[(Level, String)], level: Level, texts: &[&str]) {
 }
 
 #[test]
-fn a_lost_device_is_reported_once_with_its_fault() {
+fn a_lost_device_is_reported_once() {
     let (_, _, stream, kernel) = kernel_rig::<PanicAt>();
     let events = Log::of(|| {
         kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();

@@ -103,7 +103,7 @@ random_programs! {
 }
 
 #[test]
-fn expandable_segments_give_their_pages_back_and_grow_again() {
+fn expandable_segments_shrink_and_grow_again() {
     let _turn = turn();
     let device = device_with("expandable_segments:True");
     let stream = Stream::new(&device).unwrap();
@@ -129,7 +129,7 @@ fn expandable_segments_give_their_pages_back_and_grow_again() {
 }
 
 #[test]
-fn more_than_the_device_has_is_an_error_and_the_program_goes_on() {
+fn more_than_the_device_has_is_refused() {
     let _turn = turn();
     for options in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let device = device_with(options);
@@ -148,7 +148,7 @@ fn more_than_the_device_has_is_an_error_and_the_program_goes_on() {
 }
 
 #[test]
-fn emptying_the_cache_gives_the_device_its_memory_back() {
+fn emptying_the_cache_frees_device_memory() {
     let _turn = turn();
     for options in ["", "expandable_segments:True"] {
         let device = device_with(options);
@@ -168,7 +168,7 @@ fn emptying_the_cache_gives_the_device_its_memory_back() {
 }
 
 #[test]
-fn pinned_memory_is_not_handed_out_while_a_copy_reads_it() {
+fn pinned_memory_is_not_reused_during_copies() {
     let _turn = turn();
     let device = device_with("");
     let stream = Stream::new(&device).unwrap();
@@ -224,7 +224,7 @@ fn private_pools_hold_their_own_memory() {
 
 /// With one device there, that device is the only peer: it may use its own memory in any case.
 #[test]
-fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_later() {
+fn a_peer_uses_old_and_new_memory() {
     let _turn = turn();
     for options in ["", "expandable_segments:True"] {
         let device = device_with(options);
@@ -257,7 +257,7 @@ fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_la
 }
 
 #[test]
-fn requests_of_other_threads_are_served_while_a_thread_captures() {
+fn other_threads_allocate_while_one_captures() {
     let _turn = turn();
     let device = device_with("");
     if device.is_emulated() {

@@ -47,7 +47,7 @@ fn identities_differ_when_handles_come_again() {
 }
 
 #[test]
-fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
+fn host_functions_run_in_order_despite_panics() {
     let rig = Rig::new();
     let block = rig.block(&[1; 4]);
     let log = Arc::new(Mutex::new(Vec::new()));

@@ -29,7 +29,7 @@ const CAPTURED_EVENT: u32 = 907;
 const WRONG_THREAD: u32 = 908;
 
 #[test]
-fn captured_work_runs_at_each_launch_and_not_before() {
+fn captured_work_runs_at_each_launch_only() {
     let rig = Rig::new();
     let (a, b) = (rig.block(&[1; 64]), rig.block(&[2; 64]));
     let pinned = rig.driver().pinned_allocate(rig.context(), 64).unwrap();
@@ -97,7 +97,7 @@ fn every_kind_of_copy_is_captured() {
 }
 
 #[test]
-fn streams_that_wait_for_captured_events_take_part_and_have_to_come_back() {
+fn forked_streams_must_join_their_capture() {
     let rig = Rig::new();
     let (a, b) = (rig.block(&[0; 16]), rig.block(&[0; 16]));
     rig.begin(CaptureMode::ThreadLocal);
@@ -132,7 +132,7 @@ fn streams_that_wait_for_captured_events_take_part_and_have_to_come_back() {
 }
 
 #[test]
-fn asking_whether_captured_work_has_run_spoils_the_capture() {
+fn queries_of_captured_work_spoil_the_capture() {
     let rig = Rig::new();
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
     let event = rig.event();
@@ -172,7 +172,7 @@ fn a_captured_stream_cannot_wait_for_work_outside() {
 }
 
 #[test]
-fn a_capture_ends_on_its_stream_and_in_its_thread_only() {
+fn a_capture_ends_on_its_stream_and_thread() {
     let rig = Rig::new();
     let elsewhere = || {
         let (driver, context) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context());
@@ -218,7 +218,7 @@ fn memory_can_be_allocated_and_freed_during_captures() {
 }
 
 #[test]
-fn functions_on_the_host_are_called_in_order_at_each_launch() {
+fn host_functions_are_called_in_order() {
     let rig = Rig::new();
     let log = Arc::new(Mutex::new(Vec::new()));
     let functions: Vec<_> = (0..3)
@@ -249,7 +249,7 @@ fn functions_on_the_host_are_called_in_order_at_each_launch() {
 }
 
 #[test]
-fn a_function_of_a_graph_cannot_call_the_driver() {
+fn a_graphs_function_cannot_call_the_driver() {
     let rig = Rig::new();
     let (driver, context, stream) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context(), rig.stream);
     let (codes, said) = channel();
@@ -264,7 +264,7 @@ fn a_function_of_a_graph_cannot_call_the_driver() {
 }
 
 #[test]
-fn nodes_are_added_after_others_of_the_same_graph() {
+fn nodes_follow_others_of_the_same_graph() {
     let rig = Rig::new();
     let (a, b) = (rig.block(&[1; 8]), rig.block(&[0; 8]));
     let mut host = [0u8; 8];
@@ -297,7 +297,7 @@ fn nodes_are_added_after_others_of_the_same_graph() {
 }
 
 #[test]
-fn a_copy_of_a_graph_has_nodes_of_its_own() {
+fn a_clone_has_nodes_of_its_own() {
     let rig = Rig::new();
     let block = rig.block(&[0; 8]);
     let graph = rig.graph();
@@ -366,7 +366,7 @@ fn executables_take_new_parameters_and_no_new_form() {
 }
 
 #[test]
-fn a_launch_goes_on_when_its_executable_is_destroyed() {
+fn a_launch_outlives_its_executable() {
     let rig = Rig::new();
     let block = rig.block(&[0; 4]);
     let (proceed, may_proceed) = channel::<()>();
@@ -388,7 +388,7 @@ fn a_launch_goes_on_when_its_executable_is_destroyed() {
 }
 
 #[test]
-fn launches_of_one_executable_come_one_after_the_other_on_any_stream() {
+fn launches_of_one_executable_are_sequential() {
     let rig = Rig::new();
     let count = Arc::new(AtomicU32::new(0));
     let inner = Arc::clone(&count);
@@ -427,7 +427,7 @@ fn an_executable_is_not_launched_into_a_capture() {
 }
 
 #[test]
-fn conditions_choose_among_bodies_where_the_driver_has_them() {
+fn conditions_choose_among_bodies() {
     let rig = Rig::new();
     let (driver, context) = (rig.driver(), rig.context());
     let block = rig.block(&[0; 4]);

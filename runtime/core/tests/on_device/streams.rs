@@ -44,7 +44,7 @@ fn a_host_function_runs_in_its_turn() {
 }
 
 #[test]
-fn a_stream_that_other_code_made_works_until_it_is_destroyed() {
+fn a_foreign_stream_works_until_destroyed() {
     let device = device();
     // SAFETY: what goes into its methods is of this device and alive.
     let (driver, context) = unsafe { device.driver() };

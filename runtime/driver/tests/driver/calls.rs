@@ -45,7 +45,7 @@ fn handles_that_stand_for_nothing_are_invalid_handles() {
 }
 
 #[test]
-fn a_stopped_context_drops_host_functions_without_a_call() {
+fn a_stopped_context_drops_host_functions_uncalled() {
     let rig = Rig::new();
     let owned = Arc::new(AtomicU32::new(0));
     let counting = || {
@@ -70,7 +70,7 @@ fn a_stopped_context_drops_host_functions_without_a_call() {
 }
 
 #[test]
-fn a_function_whose_captures_panic_when_dropped_stops_nothing() {
+fn captures_that_panic_on_drop_stop_nothing() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -94,7 +94,7 @@ fn a_function_whose_captures_panic_when_dropped_stops_nothing() {
 }
 
 #[test]
-fn a_host_function_can_be_the_last_owner_of_the_driver() {
+fn a_host_function_may_own_the_driver() {
     let Rig { driver, context, stream, .. } = Rig::new();
     let (dropped, was_dropped) = channel();
     let hold = driver.hold();

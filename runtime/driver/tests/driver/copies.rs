@@ -17,7 +17,7 @@ const INVALID_HANDLE: u32 = 400;
 const ASSERT: u32 = 710;
 
 #[test]
-fn a_copy_between_devices_names_memory_of_each_and_a_stream_of_one() {
+fn a_peer_copy_names_memory_of_both() {
     let driver = driver(3);
     let [first, second, third] = [0, 1, 2].map(|ordinal| Rig::of(&driver, ordinal));
     let (here, there) = (first.block(&[1; 6]), second.block(&[2; 6]));
@@ -49,7 +49,7 @@ fn a_copy_between_devices_names_memory_of_each_and_a_stream_of_one() {
 }
 
 #[test]
-fn memory_freed_in_stream_order_while_another_device_copies_it_stops_the_context() {
+fn a_free_during_a_peer_copy_stops_it() {
     let [first, second] = Rig::pair();
     let here = first.block(&[1; 6]);
     let pooled = second.driver.stream_allocate(second.context, 6, second.stream).unwrap();
@@ -66,7 +66,7 @@ fn memory_freed_in_stream_order_while_another_device_copies_it_stops_the_context
 }
 
 #[test]
-fn mapped_memory_is_copied_between_devices_without_access_of_the_other() {
+fn mapped_memory_is_copied_without_peer_access() {
     const PAGE: usize = 2 << 20;
     let [first, second] = Rig::pair();
     let (driver, context) = (&first.driver, first.context);
@@ -151,7 +151,7 @@ fn devices_without_access_to_each_other_say_so() {
 }
 
 #[test]
-fn kernels_use_memory_of_another_device_only_when_they_were_let_in() {
+fn kernels_use_peer_memory_with_access_only() {
     let [first, second] = Rig::pair();
     let there = second.block(&[0; 16]);
     refused(first.launch(there, 4), INVALID_VALUE, "not let into");

@@ -76,7 +76,7 @@ fn fill(dst: DevicePtr, value: u8, bytes: usize) -> NodeWork<'static> {
 }
 
 #[test]
-fn what_a_graph_cannot_do_is_refused_by_name_and_spoils_the_capture() {
+fn uncapturable_calls_spoil_the_capture_by_name() {
     let m = machine();
     let (driver, context, stream) = (&m.driver, m.context, m.streams[0]);
     let (block, mut host) = (m.memory(16), [0u8; 16]);
@@ -114,7 +114,7 @@ fn what_a_graph_cannot_do_is_refused_by_name_and_spoils_the_capture() {
 }
 
 #[test]
-fn what_is_wrong_on_a_stream_is_wrong_in_a_capture_and_spoils_nothing() {
+fn wrong_calls_spoil_no_capture() {
     let m = machine();
     let block = m.memory(16);
     m.begin();
@@ -147,7 +147,7 @@ fn two_captures_cannot_become_one() {
 }
 
 #[test]
-fn an_event_of_an_ended_capture_is_to_be_recorded_again() {
+fn an_ended_captures_event_is_recorded_again() {
     let m = machine();
     let (driver, context) = (&m.driver, m.context);
     m.begin();
@@ -197,7 +197,7 @@ fn a_context_takes_its_captures_along() {
 }
 
 #[test]
-fn a_launch_that_is_enqueued_is_not_changed_by_what_comes_later() {
+fn an_enqueued_launch_is_not_changed_later() {
     let m = machine();
     let (a, b) = (m.memory(8), m.memory(8));
     let graph = m.graph();
@@ -244,7 +244,7 @@ fn a_launch_whose_memory_was_freed_is_refused() {
 }
 
 #[test]
-fn launches_on_two_streams_come_in_order_under_every_schedule() {
+fn launches_on_two_streams_come_in_order() {
     for seed in 0..20 {
         let m = Machine::new(stepped(Schedule::Random(seed)), 2);
         let log = m.log();
@@ -267,7 +267,7 @@ fn launches_on_two_streams_come_in_order_under_every_schedule() {
 }
 
 #[test]
-fn a_graph_races_with_work_on_other_streams_as_any_task() {
+fn a_graph_races_as_any_task() {
     let m = Machine::new(stepped(Schedule::Oldest), 2);
     let (a, b) = (m.memory(64), m.memory(64));
     m.begin();
@@ -345,7 +345,7 @@ fn nodes_of_a_graph_that_nothing_orders_race() {
 }
 
 #[test]
-fn graphs_within_a_graph_race_with_its_nodes_and_within() {
+fn nested_graphs_race_outside_and_within() {
     let m = Machine::new(stepped(Schedule::Oldest), 2);
     let a = m.memory(64);
     let child = m.graph();
@@ -366,7 +366,7 @@ fn graphs_within_a_graph_race_with_its_nodes_and_within() {
 }
 
 #[test]
-fn a_stopped_context_runs_no_more_nodes_and_no_more_launches() {
+fn a_stopped_context_runs_no_more_nodes() {
     let rig = Rig::new();
     let (driver, context, stream) = (&rig.driver, rig.context, rig.stream);
     let block = rig.block(&[0; 4]);
@@ -395,7 +395,7 @@ fn a_stopped_context_runs_no_more_nodes_and_no_more_launches() {
 }
 
 #[test]
-fn a_captured_stream_of_a_stopped_context_is_free_after_the_end() {
+fn a_stopped_contexts_capture_can_be_ended() {
     let rig = Rig::new();
     rig.driver.capture_begin(rig.context, rig.stream, CaptureMode::ThreadLocal).unwrap();
     rig.poison();

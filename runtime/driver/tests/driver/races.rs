@@ -26,7 +26,7 @@ fn none(m: &Machine) {
 }
 
 #[test]
-fn a_read_before_its_write_is_ordered_is_found() {
+fn an_unordered_read_is_found() {
     let m = machine(2);
     let [x, y] = [(); 2].map(|()| m.memory(256));
     m.set(0, x, 1, 256);
@@ -45,7 +45,7 @@ fn a_read_before_its_write_is_ordered_is_found() {
 }
 
 #[test]
-fn a_host_that_waited_orders_all_that_comes_later() {
+fn a_host_wait_orders_later_work() {
     type Wait = fn(&Machine) -> Result<()>;
     let waits: [(Wait, bool); 8] = [
         (|m| m.driver.stream_synchronize(m.context, m.streams[0]), true),
@@ -75,7 +75,7 @@ fn a_host_that_waited_orders_all_that_comes_later() {
 }
 
 #[test]
-fn what_the_host_frees_must_be_known_to_be_done() {
+fn a_free_without_a_host_wait_races() {
     let m = machine(2);
     let [used, waited, unused] = [(); 3].map(|()| m.memory(64));
     m.set(0, used, 1, 64);
@@ -92,7 +92,7 @@ fn what_the_host_frees_must_be_known_to_be_done() {
 }
 
 #[test]
-fn mapped_memory_is_not_taken_away_from_work_that_may_run() {
+fn mapped_memory_in_use_is_not_unmapped() {
     let m = machine(2);
     let bytes = m.driver.virtual_granularity(m.context).unwrap().unwrap();
     let ptr = m.driver.virtual_reserve(m.context, bytes).unwrap();
@@ -118,7 +118,7 @@ fn mapped_memory_is_not_taken_away_from_work_that_may_run() {
 }
 
 #[test]
-fn page_locked_memory_is_freed_when_its_copies_are_known_to_be_done() {
+fn a_pinned_free_needs_finished_copies() {
     for waits in [false, true] {
         let m = machine(2);
         let (x, pinned) = (m.memory(64), m.pinned(64));
@@ -150,7 +150,7 @@ fn copies_race_for_memory_of_the_host() {
 }
 
 #[test]
-fn memory_in_stream_order_is_of_its_stream_until_others_wait() {
+fn stream_ordered_memory_belongs_to_its_stream() {
     let m = machine(2);
     let allocate = || m.driver.stream_allocate(m.context, 64, m.streams[0]).unwrap();
     // SAFETY: what is not ordered is found by the driver, which keeps such memory.

@@ -39,7 +39,7 @@ fn nothing_runs_before_a_wait() {
 }
 
 #[test]
-fn destroying_a_stream_and_dropping_the_driver_run_what_is_enqueued() {
+fn dropping_the_driver_runs_enqueued_work() {
     let m = Machine::new(stepped(Schedule::Newest), 2);
     let memory = m.memory(8);
     m.set(0, memory, 1, 4);
@@ -54,7 +54,7 @@ fn destroying_a_stream_and_dropping_the_driver_run_what_is_enqueued() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_order_and_others_give_others() {
+fn a_seed_determines_the_order() {
     let orders: HashSet<Vec<u32>> = (0..50)
         .map(|seed| {
             let order = order_of_twenty(Schedule::Random(seed));
@@ -70,7 +70,7 @@ fn the_same_seed_gives_the_same_order_and_others_give_others() {
 }
 
 #[test]
-fn schedules_choose_among_the_streams_that_can_go_on() {
+fn schedules_choose_among_ready_streams() {
     let by_round = |round| [0u32, 10, 20, 30].map(|stream| stream + round);
     let by_stream = |stream: u32| [0, 1, 2, 3, 4].map(|round| 10 * stream + round);
     assert_eq!(order_of_twenty(Schedule::Oldest), [0, 1, 2, 3, 4].map(by_round).concat());
@@ -169,7 +169,7 @@ fn random_program(m: &Machine, memory: DevicePtr, random: &mut fastrand::Rng) ->
 }
 
 #[test]
-fn programs_with_the_waits_they_need_are_right_by_every_schedule() {
+fn correct_programs_are_right_under_every_schedule() {
     for program in 0..300 {
         let m = Machine::new(stepped(Schedule::Oldest), 4);
         let schedule = match program % 10 {

@@ -78,7 +78,7 @@ impl Rig {
 }
 
 #[test]
-fn a_reservation_grows_page_by_page_and_keeps_its_data() {
+fn a_reservation_grows_and_keeps_its_data() {
     let rig = rig();
     assert_eq!(rig.driver.virtual_granularity(rig.context).unwrap(), Some(PAGE));
     let base = rig.reserve(1 << 20);
@@ -186,7 +186,7 @@ fn wrong_maps_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn memory_counts_until_it_is_neither_held_nor_mapped() {
+fn memory_counts_while_held_or_mapped() {
     let rig = rig();
     let base = rig.reserve(8);
     let free = |pages: usize| TOTAL - (pages * PAGE) as u64;
@@ -271,7 +271,7 @@ fn memory_that_enqueued_work_names_is_not_unmapped() {
 }
 
 #[test]
-fn stream_ordered_memory_comes_back_when_its_stream_comes_to_it() {
+fn stream_ordered_memory_is_freed_in_order() {
     let rig = rig();
     let (driver, context) = (&rig.driver, rig.context);
     let [first, second] =
@@ -319,7 +319,7 @@ fn stream_ordered_memory_comes_back_when_its_stream_comes_to_it() {
 }
 
 #[test]
-fn a_free_that_does_not_wait_for_another_stream_stops_the_context() {
+fn an_unordered_free_stops_the_context() {
     let rig = rig();
     let other = rig.driver.stream_create(rig.context, 0).unwrap();
     let event = rig.driver.event_create(rig.context, false).unwrap();
