@@ -173,24 +173,6 @@ fn rows_copy_with_pinned_memory_at_offsets() {
 }
 
 #[test]
-fn rows_are_ordered_with_other_streams() {
-    for slow in [0, 1] {
-        let (driver, _, [home, other]) = streams_rig();
-        let mut source = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
-        let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
-        let delayed = [&home, &other][slow];
-        driver.set_stream_delay(delayed.handle(), std::time::Duration::from_millis(10));
-        home.memset(&mut source, 1).unwrap();
-        home.memset(&mut target, 2).unwrap();
-        let rows = source.as_slice().rows(2, 3).unwrap();
-        other.copy_rows(rows, target.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
-        home.memset(&mut source, 3).unwrap();
-        home.memset(target.slice_mut(..1), 4).unwrap();
-        assert_eq!(target.to_host().unwrap(), [4, 1, 2, 1, 1, 2], "slow: {slow}");
-    }
-}
-
-#[test]
 fn pinned_rows_outlive_a_dropped_copy() {
     let (driver, device, stream) = rig();
     let mut buffer = numbered(&stream, 6);
