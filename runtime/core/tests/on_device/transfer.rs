@@ -85,7 +85,7 @@ fn dropped_copies_run_on_with_their_memory() {
     let stream = Stream::new(&device).unwrap();
     let length = 8 << 20;
     let mut target = DeviceBuffer::<u8>::uninit(&stream, length * 4).unwrap();
-    for round in 0..10u8 {
+    for round in 0..if device.is_emulated() { 3u8 } else { 10 } {
         for part in 0..4usize {
             let pinned = PinnedBuffer::from_slice(&device, &vec![round * 4 + part as u8; length]).unwrap();
             drop(
