@@ -11,15 +11,14 @@ use std::time::Instant;
 
 use warpsmith::bench::case::Case;
 use warpsmith::bench::log::Log;
-use warpsmith::bench::measure::{Effort, Entrant, Mode, Stopwatch};
+use warpsmith::bench::measure::{Effort, Mode, Stopwatch};
 use warpsmith::bench::run::{Plan, PlannedCase, Request};
-use warpsmith::bench::search::{Budget, Strategy};
 use warpsmith::bench::stats::paired_ratio;
 use warpsmith::bench::tune::{Event, Tuned, Tuning, tune};
 use warpsmith::bench::value::{Configuration, Value};
 use warpsmith::prelude::*;
 
-/// The timings that a search may make.
+/// The timings that a search may make at most.
 const TIMINGS: usize = 32;
 /// How long the last comparison of a case may take in microseconds, and its samples of each configuration.
 const COMPARED_US: f64 = 150_000.0;
@@ -77,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let suite = warpsmith::bench::suite(Vec::new());
     let plan = Plan::new(&suite, &device, &request)?;
     // Neither what earlier runs measured nor what they kept takes part, and nothing is left behind.
-    device.set_launch_store(warpsmith::launch::LaunchStore::in_memory());
+    warpsmith::store::LaunchStore::in_memory().install(&device);
     let started = Instant::now();
     let tuned = tune_all(&plan)?;
     let tuning_seconds = started.elapsed().as_secs_f64();
@@ -98,7 +97,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn tune_all(plan: &Plan<'_>) -> Result<Vec<Tuned>, Box<dyn Error>> {
-    let tuning = Tuning { strategy: Strategy::Auto, budget: Budget::timings(TIMINGS), ..Tuning::default() };
+    let tuning = Tuning { timings: Some(TIMINGS), ..Tuning::default() };
     let mut all = Vec::new();
     let mut each = |event: Event<'_>| {
         if let Event::Done { tuned, .. } = event {
@@ -121,10 +120,9 @@ fn row(
     let winner = tuned.winner().ok_or("no configuration is correct")?.configuration.clone();
     let occupancy = most_occupancy(stream, planned)?;
     let compared = [&winner, &best, planned.default_configuration(), &occupancy];
-    let entrants = compared.map(|configuration| Entrant { case: 0, configuration, mode: Mode::Cold });
     let sample_us = tuned.winner().and_then(|winner| winner.median_us()).unwrap_or(COMPARED_US).max(100.0);
     let rounds = (COMPARED_US / sample_us).clamp(*ROUNDS.start(), *ROUNDS.end()) as usize;
-    let timings = watch.interleave(&mut [&mut *case], &entrants, rounds)?;
+    let timings = watch.interleave(&mut *case, compared, Mode::Cold, rounds)?;
     let ratio = |a: usize, b: usize| {
         // What is one configuration takes one time; its two medians differ by chance.
         if compared[a] == compared[b] {
@@ -161,8 +159,7 @@ fn exhaustive(
     Ok(best.ok_or("the space is empty")?.1.clone())
 }
 
-/// What someone takes who asks the driver for the block of the most occupancy: with it, one access of the smallest kind a
-/// thread.
+/// The block of the most occupancy by the driver, with one access of the smallest kind a thread.
 fn most_occupancy(stream: &Stream, planned: &PlannedCase<'_>) -> Result<Configuration, Box<dyn Error>> {
     let number = |configuration: &Configuration, axis| configuration.number(axis).unwrap_or(0);
     let least = planned.configurations.iter().min_by_key(|c| (number(c, "items"), number(c, "vector")));

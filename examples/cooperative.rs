@@ -6,7 +6,6 @@
 //! there is. On the emulated device the times say nothing about a GPU.
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use test_kernels::IMAGE;
 use test_kernels::cooperative::{
@@ -18,20 +17,10 @@ use warpsmith::{Device, DeviceBuffer, Launch, Stream, TypedKernel};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Of so many runs the fastest counts.
+/// The fastest of these runs counts.
 const RUNS: usize = 5;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Outcome<()> {
+fn main() -> Outcome<()> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,

@@ -4,7 +4,6 @@
 //! there is; a picture of the graph goes to FILE, in Graphviz' language. Every result is checked.
 
 use std::error::Error;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use warpsmith::TypedKernel;
@@ -19,16 +18,6 @@ const STEPS: usize = 50;
 /// Kernels of all steps.
 const KERNELS: usize = 2 * STEPS;
 const REPEATS: usize = 20;
-
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// Points on springs: positions and speeds.
 struct Springs {
@@ -61,7 +50,7 @@ impl Springs {
         self.v.copy_from_host(&[0.0; POINTS])
     }
 
-    /// Fails unless the points are where so many runs of all steps lead.
+    /// Fails unless the points are where n runs of all steps lead.
     fn check(&self, runs: usize, dt: f32) -> Result<(), Box<dyn Error>> {
         let (mut x, mut v) = (start(), vec![0.0f32; POINTS]);
         for _ in 0..runs * STEPS {
@@ -100,7 +89,7 @@ fn time(
     Ok((median(enqueued), median(done)))
 }
 
-fn run() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,

@@ -6,22 +6,11 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use warpsmith::MemoryPool;
 use warpsmith::{Device, DeviceBuffer, Stream};
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,
@@ -49,7 +38,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("the pool {} has {} bytes in use, {} reserved\n", pool.id(), pool.allocated(), pool.reserved());
 
     // More than is allowed: an error with the figures, and the program goes on.
-    memory.on_out_of_memory(|report| println!("(the observer was told: {} bytes)", report.asked));
+    memory.on_out_of_memory(|report| println!("(the observer was called: {} bytes)", report.asked));
     let total = device.properties().total_memory as f64;
     memory.set_fraction((96 << 20) as f64 / total)?;
     match DeviceBuffer::<u8>::uninit(&stream, 100 << 20) {

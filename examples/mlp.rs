@@ -6,13 +6,12 @@
 
 use std::error::Error;
 use std::ops::Range;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use test_kernels::IMAGE;
 use test_kernels::train::{adam, count_up, relu_backward, softmax_cross_entropy};
 use warpsmith::graph::Graph;
-use warpsmith::library::blas::{self, Epilogue, Gemm, Matmul, Matrix, MatrixMut};
+use warpsmith::library::blas::{self, Activation, Gemm, Matmul, Matrix, MatrixMut};
 use warpsmith::ops;
 use warpsmith::prelude::*;
 use warpsmith::random::{self, Generator};
@@ -29,17 +28,7 @@ const RATE: f32 = 0.005;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<()> {
+fn main() -> Result<()> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,
@@ -146,10 +135,10 @@ impl Network {
             let rows = input.len() / inputs;
             let bias = self.parameters.slice(bias.clone());
             let is_last = i + 1 == self.layers.len();
-            let epilogue = if is_last { Epilogue::Bias(bias) } else { Epilogue::ReluBias(bias) };
+            let activation = if is_last { Activation::None } else { Activation::Relu };
             blas::matmul(
                 stream,
-                &Matmul { epilogue, ..Matmul::default() },
+                &Matmul { bias: Some(bias), activation, ..Matmul::default() },
                 Matrix::new(input, rows, *inputs)?,
                 Matrix::new(self.parameters.slice(weights.clone()), *inputs, *outputs)?,
                 MatrixMut::new(output, rows, *outputs)?,
@@ -158,7 +147,7 @@ impl Network {
         Ok(())
     }
 
-    /// Memory for the outputs of all layers for so many points.
+    /// Memory for the outputs of all layers for n points.
     fn outputs(&self, stream: &Stream, points: usize) -> Result<Vec<DeviceBuffer<f32>>> {
         self.layers.iter().map(|layer| Ok(DeviceBuffer::zeros(stream, points * layer.outputs)?)).collect()
     }

@@ -5,7 +5,6 @@
 //! the best there is. The kernel is `test_kernels::nbody`.
 
 use std::error::Error;
-use std::process::ExitCode;
 use std::time::Instant;
 
 use glam::{DVec3, Vec3A};
@@ -17,17 +16,7 @@ const DT: f32 = 0.001;
 const SOFTENING: f32 = 0.05;
 const STEPS: usize = 10;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,

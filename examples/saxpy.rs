@@ -4,22 +4,11 @@
 //! there is. The kernel is `warpsmith::kernels::elementwise::axpy`; `examples/own-kernels` shows how to write one.
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::{Device, DeviceBuffer, IMAGE, Launch};
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,

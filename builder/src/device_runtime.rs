@@ -9,7 +9,6 @@ use std::path::Path;
 
 use crate::callers::Callers;
 use crate::error::Error;
-use crate::externs::is_device_runtime;
 use crate::rewrite::{Kernel, text};
 
 /// The kernels of a module that have to do with the device runtime.
@@ -93,6 +92,11 @@ impl DeviceRuntime {
     pub fn is_launched(&self, symbol: &str) -> bool {
         self.launched.contains(symbol)
     }
+}
+
+/// Whether a function is one of NVIDIA's device runtime, cudadevrt.
+pub fn is_device_runtime(name: &str) -> bool {
+    name.starts_with("cuda") || name.starts_with("__cuda")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Every function that the PTX calls must be defined: the driver reports a missing one only at load.
 
 use crate::callers::Callers;
+use crate::device_runtime::is_device_runtime;
 use crate::error::Error;
 use crate::link::{self, Linked};
 
@@ -10,11 +11,6 @@ const PROVIDED: [&str; 4] = ["vprintf", "malloc", "free", "__assertfail"];
 /// Whether a function comes with the driver or with cudadevrt.
 fn is_provided(name: &str) -> bool {
     PROVIDED.contains(&name) || is_device_runtime(name)
-}
-
-/// Whether a function is one of NVIDIA's device runtime, cudadevrt.
-pub fn is_device_runtime(name: &str) -> bool {
-    name.starts_with("cuda") || name.starts_with("__cuda")
 }
 
 /// Checks the text `ptx` of a module made from `linked`.

@@ -23,7 +23,6 @@ pub struct Cli {
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a program, and it is not moved often")]
 pub enum Command {
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn complaints_are_one_line_and_say_what_to_do() {
+    fn complaints_are_one_line_with_advice() {
         for (args, words) in [
             (&["warpsmith"][..], "no command given"),
             (&["warpsmith", "bnch"], "bnch"),

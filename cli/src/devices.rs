@@ -1,15 +1,14 @@
-//! `warpsmith devices`: every device there is, and how they are connected.
+//! `warpsmith devices`: every device there is.
 
 use serde_json::json;
 use warpsmith::bench::size::format_bytes;
 use warpsmith::{Device, DeviceInfo};
 
 use crate::args::JsonArg;
-use crate::peers;
 use warpsmith::bench::command::failure::Failure;
 use warpsmith::bench::command::output::{plain, print_form, table};
 
-/// Prints the devices, why there is no CUDA device if there is none, and who reaches whom if there are several.
+/// Prints the devices and why there is no CUDA device if there is none.
 pub fn run(args: &JsonArg) -> Result<(), Failure> {
     let devices = Device::list();
     let cuda_problem = match Device::cuda_count() {
@@ -17,18 +16,12 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         Ok(_) => None,
         Err(error) => Some(error.to_string()),
     };
-    let (peers, peer_problem) = match Device::peers() {
-        Ok(peers) => (peers, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
-    };
     let text = if args.json {
         let list: Vec<_> = devices.iter().map(as_json).collect();
         let document = json!({
             "schema": 1,
             "devices": list,
             "no_cuda_because": cuda_problem,
-            "peers": peers::as_json(&peers),
-            "no_peers_because": peer_problem,
         });
         serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
     } else {
@@ -53,12 +46,6 @@ pub fn run(args: &JsonArg) -> Result<(), Failure> {
         });
         let header = ["device", "name", "capability", "SMs", "memory", "L2", "bandwidth", "driver"];
         let mut text = table(&header, &[2, 3, 4, 5, 6], rows.collect());
-        if !peers.is_empty() {
-            text.push_str(&format!("\n{}", peers::as_text(&peers)));
-        }
-        if let Some(problem) = peer_problem {
-            text.push_str(&format!("\nWhich devices reach each other is not known: {problem}\n"));
-        }
         if let Some(problem) = cuda_problem {
             text.push_str(&format!("\nNo CUDA device: {problem}\n"));
         }

@@ -15,7 +15,6 @@ mod memory_bar;
 mod memory_report;
 mod memory_view;
 mod occupancy;
-mod peers;
 mod visibility;
 
 use std::process::ExitCode;

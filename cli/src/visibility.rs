@@ -1,12 +1,13 @@
 //! What `CUDA_VISIBLE_DEVICES` hides: for `warpsmith doctor`.
 
-use warpsmith::device::visible::{self, End, VARIABLE, Visible};
+use warpsmith::device::visible::{self, VARIABLE, Visible};
 
 use crate::doctor::{Check, Status};
 
 /// What the variable does in this process; nothing to say if it is not set.
 pub fn check() -> Option<Check> {
-    visible::text().map(|text| describe(&text, visible::machine().as_deref()))
+    let text = std::env::var_os(VARIABLE)?;
+    Some(describe(&text.to_string_lossy(), visible::machine().as_deref()))
 }
 
 /// What a list makes of the machine's devices, if those are known.
@@ -17,7 +18,7 @@ fn describe(text: &str, machine: Option<&[String]>) -> Check {
         let detail = format!("{set}; what it hides is not known without the driver's library NVML");
         return Check::new(what, Status::Note, detail, &[]);
     };
-    let Visible { devices, end } = visible::read(Some(text), machine);
+    let Visible { devices, mistake } = visible::read(Some(text), machine);
     // Parts of GPUs (MIG) are chosen one by one, and have no index.
     let gpus = machine.iter().take_while(|identity| !identity.starts_with("MIG-")).count();
     let hidden: Vec<String> =
@@ -33,13 +34,16 @@ fn describe(text: &str, machine: Option<&[String]>) -> Check {
         several => format!("; hidden are the GPUs {}", several.join(", ")),
     };
     let status = if devices.is_empty() { Status::Note } else { Status::Ok };
-    match end.filter(End::is_mistake) {
-        None => Check::new(what, status, format!("{set}: {shows}{hides}"), &[]),
-        Some(end) => {
-            let mend = format!("correct or unset {VARIABLE}: {end}");
-            Check::new(what, Status::Note, format!("{set}: {shows}{hides}"), &[mend])
-        }
-    }
+    let Some(position) = mistake else {
+        return Check::new(what, status, format!("{set}: {shows}{hides}"), &[]);
+    };
+    let entry = text.split(',').nth(position).unwrap_or_default();
+    let mend = format!(
+        "correct or unset {VARIABLE}: entry {}, `{entry}`, ends the list; entries are indices below {gpus}, or the \
+         beginnings of identities that one device has, each device once",
+        position + 1
+    );
+    Check::new(what, Status::Note, format!("{set}: {shows}{hides}"), &[mend])
 }
 
 #[cfg(test)]
@@ -81,11 +85,13 @@ mod tests {
         assert_eq!(detail, "CUDA_VISIBLE_DEVICES=0,7,1: one device is visible; hidden are the GPUs 1, 2");
         let [mend] = mend.as_slice() else { panic!("{mend:?}") };
         assert!(
-            mend.starts_with("correct or unset CUDA_VISIBLE_DEVICES: entry 2, `7`, is too far"),
+            mend.starts_with(
+                "correct or unset CUDA_VISIBLE_DEVICES: entry 2, `7`, ends the list; entries are"
+            ) && mend.contains("indices below 3"),
             "{mend}"
         );
-        assert!(found("GPU-a", &MACHINE).2[0].contains("fits several devices"));
-        assert!(found("1,1", &MACHINE).2[0].contains("names a device twice"));
+        assert!(found("GPU-a", &MACHINE).2[0].contains("entry 1, `GPU-a`"));
+        assert!(found("1,1", &MACHINE).2[0].contains("entry 2, `1`"));
     }
 
     #[test]

@@ -2,9 +2,19 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::block::Waiter;
-use crate::collective::BarrierResult;
-use crate::set::Queue;
+use crate::wait::Queue;
+use crate::wait::Waiter;
+
+/// What a barrier tells every thread about the predicates of those that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BarrierResult {
+    /// How many hold.
+    pub count: u32,
+    /// Whether all hold.
+    pub and: bool,
+    /// Whether one holds.
+    pub or: bool,
+}
 
 #[derive(Default)]
 pub(crate) struct Barrier {

@@ -4,7 +4,6 @@
 //! borrow of a cell ends before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 
 use crate::barrier::Barrier;
 use crate::fault::Places;
@@ -13,16 +12,6 @@ use crate::order::Random;
 use crate::registers::Registers;
 use crate::shared::Shared;
 use crate::warp::Warps;
-
-/// A thread that waits.
-#[derive(Clone, Copy)]
-pub(crate) struct Waiter {
-    /// Number of its block in the set.
-    pub block: u32,
-    pub thread: u32,
-    pub runner: u32,
-    pub location: &'static Location<'static>,
-}
 
 /// A running block. One is used for all blocks that stand at its place in the sets a worker runs in a launch.
 pub(crate) struct Block {

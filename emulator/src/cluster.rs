@@ -4,8 +4,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::block::Waiter;
-use crate::set::Queue;
+use crate::wait::Queue;
+use crate::wait::Waiter;
 
 /// A cluster's barrier: a phase is complete when every thread of the cluster that has not exited has arrived.
 #[derive(Default)]

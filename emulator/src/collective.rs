@@ -6,20 +6,12 @@
 
 use std::panic::Location;
 
+pub use crate::barrier::BarrierResult;
+pub use crate::warp::WarpValues;
+
 use crate::registers::{registers, running};
 use crate::thread::lanes_of_warp;
 use crate::warp::Call;
-
-/// What a barrier tells every thread about the predicates of those that arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BarrierResult {
-    /// How many hold.
-    pub count: u32,
-    /// Whether all hold.
-    pub and: bool,
-    /// Whether one holds.
-    pub or: bool,
-}
 
 /// Waits until every thread of the block that has not exited is here.
 ///
@@ -128,15 +120,6 @@ pub fn cluster_wait(operation: &'static str) {
         set.suspend(block, registers);
     }
     block.set_arrival(set.grid, thread, 0);
-}
-
-/// What an exchange gives every lane that takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WarpValues {
-    /// The lanes that took part: those of the mask that exist.
-    pub mask: u32,
-    /// Their values, by lane; 0 for the others.
-    pub values: [u64; 32],
 }
 
 /// Gives each lane of `mask` the values of all. Every lane of the mask that exists has to call it with the same

@@ -23,7 +23,8 @@
 //! | `registers` | who the running thread is, in thread-local storage |
 //! | [`thread`] | indices and sizes, as a kernel asks for them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
-//! | `barrier`, `cluster`, `warp` | who has arrived, who waits |
+//! | `barrier`, `cluster`, `warp` | who has arrived |
+//! | `wait` | who waits, who can go on |
 //! | [`dynamic`] | kernels launched by kernels |
 //! | [`shared`] | shared memory of a block, and of the others of its cluster |
 //! | [`output`] | text that kernels print, and its capture |
@@ -51,6 +52,7 @@ mod set;
 pub mod settings;
 pub mod shared;
 pub mod thread;
+mod wait;
 mod warp;
 
 pub use fault::{Fault, Waiting};

@@ -10,9 +10,10 @@ use std::cell::Cell;
 use std::panic::Location;
 use std::ptr;
 
-use crate::block::{Block, Waiter};
+use crate::block::Block;
 use crate::runner::RunnerYielder;
 use crate::set::BlockSet;
+use crate::wait::Waiter;
 
 /// The registers of a host thread.
 pub(crate) struct Registers {

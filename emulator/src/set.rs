@@ -5,10 +5,9 @@
 //! borrow of a cell ends before control passes from one to the other.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::panic::{self, AssertUnwindSafe, Location};
 
-use crate::block::{Block, Waiter};
+use crate::block::Block;
 use crate::cluster::{ClusterBarrier, GridBarrier};
 use crate::fault::Fault;
 use crate::launch::Grid;
@@ -17,36 +16,10 @@ use crate::output::Output;
 use crate::panics::{self, Stopped};
 use crate::registers::Registers;
 use crate::runner::Progress;
+use crate::wait::{Queue, Waiter};
 
 /// Calls of `spin_hint` after which a thread lets others run.
 const SPIN_QUOTA: u32 = 32;
-
-/// Runners whose threads can go on.
-#[derive(Default)]
-pub(crate) struct Queue {
-    ready: RefCell<VecDeque<u32>>,
-    /// Threads that wait for memory to change: they go on when nobody else can.
-    spinning: RefCell<VecDeque<Waiter>>,
-}
-
-impl Queue {
-    pub fn push_ready(&self, runner: u32) {
-        self.ready.borrow_mut().push_back(runner);
-    }
-
-    pub fn for_each_spinning(&self, visit: impl FnMut(&Waiter)) {
-        self.spinning.borrow().iter().for_each(visit);
-    }
-
-    fn has_any(&self) -> bool {
-        !self.ready.borrow().is_empty() || !self.spinning.borrow().is_empty()
-    }
-
-    fn clear(&self) {
-        self.ready.borrow_mut().clear();
-        self.spinning.borrow_mut().clear();
-    }
-}
 
 /// The scheduler's next step.
 pub(crate) enum Next {

@@ -4,40 +4,31 @@
 
 use crate::registers::running;
 
-/// Index of the thread in its block.
-#[inline]
-pub fn thread_index() -> [u32; 3] {
-    running("thread_index").thread.get()
+macro_rules! registers {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $register:ident;)*) => { $(
+        $(#[$doc])*
+        #[inline]
+        pub fn $name() -> $type {
+            running(stringify!($name)).$register.get()
+        }
+    )* };
 }
 
-/// Index of the thread in its block as one number, x fastest.
-#[inline]
-pub fn linear_index() -> u32 {
-    running("linear_index").linear.get()
-}
-
-/// Index of the block in the grid.
-#[inline]
-pub fn block_index() -> [u32; 3] {
-    running("block_index").block_index.get()
-}
-
-/// Threads of a block in x, y and z.
-#[inline]
-pub fn block_dim() -> [u32; 3] {
-    running("block_dim").block_dim.get()
-}
-
-/// Blocks of the grid in x, y and z.
-#[inline]
-pub fn grid_dim() -> [u32; 3] {
-    running("grid_dim").grid_dim.get()
-}
-
-/// Blocks of a cluster in x, y and z; `[1; 3]` in a launch without clusters.
-#[inline]
-pub fn cluster_dim() -> [u32; 3] {
-    running("cluster_dim").cluster_dim.get()
+registers! {
+    /// Index of the thread in its block.
+    thread_index: [u32; 3] = thread;
+    /// Index of the thread in its block as one number, x fastest.
+    linear_index: u32 = linear;
+    /// Index of the block in the grid.
+    block_index: [u32; 3] = block_index;
+    /// Threads of a block in x, y and z.
+    block_dim: [u32; 3] = block_dim;
+    /// Blocks of the grid in x, y and z.
+    grid_dim: [u32; 3] = grid_dim;
+    /// Blocks of a cluster in x, y and z; `[1; 3]` in a launch without clusters.
+    cluster_dim: [u32; 3] = cluster_dim;
+    /// Dynamic shared memory of the block, in bytes.
+    dynamic_shared_bytes: u32 = shared_bytes;
 }
 
 /// The block's linear index in its cluster, x fastest.
@@ -66,12 +57,6 @@ pub fn warp_lanes() -> u32 {
     let registers = running("warp_lanes");
     let [x, y, z] = registers.block_dim.get();
     lanes_of_warp(x * y * z, registers.linear.get() / 32)
-}
-
-/// Dynamic shared memory of the block, in bytes.
-#[inline]
-pub fn dynamic_shared_bytes() -> u32 {
-    running("dynamic_shared_bytes").shared_bytes.get()
 }
 
 /// The lanes of warp `warp` in a block of `threads`, as a mask.

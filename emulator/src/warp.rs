@@ -8,9 +8,17 @@
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
-use crate::block::Waiter;
-use crate::collective::WarpValues;
-use crate::set::Queue;
+use crate::wait::Queue;
+use crate::wait::Waiter;
+
+/// What an exchange gives every lane that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WarpValues {
+    /// The lanes that took part: those of the mask that exist.
+    pub mask: u32,
+    /// Their values, by lane; 0 for the others.
+    pub values: [u64; 32],
+}
 
 /// Warps in the largest block.
 const WARPS: usize = 32;

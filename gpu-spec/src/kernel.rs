@@ -43,6 +43,33 @@ pub struct KernelSpec {
 }
 
 impl KernelSpec {
+    /// A kernel written by hand: a safe function named as its symbol, with no type or const arguments, that promises and
+    /// asks for nothing.
+    pub const fn new(
+        package: &'static str,
+        version: &'static str,
+        symbol: &'static str,
+        params: &'static [ParamSpec],
+        entry: HostEntry,
+    ) -> Self {
+        Self {
+            name: symbol,
+            symbol,
+            package,
+            version,
+            types: &[],
+            consts: &[],
+            params,
+            launch_bounds: None,
+            stack: None,
+            min_arch: 0,
+            is_safe: true,
+            cooperative: false,
+            dependent: false,
+            entry,
+        }
+    }
+
     /// The type argument of parameter `parameter`, for example `"T"`, by its short name (`"f32"`).
     pub fn type_argument(&self, parameter: &str) -> Option<&'static str> {
         self.types.iter().find(|t| t.parameter == parameter).map(|t| t.name)

@@ -7,14 +7,7 @@ use crate::nvvm;
 /// that of the clock, which changes. On the emulated device: nanoseconds.
 #[inline(always)]
 pub fn cycles() -> u64 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::clock64()
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        nanoseconds()
-    }
+    gpu_or_host!(nvvm::clock64(), nanoseconds())
 }
 
 /// Nanoseconds since some time in the past, alike in all threads of the device. It may advance in steps of as much as

@@ -42,30 +42,23 @@ use warpsmith_emulator::{collective, shared as emulated_shared, thread as emulat
 /// Blocks of the cluster along x, y, z.
 #[inline(always)]
 pub fn dim() -> [u32; 3] {
-    #[cfg(target_arch = "nvptx64")]
-    {
+    gpu_or_host!(
         if arch() < 90 {
-            return [1; 3];
-        }
-        [nvvm::cluster_nctaid_x(), nvvm::cluster_nctaid_y(), nvvm::cluster_nctaid_z()]
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
+            [1; 3]
+        } else {
+            [nvvm::cluster_nctaid_x(), nvvm::cluster_nctaid_y(), nvvm::cluster_nctaid_z()]
+        },
         emulated::cluster_dim()
-    }
+    )
 }
 
 /// Blocks of the cluster: 1 to 16.
 #[inline(always)]
 pub fn blocks() -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        if arch() < 90 { 1 } else { nvvm::cluster_nctarank() }
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
+    gpu_or_host!(
+        if arch() < 90 { 1 } else { nvvm::cluster_nctarank() },
         emulated::cluster_dim().iter().product()
-    }
+    )
 }
 
 /// The cluster's index in the grid: x, y, z.
@@ -105,14 +98,7 @@ pub fn block_index() -> [u32; 3] {
 /// The block's linear index in its cluster.
 #[inline(always)]
 pub fn block_rank() -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        if arch() < 90 { 0 } else { nvvm::cluster_ctarank() }
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        emulated::cluster_rank()
-    }
+    gpu_or_host!(if arch() < 90 { 0 } else { nvvm::cluster_ctarank() }, emulated::cluster_rank())
 }
 
 /// Threads of the cluster.

@@ -50,14 +50,7 @@ pub fn rank() -> usize {
 /// Whether the launch is cooperative, so that [`sync`] can be called.
 #[inline(always)]
 pub fn is_cooperative() -> bool {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        workspace() != 0
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        emulated::is_cooperative()
-    }
+    gpu_or_host!(workspace() != 0, emulated::is_cooperative())
 }
 
 /// Waits until every thread of the grid is here. What any of them wrote to global memory before, all can read after.

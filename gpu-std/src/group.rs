@@ -57,66 +57,33 @@ pub struct Cluster;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block;
 
-impl Group for Grid {
-    #[inline(always)]
-    fn size(&self) -> usize {
-        grid::threads()
-    }
-    #[inline(always)]
-    fn thread_rank(&self) -> usize {
-        grid::rank()
-    }
-    #[inline(always)]
-    #[track_caller]
-    fn sync(&self) {
-        grid::sync();
-    }
+macro_rules! groups {
+    ($([$($parameter:tt)*] $group:ty: |$this:ident| $size:expr, $rank:expr, $sync:expr;)*) => { $(
+        impl<$($parameter)*> Sealed for $group {}
+
+        impl<$($parameter)*> Group for $group {
+            #[inline(always)]
+            fn size(&self) -> usize {
+                $size
+            }
+            #[inline(always)]
+            fn thread_rank(&self) -> usize {
+                let $this = self;
+                $rank
+            }
+            #[inline(always)]
+            #[track_caller]
+            fn sync(&self) {
+                let $this = self;
+                $sync;
+            }
+        }
+    )* };
 }
 
-impl Group for Cluster {
-    #[inline(always)]
-    fn size(&self) -> usize {
-        cluster::threads() as usize
-    }
-    #[inline(always)]
-    fn thread_rank(&self) -> usize {
-        cluster::thread_rank() as usize
-    }
-    #[inline(always)]
-    #[track_caller]
-    fn sync(&self) {
-        cluster::sync();
-    }
-}
-
-impl Group for Block {
-    #[inline(always)]
-    fn size(&self) -> usize {
-        block::threads() as usize
-    }
-    #[inline(always)]
-    fn thread_rank(&self) -> usize {
-        thread::linear_in_block() as usize
-    }
-    #[inline(always)]
-    #[track_caller]
-    fn sync(&self) {
-        thread::sync_threads();
-    }
-}
-
-impl<const N: u32> Group for Tile<N> {
-    #[inline(always)]
-    fn size(&self) -> usize {
-        N as usize
-    }
-    #[inline(always)]
-    fn thread_rank(&self) -> usize {
-        self.rank() as usize
-    }
-    #[inline(always)]
-    #[track_caller]
-    fn sync(&self) {
-        Tile::sync(self);
-    }
+groups! {
+    [] Grid: |_this| grid::threads(), grid::rank(), grid::sync();
+    [] Cluster: |_this| cluster::threads() as usize, cluster::thread_rank() as usize, cluster::sync();
+    [] Block: |_this| block::threads() as usize, thread::linear_in_block() as usize, thread::sync_threads();
+    [const N: u32] Tile<N>: |this| N as usize, this.rank() as usize, Tile::sync(this);
 }

@@ -52,6 +52,20 @@
 
 extern crate self as gpu_std;
 
+/// The first expression on the GPU, the second on the emulated device.
+macro_rules! gpu_or_host {
+    ($gpu:expr, $host:expr) => {{
+        #[cfg(target_arch = "nvptx64")]
+        {
+            $gpu
+        }
+        #[cfg(not(target_arch = "nvptx64"))]
+        {
+            $host
+        }
+    }};
+}
+
 #[doc(hidden)]
 #[path = "entry.rs"]
 pub mod __private;

@@ -97,14 +97,41 @@ impl Float for f64 {}
 impl Float for f16 {}
 impl Float for bf16 {}
 
-macro_rules! integers {
-    ($($t:ident: $wide:ident $from_wide:ident;)*) => { $(
+/// The IEEE 754 minimum and maximum as stable Rust can say them.
+macro_rules! extremes {
+    ($($name:ident: $t:ident, $op:tt, $first_of_equals:ident;)*) => { $(
+        #[inline(always)]
+        fn $name(a: $t, b: $t) -> $t {
+            if a.is_nan() {
+                a
+            } else if b.is_nan() {
+                b
+            } else if a == b {
+                if a.$first_of_equals() { a } else { b }
+            } else if a $op b {
+                a
+            } else {
+                b
+            }
+        }
+    )* };
+}
+extremes! { min_f64: f64, <, is_sign_negative; max_f64: f64, >, is_sign_positive; }
+#[cfg(not(target_arch = "nvptx64"))]
+extremes! { min_f32: f32, <, is_sign_negative; max_f32: f32, >, is_sign_positive; }
+#[cfg(target_arch = "nvptx64")]
+use crate::nvvm::{maximum_f32 as max_f32, minimum_f32 as min_f32};
+
+/// Types that are their own accumulator.
+macro_rules! plain {
+    ($($t:ident: [$zero:expr, $one:expr, $greatest:ident, $least:ident], [$add:expr, $mul:expr, $min:expr, $max:expr],
+        $wide:ident $from_wide:ident;)*) => { $(
         impl Scalar for $t {
             const NAME: &'static str = stringify!($t);
-            const ZERO: Self = 0;
-            const ONE: Self = 1;
-            const MIN_IDENTITY: Self = $t::MAX;
-            const MAX_IDENTITY: Self = $t::MIN;
+            const ZERO: Self = $zero;
+            const ONE: Self = $one;
+            const MIN_IDENTITY: Self = $t::$greatest;
+            const MAX_IDENTITY: Self = $t::$least;
             type Accumulator = Self;
 
             #[inline(always)]
@@ -117,19 +144,19 @@ macro_rules! integers {
             }
             #[inline(always)]
             fn wrapping_add(self, other: Self) -> Self {
-                $t::wrapping_add(self, other)
+                $add(self, other)
             }
             #[inline(always)]
             fn wrapping_mul(self, other: Self) -> Self {
-                $t::wrapping_mul(self, other)
+                $mul(self, other)
             }
             #[inline(always)]
             fn min_propagate(self, other: Self) -> Self {
-                if other < self { other } else { self }
+                $min(self, other)
             }
             #[inline(always)]
             fn max_propagate(self, other: Self) -> Self {
-                if other > self { other } else { self }
+                $max(self, other)
             }
             #[inline(always)]
             fn cast<U: Scalar>(self) -> U {
@@ -157,99 +184,29 @@ macro_rules! integers {
         }
     )* };
 }
+
+macro_rules! integers {
+    ($($t:ident: $wide:ident $from_wide:ident;)*) => { plain! { $(
+        $t: [0, 1, MAX, MIN], [$t::wrapping_add, $t::wrapping_mul, lesser, greater], $wide $from_wide;
+    )* } };
+}
 integers! {
     i8: i64 from_i64; u8: u64 from_u64; i16: i64 from_i64; u16: u64 from_u64;
     i32: i64 from_i64; u32: u64 from_u64; i64: i64 from_i64; u64: u64 from_u64;
 }
-
-/// The IEEE 754 minimum and maximum as stable Rust can say them.
-macro_rules! extremes {
-    ($($name:ident: $t:ident, $op:tt, $first_of_equals:ident;)*) => { $(
-        #[inline(always)]
-        fn $name(a: $t, b: $t) -> $t {
-            if a.is_nan() {
-                a
-            } else if b.is_nan() {
-                b
-            } else if a == b {
-                if a.$first_of_equals() { a } else { b }
-            } else if a $op b {
-                a
-            } else {
-                b
-            }
-        }
-    )* };
+plain! {
+    f32: [0.0, 1.0, INFINITY, NEG_INFINITY], [Add::add, Mul::mul, min_f32, max_f32], f32 from_f32;
+    f64: [0.0, 1.0, INFINITY, NEG_INFINITY], [Add::add, Mul::mul, min_f64, max_f64], f64 from_f64;
 }
-extremes! { min_f64: f64, <, is_sign_negative; max_f64: f64, >, is_sign_positive; }
-#[cfg(not(target_arch = "nvptx64"))]
-extremes! { min_f32: f32, <, is_sign_negative; max_f32: f32, >, is_sign_positive; }
-#[cfg(target_arch = "nvptx64")]
-use crate::nvvm::{maximum_f32 as max_f32, minimum_f32 as min_f32};
 
-macro_rules! wide_floats {
-    ($($t:ident: $from:ident, $min:ident, $max:ident;)*) => { $(
-        impl Scalar for $t {
-            const NAME: &'static str = stringify!($t);
-            const ZERO: Self = 0.0;
-            const ONE: Self = 1.0;
-            const MIN_IDENTITY: Self = $t::INFINITY;
-            const MAX_IDENTITY: Self = $t::NEG_INFINITY;
-            type Accumulator = Self;
-
-            #[inline(always)]
-            fn to_acc(self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn from_acc(value: Self) -> Self {
-                value
-            }
-            #[inline(always)]
-            fn wrapping_add(self, other: Self) -> Self {
-                self + other
-            }
-            #[inline(always)]
-            fn wrapping_mul(self, other: Self) -> Self {
-                self * other
-            }
-            #[inline(always)]
-            fn min_propagate(self, other: Self) -> Self {
-                $min(self, other)
-            }
-            #[inline(always)]
-            fn max_propagate(self, other: Self) -> Self {
-                $max(self, other)
-            }
-            #[inline(always)]
-            fn cast<U: Scalar>(self) -> U {
-                U::$from(self)
-            }
-        }
-
-        impl From64 for $t {
-            #[inline(always)]
-            fn from_i64(value: i64) -> Self {
-                value as $t
-            }
-            #[inline(always)]
-            fn from_u64(value: u64) -> Self {
-                value as $t
-            }
-            #[inline(always)]
-            fn from_f32(value: f32) -> Self {
-                value as $t
-            }
-            #[inline(always)]
-            fn from_f64(value: f64) -> Self {
-                value as $t
-            }
-        }
-    )* };
+#[inline(always)]
+fn lesser<T: PartialOrd>(a: T, b: T) -> T {
+    if b < a { b } else { a }
 }
-wide_floats! {
-    f32: from_f32, min_f32, max_f32;
-    f64: from_f64, min_f64, max_f64;
+
+#[inline(always)]
+fn greater<T: PartialOrd>(a: T, b: T) -> T {
+    if b > a { b } else { a }
 }
 
 macro_rules! narrow_floats {

@@ -2,13 +2,9 @@
 
 use half::{bf16, f16};
 
-use crate::group::{Block, Cluster, Grid, Tile};
-
 pub trait Sealed {}
 
 macro_rules! sealed {
     ($($t:ty)*) => { $(impl Sealed for $t {})* };
 }
-sealed! { bool char u8 i8 u16 i16 u32 i32 u64 i64 usize isize f16 bf16 f32 f64 Grid Cluster Block }
-
-impl<const N: u32> Sealed for Tile<N> {}
+sealed! { bool char u8 i8 u16 i16 u32 i32 u64 i64 usize isize f16 bf16 f32 f64 }

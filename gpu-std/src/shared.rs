@@ -104,25 +104,11 @@ static __warpsmith_dynamic_shared: DynamicMemory = DynamicMemory(UnsafeCell::new
 #[inline(always)]
 pub fn dynamic<T>() -> *mut T {
     const { assert!(align_of::<T>() <= 16, "dynamic shared memory is aligned to 16 bytes") };
-    #[cfg(target_arch = "nvptx64")]
-    {
-        __warpsmith_dynamic_shared.0.get().cast()
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        emulated::dynamic_memory().cast()
-    }
+    gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
 /// Bytes of shared memory that the launch asked for.
 #[inline(always)]
 pub fn dynamic_bytes() -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        crate::nvvm::dynamic_smem_size()
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        thread::dynamic_shared_bytes()
-    }
+    gpu_or_host!(crate::nvvm::dynamic_smem_size(), thread::dynamic_shared_bytes())
 }

@@ -15,14 +15,7 @@ macro_rules! coordinates {
         $(#[$doc])*
         #[inline(always)]
         pub fn $name() -> u32 {
-            #[cfg(target_arch = "nvptx64")]
-            {
-                nvvm::$intrinsic()
-            }
-            #[cfg(not(target_arch = "nvptx64"))]
-            {
-                emulated::$emulated()[$axis]
-            }
+            gpu_or_host!(nvvm::$intrinsic(), emulated::$emulated()[$axis])
         }
     )* };
 }
@@ -108,7 +101,8 @@ pub fn linear_in_block() -> u32 {
 /// All threads of the launch.
 #[inline(always)]
 pub fn launch_size() -> usize {
-    crate::grid::blocks() * crate::block::threads() as usize
+    let blocks = grid_dim_x() as usize * grid_dim_y() as usize * grid_dim_z() as usize;
+    blocks * (block_dim_x() * block_dim_y() * block_dim_z()) as usize
 }
 
 /// Waits until every thread of the block is here. What any of them wrote to shared or global memory before, all
@@ -130,42 +124,21 @@ pub fn sync_threads() {
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_count(predicate: bool) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::barrier_count(0, predicate)
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        collective::barrier(predicate).count
-    }
+    gpu_or_host!(nvvm::barrier_count(0, predicate), collective::barrier(predicate).count)
 }
 
 /// [`sync_threads`], and whether `predicate` was true in all threads.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_and(predicate: bool) -> bool {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::barrier_and(0, predicate)
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        collective::barrier(predicate).and
-    }
+    gpu_or_host!(nvvm::barrier_and(0, predicate), collective::barrier(predicate).and)
 }
 
 /// [`sync_threads`], and whether `predicate` was true in any thread.
 #[inline(always)]
 #[track_caller]
 pub fn sync_threads_or(predicate: bool) -> bool {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::barrier_or(0, predicate)
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        collective::barrier(predicate).or
-    }
+    gpu_or_host!(nvvm::barrier_or(0, predicate), collective::barrier(predicate).or)
 }
 
 /// Orders this thread's earlier memory accesses before its later ones, as other threads of the block see them:

@@ -86,14 +86,7 @@ floats! { f16, u16: false; bf16, u16: false; f32, u32: false; f64, u64: true; }
 /// The lane of the calling thread, 0 to 31.
 #[inline(always)]
 pub fn lane_id() -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::laneid()
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        emulated::lane()
-    }
+    gpu_or_host!(nvvm::laneid(), emulated::lane())
 }
 
 /// The lanes that execute this together with the caller right now. Which those are is up to the hardware, so it
@@ -101,14 +94,7 @@ pub fn lane_id() -> u32 {
 #[inline(always)]
 #[track_caller]
 pub fn active_mask() -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::activemask()
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        collective::active_mask()
-    }
+    gpu_or_host!(nvvm::activemask(), collective::active_mask())
 }
 
 /// Whether the caller is the lowest lane in `mask`: true in exactly one of its lanes. Does not wait.
@@ -201,42 +187,21 @@ shuffles! {
 #[inline(always)]
 #[track_caller]
 pub fn all(mask: u32, predicate: bool) -> bool {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::vote_all(mask, predicate)
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        matching(mask, "all", predicate as u64, 1) == mask
-    }
+    gpu_or_host!(nvvm::vote_all(mask, predicate), matching(mask, "all", predicate as u64, 1) == mask)
 }
 
 /// Whether `predicate` is true in any lane of the mask.
 #[inline(always)]
 #[track_caller]
 pub fn any(mask: u32, predicate: bool) -> bool {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::vote_any(mask, predicate)
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        matching(mask, "any", predicate as u64, 1) != 0
-    }
+    gpu_or_host!(nvvm::vote_any(mask, predicate), matching(mask, "any", predicate as u64, 1) != 0)
 }
 
 /// The lanes of the mask in which `predicate` is true.
 #[inline(always)]
 #[track_caller]
 pub fn ballot(mask: u32, predicate: bool) -> u32 {
-    #[cfg(target_arch = "nvptx64")]
-    {
-        nvvm::vote_ballot(mask, predicate)
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
-        matching(mask, "ballot", predicate as u64, 1)
-    }
+    gpu_or_host!(nvvm::vote_ballot(mask, predicate), matching(mask, "ballot", predicate as u64, 1))
 }
 
 /// The lanes of the mask whose `value` has the same bits as the caller's. (So NaN matches the same NaN, and +0
@@ -245,14 +210,10 @@ pub fn ballot(mask: u32, predicate: bool) -> u32 {
 #[track_caller]
 pub fn match_any<T: WarpValue>(mask: u32, value: T) -> u32 {
     let bits = value.into_bits();
-    #[cfg(target_arch = "nvptx64")]
-    {
-        if T::WIDE { nvvm::match_any_64(mask, bits) } else { nvvm::match_any_32(mask, bits as u32) }
-    }
-    #[cfg(not(target_arch = "nvptx64"))]
-    {
+    gpu_or_host!(
+        if T::WIDE { nvvm::match_any_64(mask, bits) } else { nvvm::match_any_32(mask, bits as u32) },
         matching(mask, "match_any", bits, bits)
-    }
+    )
 }
 
 /// Whether `value` has the same bits in all lanes of the mask.

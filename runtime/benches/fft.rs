@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use warpsmith_runtime::library::fft::{self, Complex, Kind, Shape};
+use warpsmith_runtime::library::fft::{self, Complex, Shape};
 use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};
 
 /// Batches and sizes.
@@ -66,7 +66,7 @@ fn transforms(stream: &Stream, batch: usize, size: usize, picked: &str) -> Resul
     Ok(())
 }
 
-/// What a call costs the host with its plan in the cache, and how much of that is to find it.
+/// What a call costs the host with its plan in the cache.
 fn host(stream: &Stream, picked: &str) -> Result<()> {
     let device = stream.device();
     let cache = fft::plan_cache(device);
@@ -97,23 +97,6 @@ fn host(stream: &Stream, picked: &str) -> Result<()> {
             stream.synchronize()?;
         }
         println!("{row:40} {:10.0} ns per call", median(calls));
-    }
-    for plans in [1, many] {
-        let row = format!("host, a plan is found among {plans}");
-        if !row.contains(picked) {
-            continue;
-        }
-        cache.clear();
-        let size = sizes(plans);
-        let prepare = |at: usize| fft::prepare::<f32>(device, size(at), Kind::Complex);
-        (0..plans).try_for_each(prepare)?;
-        let mut found = Vec::new();
-        for round in 0..50 {
-            let start = Instant::now();
-            (0..1000).try_for_each(|at| prepare(round * 1000 + at))?;
-            found.push(start.elapsed().as_secs_f64() * 1e9 / 1000.0);
-        }
-        println!("{row:40} {:10.0} ns", median(found));
     }
     Ok(())
 }

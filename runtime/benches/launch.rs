@@ -9,28 +9,42 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion};
 use gpu_spec::image::{
     CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
 };
-use gpu_spec::param::{Pointer, PointerMut};
+use gpu_spec::param::{Pointer, PointerMut, Value};
 use gpu_spec::{AbiParam, Kernel, KernelSpec, ParamKind, ParamSpec, SafeKernel};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{FunctionHandle, ModuleSource, NodeHandle, NodeWork};
-use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{
     Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
 };
+use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
 
 /// The same kernels for a GPU.
 const PTX: &[u8] = b".version 7.0
 .target sm_80
 .address_size 64
 .visible .entry none() { ret; }
+.visible .entry spin(.param .u32 ns) {
+    .reg .u64 %now, %end;
+    .reg .u32 %ns;
+    .reg .pred %early;
+    ld.param.u32 %ns, [ns];
+    cvt.u64.u32 %end, %ns;
+    mov.u64 %now, %globaltimer;
+    add.u64 %end, %end, %now;
+again:
+    mov.u64 %now, %globaltimer;
+    setp.lt.u64 %early, %now, %end;
+    @%early bra again;
+    ret;
+}
 .visible .entry two(.param .u64 a, .param .u64 b) { ret; }
 .visible .entry eight(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d,
                       .param .u64 e, .param .u64 f, .param .u64 g, .param .u64 h) { ret; }
@@ -53,7 +67,7 @@ const CODE: CodeForm = CodeForm {
     hash: 1,
 };
 
-// SAFETY: the records are of the PTX above, whose kernels do nothing.
+// SAFETY: the records are of the PTX above, whose kernels do nothing, or wait.
 static IMAGE: GpuImage = unsafe {
     GpuImage::new(ImageSpec {
         package: PACKAGE,
@@ -64,6 +78,7 @@ static IMAGE: GpuImage = unsafe {
         kernels: &[
             record("eight", &[READ, READ, READ, READ, READ, READ, READ, WRITTEN]),
             record("none", &[]),
+            record("spin", &[pointer(ParamKind::Value).abi()]),
             record("two", &[READ, WRITTEN]),
         ],
         device_runtime: None,
@@ -77,22 +92,7 @@ const fn pointer(kind: ParamKind) -> ParamSpec {
 }
 
 const fn spec(symbol: &'static str, params: &'static [ParamSpec]) -> KernelSpec {
-    KernelSpec {
-        name: symbol,
-        symbol,
-        package: PACKAGE.name,
-        version: PACKAGE.version,
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
-        entry: nothing,
-    }
+    KernelSpec::new(PACKAGE.name, PACKAGE.version, symbol, params, nothing)
 }
 
 macro_rules! kernel {
@@ -112,6 +112,7 @@ macro_rules! kernel {
 }
 
 kernel!(NoArguments, "none", ());
+kernel!(Spin, "spin", (Value Value));
 kernel!(TwoArguments, "two", (Pointer Pointer, PointerMut PointerMut));
 kernel!(
     EightArguments,
@@ -239,26 +240,41 @@ fn awaited(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Resul
         });
     });
     group.finish();
-    let largest = if stream.device().is_emulated() { 1 << 20 } else { 1 << 30 };
-    let mut buffer = DeviceBuffer::<u8>::uninit(stream, largest)?;
-    let mut group = criterion.benchmark_group("await, memset");
-    for bytes in [64 << 20, 256 << 20, 1 << 30].into_iter().filter(|bytes| *bytes <= largest) {
-        let name = |what| format!("{what}, {} MiB", bytes >> 20);
-        group.bench_function(name("synchronize"), |bencher| {
-            bencher.iter(|| {
-                stream.memset(buffer.slice_mut(..bytes), 0)?;
-                stream.synchronize()
-            });
+    let kernel = module.kernel::<Spin>()?;
+    let mut group = criterion.benchmark_group("await, longer work");
+    for us in [20, 100, 1000, 5000] {
+        let work = || {
+            if !stream.device().is_emulated() {
+                return kernel.launch(stream, Launch::linear(1, 32), (us * 1000,));
+            }
+            let end = Instant::now() + Duration::from_micros(us.into());
+            stream.host_function(move || while Instant::now() < end {})
+        };
+        group.bench_function(format!("synchronize, {us} us"), |bencher| {
+            bencher.iter(|| work().and_then(|()| stream.synchronize()));
         });
-        group.bench_function(name("completed, await"), |bencher| {
-            bencher.iter(|| {
-                stream.memset(buffer.slice_mut(..bytes), 0)?;
-                block_on(stream.completed())
-            });
+        let (start, cpu) = (Instant::now(), cpu_time());
+        group.bench_function(format!("completed, await, {us} us"), |bencher| {
+            bencher.iter(|| work().and_then(|()| block_on(stream.completed())));
         });
+        let share = (cpu_time() - cpu).as_secs_f64() / start.elapsed().as_secs_f64();
+        println!("  the awaiting thread and the waking one: {:.1} % of a core", 100.0 * share);
     }
     group.finish();
     Ok(())
+}
+
+/// The time on a processor of this thread and of the one that wakes futures; on Linux, else nothing.
+fn cpu_time() -> Duration {
+    let read = |path: std::path::PathBuf, file| std::fs::read_to_string(path.join(file)).unwrap_or_default();
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let this = std::process::id().to_string();
+    let meant = tasks.filter(|task| {
+        task.file_name().to_str() == Some(&this) || read(task.path(), "comm").trim() == "warpsmith-await"
+    });
+    let nanos =
+        meant.filter_map(|task| read(task.path(), "schedstat").split(' ').next()?.parse::<u64>().ok());
+    Duration::from_nanos(nanos.sum())
 }
 
 /// Awaits a future on this thread, which sleeps until it is woken.
@@ -288,7 +304,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
 fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<()> {
     let device = stream.device();
     let store = LaunchStore::in_memory();
-    device.set_launch_store(store.clone());
+    store.install(device);
     let properties = device.properties();
     let of = |n| TunedFor {
         device: properties,
@@ -431,7 +447,7 @@ impl Raw {
         let handle = stream.handle();
         group.bench_function("raw", |bencher| {
             // SAFETY: there is a value for each parameter, and the kernel does nothing.
-            bencher.iter(|| unsafe { driver.launch(context, function, config, &args, handle) });
+            bencher.iter(|| unsafe { driver.launch(context, function, &config, &args, handle) });
         });
         Ok(())
     }

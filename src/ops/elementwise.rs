@@ -8,179 +8,79 @@ use super::launch::{Operation, same_length};
 use super::number::{Number, Real};
 use warpsmith_runtime::Result;
 
-/// `y[i] = a * x[i] + y[i]`, rounded once.
-///
-/// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
-///
-/// ```
-/// # use warpsmith::{ops, prelude::*};
-/// # let stream = Stream::new(&Device::open("cpu")?)?;
-/// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
-/// let mut y = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
-/// ops::axpy(&stream, 10.0, &x, &mut y)?;
-/// assert_eq!(y.to_host()?, [10.5, 20.5]);
-/// # Ok::<(), warpsmith::Error>(())
-/// ```
-pub fn axpy<'x, 'y, T: Real>(
-    stream: &Stream,
-    a: T,
-    x: impl Into<DeviceSlice<'x, T>>,
-    y: impl Into<DeviceSliceMut<'y, T>>,
-) -> Result<()> {
-    axpy_with(stream, None, a, x, y)
-}
-
-/// [`axpy()`] in a configuration.
-///
-/// # Errors
-/// As [`axpy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-pub fn axpy_with<'x, 'y, T: Real>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    a: T,
-    x: impl Into<DeviceSlice<'x, T>>,
-    y: impl Into<DeviceSliceMut<'y, T>>,
-) -> Result<()> {
-    let (x, y) = (x.into(), y.into());
-    same_length("axpy", ("x", x.len()), ("y", y.len()))?;
-    let arrays = [x.as_device_ptr(), y.as_device_ptr()];
-    let operation = Operation::new::<T>(stream, "axpy", y.len(), &arrays, config.into());
-    // SAFETY: these are the parameters of the kernel.
-    unsafe { operation.launch::<(Value<T>, Slice<T>, SliceMut<T>), _>((a, x, y)) }
-}
-
-macro_rules! binary {
-    ($(#[$doc:meta])* $name:ident, $with:ident) => {
+/// Writes the two forms of each operation, with the parameters of its kernel.
+macro_rules! operations {
+    (@value $scalar:ident) => { Value<T> };
+    (@slice $input:ident) => { Slice<T> };
+    ($(
+        $(#[$doc:meta])*
+        $name:ident, $with:ident: $bound:ident, ($($scalar:ident)?; $($input:ident)+ => $out:ident, $label:literal);
+    )*) => { $(
         $(#[$doc])*
         ///
         /// # Errors
         /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
-        pub fn $name<'x, 'y, 'o, T: Number>(
+        pub fn $name<'i, 'o, T: $bound>(
             stream: &Stream,
-            x: impl Into<DeviceSlice<'x, T>>,
-            y: impl Into<DeviceSlice<'y, T>>,
-            out: impl Into<DeviceSliceMut<'o, T>>,
+            $($scalar: T,)?
+            $($input: impl Into<DeviceSlice<'i, T>>,)+
+            $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
-            $with(stream, None, x, y, out)
+            $with(stream, None, $($scalar,)? $($input,)+ $out)
         }
 
         #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
         ///
         /// # Errors
         /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-        pub fn $with<'x, 'y, 'o, T: Number>(
+        pub fn $with<'i, 'o, T: $bound>(
             stream: &Stream,
             config: impl Into<Option<Config>>,
-            x: impl Into<DeviceSlice<'x, T>>,
-            y: impl Into<DeviceSlice<'y, T>>,
-            out: impl Into<DeviceSliceMut<'o, T>>,
+            $($scalar: T,)?
+            $($input: impl Into<DeviceSlice<'i, T>>,)+
+            $out: impl Into<DeviceSliceMut<'o, T>>,
         ) -> Result<()> {
             let name = stringify!($name);
-            let (x, y, out) = (x.into(), y.into(), out.into());
-            same_length(name, ("x", x.len()), ("the output", out.len()))?;
-            same_length(name, ("y", y.len()), ("the output", out.len()))?;
-            let arrays = [x.as_device_ptr(), y.as_device_ptr(), out.as_device_ptr()];
-            let operation = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
+            let ($($input,)+ $out) = ($($input.into(),)+ $out.into());
+            $(same_length(name, (stringify!($input), $input.len()), ($label, $out.len()))?;)+
+            let arrays = [$($input.as_device_ptr(),)+ $out.as_device_ptr()];
+            let operation = Operation::new::<T>(stream, name, $out.len(), &arrays, config.into());
             // SAFETY: these are the parameters of the kernel.
-            unsafe { operation.launch::<(Slice<T>, Slice<T>, SliceMut<T>), _>((x, y, out)) }
+            unsafe {
+                operation
+                    .launch::<($(operations!(@value $scalar),)? $(operations!(@slice $input),)+ SliceMut<T>), _>(
+                        ($($scalar,)? $($input,)+ $out),
+                    )
+            }
         }
-    };
+    )* };
 }
 
-binary! {
+operations! {
+    /// `y[i] = a * x[i] + y[i]`, rounded once.
+    ///
+    /// ```
+    /// # use warpsmith::{ops, prelude::*};
+    /// # let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let x = DeviceBuffer::from_host(&stream, &[1.0f32, 2.0])?;
+    /// let mut y = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
+    /// ops::axpy(&stream, 10.0, &x, &mut y)?;
+    /// assert_eq!(y.to_host()?, [10.5, 20.5]);
+    /// # Ok::<(), warpsmith::Error>(())
+    /// ```
+    axpy, axpy_with: Real, (a; x => y, "y");
     /// `out[i] = x[i] + y[i]`; integers wrap.
-    add, add_with
-}
-binary! {
+    add, add_with: Number, (; x y => out, "the output");
     /// `out[i] = x[i] * y[i]`; integers wrap.
-    mul, mul_with
-}
-
-/// `out[i] = x[i] * y[i] + z[i]`, rounded once.
-///
-/// # Errors
-/// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
-pub fn fma<'x, 'y, 'z, 'o, T: Real>(
-    stream: &Stream,
-    x: impl Into<DeviceSlice<'x, T>>,
-    y: impl Into<DeviceSlice<'y, T>>,
-    z: impl Into<DeviceSlice<'z, T>>,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    fma_with(stream, None, x, y, z, out)
-}
-
-/// [`fma()`] in a configuration.
-///
-/// # Errors
-/// As [`fma()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-pub fn fma_with<'x, 'y, 'z, 'o, T: Real>(
-    stream: &Stream,
-    config: impl Into<Option<Config>>,
-    x: impl Into<DeviceSlice<'x, T>>,
-    y: impl Into<DeviceSlice<'y, T>>,
-    z: impl Into<DeviceSlice<'z, T>>,
-    out: impl Into<DeviceSliceMut<'o, T>>,
-) -> Result<()> {
-    let (x, y, z, out) = (x.into(), y.into(), z.into(), out.into());
-    for (name, len) in [("x", x.len()), ("y", y.len()), ("z", z.len())] {
-        same_length("fma", (name, len), ("the output", out.len()))?;
-    }
-    let arrays = [x.as_device_ptr(), y.as_device_ptr(), z.as_device_ptr(), out.as_device_ptr()];
-    let operation = Operation::new::<T>(stream, "fma", out.len(), &arrays, config.into());
-    // SAFETY: these are the parameters of the kernel.
-    unsafe { operation.launch::<(Slice<T>, Slice<T>, Slice<T>, SliceMut<T>), _>((x, y, z, out)) }
-}
-
-macro_rules! unary {
-    ($(#[$doc:meta])* $name:ident, $with:ident) => {
-        $(#[$doc])*
-        ///
-        /// # Errors
-        /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
-        pub fn $name<'x, 'o, T: Real>(
-            stream: &Stream,
-            x: impl Into<DeviceSlice<'x, T>>,
-            out: impl Into<DeviceSliceMut<'o, T>>,
-        ) -> Result<()> {
-            $with(stream, None, x, out)
-        }
-
-        #[doc = concat!("[`", stringify!($name), "()`] in a configuration.")]
-        ///
-        /// # Errors
-        /// As without; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-        pub fn $with<'x, 'o, T: Real>(
-            stream: &Stream,
-            config: impl Into<Option<Config>>,
-            x: impl Into<DeviceSlice<'x, T>>,
-            out: impl Into<DeviceSliceMut<'o, T>>,
-        ) -> Result<()> {
-            let (x, out) = (x.into(), out.into());
-            let name = stringify!($name);
-            same_length(name, ("x", x.len()), ("the output", out.len()))?;
-            let arrays = [x.as_device_ptr(), out.as_device_ptr()];
-            let operation = Operation::new::<T>(stream, name, out.len(), &arrays, config.into());
-            // SAFETY: these are the parameters of the kernel.
-            unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((x, out)) }
-        }
-    };
-}
-
-unary! {
+    mul, mul_with: Number, (; x y => out, "the output");
+    /// `out[i] = x[i] * y[i] + z[i]`, rounded once.
+    fma, fma_with: Real, (; x y z => out, "the output");
     /// `out[i] = max(x[i], 0)`; NaN stays NaN.
-    relu, relu_with
-}
-unary! {
+    relu, relu_with: Real, (; x => out, "the output");
     /// `out[i] = x[i] / 2 * (1 + erf(x[i] / √2))`, the exact form of GELU.
-    gelu, gelu_with
-}
-unary! {
+    gelu, gelu_with: Real, (; x => out, "the output");
     /// `out[i] = 1 / (1 + exp(-x[i]))`.
-    sigmoid, sigmoid_with
-}
-unary! {
+    sigmoid, sigmoid_with: Real, (; x => out, "the output");
     /// `out[i] = exp(x[i])`.
-    exp, exp_with
+    exp, exp_with: Real, (; x => out, "the output");
 }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use gpu_std::scalar::Scalar;
 use warpsmith_runtime::{Arguments, DevicePtr, Function, Launch, Module, Stream};
+use warpsmith_store::LaunchStore;
 
 use super::config::{self, Config};
 use super::number::Number;
@@ -108,7 +109,7 @@ impl<'a> Operation<'a> {
 
     /// The configuration that the device's store has for it.
     fn tuned(&self, module: &Module) -> Option<Config> {
-        let store = module.device().launch_store();
+        let store = LaunchStore::of(module.device());
         let found = || tuned::find(&store, module, self.kernel, &self.dtype, self.n, self.alignment);
         if store.has_tuned() { found() } else { None }
     }

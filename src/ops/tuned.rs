@@ -3,8 +3,8 @@
 //! What the store has is data of another program, perhaps damaged or of an older build: whatever does not name an
 //! instance that exists, or asks for what an operation cannot launch, is passed over. It is never an error.
 
-use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, DevicePtr, Module};
+use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
 
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
@@ -21,7 +21,7 @@ const MOST_BLOCKS: u32 = 1 << 16;
 /// nothing was tuned, or what was cannot be launched.
 ///
 /// Every operation takes it when no configuration is given, and [`default_config`](super::default_config) otherwise. It
-/// is looked up in the device's [`launch_store`](Device::launch_store), under the instance's own type arguments:
+/// is looked up in the device's [`LaunchStore`], under the instance's own type arguments:
 /// `copy` and `fill` have the unsigned integer of the type's size. For a reduction the alignment is its input's.
 ///
 /// ```
@@ -35,7 +35,7 @@ const MOST_BLOCKS: u32 = 1 << 16;
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
 pub fn tuned_config(kernel: &str, dtype: &str, n: usize, alignment: u32, device: &Device) -> Option<Config> {
-    let store = device.launch_store();
+    let store = LaunchStore::of(device);
     // Nothing is loaded where there is nothing to be found.
     if !store.has_tuned() {
         return None;

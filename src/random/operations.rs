@@ -56,6 +56,21 @@ macro_rules! flags {
 }
 flags!(u8, f32, f64, f16, bf16);
 
+/// The launch of a kernel whose parameters are where its numbers begin, these values, and the output.
+macro_rules! launch {
+    ($t:ty; $($value:expr => $type:ty),*) => {
+        move |operation: &Operation<'_>, begin: Begin<'_>, out: DeviceSliceMut<'_, $t>| {
+            let Begin { seed, offset, base, threads } = begin;
+            // SAFETY: these are the parameters of the kernel.
+            unsafe {
+                operation.launch::<(
+                    Value<u64>, Value<u64>, Slice<u64>, Value<u32>, $(Value<$type>,)* SliceMut<$t>,
+                ), _>((seed, offset, base, threads, $($value,)* out))
+            }
+        }
+    };
+}
+
 fn problem<R>(call: &'static str, problem: String) -> Result<R> {
     Err(OpError::Random { call, problem }.into())
 }
@@ -139,11 +154,7 @@ pub(super) fn uniform_launch<T: Real>(
     from: T,
     to: T,
 ) -> impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()> {
-    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<T>, Value<T>, SliceMut<T>);
-    move |operation, Begin { seed, offset, base, threads }, out| {
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, from, to, out)) }
-    }
+    launch!(T; from => T, to => T)
 }
 
 /// Fills `out` with normal numbers of this mean and standard deviation, in the order of PyTorch's `normal_`. f16 and bf16
@@ -203,11 +214,7 @@ pub(super) fn normal_launch<T: Real>(
     mean: f64,
     std: f64,
 ) -> impl Fn(&Operation<'_>, Begin<'_>, DeviceSliceMut<'_, T>) -> Result<()> {
-    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<f64>, Value<f64>, SliceMut<T>);
-    move |operation, Begin { seed, offset, base, threads }, out| {
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, mean, std, out)) }
-    }
+    launch!(T; mean => f64, std => f64)
 }
 
 /// Fills `out` with numbers of the exponential distribution with this rate (the inverse of the mean), in the order of PyTorch's
@@ -225,15 +232,11 @@ pub fn exponential<'o, T: Real>(
     out: impl Into<DeviceSliceMut<'o, T>>,
     rate: f64,
 ) -> Result<()> {
-    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<f64>, SliceMut<T>);
     if !(rate.is_finite() && rate > 0.0) {
         return problem("exponential", format!("the rate must be positive and finite, found {rate}"));
     }
     let draw = draw("exponential", "exponential", lanes::<T>(), stream, None);
-    draw.run(generator, out.into(), |operation, Begin { seed, offset, base, threads }, out| {
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, 1.0 / rate, out)) }
-    })
+    draw.run(generator, out.into(), launch!(T; 1.0 / rate => f64))
 }
 
 /// Fills `out` with integers in `range`, as `torch.randint` does: random words modulo the number of integers in it. The words
@@ -258,17 +261,13 @@ pub fn integers<'o, T: Integer>(
     out: impl Into<DeviceSliceMut<'o, T>>,
     range: Range<T>,
 ) -> Result<()> {
-    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<T>, Value<u64>, SliceMut<T>);
     let Range { start, end } = range;
     if start >= end {
         return problem("integers", format!("the range {start:?}..{end:?} is empty"));
     }
     let range = start.range_to(end);
     let draw = draw("integers", "integers", if range < WIDE_RANGE { 4 } else { 2 }, stream, None);
-    draw.run(generator, out.into(), |operation, Begin { seed, offset, base, threads }, out| {
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, start, range, out)) }
-    })
+    draw.run(generator, out.into(), launch!(T; start => T, range => u64))
 }
 
 /// Fills `out` with 1 with probability `p`, rounded to f32, and 0 else; always 1 for 1, where PyTorch gives a 0 once in 2²⁵
@@ -282,13 +281,9 @@ pub fn bernoulli<'o, T: Bernoulli>(
     out: impl Into<DeviceSliceMut<'o, T>>,
     p: f64,
 ) -> Result<()> {
-    type Params<T> = (Value<u64>, Value<u64>, Slice<u64>, Value<u32>, Value<f32>, SliceMut<T>);
     let threshold = threshold("bernoulli", p, p)?;
     let draw = draw("bernoulli", "bernoulli", 4, stream, None);
-    draw.run(generator, out.into(), |operation, Begin { seed, offset, base, threads }, out| {
-        // SAFETY: these are the parameters of the kernel.
-        unsafe { operation.launch::<Params<T>, _>((seed, offset, base, threads, threshold, out)) }
-    })
+    draw.run(generator, out.into(), launch!(T; threshold => f32))
 }
 
 /// Drops each element with probability `p`: `mask[i]` is 0 and `y[i]` is 0 for those, also for NaN; for all others `mask[i]`

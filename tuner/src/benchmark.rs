@@ -147,7 +147,7 @@ fn short(name: &str) -> &str {
     name.strip_prefix("reduce_").unwrap_or(name)
 }
 
-/// A sentence that helps someone who wrote `name` and meant one of `known`.
+/// Suggests names among `known` that are near `name`.
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let name = name.to_lowercase();
     let known: Vec<&str> = known.collect();

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_writes_too_little_is_wrong_even_after_a_right_one() {
+    fn missing_writes_are_wrong_after_right_results() {
         for n in [1, 33, 70_001] {
             let mut case = copies(faulty, n);
             assert!(check(&mut case, 128).correct());

@@ -4,6 +4,7 @@
 //! before. Of what is read, no time is zero, negative or not finite. Fields are only ever added while [`SCHEMA`] stays the
 //! same.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -139,6 +140,33 @@ pub enum Outcome {
     Crashed,
 }
 
+/// The result of one measurement of a configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What became of the configuration.
+    pub outcome: Outcome,
+    /// What was wrong; empty when nothing was.
+    pub problem: String,
+    /// The largest difference from the reference.
+    pub max_error: Option<f64>,
+    /// Its times, if it is correct.
+    pub timing: Option<Timing>,
+    /// The time in microseconds that a probe beside it needs for the same bytes (or operations); absent without probes.
+    pub probe_us: Option<f64>,
+}
+
+impl Measured {
+    /// The median time in microseconds.
+    pub fn median_us(&self) -> Option<f64> {
+        self.timing.as_ref()?.summary().map(|summary| summary.median)
+    }
+
+    /// With the median of its timing and its interval instead of the samples.
+    pub(crate) fn without_samples(&self) -> Self {
+        Self { timing: self.timing.as_ref().map(Timing::without_samples), ..self.clone() }
+    }
+}
+
 /// One measured and checked configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -195,9 +223,9 @@ impl Record {
         self.timing.as_ref().map_or(self.mode, |timing| timing.mode)
     }
 
-    /// GB/s (10^9 bytes a second) at the median. `None` for what moves no bytes, and for times of the host.
+    /// GB/s (10^9 bytes a second) at the median. `None` for what moves no bytes.
     pub fn gbps(&self) -> Option<f64> {
-        if self.bytes == 0 || self.mode() == Mode::Enqueue {
+        if self.bytes == 0 {
             return None;
         }
         self.median_us().map(|us| self.bytes as f64 / us / 1e3)
@@ -210,24 +238,15 @@ impl Record {
 
     /// The share of what the probe reached in turn with it. `None` as for [`Self::gbps`], where it computes nothing either.
     pub fn of_probe(&self) -> Option<f64> {
-        if self.bytes.max(self.flops) == 0 || self.mode() == Mode::Enqueue {
+        if self.bytes.max(self.flops) == 0 {
             return None;
         }
         Some(self.probe_us? / self.median_us()?)
     }
 
-    /// A time that cannot be: zero, negative or not finite.
-    fn impossible(&self) -> Option<f64> {
-        let timing = self.timing.as_ref()?;
-        let interval = timing.logged.and_then(|logged| logged.interval_us);
-        let ends = interval.into_iter().flat_map(|(low, high)| [low, high]);
-        timing.samples_us.iter().copied().chain(ends).find(|us| !(us.is_finite() && *us > 0.0))
-    }
-
-    /// Whether two records are of one kernel, type, size and mode.
-    pub fn same_case(&self, other: &Record) -> bool {
+    /// Its kernel, type, size and mode.
+    pub fn case(&self) -> (&str, &str, u64, Mode) {
         (&self.kernel, &self.dtype, self.n, self.mode())
-            == (&other.kernel, &other.dtype, other.n, other.mode())
     }
 }
 
@@ -281,12 +300,13 @@ impl Document {
 
     /// The records of each kernel, type, size and mode, in the order they were measured.
     pub fn cases(&self) -> Vec<Vec<&Record>> {
-        let mut cases: Vec<Vec<&Record>> = Vec::new();
+        let (mut cases, mut places) = (Vec::<Vec<&Record>>::new(), HashMap::new());
         for record in &self.results {
-            match cases.iter_mut().find(|case| case[0].same_case(record)) {
-                Some(case) => case.push(record),
-                None => cases.push(vec![record]),
+            let place = *places.entry(record.case()).or_insert(cases.len());
+            if place == cases.len() {
+                cases.push(Vec::new());
             }
+            cases[place].push(record);
         }
         cases
     }
@@ -333,8 +353,11 @@ impl Document {
             }
         }
         let document: Self = serde_json::from_str(text).map_err(no_document)?;
-        let mut times =
-            document.results.iter().enumerate().filter_map(|(i, r)| Some((i, r, r.impossible()?)));
+        let mut times = document
+            .results
+            .iter()
+            .enumerate()
+            .filter_map(|(i, r)| Some((i, r, r.timing.as_ref()?.impossible()?)));
         match times.next() {
             None => Ok(document),
             Some((index, Record { kernel, dtype, n, configuration, .. }, us)) => Err(format!(
@@ -470,7 +493,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_best_is_what_was_chosen_though_another_was_timed_a_little_faster() {
+    fn a_chosen_record_is_best_before_faster_ones() {
         let mut records =
             vec![record("copy", 128, 10.0, Outcome::Correct), record("copy", 256, 9.99, Outcome::Correct)];
         records[0].is_winner = true;
@@ -481,7 +504,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_run_at_a_low_clock_is_told_from_the_first_sample_on() {
+    fn low_clocks_are_seen_from_the_start() {
         let mut document = document(vec![record("copy", 128, 10.0, Outcome::Correct)]);
         assert_eq!(document.low_clock(), None, "the highest is not known");
         for (highest, low) in [(1980, None), (2084, None), (2085, Some((1980, 2085)))] {
@@ -503,9 +526,7 @@ pub(crate) mod tests {
         let none =
             |record: &Record| (record.gbps(), record.of_datasheet(&document.device), record.of_probe());
         let nothing = Record { bytes: 0, ..record.clone() };
-        let mut host = record.clone();
-        host.timing.as_mut().unwrap().mode = Mode::Enqueue;
-        assert_eq!((none(&nothing), none(&host)), ((None, None, None), (None, None, None)));
+        assert_eq!(none(&nothing), (None, None, None));
         let failed = Record { timing: None, mode: Mode::Hot, ..record.clone() };
         assert_eq!(failed.mode(), Mode::Hot);
     }
@@ -531,7 +552,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn times_that_cannot_be_are_refused_with_the_record() {
+    fn impossible_times_are_refused_with_their_record() {
         let good = record("copy", 128, 10.0, Outcome::Correct);
         assert!(Document::from_json(&document(vec![good.clone()]).to_json()).is_ok());
         for us in [0.0, -3.0] {
@@ -547,13 +568,13 @@ pub(crate) mod tests {
                 }
             }
         }
-        let mut odd = good;
-        odd.timing.as_mut().unwrap().samples_us[0] = f64::INFINITY;
+        let mut odd = good.timing.unwrap();
+        odd.samples_us[0] = f64::INFINITY;
         assert_eq!(odd.impossible(), Some(f64::INFINITY));
     }
 
     #[test]
-    fn a_file_that_is_no_document_says_what_it_is() {
+    fn other_files_are_refused_with_the_reason() {
         let folder = std::env::temp_dir().join(format!("warpsmith-no-document-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("file.json");

@@ -112,8 +112,8 @@ pub enum Error {
     },
     /// A configuration stopped the device, and nothing more can be measured in this process.
     #[error(
-        "{case} with {configuration} stopped the device: {problem}; it was noted and will not be tried again: start again \
-         to go on with the others, or use --isolate"
+        "{case} with {configuration} stopped the device: {problem}; it was logged and will not be tried again: start again \
+         to go on with the others"
     )]
     Lost {
         /// The kernel, type and size.
@@ -122,14 +122,6 @@ pub enum Error {
         configuration: String,
         /// What happened.
         problem: String,
-    },
-    /// A worker that cannot be used.
-    #[error("the worker {} {reason}", program.display())]
-    Worker {
-        /// The executable.
-        program: PathBuf,
-        /// What it did, and what to do.
-        reason: String,
     },
     /// A launch that a benchmark makes was refused or failed.
     #[error(transparent)]
@@ -142,14 +134,7 @@ pub enum Error {
 impl Error {
     /// Whether the request itself was at fault, rather than the machine.
     pub fn is_wrong_use(&self) -> bool {
-        !matches!(
-            self,
-            Error::Runtime(_)
-                | Error::Launch(_)
-                | Error::NothingSelected
-                | Error::Lost { .. }
-                | Error::Worker { .. }
-        )
+        !matches!(self, Error::Runtime(_) | Error::Launch(_) | Error::NothingSelected | Error::Lost { .. })
     }
 }
 

@@ -2,15 +2,12 @@
 //!
 //! Guarantees: what is written is either the whole new file or what was there before; no link is followed to write it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-
-/// How often another name is tried for a file or folder that must be new.
-const TRIES: usize = 16;
 
 /// The text of a file of at most `most` bytes.
 ///
@@ -53,14 +50,11 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
     if let Some(parent) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(fail)?;
     }
-    let name = |number: u64| {
-        let mut partial = path.as_os_str().to_os_string();
-        partial.push(format!(".{number:016x}.partial"));
-        PathBuf::from(partial)
-    };
-    // A name that no one can foresee and that is not taken: whatever waits at such a place is left alone.
-    let create = |partial: &PathBuf| OpenOptions::new().write(true).create_new(true).open(partial);
-    let (partial, mut file) = new(name, create).map_err(fail)?;
+    // A new file with an unpredictable name: whatever waits at such a place is left alone.
+    let mut partial = path.as_os_str().to_os_string();
+    partial.push(format!(".{:016x}.partial", fastrand::u64(..)));
+    let partial = PathBuf::from(partial);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&partial).map_err(fail)?;
     let written = file.write_all(text.as_bytes());
     drop(file);
     written.and_then(|()| finish(&partial)).map_err(|source| {
@@ -70,44 +64,16 @@ fn write_partial(path: &Path, text: &str, finish: impl FnOnce(&Path) -> io::Resu
     })
 }
 
-/// Makes something at a place that is not taken.
-fn new<T>(
-    name: impl Fn(u64) -> PathBuf,
-    make: impl Fn(&PathBuf) -> io::Result<T>,
-) -> io::Result<(PathBuf, T)> {
-    let mut tries = 0;
-    loop {
-        let path = name(fastrand::u64(..));
-        tries += 1;
-        match make(&path) {
-            Ok(made) => return Ok((path, made)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < TRIES => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Where results go when nobody says: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current folder), else
-/// the folder of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches), else
-/// a new folder for this user alone in the folder for temporary files. The file is named for the command, the time in
-/// seconds since 1970 and the process.
-pub fn default_path(command: &str) -> PathBuf {
-    let folder = if Path::new("Cargo.toml").is_file() {
-        Path::new("target").join("warpsmith")
-    } else {
-        warpsmith_store::user_directory().unwrap_or_else(|| private_folder(&std::env::temp_dir()))
+/// Where results go by default: `target/warpsmith/` in a cargo project (a `Cargo.toml` in the current folder), else the folder
+/// of the launch store's file (`WARPSMITH_CACHE_DIR`, or `warpsmith` in the user's folder for caches); `None` without one.
+/// The file is named for the command, the time in seconds since 1970 and the process.
+pub fn default_path(command: &str) -> Option<PathBuf> {
+    let folder = match Path::new("Cargo.toml").is_file() {
+        true => Path::new("target").join("warpsmith"),
+        false => warpsmith_store::user_directory()?,
     };
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    folder.join(format!("{command}-{seconds}-{}.json", std::process::id()))
-}
-
-/// A new folder that no other user can read or write; one that is to be made, where that fails: writing says why.
-fn private_folder(parent: &Path) -> PathBuf {
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    let name = |number: u64| parent.join(format!("warpsmith-{number:016x}"));
-    new(name, |path| builder.create(path)).map_or_else(|_| name(fastrand::u64(..)), |(path, ())| path)
+    Some(folder.join(format!("{command}-{seconds}-{}.json", std::process::id())))
 }
 
 #[cfg(test)]
@@ -141,7 +107,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn links_at_the_place_of_a_partial_file_are_not_followed() {
+    fn links_are_not_followed() {
         let folder = folder("links");
         let (path, other) = (folder.join("a.json"), folder.join("other"));
         fs::write(&other, "not ours").unwrap();
@@ -155,34 +121,5 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "ours");
         assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
         fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    #[cfg(unix)]
-    fn a_taken_name_is_left_alone() {
-        let folder = folder("taken");
-        let (taken, free) = (folder.join("taken"), folder.join("free"));
-        fs::write(&taken, "not ours").unwrap();
-        let next = std::cell::Cell::new(0);
-        let name = |_| {
-            next.set(next.get() + 1);
-            if next.get() < 3 { taken.clone() } else { free.clone() }
-        };
-        let create = |path: &PathBuf| OpenOptions::new().write(true).create_new(true).open(path);
-        assert_eq!(new(name, create).unwrap().0, free);
-        assert!(new(|_| taken.clone(), create).is_err());
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    #[cfg(unix)]
-    fn the_folder_for_temporary_files_is_not_shared() {
-        use std::os::unix::fs::PermissionsExt as _;
-
-        let parent = folder("private");
-        let [first, second] = [0, 1].map(|_| private_folder(&parent));
-        assert_ne!(first, second);
-        assert_eq!(fs::metadata(&first).unwrap().permissions().mode() & 0o777, 0o700);
-        fs::remove_dir_all(parent).unwrap();
     }
 }

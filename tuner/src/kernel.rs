@@ -18,7 +18,7 @@ use crate::verify::Tolerance;
 
 /// A launch in a chosen configuration: stream, input arrays, output array.
 type Launcher<I, O> = Box<dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
-/// Makes a launcher over so many elements.
+/// Makes a launcher over a number of elements.
 type Prepare<I, O> = Arc<
     dyn Fn(&Device, &'static GpuImage, &Configuration, usize) -> LaunchResult<Launcher<I, O>> + Send + Sync,
 >;
@@ -206,7 +206,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// Its floating-point operations over so many elements, for the roofline of kernels that compute much.
+    /// Its floating-point operations over n elements, for the roofline of kernels that compute much.
     #[must_use]
     pub fn flops(mut self, flops: fn(u64) -> u64) -> Self {
         self.flops = flops;

@@ -13,11 +13,10 @@
 //! | `command` | the command line, with the feature `command` |
 //! | `criterion` | times on the device for criterion benches, with the feature `criterion` |
 //! | [`data`], [`verify`] | what kernels are run on, and the comparison with a float64 reference |
-//! | [`stats`] | medians, percentiles, when to stop |
+//! | [`stats`] | medians, percentiles, confidence intervals |
 //! | [`search`] | strategies that look for the fastest, apart from measuring |
 //! | [`tune`] | a whole tuning run |
 //! | [`log`] | every measurement of tuning runs, kept between them |
-//! | [`worker`] | measuring in another process |
 //! | [`document`] | the document of results |
 //! | [`compare`] | whether a change made kernels faster or slower |
 //! | [`export`] | documents as CSV |
@@ -40,11 +39,11 @@ pub mod error;
 pub mod export;
 mod file;
 pub mod kernel;
-mod local;
 pub mod log;
 pub mod measure;
 pub mod probe;
 pub mod report;
+mod rig;
 pub mod run;
 pub mod search;
 pub mod size;
@@ -53,4 +52,3 @@ pub mod stats;
 pub mod tune;
 pub mod value;
 pub mod verify;
-pub mod worker;

@@ -28,6 +28,8 @@ struct Measured {
     samples: Vec<f64>,
     /// The median of the latest samples.
     latest_us: Option<f64>,
+    /// Launches in each sample.
+    launches: Option<u32>,
 }
 
 impl Probes {
@@ -41,11 +43,11 @@ impl Probes {
     /// # Errors
     /// Out of memory, and whatever else the runtime reports.
     pub fn new(suite: &Suite, stream: &Stream) -> Result<Self> {
-        let measured = |probe| Measured { probe, samples: Vec::new(), latest_us: None };
+        let measured = |probe| Measured { probe, samples: Vec::new(), latest_us: None, launches: None };
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
     }
 
-    /// Gives their memory back; false when there was none. What they reached so far stays.
+    /// Frees their memory; false when there was none. What they reached so far stays.
     pub fn release(&mut self) -> bool {
         let had_any = !self.all.is_empty();
         self.before = self.results();
@@ -59,11 +61,11 @@ impl Probes {
     /// Whatever the runtime reports.
     pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
         let effort = Effort { least: effort.least.min(5), most: effort.most.min(10), ..effort };
-        let all = self.all.iter_mut().enumerate();
-        for (index, measured) in all.filter(|(_, measured)| stands_for(&measured.probe, work)) {
+        for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {
             let Probe { case, configuration, .. } = &mut measured.probe;
-            let timing = stopwatch
-                .with_probe(index, |watch| watch.time(&mut **case, configuration, Mode::Cold, effort))?;
+            let effort = Effort { launches: measured.launches, ..effort };
+            let timing = stopwatch.time(&mut **case, configuration, Mode::Cold, effort)?;
+            measured.launches.get_or_insert(timing.launches_per_sample);
             measured.latest_us = summarise(&timing.samples_us).map(|summary| summary.median);
             measured.samples.extend(timing.samples_us);
         }
@@ -138,6 +140,7 @@ mod tests {
             probe: Probe { name, work, configuration: Configuration::default(), case: Box::new(Nothing) },
             samples: vec![latest_us],
             latest_us: Some(latest_us),
+            launches: None,
         };
         let moves = |bytes, spare| Work { bytes, spare, ..Work::default() };
         Probes {
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_the_probe_that_does_the_same_scaled_to_the_work() {
+    fn limits_are_probes_scaled_to_the_work() {
         let work = |bytes, spare, flops| Work { bytes, spare, flops, ..Work::default() };
         let probes = probes();
         assert_eq!(probes.limit_us(&work(16_000, 8000, 0)), Some(4.0));

@@ -13,12 +13,11 @@ use warpsmith_runtime::{Device, Stream};
 
 use crate::benchmark::{Benchmark, Setup, Suite, Work, dtype};
 use crate::case::Case;
-use crate::document::{Outcome, ProbeResult, Record};
+use crate::document::{Measured, Outcome, ProbeResult, Record};
 use crate::error::{Error, Result};
-use crate::local::{Instruments, Local};
 use crate::measure::{Effort, Mode, Stopwatch};
+use crate::rig::Rig;
 use crate::value::{Configuration, Value};
-use crate::worker::Measured;
 
 /// Most copies of a small case's buffers.
 const MOST_COPIES: u64 = 4096;
@@ -132,7 +131,7 @@ impl<'a> Plan<'a> {
     pub fn new(suite: &'a Suite, device: &Device, request: &Request) -> Result<Self> {
         let free = device.memory().available()?;
         let free = free - Stopwatch::cover_bytes(device, free);
-        // One part in sixteen stays free for alignment, code and everyone else.
+        // One part in sixteen stays free for alignment, code and other programs.
         let free = free - free / 16;
         let mut cases: Vec<PlannedCase<'a>> = Vec::new();
         for name in &request.kernels {
@@ -223,40 +222,27 @@ impl<'a> Plan<'a> {
         stop: &Arc<AtomicBool>,
         mut each: impl FnMut(&PlannedCase<'a>, Record),
     ) -> Result<Finished> {
-        let mut instruments = Instruments::new(&self.device, stop)?;
-        if probes {
-            instruments = instruments.with_probes(self.suite);
-        }
+        let mut rig = Rig::new(self, probes, stop);
         for planned in &self.cases {
-            let mut local = Local::open(instruments, planned, self.mode, self.effort)?;
             for configuration in &planned.configurations {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(Finished { complete: false, probes: local.instruments().reached() });
+                    return Ok(Finished { complete: false, probes: rig.reached() });
                 }
-                let measured = local.measure(configuration, self.effort);
-                if let Some(problem) = local.instruments().problem() {
-                    return Err(problem);
-                }
+                let measured = rig.measure(planned, configuration)?;
+                rig.problem().map_or(Ok(()), Err)?;
                 if matches!(measured.outcome, Outcome::Failed | Outcome::Crashed) {
                     // A device that is lost fails here, too, and ends the run.
-                    local.synchronize()?;
+                    rig.synchronize()?;
                 }
                 let Measured { outcome, problem, max_error, timing, .. } = measured;
-                let probe_us = local.instruments().limit_us(&planned.work);
+                let (mode, probe_us) = (self.mode, rig.limit_us(planned));
                 let record = planned.record(configuration);
-                let mode = self.mode;
                 each(planned, Record { mode, outcome, problem, max_error, timing, probe_us, ..record });
             }
-            local.instruments().probe(&planned.work, self.effort);
-            if let Some(problem) = local.instruments().problem() {
-                return Err(problem);
-            }
-            instruments = match local.into_instruments() {
-                Some(instruments) => instruments,
-                None => Instruments::new(&self.device, stop)?,
-            };
+            rig.close(planned, true);
+            rig.problem().map_or(Ok(()), Err)?;
         }
-        Ok(Finished { complete: true, probes: instruments.reached() })
+        Ok(Finished { complete: true, probes: rig.reached() })
     }
 }
 
@@ -294,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_exceed_the_cache_as_far_as_memory_lasts() {
+    fn copies_exceed_the_cache_within_memory() {
         let l2 = 50 << 20;
         assert_eq!(copies(true, l2, 1 << 20, 0, 1 << 30), Some(1));
         assert_eq!(copies(false, l2, 1 << 20, 0, 1 << 40), Some(150));

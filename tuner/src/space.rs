@@ -22,9 +22,9 @@ const MOST_CONFIGURATIONS: usize = 1_000_000;
 pub enum Grid {
     /// What the kernel takes by itself.
     Auto,
-    /// So many times the blocks that fit on the device at once.
+    /// This multiple of the blocks that fit on the device at once.
     Waves(u32),
-    /// Exactly so many.
+    /// Exactly this number.
     Blocks(u32),
 }
 
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_space_is_the_product_without_what_is_refused() {
+    fn the_space_is_the_product_without_refusals() {
         assert_eq!(space().configurations("copy").unwrap().len(), 18);
         let some =
             space().restrict("small", |c| c.number("block").unwrap() * c.number("items").unwrap() <= 512);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_on_an_axis_is_refused_with_what_can() {
+    fn impossible_values_are_refused_with_possible_ones() {
         for (axis, value, words) in [
             ("block", "0", "multiple of 32 from 32 to 1024"),
             ("block", "33", "multiple of 32"),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_space_too_large_to_list_is_refused_before_it_is_made() {
+    fn too_large_spaces_are_refused_early() {
         let many = || (0u32..2000).map(|value| value + 1);
         let space = Space::new().axis("a", many()).axis("b", many()).axis("c", many());
         let message = space.configurations("copy").unwrap_err().to_string();

@@ -1,14 +1,12 @@
 //! Values of axes, and configurations: one value for each axis.
 //!
 //! Guarantees: a configuration reads back from its own JSON and its own text, and two are equal exactly when they have
-//! the same values on the same axes in the same order.
+//! the same values on the same axes.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
-use serde::de::{MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use warpsmith_runtime::Launch;
 
 use crate::error::{Error, Result};
@@ -69,7 +67,7 @@ impl From<String> for Value {
     }
 }
 
-/// A value for each axis of a space, in the order of the axes.
+/// A value for each axis of a space, in the order of the axes' names.
 ///
 /// ```
 /// use warpsmith_tuner::value::Configuration;
@@ -79,33 +77,25 @@ impl From<String> for Value {
 /// assert_eq!(configuration.to_string(), "block=256 grid=waves:4");
 /// # Ok::<(), warpsmith_tuner::error::Error>(())
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Configuration(Vec<(Arc<str>, Value)>);
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Configuration(BTreeMap<String, Value>);
 
 impl Configuration {
-    /// Of axes and their values.
-    pub fn new(values: impl IntoIterator<Item = (Arc<str>, Value)>) -> Self {
-        Self(values.into_iter().collect())
-    }
-
     /// The value on an axis.
     pub fn get(&self, axis: &str) -> Option<&Value> {
-        self.0.iter().find(|(name, _)| &**name == axis).map(|(_, value)| value)
+        self.0.get(axis)
     }
 
     /// The axes and their values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.0.iter().map(|(axis, value)| (&**axis, value))
+        self.0.iter().map(|(axis, value)| (axis.as_str(), value))
     }
 
     /// This configuration with another value on an axis, which is added if it is not there.
     #[must_use]
     pub fn with(mut self, axis: &str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        match self.0.iter_mut().find(|(name, _)| &**name == axis) {
-            Some((_, old)) => *old = value,
-            None => self.0.push((axis.into(), value)),
-        }
+        self.0.insert(axis.to_owned(), value.into());
         self
     }
 
@@ -174,63 +164,25 @@ impl std::str::FromStr for Configuration {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let pair = |part: &str| {
-            let (axis, value) =
-                part.split_once('=').filter(|(axis, value)| !axis.is_empty() && !value.is_empty())?;
-            Some((Arc::<str>::from(axis), Value::from(value)))
-        };
-        let mut all: Vec<(Arc<str>, Value)> = Vec::new();
+        let mut all = Self::default();
         for part in text.split([' ', ',']).filter(|part| !part.is_empty()) {
-            let (axis, value) = pair(part).ok_or_else(|| Error::Axis {
-                axis: "configuration".to_owned(),
+            let fail = |axis: &str, reason: &str| Error::Axis {
+                axis: axis.to_owned(),
                 text: part.to_owned(),
-                reason: "write AXIS=VALUE with commas between, for example block=256,grid=waves:4".to_owned(),
+                reason: reason.to_owned(),
+            };
+            let pair = part.split_once('=').filter(|(axis, value)| !axis.is_empty() && !value.is_empty());
+            let (axis, value) = pair.ok_or_else(|| {
+                fail(
+                    "configuration",
+                    "write AXIS=VALUE with commas between, for example block=256,grid=waves:4",
+                )
             })?;
-            if all.iter().any(|(known, _)| *known == axis) {
-                return Err(Error::Axis {
-                    axis: axis.as_ref().to_owned(),
-                    text: text.to_owned(),
-                    reason: "the axis is given twice; give one value for each axis".to_owned(),
-                });
-            }
-            all.push((axis, value));
-        }
-        Ok(Self(all))
-    }
-}
-
-impl Serialize for Configuration {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (axis, value) in self.iter() {
-            map.serialize_entry(axis, value)?;
-        }
-        map.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for Configuration {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Pairs;
-        impl<'de> Visitor<'de> for Pairs {
-            type Value = Configuration;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("axes with their values")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(
-                self,
-                mut map: A,
-            ) -> std::result::Result<Configuration, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some((axis, value)) = map.next_entry::<String, Value>()? {
-                    pairs.push((axis.into(), value));
-                }
-                Ok(Configuration(pairs))
+            if all.0.insert(axis.to_owned(), value.into()).is_some() {
+                return Err(fail(axis, "the axis is given twice; give one value for each axis"));
             }
         }
-        deserializer.deserialize_map(Pairs)
+        Ok(all)
     }
 }
 
@@ -239,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_reads_back_from_text_and_from_json() {
+    fn configurations_read_back_from_text_and_json() {
         for text in ["block=256 grid=waves:4 items=8 vector=16", "tile=8x8", ""] {
             let configuration: Configuration = text.parse().unwrap();
             assert_eq!(configuration.to_string(), text);
@@ -247,7 +199,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Configuration>(&json).unwrap(), configuration, "{json}");
         }
         let json = serde_json::to_string(&"grid=auto block=64".parse::<Configuration>().unwrap()).unwrap();
-        assert_eq!(json, r#"{"grid":"auto","block":64}"#, "in the order of the axes");
+        assert_eq!(json, r#"{"block":64,"grid":"auto"}"#);
         for bad in ["block", "=4", "block=", "block=1 x"] {
             assert!(bad.parse::<Configuration>().unwrap_err().to_string().contains("AXIS=VALUE"), "{bad}");
         }
@@ -258,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_names_its_axis() {
+    fn values_of_the_wrong_kind_name_their_axis() {
         let configuration: Configuration = "block=wide big=99999999999".parse().unwrap();
         for axis in ["block", "big", "missing"] {
             assert!(configuration.number(axis).unwrap_err().to_string().contains(axis));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_wrong_element_is_named_whatever_the_order_of_work() {
+    fn the_first_wrong_element_is_reported() {
         let found = vec![1i32; 5 * CHUNK];
         let check = compare(&found, Tolerance::EXACT, |i| if i % CHUNK == 5 { 2.0 } else { 1.0 });
         assert_eq!((check.wrong, check.first), (5, Some((5, 1.0, 2.0))));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_to_the_type_is_no_error_and_not_a_number_is() {
+    fn rounding_is_no_error_and_nan_is() {
         let third = f16::from_f64(1.0 / 3.0);
         let check = compare(&[third], Tolerance::EXACT, |_| 1.0 / 3.0);
         assert!(check.correct() && check.max_error > 0.0 && check.max_error < 1e-3);

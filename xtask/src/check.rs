@@ -56,8 +56,10 @@ pub fn check(root: &Path) -> Result<()> {
         let results = target_dir(root).join("own-kernels-tune.json");
         run(own(&[&tune[..], &quick].concat()).arg("--out").arg(results))
     };
-    let documentation =
-        || run(workspace(&["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-Dwarnings"));
+    let documentation = || {
+        let documented = ["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"];
+        run(workspace(&documented).env("RUSTDOCFLAGS", "-Dwarnings"))
+    };
     let layers = || layers::check(root);
     let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
         ("format", &format),

@@ -1,9 +1,8 @@
-//! What `bench` says of a configuration, another process says, too, be it `bench` or `tune`: on the device under test,
+//! `bench` and another process, `bench` or `tune`, agree on the time of a configuration: on the device under test,
 //! `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that is not there fails the test.
 //!
 //! The kernels take about 3 µs to 1 ms on a GPU. The emulated device runs them on a CPU that others use too: there it is only
-//! checked that both measure the same things in the same way. That their times agree where time is simulated is tested in
-//! `warpsmith-tuner`.
+//! checked that both measure the same configurations.
 //!
 //! On a GPU the program must be built with `--release`: without optimization the host launches more slowly than the GPU
 //! runs the shortest kernels, so that the times are the host's.
@@ -13,7 +12,7 @@ use serde_json::Value;
 use warpsmith::bench::compare::BETWEEN_PROCESSES_US;
 use warpsmith::bench::stats::ratio;
 
-/// By how much medians may differ whose intervals do not hold each other, beside what processes differ by.
+/// The relative difference of medians that is allowed outside their interval, beside that between processes.
 const NEAR: f64 = 0.02;
 /// Values that every kernel has; its default configuration is measured, too.
 const AXES: [&str; 8] =
@@ -33,7 +32,7 @@ fn records(command: &[&str]) -> Vec<Value> {
     run.json()["results"].as_array().unwrap().clone()
 }
 
-/// What tells a record from others of its document.
+/// What identifies a record in its document.
 fn key(record: &Value) -> String {
     ["kernel", "dtype", "n", "configuration"].map(|field| record[field].to_string()).join(" ")
 }
@@ -49,7 +48,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn another_process_says_the_same_whether_it_measures_or_tunes() {
+fn other_processes_agree_measuring_or_tuning() {
     let is_emulated = device().starts_with("cpu");
     let tune: &[&str] = &["tune", "--strategy", "exhaustive", "--no-store"];
     let (mut agree, mut all) = (0, 0);

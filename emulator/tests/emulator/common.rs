@@ -9,22 +9,7 @@ const WORD: ParamSpec = ParamSpec { name: "p", kind: ParamKind::Value, type_name
 static WORDS: [ParamSpec; 4] = [WORD; 4];
 
 pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> KernelSpec {
-    KernelSpec {
-        name,
-        symbol: name,
-        package: "tests",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params: WORDS.split_at(params).0,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        dependent: false,
-        entry,
-    }
+    KernelSpec { is_safe: false, ..KernelSpec::new("tests", "0.0.0", name, WORDS.split_at(params).0, entry) }
 }
 
 pub const fn bounded(mut spec: KernelSpec, max_threads: u32) -> KernelSpec {

@@ -2,7 +2,6 @@
 //! the best there is.
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use kernels::{BLOCK, saxpy, smooth};
 use warpsmith::{Device, DeviceBuffer, GpuImage, Launch};
@@ -10,17 +9,7 @@ use warpsmith::{Device, DeviceBuffer, GpuImage, Launch};
 /// The GPU image that build.rs made of `kernels/`.
 static KERNELS: GpuImage = warpsmith::include_image!("kernels");
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
         None => Device::best()?,

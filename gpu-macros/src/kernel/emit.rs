@@ -161,17 +161,87 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
+/// What stands for a parameter in an instance.
+struct Form {
+    /// The value, or the element of a slice or view.
+    element: TokenStream,
+    /// The `gpu_spec::ParamKind`.
+    kind: Ident,
+    /// The parameter's type, of any lifetime.
+    ty: TokenStream,
+    /// The type that stands for it in `Kernel::Params`.
+    marker: TokenStream,
+    /// The function that compiles for types that it can have.
+    check: Option<TokenStream>,
+    /// The machine parameters of the GPU's entry, and the argument made of them.
+    machine: TokenStream,
+    on_gpu: TokenStream,
+    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`.
+    on_host: TokenStream,
+    slots: usize,
+}
+
+fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
+    let params = kernel.params.iter().enumerate();
+    params.map(|(index, param)| form(index, param, instance)).collect()
+}
+
+fn form(index: usize, param: &Param, instance: &Instance) -> Form {
+    let element = projection(instance, param, &element_name(index));
+    let mapping = projection(instance, param, &mapping_name(index));
+    let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
+    let plain = |ty: TokenStream, kind: &str, marker: TokenStream, check: Option<TokenStream>| Form {
+        element: element.clone(),
+        kind: format_ident!("{kind}"),
+        marker,
+        check,
+        machine: quote!(#data: #ty),
+        on_gpu: quote!(#data),
+        on_host: quote!(read_value::<#ty>),
+        slots: 1,
+        ty,
+    };
+    match &param.kind {
+        Kind::Value => {
+            let marker = quote!(::gpu_std::param::Value<#element>);
+            plain(element.clone(), "Value", marker, Some(quote!(check_value)))
+        }
+        Kind::Pointer => {
+            plain(quote!(*const #element), "Pointer", quote!(::gpu_std::param::Pointer<#element>), None)
+        }
+        Kind::PointerMut => {
+            plain(quote!(*mut #element), "PointerMut", quote!(::gpu_std::param::PointerMut<#element>), None)
+        }
+        Kind::Slice => Form {
+            kind: format_ident!("Slice"),
+            ty: quote!(&[#element]),
+            marker: quote!(<#element as ::gpu_std::SliceElement>::Param),
+            check: Some(quote!(check_element)),
+            machine: quote!(#data: *const #element, #len: usize),
+            on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
+            on_host: quote!(read_slice::<#element>),
+            slots: 2,
+            element,
+        },
+        Kind::SliceMut(_) => Form {
+            kind: format_ident!("SliceMut"),
+            ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),
+            marker: quote!(::gpu_std::param::SliceMut<#element>),
+            check: Some(quote!(check_view)),
+            machine: quote!(#data: *mut #element, #len: usize),
+            on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
+            on_host: quote!(read_view::<#element, #mapping>),
+            slots: 2,
+            element,
+        },
+    }
+}
+
 /// What the parameters must be: each type, asked where it is written; all together; and their lifetimes.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    let checks = kernel.params.iter().enumerate().filter_map(|(index, param)| {
-        let element = projection(instance, param, &element_name(index));
-        let at = param.element.span();
-        match param.kind {
-            Kind::Value => Some(quote_spanned!(at=> ::gpu_std::__private::check_value::<#element>();)),
-            Kind::Slice => Some(quote_spanned!(at=> ::gpu_std::__private::check_element::<#element>();)),
-            Kind::SliceMut(_) => Some(quote_spanned!(at=> ::gpu_std::__private::check_view::<#element>();)),
-            Kind::Pointer | Kind::PointerMut => None,
-        }
+    let checks = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
+        let (check, element) = (form.check?, form.element);
+        Some(quote_spanned!(param.element.span()=> ::gpu_std::__private::#check::<#element>();))
     });
     let abi = abi(kernel, instance);
     let any_lifetime = any_lifetime(kernel, instance);
@@ -188,19 +258,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
 /// Compiles when the kernel takes slices and views of any lifetime. One that asks for a longer one than the launch's, in
 /// whatever way it is written, could keep the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
-    let params = kernel.params.iter().enumerate().map(|(index, param)| {
-        let element = projection(instance, param, &element_name(index));
-        match &param.kind {
-            Kind::Value => element,
-            Kind::Slice => quote!(&[#element]),
-            Kind::SliceMut(_) => {
-                let mapping = projection(instance, param, &mapping_name(index));
-                quote!(::gpu_std::DisjointMut<'_, #element, #mapping>)
-            }
-            Kind::Pointer => quote!(*const #element),
-            Kind::PointerMut => quote!(*mut #element),
-        }
-    });
+    let params = forms(kernel, instance).into_iter().map(|form| form.ty);
     let safety = (!kernel.is_safe).then(|| quote!(unsafe));
     let callee = callee(kernel, instance);
     quote!({ let _: #safety fn(#(#params),*) = #callee; })
@@ -208,20 +266,16 @@ fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
 
 /// An `AbiParam` for each parameter.
 fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
-    let params = kernel.params.iter().enumerate();
-    params
-        .map(|(index, param)| {
-            let element = projection(instance, param, &element_name(index));
-            let kind = kind_name(&param.kind);
-            quote! {
-                ::gpu_std::__private::AbiParam::new(
-                    ::gpu_std::ParamKind::#kind,
-                    ::core::mem::size_of::<#element>(),
-                    ::core::mem::align_of::<#element>(),
-                )
-            }
-        })
-        .collect()
+    let abi = |Form { element, kind, .. }: &Form| {
+        quote! {
+            ::gpu_std::__private::AbiParam::new(
+                ::gpu_std::ParamKind::#kind,
+                ::core::mem::size_of::<#element>(),
+                ::core::mem::align_of::<#element>(),
+            )
+        }
+    };
+    forms(kernel, instance).iter().map(abi).collect()
 }
 
 /// `name` or `name::<f32, 4>`.
@@ -239,35 +293,9 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     if let Some(bytes) = kernel.options.stack {
         section.push_str(&format!(",{bytes}"));
     }
-    let mut machine = Vec::new();
-    let mut arguments = Vec::new();
-    for (index, param) in kernel.params.iter().enumerate() {
-        let element = projection(instance, param, &element_name(index));
-        let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
-        match &param.kind {
-            Kind::Value => {
-                machine.push(quote!(#data: #element));
-                arguments.push(quote!(#data));
-            }
-            Kind::Slice => {
-                machine.push(quote!(#data: *const #element, #len: usize));
-                arguments.push(quote!(::gpu_std::__private::slice(#data, #len)));
-            }
-            Kind::SliceMut(_) => {
-                let mapping = projection(instance, param, &mapping_name(index));
-                machine.push(quote!(#data: *mut #element, #len: usize));
-                arguments.push(quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)));
-            }
-            Kind::Pointer => {
-                machine.push(quote!(#data: *const #element));
-                arguments.push(quote!(#data));
-            }
-            Kind::PointerMut => {
-                machine.push(quote!(#data: *mut #element));
-                arguments.push(quote!(#data));
-            }
-        }
-    }
+    let forms = forms(kernel, instance);
+    let machine = forms.iter().map(|form| &form.machine);
+    let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
     // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits by itself.
     let wait =
@@ -322,26 +350,11 @@ fn origin(symbol: &str) -> TokenStream {
     }
 }
 
-/// The `gpu_spec::ParamKind`.
-fn kind_name(kind: &Kind) -> Ident {
-    let name = match kind {
-        Kind::Value => "Value",
-        Kind::Slice => "Slice",
-        Kind::SliceMut(_) => "SliceMut",
-        Kind::Pointer => "Pointer",
-        Kind::PointerMut => "PointerMut",
-    };
-    format_ident!("{name}")
-}
-
 /// The instance as a type in the GPU image, by which another kernel launches it.
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);
-    let markers = kernel.params.iter().enumerate().map(|(index, param)| {
-        let element = projection(instance, param, &element_name(index));
-        parameter_marker(&param.kind, &element)
-    });
+    let markers = forms(kernel, instance).into_iter().map(|form| form.marker);
     quote! {
         // SAFETY: `Params` and the entry are written from the same parameters.
         unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
@@ -352,17 +365,6 @@ fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 __entry as *const ::core::ffi::c_void
             }
         }
-    }
-}
-
-/// The marker of a parameter with this value or element.
-fn parameter_marker(kind: &Kind, element: &TokenStream) -> TokenStream {
-    match kind {
-        Kind::Value => quote!(::gpu_std::param::Value<#element>),
-        Kind::Slice => quote!(<#element as ::gpu_std::SliceElement>::Param),
-        Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
-        Kind::Pointer => quote!(::gpu_std::param::Pointer<#element>),
-        Kind::PointerMut => quote!(::gpu_std::param::PointerMut<#element>),
     }
 }
 
@@ -378,28 +380,13 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let mut markers = Vec::new();
     let mut params = Vec::new();
     let mut slot = 0usize;
-    for (index, param) in kernel.params.iter().enumerate() {
-        let element = projection(instance, param, &element_name(index));
+    for (form, param) in forms(kernel, instance).into_iter().zip(&kernel.params) {
+        let Form { element, kind, marker, on_host, slots, .. } = form;
         let position = Literal::usize_unsuffixed(slot);
-        let kind = kind_name(&param.kind);
-        let (argument, slots) = match &param.kind {
-            Kind::Value => (quote!(::gpu_std::__private::read_value::<#element>(args, #position)), 1),
-            Kind::Slice => (quote!(::gpu_std::__private::read_slice::<#element>(args, #position)), 2),
-            Kind::SliceMut(_) => {
-                let mapping = projection(instance, param, &mapping_name(index));
-                (quote!(::gpu_std::__private::read_view::<#element, #mapping>(args, #position)), 2)
-            }
-            Kind::Pointer => {
-                (quote!(::gpu_std::__private::read_value::<*const #element>(args, #position)), 1)
-            }
-            Kind::PointerMut => {
-                (quote!(::gpu_std::__private::read_value::<*mut #element>(args, #position)), 1)
-            }
-        };
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
-        arguments.push(argument);
-        markers.push(parameter_marker(&param.kind, &element));
+        arguments.push(quote!(::gpu_std::__private::#on_host(args, #position)));
+        markers.push(marker);
         params.push(quote! {
             ::gpu_std::ParamSpec {
                 name: #param_name,

@@ -58,48 +58,36 @@ pub(crate) fn expand(generics: &Generics, options: &Options, errors: &mut Errors
     check_names(generics, options, errors);
     let mut instances = vec![Instance::default()];
     for parameter in &generics.params {
-        let choices: Vec<Argument> = match parameter {
+        let (choices, name, kind, example): (Option<Vec<Argument>>, _, _, _) = match parameter {
             GenericParam::Lifetime(_) => continue,
-            GenericParam::Type(ty) => match find(&options.types, &ty.ident) {
-                Some(list) => list
-                    .values
-                    .iter()
-                    .map(|value| Argument::Type {
-                        parameter: ty.ident.clone(),
-                        ty: Box::new(value.clone()),
-                        name: type_name(value),
-                    })
-                    .collect(),
-                None => {
-                    let name = &ty.ident;
-                    errors.push(
-                        name,
-                        format!(
-                            "no instances are listed for `{name}`: a kernel is compiled for the types that \
-                             it names, write #[kernel(types({name} = f32, f64))]"
-                        ),
-                    );
-                    continue;
-                }
-            },
-            GenericParam::Const(constant) => match find(&options.consts, &constant.ident) {
-                Some(list) => list
-                    .values
-                    .iter()
-                    .map(|value| Argument::Const { parameter: constant.ident.clone(), value: value.clone() })
-                    .collect(),
-                None => {
-                    let name = &constant.ident;
-                    errors.push(
-                        name,
-                        format!(
-                            "no instances are listed for `{name}`: a kernel is compiled for the constants \
-                             that it names, write #[kernel(consts({name} = 1, 2, 4))]"
-                        ),
-                    );
-                    continue;
-                }
-            },
+            GenericParam::Type(ty) => {
+                let of = |value: &Type| Argument::Type {
+                    parameter: ty.ident.clone(),
+                    ty: Box::new(value.clone()),
+                    name: type_name(value),
+                };
+                let list = find(&options.types, &ty.ident);
+                (list.map(|list| list.values.iter().map(of).collect()), &ty.ident, "types", "f32, f64")
+            }
+            GenericParam::Const(constant) => {
+                let of = |value: &Const| Argument::Const {
+                    parameter: constant.ident.clone(),
+                    value: value.clone(),
+                };
+                let list = find(&options.consts, &constant.ident);
+                (list.map(|list| list.values.iter().map(of).collect()), &constant.ident, "consts", "1, 2, 4")
+            }
+        };
+        let Some(choices) = choices else {
+            let things = if kind == "types" { kind } else { "constants" };
+            errors.push(
+                name,
+                format!(
+                    "no instances are listed for `{name}`: a kernel is compiled for the {things} that it names, \
+                     write #[kernel({kind}({name} = {example}))]"
+                ),
+            );
+            continue;
         };
         instances = instances
             .iter()

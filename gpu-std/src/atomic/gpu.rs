@@ -10,42 +10,11 @@ use core::arch::asm;
 use core::intrinsics::{self, AtomicOrdering};
 use core::sync::atomic::Ordering;
 
+use super::raw::{Raw, RawInteger};
 use super::scope::{Level, Scope};
 use crate::scalar::Scalar;
 
 const RELAXED: AtomicOrdering = AtomicOrdering::Relaxed;
-
-/// The operations that all types have.
-///
-/// # Safety
-///
-/// Of every function: `p` is aligned and valid, and all access that may be simultaneous is atomic.
-pub trait Raw: Copy {
-    unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
-    unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
-    unsafe fn swap<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn add<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn compare_exchange<S: Scope>(
-        p: *mut Self,
-        current: Self,
-        new: Self,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<Self, Self>;
-}
-
-/// The operations that integers have besides.
-///
-/// # Safety
-///
-/// As [`Raw`].
-pub trait RawInteger: Raw {
-    unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn xor<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-}
 
 #[inline(always)]
 pub fn fence<S: Scope>(order: Ordering) {
@@ -271,7 +240,7 @@ floats! {
     f64, u64: reg64 "b64" "exch.b64" "cas.b64" "add.f64";
 }
 
-/// Changes a number by trying until nobody else did; there is no minimum or maximum of floats in PTX.
+/// Changes a number by trying until no other thread did; there is no minimum or maximum of floats in PTX.
 ///
 /// # Safety
 ///

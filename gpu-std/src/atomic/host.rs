@@ -4,40 +4,9 @@ use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use warpsmith_emulator::collective::spin_hint;
 
+use super::raw::{Raw, RawInteger};
 use super::scope::Scope;
 use crate::scalar::Scalar;
-
-/// The operations that all types have.
-///
-/// # Safety
-///
-/// Of every function: `p` is aligned and valid, and all access that may be simultaneous is atomic.
-pub trait Raw: Copy {
-    unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
-    unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
-    unsafe fn swap<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn add<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn compare_exchange<S: Scope>(
-        p: *mut Self,
-        current: Self,
-        new: Self,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<Self, Self>;
-}
-
-/// The operations that integers have besides.
-///
-/// # Safety
-///
-/// As [`Raw`].
-pub trait RawInteger: Raw {
-    unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-    unsafe fn xor<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
-}
 
 macro_rules! same_name {
     ($atomic:ident: $($name:ident = $method:ident),*) => { $(
@@ -88,6 +57,23 @@ macro_rules! integers {
 }
 integers! { i32: AtomicI32; u32: AtomicU32; i64: AtomicI64; u64: AtomicU64; }
 
+/// Changes a float by trying until no other thread did.
+macro_rules! updated {
+    ($atomic:ident: $($name:ident = |$old:ident, $value:ident| $new:expr),*) => { $(
+        #[inline(always)]
+        unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
+            // SAFETY: the caller's promise; bits of the same size.
+            let cell = unsafe { $atomic::from_ptr(p.cast()) };
+            let new = |bits| {
+                let $old = Self::from_bits(bits);
+                Some($new.to_bits())
+            };
+            // The closure never declines.
+            Self::from_bits(cell.fetch_update(order, Ordering::Relaxed, new).unwrap_or_else(|bits| bits))
+        }
+    )* };
+}
+
 macro_rules! floats {
     ($($t:ty, $bits:ty: $atomic:ident;)*) => { $(
         impl Raw for $t {
@@ -101,25 +87,9 @@ macro_rules! floats {
                 // SAFETY: as above.
                 unsafe { <$bits as Raw>::store::<S>(p.cast(), value.to_bits(), order) }
             }
-            #[inline(always)]
-            unsafe fn swap<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: as above.
-                Self::from_bits(unsafe { <$bits as Raw>::swap::<S>(p.cast(), value.to_bits(), order) })
-            }
-            #[inline(always)]
-            unsafe fn add<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: as above.
-                Self::update(unsafe { $atomic::from_ptr(p.cast()) }, order, |old| old + value)
-            }
-            #[inline(always)]
-            unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: as above.
-                Self::update(unsafe { $atomic::from_ptr(p.cast()) }, order, |old| old.min_propagate(value))
-            }
-            #[inline(always)]
-            unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: as above.
-                Self::update(unsafe { $atomic::from_ptr(p.cast()) }, order, |old| old.max_propagate(value))
+            updated! {
+                $atomic: swap = |_old, value| value, add = |old, value| (old + value),
+                min = |old, value| old.min_propagate(value), max = |old, value| old.max_propagate(value)
             }
             #[inline(always)]
             unsafe fn compare_exchange<S: Scope>(
@@ -136,24 +106,9 @@ macro_rules! floats {
                     .map_err(Self::from_bits)
             }
         }
-
-        impl Updated for $t {
-            type Cell = $atomic;
-            fn update(cell: &$atomic, order: Ordering, mut f: impl FnMut(Self) -> Self) -> Self {
-                let bits = cell.fetch_update(order, Ordering::Relaxed, |bits| Some(f(Self::from_bits(bits)).to_bits()));
-                // The closure never declines.
-                Self::from_bits(bits.unwrap_or_else(|bits| bits))
-            }
-        }
     )* };
 }
 floats! { f32, u32: AtomicU32; f64, u64: AtomicU64; }
-
-/// A float that is changed by trying until nobody else did.
-trait Updated: Copy {
-    type Cell;
-    fn update(cell: &Self::Cell, order: Ordering, f: impl FnMut(Self) -> Self) -> Self;
-}
 
 /// The host's fences know one scope.
 #[inline(always)]

@@ -27,6 +27,7 @@ mod backend;
 #[cfg(not(target_arch = "nvptx64"))]
 #[path = "host.rs"]
 mod backend;
+mod raw;
 pub mod scope;
 
 use core::cell::UnsafeCell;
@@ -35,7 +36,7 @@ use core::marker::PhantomData;
 
 use crate::element::SliceElement;
 use crate::scalar::Scalar;
-use backend::Raw;
+use raw::{Raw, RawInteger};
 use scope::{Device, Scope};
 
 pub use core::sync::atomic::Ordering;
@@ -76,18 +77,13 @@ pub trait AtomicValue: Raw + Scalar {}
     message = "there are no atomic bit operations on `{Self}`",
     note = "there are on i32, u32, i64 and u64"
 )]
-pub trait AtomicInteger: AtomicValue + backend::RawInteger {}
+pub trait AtomicInteger: AtomicValue + RawInteger {}
 
-impl AtomicValue for i32 {}
-impl AtomicValue for u32 {}
-impl AtomicValue for i64 {}
-impl AtomicValue for u64 {}
-impl AtomicValue for f32 {}
-impl AtomicValue for f64 {}
-impl AtomicInteger for i32 {}
-impl AtomicInteger for u32 {}
-impl AtomicInteger for i64 {}
-impl AtomicInteger for u64 {}
+macro_rules! implemented {
+    ($name:ident: $($t:ty),*) => { $(impl $name for $t {})* };
+}
+implemented!(AtomicValue: i32, u32, i64, u64, f32, f64);
+implemented!(AtomicInteger: i32, u32, i64, u64);
 
 impl<T, S> Atomic<T, S> {
     /// With this value.

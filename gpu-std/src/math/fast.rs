@@ -13,14 +13,7 @@ macro_rules! functions {
         $(#[$doc])*
         #[inline(always)]
         pub fn $name($($x: f32),*) -> f32 {
-            #[cfg(target_arch = "nvptx64")]
-            {
-                $gpu
-            }
-            #[cfg(not(target_arch = "nvptx64"))]
-            {
-                $host
-            }
+            gpu_or_host!($gpu, $host)
         }
     )* };
 }

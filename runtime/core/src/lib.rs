@@ -46,14 +46,14 @@ pub mod transfer;
 
 pub use warpsmith_driver as driver;
 
-pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, PeerInfo, Uuid};
-pub use self::driver::{DeviceProperties, DevicePtr, DriverError, LinkKind, Telemetry};
+pub use self::device::{Device, DeviceGuard, DeviceId, DeviceInfo, Uuid};
+pub use self::driver::{DeviceProperties, DevicePtr, DriverError, Telemetry};
 pub use self::error::{Error, ExtensionError, GraphError, LaunchError, LoadError, Result, StackError};
-pub use self::event::{Event, ExportedEvent};
+pub use self::event::Event;
 pub use self::graph::{Capture, Graph, GraphCache, GraphExec};
 pub use self::launch::{
-    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, LaunchStore, PreparedFunction,
-    PreparedLaunch, TypedKernel,
+    Argument, Arguments, Dim, Explanation, Function, Launch, LaunchConfig, PreparedFunction, PreparedLaunch,
+    TypedKernel,
 };
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{

@@ -27,7 +27,7 @@
 //! | --- | --- | --- |
 //! | [`Launch`](Operation::Launch), [`GraphLaunch`](Operation::GraphLaunch) | a kernel or a graph is enqueued or captured | symbol, configuration |
 //! | [`Copy`](Operation::Copy), [`Memset`](Operation::Memset) | likewise | addresses, bytes, direction |
-//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path |
+//! | [`HostFunction`](Operation::HostFunction), [`Extension`](Operation::Extension) | likewise, by [`Stream::enqueue`] and by libraries | the Rust function's path, or the [name](Stream::enqueue_named) |
 //! | [`EventRecord`](Operation::EventRecord), [`EventWait`](Operation::EventWait) | by the program, or inserted because buffers need the order | the event |
 //! | [`Synchronize`](Operation::Synchronize) | the host waits for a device, stream or event | which |
 //! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | of device memory and page-locked memory | bytes, address, pool, whether the cache had it |
@@ -105,8 +105,24 @@ impl Stream {
         uses: &[BufferUse<'_>],
         work: impl FnOnce(StreamHandle) -> Result<(), E>,
     ) -> Result<()> {
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue_named(type_name_of_val(&work), uses, work) }
+    }
+
+    /// As [`Self::enqueue`], with a name for observers.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue`].
+    ///
+    /// # Safety
+    /// As [`Self::enqueue`].
+    pub unsafe fn enqueue_named<E: Into<Error>>(
+        &self,
+        name: &'static str,
+        uses: &[BufferUse<'_>],
+        work: impl FnOnce(StreamHandle) -> Result<(), E>,
+    ) -> Result<()> {
         let handle = self.handle();
-        let name = type_name_of_val(&work);
         storage::enqueue(uses.iter(), self, Kind::Copy, |driver, context| {
             let _calls = driver.bind(context)?;
             self.observed(|| Operation::Extension { name }, || work(handle).map_err(Into::into))
@@ -130,7 +146,24 @@ impl Stream {
         uses: &[BufferUse<'_>],
         work: impl Fn() + Send + Sync + 'static,
     ) -> Result<()> {
-        let (handle, name) = (self.handle(), type_name_of_val(&work));
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue_host_named(type_name_of_val(&work), uses, work) }
+    }
+
+    /// As [`Self::enqueue_host`], with a name for observers.
+    ///
+    /// # Errors
+    /// As [`Self::enqueue`].
+    ///
+    /// # Safety
+    /// As [`Self::enqueue_host`].
+    pub unsafe fn enqueue_host_named(
+        &self,
+        name: &'static str,
+        uses: &[BufferUse<'_>],
+        work: impl Fn() + Send + Sync + 'static,
+    ) -> Result<()> {
+        let handle = self.handle();
         let accesses = uses.iter().map(|used| HostAccess {
             ptr: used.storage.ptr().offset(used.range.start),
             bytes: used.range.len(),

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Context, DevicePtr, FunctionHandle, LaunchConfig, Place, StreamHandle};
-use crate::error::{DriverError, Result, code};
+use crate::error::Result;
 
 handle!(
     /// A graph: work and its order.
@@ -53,7 +53,7 @@ pub enum CaptureStatus {
 pub struct GraphFunction(Box<dyn Fn() + Send + Sync>);
 
 impl GraphFunction {
-    /// The rules of [`Driver::host_function`](super::Driver::host_function) hold for it.
+    /// The rules of [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it.
     pub fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(function)))
     }
@@ -75,7 +75,7 @@ impl fmt::Debug for GraphFunction {
 pub enum NodeWork<'a> {
     /// Nothing: it only orders others.
     Empty,
-    /// A launch, with arguments as [`Driver::launch`](super::Driver::launch) takes them.
+    /// A launch, with arguments as [`CodeDriver::launch`](super::CodeDriver::launch) takes them.
     Kernel {
         /// The kernel.
         function: FunctionHandle,
@@ -197,8 +197,6 @@ pub enum ExecUpdate {
 /// wanted. Launches of one executable run one after the other, whatever their streams. Calls on one graph or one
 /// executable must not be made by two threads at once.
 ///
-/// A driver without graphs leaves the methods as they are: each fails with `CUDA_ERROR_NOT_SUPPORTED`.
-///
 /// # Safety
 /// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs: work that is
 /// captured or added does not run before a launch; a launch runs each piece after those that its edges name and before later
@@ -207,23 +205,14 @@ pub enum ExecUpdate {
 pub unsafe trait GraphDriver {
     /// Makes work on a stream part of a new graph from now on, instead of running it. Other streams that wait for an
     /// event recorded on it take part as well.
-    fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()> {
-        let _ = (context, stream, mode);
-        Err(no_graphs("capture_begin"))
-    }
+    fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
     /// Ends the capture that began on this stream. When it fails, the capture has ended nevertheless, its graph is
     /// gone, and all streams that took part are as before; but in the wrong thread, which
     /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it fails, and the capture is over or spoilt; its
     /// own thread may still have to end it.
-    fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle> {
-        let _ = (context, stream);
-        Err(no_graphs("capture_end"))
-    }
+    fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Whether a stream is being captured.
-    fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus> {
-        let _ = (context, stream);
-        Err(no_graphs("capture_status"))
-    }
+    fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
     /// Adds a call of a function to the capture of a stream. Fails on a stream that is not being captured.
     ///
     /// # Safety
@@ -233,54 +222,31 @@ pub unsafe trait GraphDriver {
         context: Context,
         stream: StreamHandle,
         function: &Arc<GraphFunction>,
-    ) -> Result<()> {
-        let _ = (context, stream, function);
-        Err(no_graphs("capture_host_function"))
-    }
+    ) -> Result<()>;
 
     /// Makes an empty graph.
-    fn graph_create(&self, context: Context) -> Result<GraphHandle> {
-        let _ = context;
-        Err(no_graphs("graph_create"))
-    }
+    fn graph_create(&self, context: Context) -> Result<GraphHandle>;
     /// Destroys a graph. Executables made of it stay.
     ///
     /// # Safety
     /// Neither the handle nor those of its nodes and bodies are used again. It is not the body of a conditional node,
     /// nor one that [`NodeInfo::Child`] gave.
-    unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle) {
-        let _ = (context, graph);
-    }
+    unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle);
     /// Copies a graph.
-    fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle> {
-        let _ = (context, graph);
-        Err(no_graphs("graph_clone"))
-    }
+    fn graph_clone(&self, context: Context, graph: GraphHandle) -> Result<GraphHandle>;
     /// The node of a copy that was made of `node`.
     fn graph_node_in_clone(
         &self,
         context: Context,
         node: NodeHandle,
         clone: GraphHandle,
-    ) -> Result<NodeHandle> {
-        let _ = (context, node, clone);
-        Err(no_graphs("graph_node_in_clone"))
-    }
+    ) -> Result<NodeHandle>;
     /// The nodes of a graph, not those of graphs within.
-    fn graph_nodes(&self, context: Context, graph: GraphHandle) -> Result<Vec<NodeHandle>> {
-        let _ = (context, graph);
-        Err(no_graphs("graph_nodes"))
-    }
+    fn graph_nodes(&self, context: Context, graph: GraphHandle) -> Result<Vec<NodeHandle>>;
     /// The edges between them.
-    fn graph_edges(&self, context: Context, graph: GraphHandle) -> Result<Vec<Edge>> {
-        let _ = (context, graph);
-        Err(no_graphs("graph_edges"))
-    }
+    fn graph_edges(&self, context: Context, graph: GraphHandle) -> Result<Vec<Edge>>;
     /// What a node does.
-    fn graph_node(&self, context: Context, node: NodeHandle) -> Result<NodeInfo> {
-        let _ = (context, node);
-        Err(no_graphs("graph_node"))
-    }
+    fn graph_node(&self, context: Context, node: NodeHandle) -> Result<NodeInfo>;
     /// Adds a node that comes after others of the same graph.
     ///
     /// # Safety
@@ -292,10 +258,7 @@ pub unsafe trait GraphDriver {
         graph: GraphHandle,
         after: &[NodeHandle],
         work: NodeWork<'_>,
-    ) -> Result<NodeHandle> {
-        let _ = (context, graph, after, work);
-        Err(no_graphs("graph_add"))
-    }
+    ) -> Result<NodeHandle>;
     /// Makes a condition for conditional nodes of a graph. If `initial` is given, it has that value at the start of
     /// each launch; else the value that the last launch left, and 0 before the first.
     fn graph_condition(
@@ -303,10 +266,7 @@ pub unsafe trait GraphDriver {
         context: Context,
         graph: GraphHandle,
         initial: Option<u32>,
-    ) -> Result<ConditionHandle> {
-        let _ = (context, graph, initial);
-        Err(no_graphs("graph_condition"))
-    }
+    ) -> Result<ConditionHandle>;
     /// Adds a conditional node. Gives its bodies, which are empty graphs to be filled; they belong to it.
     fn graph_add_conditional(
         &self,
@@ -315,28 +275,17 @@ pub unsafe trait GraphDriver {
         after: &[NodeHandle],
         condition: ConditionHandle,
         kind: ConditionalKind,
-    ) -> Result<(NodeHandle, Vec<GraphHandle>)> {
-        let _ = (context, graph, after, condition, kind);
-        Err(no_graphs("graph_add_conditional"))
-    }
+    ) -> Result<(NodeHandle, Vec<GraphHandle>)>;
 
     /// Makes an executable. Later changes of the graph do not change it.
-    fn graph_instantiate(&self, context: Context, graph: GraphHandle) -> Result<GraphExecHandle> {
-        let _ = (context, graph);
-        Err(no_graphs("graph_instantiate"))
-    }
+    fn graph_instantiate(&self, context: Context, graph: GraphHandle) -> Result<GraphExecHandle>;
     /// Destroys an executable; a launch that still runs goes on.
     ///
     /// # Safety
     /// The handle is not used again.
-    unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle) {
-        let _ = (context, exec);
-    }
+    unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle);
     /// Brings an executable to the device, so that its first launch need not.
-    fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()> {
-        let _ = (context, exec, stream);
-        Err(no_graphs("graph_upload"))
-    }
+    fn graph_upload(&self, context: Context, exec: GraphExecHandle, stream: StreamHandle) -> Result<()>;
     /// Enqueues everything that the executable does. Fails on a stream that is being captured.
     ///
     /// # Safety
@@ -346,10 +295,7 @@ pub unsafe trait GraphDriver {
         context: Context,
         exec: GraphExecHandle,
         stream: StreamHandle,
-    ) -> Result<()> {
-        let _ = (context, exec, stream);
-        Err(no_graphs("graph_launch"))
-    }
+    ) -> Result<()>;
     /// Gives an executable the parameters of a graph of the same form. Launches that were enqueued before are not
     /// changed.
     ///
@@ -360,10 +306,7 @@ pub unsafe trait GraphDriver {
         context: Context,
         exec: GraphExecHandle,
         graph: GraphHandle,
-    ) -> Result<ExecUpdate> {
-        let _ = (context, exec, graph);
-        Err(no_graphs("graph_exec_update"))
-    }
+    ) -> Result<ExecUpdate>;
     /// Gives one node of an executable, named by the node of the graph it was made of, other parameters: of the same
     /// kind, and for a kernel of the same context. A kernel keeps its cluster and whether it is cooperative: to say
     /// otherwise is an error, but that a plain configuration does is not always noticed. Not for [`NodeWork::Empty`].
@@ -376,14 +319,5 @@ pub unsafe trait GraphDriver {
         exec: GraphExecHandle,
         node: NodeHandle,
         work: NodeWork<'_>,
-    ) -> Result<()> {
-        let _ = (context, exec, node, work);
-        Err(no_graphs("graph_exec_set"))
-    }
-}
-
-/// The answer of a driver without graphs.
-fn no_graphs(call: &'static str) -> DriverError {
-    let name = "CUDA_ERROR_NOT_SUPPORTED".to_owned();
-    DriverError::Call { call, code: code::NOT_SUPPORTED, name, text: "this driver has no graphs".to_owned() }
+    ) -> Result<()>;
 }

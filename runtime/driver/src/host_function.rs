@@ -66,7 +66,7 @@ pub struct HostWork {
 
 impl HostWork {
     /// `function` is called once, or once for each launch of a graph. The rules of
-    /// [`Driver::host_function`](super::Driver::host_function) hold for it.
+    /// [`StreamDriver::host_function`](super::StreamDriver::host_function) hold for it.
     pub fn new(uses: Vec<HostAccess>, function: Box<dyn Fn() + Send + Sync>) -> Self {
         Self { uses, function: Some(function) }
     }

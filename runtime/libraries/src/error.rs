@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use warpsmith_core::Error;
-use warpsmith_core::error::Bytes;
+use warpsmith_core::device::Device;
+use warpsmith_core::error::{Bytes, Error, Result};
+use warpsmith_core::stream::Stream;
 
 /// A library's version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,6 +123,42 @@ pub enum LibraryError {
         /// What the least demanding algorithm needs, in bytes.
         least: u64,
     },
+}
+
+impl LibraryError {
+    /// The error of a call that failed; an empty context is none.
+    #[cold]
+    pub(crate) fn of_call(
+        library: &'static str,
+        call: &'static str,
+        status: impl fmt::Debug,
+        context: impl Into<String>,
+    ) -> Error {
+        let context = Some(context.into()).filter(|context| !context.is_empty());
+        Self::Call { library, call, status: format!("{status:?}"), context }.into()
+    }
+
+    #[cold]
+    pub(crate) fn shape(operation: &'static str, problem: impl Into<String>) -> Error {
+        Self::Shape { operation, problem: problem.into() }.into()
+    }
+
+    #[cfg(any(feature = "blas", feature = "dnn"))]
+    #[cold]
+    pub(crate) fn unsupported(operation: &'static str, what: impl Into<String>, needs: &str) -> Error {
+        Self::Unsupported { operation, what: what.into(), needs: Some(needs.to_owned()) }.into()
+    }
+}
+
+/// Fails unless what an operation uses is on the stream's device.
+pub(crate) fn check_devices<const N: usize>(
+    stream: &Stream,
+    operation: &'static str,
+    used: [(&Device, &'static str); N],
+) -> Result<()> {
+    used.into_iter().try_for_each(|(device, name)| {
+        stream.check_device(device, || (operation.to_owned(), name.to_owned()))
+    })
 }
 
 impl From<LibraryError> for Error {

@@ -1,8 +1,7 @@
 //! [`HandlePool`]: handles of a library on one device, each used by one thread at a time.
 //!
 //! A handle is made when none is free and goes back when its guard is dropped. One that was last used on the same
-//! stream is preferred, since it need not be set up again. Their number is that of the calls that were ever underway at
-//! once. They are destroyed with the device.
+//! stream is preferred, since it need not be set up again. There are never more than the most calls that were active at once. They are destroyed with the device.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +22,7 @@ pub(crate) trait LibraryHandle: Sized + Send {
 /// See the [module's documentation](self).
 #[derive(Debug)]
 pub(crate) struct HandlePool<H> {
-    /// Handles that nobody uses, with the stream each is set to.
+    /// Unused handles, with the stream each is set to.
     spare: Mutex<Vec<(u64, H)>>,
 }
 
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handle_comes_back_and_is_set_up_again_only_for_another_stream() -> Result<()> {
+    fn handles_are_set_up_only_for_another_stream() -> Result<()> {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0)?;
         let (a, b) = (Stream::new(&device)?, Stream::new(&device)?);
         let pool = HandlePool::<Counted>::default();

@@ -35,13 +35,19 @@
 pub mod blas;
 #[cfg(feature = "dnn")]
 pub mod dnn;
+#[cfg(any(feature = "blas", feature = "dnn"))]
+mod element;
 mod error;
 #[cfg(feature = "fft")]
 pub mod fft;
+#[cfg(any(feature = "dnn", feature = "fft"))]
+mod functions;
 #[cfg(any(feature = "blas", feature = "dnn"))]
 mod handles;
-#[cfg(any(feature = "dnn", feature = "fft"))]
-mod hash;
+#[cfg(any(feature = "blas", feature = "dnn"))]
+mod lru;
+#[cfg(any(feature = "dnn", feature = "fft", feature = "rand", feature = "sparse"))]
+mod on_device;
 mod pressure;
 #[cfg(feature = "rand")]
 pub mod rand;
@@ -50,7 +56,8 @@ mod scale;
 #[cfg(feature = "sparse")]
 pub mod sparse;
 mod vendor;
-mod work;
 
 pub use self::error::{LibraryError, VendorVersion};
+#[cfg(any(feature = "blas", feature = "dnn"))]
+pub use self::lru::PlanCache;
 pub use self::vendor::Vendor;

@@ -1,70 +1,19 @@
 //! Multiplying elements by a number, with cuBLAS: for libraries that leave that to their callers.
 
-use std::ffi::c_void;
-
-use cudarc::cublas::sys::{self, cublasHandle_t, cublasOperation_t, cublasStatus_t, cudaDataType};
+use cudarc::cublas::sys::{self, cublasOperation_t};
 
 use super::Vendor;
-use crate::error::LibraryError;
+use crate::blas::handle::{Handle, check};
+use crate::element::{DataType, Element, Factor, code};
 use warpsmith_core::device::Device;
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
-use warpsmith_core::memory::DeviceCopy;
 use warpsmith_core::stream::Stream;
 
 /// Rows of the matrix as which most of a long array is scaled.
 const ROWS: usize = 8192;
 /// From this number of elements on, `geam` is the faster call by more than its launch costs.
 const LONG: usize = 1 << 18;
-
-/// `C = alpha * A + beta * B` of column-major matrices.
-type Geam<T> = unsafe fn(
-    cublasHandle_t,
-    cublasOperation_t,
-    cublasOperation_t,
-    i64,
-    i64,
-    *const T,
-    *const T,
-    i64,
-    *const T,
-    *const T,
-    i64,
-    *mut T,
-    i64,
-) -> cublasStatus_t;
-
-type LongCall<T> = (Geam<T>, fn(f64) -> T);
-
-/// Types that can be scaled.
-#[doc(hidden)]
-pub trait Scalar: DeviceCopy + Default {
-    /// CUDA's number of the type.
-    const TYPE: cudaDataType;
-    /// Whether it is computed with in double precision.
-    const DOUBLE: bool = false;
-    /// cuBLAS's fastest call for long arrays, if it has one for the type, and the factor for it.
-    const GEAM: Option<LongCall<Self>> = None;
-}
-
-impl Scalar for f32 {
-    const TYPE: cudaDataType = cudaDataType::CUDA_R_32F;
-    const GEAM: Option<LongCall<Self>> = Some((sys::cublasSgeam_64, |factor| factor as f32));
-}
-
-impl Scalar for f64 {
-    const TYPE: cudaDataType = cudaDataType::CUDA_R_64F;
-    const DOUBLE: bool = true;
-    const GEAM: Option<LongCall<Self>> = Some((sys::cublasDgeam_64, |factor| factor));
-}
-
-impl Scalar for half::f16 {
-    const TYPE: cudaDataType = cudaDataType::CUDA_R_16F;
-}
-
-impl Scalar for half::bf16 {
-    const TYPE: cudaDataType = cudaDataType::CUDA_R_16BF;
-}
 
 /// Fails if there is no cuBLAS where it is needed.
 pub(super) fn check_library(device: &Device) -> Result<()> {
@@ -76,67 +25,66 @@ pub(super) fn check_library(device: &Device) -> Result<()> {
 ///
 /// # Safety
 /// There are as many elements at the address, whose use is ordered.
-pub(super) unsafe fn enqueue<T: Scalar>(
+pub(super) unsafe fn enqueue<T: Element>(
     stream: &Stream,
     at: DevicePtr,
     len: usize,
     factor: f64,
 ) -> Result<()> {
-    let mut handle = crate::blas::State::of(stream.device()).acquire(stream)?;
+    let mut handle = crate::blas::State::of(stream.device()).handles.acquire(stream)?;
     handle.set_device_scalars(false)?;
     // `ScalEx` moves 2.6 TB/s on an H200, `geam` 4.1.
-    let by_geam = match T::GEAM {
-        Some((geam, factor_of)) if len >= LONG => {
-            // SAFETY: there are at least as many elements.
-            unsafe { scale_rows(geam, handle.raw(), at, len / ROWS, factor_of(factor)) }?;
-            len / ROWS * ROWS
-        }
-        _ => 0,
-    };
-    let rest = (at.0 + (by_geam * size_of::<T>()) as u64) as *mut c_void;
-    let len = i64::try_from(len - by_geam).unwrap_or(i64::MAX);
+    let columns = if len >= LONG { len / ROWS } else { 0 };
+    // SAFETY: there are at least as many elements, of this type.
+    let is_scaled = columns > 0 && unsafe { scale_rows::<T>(&handle, at, columns, factor) }?;
+    let done = if is_scaled { columns * ROWS } else { 0 };
+    let rest = (at.0 + (done * size_of::<T>()) as u64) as *mut _;
+    let len = i64::try_from(len - done).unwrap_or(i64::MAX);
     if len == 0 {
         return Ok(());
     }
-    let single = factor as f32;
-    let (factor, computed): (*const c_void, _) = match T::DOUBLE {
-        true => ((&raw const factor).cast(), cudaDataType::CUDA_R_64F),
-        false => ((&raw const single).cast(), cudaDataType::CUDA_R_32F),
-    };
+    let factor = Factor::of::<T>(factor);
+    let (data, computed) =
+        (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
+    let computed = code::cublas(computed);
     // Half as many complex numbers would take two thirds of the time (H200), but what stands beside an infinite number
     // comes out wrong.
-    // SAFETY: the factor is a local variable of the type it is said to be, which is read before the call returns; the
+    // SAFETY: the factor is a local variable of the type that it is computed in, which is read before the call returns; the
     // elements are as the caller says.
-    let status =
-        unsafe { sys::cublasScalEx_64(handle.raw(), len, factor, computed, rest, T::TYPE, 1, computed) };
-    check("cublasScalEx_64", status)
+    check("cublasScalEx_64", unsafe {
+        sys::cublasScalEx_64(handle.raw(), len, factor.as_ptr(), computed, rest, data, 1, computed)
+    })
 }
 
-/// Multiplies `columns` times [`ROWS`] elements.
+/// Multiplies `columns` times [`ROWS`] elements by cuBLAS's fastest call, if it has one for the type; else it gives false.
 ///
 /// # Safety
 /// There are as many elements at the address, whose use is ordered on the handle's stream; the handle takes factors from
 /// the host.
-unsafe fn scale_rows<T: Scalar>(
-    geam: Geam<T>,
-    handle: cublasHandle_t,
+unsafe fn scale_rows<T: Element>(
+    handle: &Handle,
     at: DevicePtr,
     columns: usize,
-    factor: T,
-) -> Result<()> {
-    let (rows, columns, none) = (ROWS as i64, columns as i64, T::default());
-    let (matrix, plain) = (at.0 as *mut T, cublasOperation_t::CUBLAS_OP_N);
-    // SAFETY: the elements are as the caller says, and cuBLAS takes one matrix for input and output; the second input is
-    // not read where its factor is 0. Both factors are local variables, which are read before the call returns.
-    let status = unsafe {
-        geam(handle, plain, plain, rows, columns, &factor, matrix, rows, &none, matrix, rows, matrix, rows)
-    };
-    check("cublasSgeam_64 or cublasDgeam_64", status)
-}
-
-fn check(call: &'static str, status: cublasStatus_t) -> Result<()> {
-    if status == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
-        return Ok(());
+    factor: f64,
+) -> Result<bool> {
+    let (rows, columns, plain) = (ROWS as i64, columns as i64, cublasOperation_t::CUBLAS_OP_N);
+    macro_rules! geam {
+        ($function:ident, $type:ty) => {{
+            let (factor, none, at) = (factor as $type, 0.0, at.0 as *mut $type);
+            // SAFETY: the elements are as the caller says, and cuBLAS takes one matrix for input and output; the second
+            // input is not read where its factor is 0. Both factors are local variables, which are read before the call
+            // returns.
+            unsafe {
+                sys::$function(
+                    handle.raw(), plain, plain, rows, columns, &factor, at, rows, &none, at, rows, at, rows,
+                )
+            }
+        }};
     }
-    Err(LibraryError::Call { library: "cuBLAS", call, status: format!("{status:?}"), context: None }.into())
+    match T::TYPE {
+        DataType::F32 => check("cublasSgeam_64", geam!(cublasSgeam_64, f32))?,
+        DataType::F64 => check("cublasDgeam_64", geam!(cublasDgeam_64, f64))?,
+        _ => return Ok(false),
+    }
+    Ok(true)
 }

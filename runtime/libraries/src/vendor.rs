@@ -7,42 +7,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-#[cfg(feature = "dnn")]
-use cudarc::cudnn;
-#[cfg(feature = "fft")]
-use cudarc::cufft;
-#[cfg(feature = "rand")]
-use cudarc::curand;
-#[cfg(feature = "sparse")]
-use cudarc::cusparse;
-#[cfg(feature = "blas")]
-use cudarc::{cublas, cublaslt};
-
 use crate::error::{LibraryError, VendorVersion};
 use warpsmith_core::error::{Error, Result};
-
-/// One of NVIDIA's libraries, if its feature is on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Vendor {
-    /// Dense linear algebra.
-    #[cfg(feature = "blas")]
-    Cublas,
-    /// Matrix products with epilogues.
-    #[cfg(feature = "blas")]
-    CublasLt,
-    /// Convolutions and what goes with them.
-    #[cfg(feature = "dnn")]
-    Cudnn,
-    /// Fourier transforms.
-    #[cfg(feature = "fft")]
-    Cufft,
-    /// Random numbers.
-    #[cfg(feature = "rand")]
-    Curand,
-    /// Sparse linear algebra.
-    #[cfg(feature = "sparse")]
-    Cusparse,
-}
 
 /// What is known of a library.
 struct Entry {
@@ -54,129 +20,73 @@ struct Entry {
     /// The oldest major version whose functions and types are those of the bindings.
     least: u32,
     is_loaded: unsafe fn() -> bool,
-    property: fn(Property) -> Option<i32>,
+    /// Major, minor and patch, of a library that is loaded.
+    version: fn() -> Option<[i32; 3]>,
 }
 
-/// A part of a version.
-#[derive(Clone, Copy)]
-enum Property {
-    Major,
-    Minor,
-    Patch,
-}
+macro_rules! vendors {
+    ($($feature:literal: #[$doc:meta] $vendor:ident, $name:literal, $file:literal, $package:literal, $least:literal,
+        $module:ident :: $get:ident, $status:ident :: $ok:ident;)*) => {
+        /// One of NVIDIA's libraries, if its feature is on.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Vendor {
+            $(#[cfg(feature = $feature)] #[$doc] $vendor,)*
+        }
 
-macro_rules! entry {
-    ($name:literal, $file:literal, $package:literal, $least:literal, $module:ident, $get:ident, $status:ident :: $ok:ident) => {
-        Entry {
-            name: $name,
-            file: $file,
-            package: $package,
-            least: $least,
-            is_loaded: $module::sys::is_culib_present,
-            property: |property| {
-                use $module::sys::{self, libraryPropertyType};
-                let property = match property {
-                    Property::Major => libraryPropertyType::MAJOR_VERSION,
-                    Property::Minor => libraryPropertyType::MINOR_VERSION,
-                    Property::Patch => libraryPropertyType::PATCH_LEVEL,
-                };
-                let mut value = 0;
-                // SAFETY: the library is loaded (callers have asked); the pointer is to a local variable.
-                let status = unsafe { sys::$get(property, &mut value) };
-                (status == sys::$status::$ok).then_some(value)
-            },
+        impl Vendor {
+            /// All of them.
+            pub const ALL: &'static [Vendor] = &[$(#[cfg(feature = $feature)] Self::$vendor,)*];
+
+            fn entry(self) -> Entry {
+                match self {
+                    $(#[cfg(feature = $feature)]
+                    Self::$vendor => Entry {
+                        name: $name,
+                        file: $file,
+                        package: $package,
+                        least: $least,
+                        is_loaded: cudarc::$module::sys::is_culib_present,
+                        version: || {
+                            use cudarc::$module::sys::{self, libraryPropertyType as Property};
+                            let parts = [Property::MAJOR_VERSION, Property::MINOR_VERSION, Property::PATCH_LEVEL];
+                            let mut version = [0; 3];
+                            for (value, part) in version.iter_mut().zip(parts) {
+                                // SAFETY: the library is loaded (callers have asked); the pointer is to a local variable.
+                                if unsafe { sys::$get(part, value) } != sys::$status::$ok {
+                                    return None;
+                                }
+                            }
+                            Some(version)
+                        },
+                    },)*
+                }
+            }
         }
     };
 }
 
-#[cfg(feature = "blas")]
-static CUBLAS: Entry = entry!(
-    "cuBLAS",
-    "cublas",
-    "nvidia-cublas",
-    12,
-    cublas,
-    cublasGetProperty,
-    cublasStatus_t::CUBLAS_STATUS_SUCCESS
-);
-#[cfg(feature = "blas")]
-static CUBLAS_LT: Entry = entry!(
-    "cuBLASLt",
-    "cublasLt",
-    "nvidia-cublas",
-    12,
-    cublaslt,
-    cublasLtGetProperty,
-    cublasStatus_t::CUBLAS_STATUS_SUCCESS
-);
-#[cfg(feature = "dnn")]
-static CUDNN: Entry = entry!(
-    "cuDNN",
-    "cudnn",
-    "nvidia-cudnn-cu13",
-    9,
-    cudnn,
-    cudnnGetProperty,
-    cudnnStatus_t::CUDNN_STATUS_SUCCESS
-);
-#[cfg(feature = "fft")]
-static CUFFT: Entry =
-    entry!("cuFFT", "cufft", "nvidia-cufft", 11, cufft, cufftGetProperty, cufftResult::CUFFT_SUCCESS);
-#[cfg(feature = "rand")]
-static CURAND: Entry = entry!(
-    "cuRAND",
-    "curand",
-    "nvidia-curand",
-    10,
-    curand,
-    curandGetProperty,
-    curandStatus_t::CURAND_STATUS_SUCCESS
-);
-#[cfg(feature = "sparse")]
-static CUSPARSE: Entry = entry!(
-    "cuSPARSE",
-    "cusparse",
-    "nvidia-cusparse",
-    12,
-    cusparse,
-    cusparseGetProperty,
-    cusparseStatus_t::CUSPARSE_STATUS_SUCCESS
-);
+vendors! {
+    "blas": #[doc = "Dense linear algebra."]
+        Cublas, "cuBLAS", "cublas", "nvidia-cublas", 12,
+        cublas::cublasGetProperty, cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+    "blas": #[doc = "Matrix products with epilogues."]
+        CublasLt, "cuBLASLt", "cublasLt", "nvidia-cublas", 12,
+        cublaslt::cublasLtGetProperty, cublasStatus_t::CUBLAS_STATUS_SUCCESS;
+    "dnn": #[doc = "Convolutions and what goes with them."]
+        Cudnn, "cuDNN", "cudnn", "nvidia-cudnn-cu13", 9,
+        cudnn::cudnnGetProperty, cudnnStatus_t::CUDNN_STATUS_SUCCESS;
+    "fft": #[doc = "Fourier transforms."]
+        Cufft, "cuFFT", "cufft", "nvidia-cufft", 11,
+        cufft::cufftGetProperty, cufftResult::CUFFT_SUCCESS;
+    "rand": #[doc = "Random numbers."]
+        Curand, "cuRAND", "curand", "nvidia-curand", 10,
+        curand::curandGetProperty, curandStatus_t::CURAND_STATUS_SUCCESS;
+    "sparse": #[doc = "Sparse linear algebra."]
+        Cusparse, "cuSPARSE", "cusparse", "nvidia-cusparse", 12,
+        cusparse::cusparseGetProperty, cusparseStatus_t::CUSPARSE_STATUS_SUCCESS;
+}
 
 impl Vendor {
-    /// All of them.
-    pub const ALL: &'static [Vendor] = &[
-        #[cfg(feature = "blas")]
-        Self::Cublas,
-        #[cfg(feature = "blas")]
-        Self::CublasLt,
-        #[cfg(feature = "dnn")]
-        Self::Cudnn,
-        #[cfg(feature = "fft")]
-        Self::Cufft,
-        #[cfg(feature = "rand")]
-        Self::Curand,
-        #[cfg(feature = "sparse")]
-        Self::Cusparse,
-    ];
-
-    fn entry(self) -> &'static Entry {
-        match self {
-            #[cfg(feature = "blas")]
-            Self::Cublas => &CUBLAS,
-            #[cfg(feature = "blas")]
-            Self::CublasLt => &CUBLAS_LT,
-            #[cfg(feature = "dnn")]
-            Self::Cudnn => &CUDNN,
-            #[cfg(feature = "fft")]
-            Self::Cufft => &CUFFT,
-            #[cfg(feature = "rand")]
-            Self::Curand => &CURAND,
-            #[cfg(feature = "sparse")]
-            Self::Cusparse => &CUSPARSE,
-        }
-    }
-
     /// Its name as NVIDIA writes it.
     pub fn name(self) -> &'static str {
         self.entry().name
@@ -205,7 +115,7 @@ impl Vendor {
     }
 
     fn load(self) -> std::result::Result<VendorVersion, LibraryError> {
-        let Entry { name, file, package, least, is_loaded, property } = self.entry();
+        let Entry { name, file, package, least, is_loaded, version } = self.entry();
         // SAFETY: it loads a library of NVIDIA's, whose initialisers may run at any time.
         let found = unsafe { is_loaded() } || {
             preload(file, &folders());
@@ -215,12 +125,9 @@ impl Vendor {
         if !found {
             return Err(LibraryError::Missing { library: name, file, package });
         }
-        let part = |part| property(part).and_then(|value| u32::try_from(value).ok());
-        let version = match (part(Property::Major), part(Property::Minor), part(Property::Patch)) {
-            (Some(major), Some(minor), Some(patch)) => VendorVersion { major, minor, patch },
-            _ => VendorVersion { major: 0, minor: 0, patch: 0 },
-        };
-        version.at_least(*least, name)
+        let parts = version().unwrap_or_default().map(|part| u32::try_from(part).unwrap_or(0));
+        let [major, minor, patch] = parts;
+        VendorVersion { major, minor, patch }.at_least(least, name)
     }
 }
 
@@ -307,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_library_is_told_with_what_is_needed() {
+    fn an_old_library_is_refused() {
         let version = VendorVersion { major: 8, minor: 9, patch: 7 };
         assert_eq!(version.at_least(8, "cuDNN").unwrap(), version);
         let text = version.at_least(9, "cuDNN").unwrap_err().to_string();
@@ -331,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_there_in_a_version_or_an_error_names_it_and_how_to_get_it() {
+    fn libraries_are_loaded_or_named_as_missing() {
         for &vendor in Vendor::ALL {
             match vendor.version() {
                 Ok(version) => assert!(version.major >= vendor.entry().least),

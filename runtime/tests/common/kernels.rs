@@ -51,20 +51,9 @@ macro_rules! kernel {
                     $(bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
                     $(arch = $arch;)?
                     KernelSpec {
-                        name: $symbol,
-                        symbol: $symbol,
-                        package: "test-kernels",
-                        version: "0.0.0",
-                        types: &[],
-                        consts: &[],
-                        params: PARAMS,
                         launch_bounds: bounds,
-                        stack: None,
                         min_arch: arch,
-                        is_safe: true,
-                        cooperative: false,
-                        dependent: false,
-                        entry: $entry,
+                        ..KernelSpec::new("test-kernels", "0.0.0", $symbol, PARAMS, $entry)
                     }
                 }
                 static SPEC: KernelSpec = build();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, EmulatedDriverBuilder, Schedule};
 use warpsmith_runtime::driver::{
-    Context, DevicePtr, Driver, EventHandle, LaunchConfig, ModuleHandle, StreamHandle,
+    CodeDriver, Context, DevicePtr, Driver, EventHandle, LaunchConfig, MemoryDriver, ModuleHandle,
+    StreamDriver, StreamHandle,
 };
 
 const fn param(name: &'static str, kind: ParamKind, type_name: &'static str) -> ParamSpec {
@@ -19,22 +20,7 @@ const fn kernel(
     params: &'static [ParamSpec],
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
-    KernelSpec {
-        name: symbol,
-        symbol,
-        package: "test-kernels",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
-        entry,
-    }
+    KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry)
 }
 
 /// `log[log[0] + 1] = id`, and counts `log[0]`.
@@ -152,7 +138,7 @@ impl Machine {
         let function = self.driver.module_function(self.context, module, kernel).unwrap();
         let config = LaunchConfig::new([1; 3], [1; 3], 0);
         // SAFETY: the callers below pass what the kernels take; the memory lives as for `set`.
-        unsafe { self.driver.launch(self.context, function, config, args, self.streams[stream]) }.unwrap();
+        unsafe { self.driver.launch(self.context, function, &config, args, self.streams[stream]) }.unwrap();
     }
 
     /// Adds an id to a log, as a single task.

@@ -2,15 +2,16 @@
 //! adaptive launcher, and what is refused.
 
 use crate::common::{device, own_device};
+use warpsmith::IMAGE;
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::launch::{Source, bytes_needed};
 use warpsmith::prelude::*;
-use warpsmith::{IMAGE, LaunchStore};
+use warpsmith::store::LaunchStore;
 
 /// The device under test, which looks up nothing that was measured before.
 fn fresh() -> Device {
     let device = own_device();
-    device.set_launch_store(LaunchStore::in_memory());
+    LaunchStore::in_memory().install(&device);
     device
 }
 

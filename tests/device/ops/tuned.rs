@@ -3,9 +3,9 @@
 //! On an emulated device of their own, so that nobody else's launches are counted and no other test is disturbed.
 
 use warpsmith::driver::emulated::EmulatedDriver;
-use warpsmith::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith::ops::{self, Config, GridRule, tuned_config};
 use warpsmith::prelude::*;
+use warpsmith::store::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith::{Graph, IMAGE};
 
 const N: usize = 20_011;
@@ -36,7 +36,7 @@ fn keep(device: &Device, kernel: &str, types: &str, alignment: u32, configuratio
     let image = device.load(&IMAGE).unwrap().image_hash();
     let (package, n) = ("gpu-kernels", N as u64);
     let subject = TunedFor { device: device.properties(), package, kernel, types, image, n, alignment };
-    device.launch_store().keep_tuned(&subject, configuration).unwrap();
+    LaunchStore::of(device).keep_tuned(&subject, configuration).unwrap();
 }
 
 /// The kernel that `operation` launches: its symbol, grid and block, as a graph of it says them.
@@ -101,7 +101,7 @@ fn an_operation_takes_its_tuned_configuration() {
     }
     keep(&device, "axpy", "f32", 4, values(Config { block: 32, ..TUNED }));
     assert_eq!(axpy(1, N), label(symbol("axpy", "f32", 2, 4), 5, 32));
-    device.set_launch_store(LaunchStore::in_memory());
+    LaunchStore::in_memory().install(&device);
     assert_eq!(axpy(0, N), default, "the store was taken away");
 }
 

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use super::request::{seconds, share};
 use crate::measure::Mode;
+use crate::search::Strategy;
 
-/// What to measure, and how: the same for every command.
+/// What to measure: the same for every command.
 #[derive(Debug, Clone, Args)]
-pub struct What {
+pub struct Place {
     /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -18,25 +20,32 @@ pub struct What {
     /// Element types, for example f32,bf16 [default: the kernel's usual one]
     #[arg(long, value_name = "TYPE,…", value_delimiter = ',')]
     pub dtypes: Vec<String>,
+    /// What is timed: launches on memory that is not in the cache, on memory that is, or launches in a graph
+    #[arg(long, value_enum, default_value_t = Mode::Cold)]
+    pub mode: Mode,
+    /// Seconds of samples of a configuration, or of a comparison, at most
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true, value_parser = seconds)]
+    pub budget: Option<f64>,
+}
+
+/// What to measure, and how precisely.
+#[derive(Debug, Clone, Args)]
+pub struct What {
+    /// What to measure.
+    #[command(flatten)]
+    pub place: Place,
     /// Values for an axis instead of the kernel's own.
     #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
-    /// What is timed: launches on memory that is not in the cache, on memory that is, launches in a graph, or the host's
-    /// part of a launch
-    #[arg(long, value_enum, default_value_t = ModeArg::Cold)]
-    pub mode: ModeArg,
     /// Fewer samples: a first look in a fraction of the time
     #[arg(long)]
     pub quick: bool,
-    /// Sample until the median is known to this, for example 0.5%
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
-    pub precision: Option<String>,
-    /// What ends the sampling: precision, entropy (more samples tell nothing new) or samples:N
-    #[arg(long, value_name = "RULE")]
-    pub stop: Option<String>,
-    /// Seconds of samples of a configuration at most
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
-    pub budget: Option<f64>,
+    /// Sample until the median is known to this [default: 0.5%]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true, value_parser = share)]
+    pub precision: Option<f64>,
+    /// Take exactly this number of samples of each configuration, as far as --budget allows
+    #[arg(long, value_name = "N", conflicts_with_all = ["precision", "quick"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub samples: Option<u32>,
     /// Measure no probes: results have no share of what a plain copy, read or multiplication reaches
     #[arg(long)]
     pub no_probes: bool,
@@ -46,30 +55,6 @@ const SIZES_HELP: &str =
     "Elements: whole numbers, 2^k, with K, M, G, or ranges 2^[FROM:TO:STEP] [default: the kernel's own]";
 const AXIS_HELP: &str = "Values for an axis instead of the kernel's own: block=128,256, grid=auto,waves:4, \
                          block=[64:512:64]; bench --list shows the axes";
-
-/// [`Mode`] on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ModeArg {
-    /// Launches that find none of their data in the cache
-    Cold,
-    /// Launches on the same data again and again
-    Hot,
-    /// Launches in one graph
-    Graph,
-    /// What the host pays for a launch
-    Enqueue,
-}
-
-impl From<ModeArg> for Mode {
-    fn from(mode: ModeArg) -> Self {
-        match mode {
-            ModeArg::Cold => Mode::Cold,
-            ModeArg::Hot => Mode::Hot,
-            ModeArg::Graph => Mode::Graph,
-            ModeArg::Enqueue => Mode::Enqueue,
-        }
-    }
-}
 
 /// Where results go.
 #[derive(Debug, Clone, Default, Args)]
@@ -109,30 +94,11 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub output: Output,
     /// List the kernels with their types and axes, and measure nothing
-    #[arg(long, conflicts_with_all = ["dry_run", "csv", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "stop", "budget", "no_probes"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "csv", "out", "all", "sizes", "dtypes", "axes", "mode", "quick", "precision", "samples", "budget", "no_probes"])]
     pub list: bool,
     /// Say what would be measured, and measure nothing
     #[arg(long, conflicts_with_all = ["csv", "out", "all"])]
     pub dry_run: bool,
-}
-
-impl BenchArgs {
-    /// A quick look at kernels, all else as usual.
-    pub fn quick(kernels: Vec<String>) -> Self {
-        let what = What {
-            device: None,
-            sizes: Vec::new(),
-            dtypes: Vec::new(),
-            axes: Vec::new(),
-            mode: ModeArg::Cold,
-            quick: true,
-            precision: None,
-            stop: None,
-            budget: None,
-            no_probes: false,
-        };
-        Self { kernels, what, output: Output::default(), list: false, dry_run: false }
-    }
 }
 
 /// `tune`.
@@ -145,18 +111,12 @@ pub struct TuneArgs {
     /// What to measure.
     #[command(flatten)]
     pub what: What,
-    /// How to search: auto, exhaustive or random
-    #[arg(long, value_name = "STRATEGY", default_value = "auto")]
-    pub strategy: String,
+    /// How to search
+    #[arg(long, value_enum, default_value_t = Strategy::Auto)]
+    pub strategy: Strategy,
     /// Timings of a kernel, type and size at most [default of auto: 32]
-    #[arg(long, value_name = "N")]
-    pub timings: Option<usize>,
-    /// Seconds for a kernel, type and size at most
-    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
-    pub seconds: Option<f64>,
-    /// Measure in a process of its own, which a configuration may bring down
-    #[arg(long)]
-    pub isolate: bool,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub timings: Option<u32>,
     /// Measure again what earlier runs measured
     #[arg(long, conflicts_with = "no_store")]
     pub fresh: bool,
@@ -174,38 +134,27 @@ pub struct TuneArgs {
 /// `compare`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = COMPARE_HELP)]
-// No form of it takes these: what is given is refused with the reason.
-#[command(mut_arg("axes", |arg| arg.hide(true)), mut_arg("quick", |arg| arg.hide(true)))]
-#[command(mut_arg("precision", |arg| arg.hide(true)), mut_arg("stop", |arg| arg.hide(true)))]
-#[command(mut_arg("no_probes", |arg| arg.hide(true)))]
 pub struct CompareArgs {
-    /// Two results files, the older one first; or kernels, with --config, --binary or --self-test
+    /// Two results files, the older one first; or kernels, with --config or --self-test
     #[arg(value_name = "FILE or KERNEL", required = true)]
     pub names: Vec<String>,
     /// A change counts from this on
-    #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true)]
-    pub threshold: String,
+    #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true, value_parser = share)]
+    pub threshold: f64,
     /// Compare files of different devices, too
-    #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
+    #[arg(long, conflicts_with_all = ["configs", "self_test"])]
     pub force: bool,
     /// Compare the best of each file (what a tuning run chose, else the fastest), whichever configuration it is
-    #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
+    #[arg(long, conflicts_with_all = ["configs", "self_test"])]
     pub best: bool,
     /// Pass although the second file is of a run that was ended early, or has no result for a case of the first
-    #[arg(long, conflicts_with_all = ["configs", "binaries", "self_test"])]
+    #[arg(long, conflicts_with_all = ["configs", "self_test"])]
     pub allow_missing: bool,
-    /// Two configurations, by samples taken in turns: block=128,grid=auto; the rest is as by default. Once with --binary
-    /// or --self-test: the configuration of both sides
+    /// Two configurations, by samples taken in turns: block=128,grid=auto; other axes are as by default. Once with
+    /// --self-test: the configuration to test
     #[arg(long = "config", value_name = "CONFIGURATION")]
     pub configs: Vec<String>,
-    /// Two programs (of warpsmith or of bench_main!), by samples taken in turns
-    #[arg(long = "binary", value_name = "PROGRAM")]
-    pub binaries: Vec<PathBuf>,
-    /// Fresh pairs of processes for each comparison of --binary: where memory lies in a process is luck
-    #[arg(long, value_name = "N", default_value_t = 8, requires = "binaries", value_parser = clap::value_parser!(u32).range(5..=1000))]
-    pub processes: u32,
-    /// Compare a configuration (or, with --binary once, a program) with itself, again and again, and count how often a
-    /// change is found
+    /// Compare a configuration with itself repeatedly, and count how often a change is found
     #[arg(long)]
     pub self_test: bool,
     /// Comparisons of --self-test
@@ -216,7 +165,7 @@ pub struct CompareArgs {
     pub json: bool,
     /// What to measure.
     #[command(flatten)]
-    pub what: What,
+    pub place: Place,
 }
 
 /// `report`.
@@ -240,25 +189,23 @@ WARPSMITH_CACHE_DIR says where.
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
   tune copy --strategy exhaustive --out copy.json
-  tune saxpy --isolate --timings 64
+  tune saxpy --timings 64
 
 Exit code 1 when no configuration of a kernel is right.";
 
 const COMPARE_HELP: &str = "\
 A kernel counts as slower only when the whole 95 % confidence interval of the ratio of the medians is beyond the \
-threshold. Two files say how two programs did at two times, between which clocks and temperature differ; with --config \
-or --binary samples of both are taken in turns, of programs in several fresh pairs of processes.
+threshold. Two files are of two programs at two times, between which clocks and temperature differ; with --config \
+samples of both sides are taken in turns.
 
 Examples:
   compare before.json after.json --threshold 2%
   compare --config block=128 --config block=256 axpy --sizes 2^24
-  compare --binary old/warpsmith --binary new/warpsmith copy axpy
   compare --self-test copy --sizes 2^20 --pairs 100
-  compare --self-test --binary new/warpsmith copy --sizes 2^20 --pairs 20
 
 Exit code 1 on a regression: something slower, or no longer right; and when the second file lacks results of a case that \
 the first has, or its run was ended early, unless --allow-missing; of --self-test when it finds more changes than one in \
-a hundred, or none of its comparisons tells anything. Ctrl-C prints what was compared until then.";
+a hundred, or no comparison has a verdict. Ctrl-C prints what was compared until then.";
 
 const BENCH_HELP: &str = "\
 Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \

@@ -10,7 +10,7 @@ use super::{Program, request, table as results};
 use crate::document::{Condition, Document, Outcome, Record};
 use crate::export;
 
-/// So many wrong configurations are described one by one.
+/// Wrong configurations that are described one by one.
 const WRONG_SHOWN: usize = 8;
 
 /// Measures, prints, and writes the results file.
@@ -21,7 +21,8 @@ pub fn run(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
     if args.list {
         return list(program, args);
     }
-    let plan = opening::plan(program, &args.kernels, &args.what)?;
+    let BenchArgs { kernels, what, .. } = args;
+    let plan = opening::plan(program, kernels, &what.place, &what.axes, request::effort(what))?;
     let Some(opening) = Opening::of(program, "bench", &plan, &args.output, args.dry_run)? else {
         return Ok(());
     };
@@ -80,36 +81,37 @@ pub(super) fn show(
 }
 
 /// Describes what was wrong; the exit code follows from it.
-pub(super) fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
-    let bad: Vec<&Record> = document.results.iter().filter(|r| r.outcome != Outcome::Correct).collect();
-    for record in bad.iter().take(WRONG_SHOWN) {
-        program.complain(&describe(record));
-    }
-    if bad.len() > WRONG_SHOWN {
-        let more = bad.len() - WRONG_SHOWN;
-        program.complain(&format!("{more} more configurations: see \"outcome\" in the results file"));
-    }
-    match (bad.is_empty(), document.run.interrupted) {
+fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
+    describe_bad(program, document);
+    match (document.all_correct(), document.run.interrupted) {
         (_, true) => Err(Failure::Interrupted),
         (true, false) => Ok(()),
         (false, false) => Err(Failure::Shown),
     }
 }
 
-pub(super) fn describe(record: &Record) -> String {
-    let what = match record.outcome {
-        Outcome::Failed => "failed",
-        Outcome::Crashed => "crashed",
-        _ => "wrong result",
-    };
-    let size = crate::size::format_size(record.n);
-    let Record { kernel, dtype, configuration, problem, .. } = record;
-    format!("{what}: {kernel} {dtype} {size} {configuration}: {problem}")
+/// Says which configurations could not be used.
+pub(super) fn describe_bad(program: &Program<'_>, document: &Document) {
+    let bad = || document.results.iter().filter(|record| record.outcome != Outcome::Correct);
+    for record in bad().take(WRONG_SHOWN) {
+        let what = match record.outcome {
+            Outcome::Failed => "failed",
+            Outcome::Crashed => "crashed",
+            _ => "wrong result",
+        };
+        let size = crate::size::format_size(record.n);
+        let Record { kernel, dtype, configuration, problem, .. } = record;
+        program.complain(&format!("{what}: {kernel} {dtype} {size} {configuration}: {problem}"));
+    }
+    let more = bad().count().saturating_sub(WRONG_SHOWN);
+    if more > 0 {
+        program.complain(&format!("{more} more configurations: see \"outcome\" in the results file"));
+    }
 }
 
 /// The kernels, their types and axes on the device.
 fn list(program: &Program<'_>, args: &BenchArgs) -> Result<(), Failure> {
-    let device = request::device(args.what.device.as_deref())?;
+    let device = request::device(args.what.place.device.as_deref())?;
     let mut text = String::new();
     let chosen = args.kernels.iter().map(|name| program.suite.find(name)).collect::<Result<Vec<_>, _>>()?;
     let every = program.suite.benchmarks.iter().map(|benchmark| &**benchmark);

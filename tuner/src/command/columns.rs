@@ -1,6 +1,7 @@
 //! Tables that fit the terminal: columns that matter less are left out first.
 //!
-//! Guarantees: no line is wider than asked for unless the most important column alone is; what was left out is said.
+//! Guarantees: no line is wider than asked for unless the most important column alone is; a last line names the columns that
+//! were left out.
 
 use comfy_table::Cell;
 
@@ -35,32 +36,13 @@ impl Column {
     }
 }
 
-/// The table of those columns that fit into `width` characters (all of them for `None`), and a line that names the
-/// others. A column whose cells are all empty or `-` is left out without a word. If one of the columns named in `together`
-/// does not fit, `instead` takes the place of all of them, with a line that says what it holds.
-pub fn fit_with(columns: Vec<Column>, together: &[String], instead: Column, width: Option<usize>) -> String {
-    let is_one = |column: &Column| together.contains(&column.title);
-    let least = columns.iter().filter(|column| is_one(column)).map(|column| column.importance).min();
-    let kept = columns.iter().filter(|column| least.is_none_or(|least| column.importance >= least));
-    let needed: usize = kept.map(|column| column.width() + 2).sum();
-    if width.is_none_or(|width| needed <= width + 2) {
-        return fit(columns, width);
-    }
-    let legend =
-        [format!("{}:", instead.title)].iter().chain(together).cloned().collect::<Vec<_>>().join(" ");
-    let place = columns.iter().position(is_one).unwrap_or(columns.len());
-    let mut columns: Vec<Column> = columns;
-    columns.insert(place, instead);
-    columns.retain(|column| !is_one(column));
-    fit(columns, width) + &legend + "\n"
-}
-
 /// Columns are two apart; the last one has a gap after it, too.
 fn total(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + 2).sum()
 }
 
-/// As [`fit_with`], without columns that belong together.
+/// The table of those columns that fit into `width` characters (all of them for `None`), and a line that names the others. A
+/// column whose cells are all empty or `-` is left out silently.
 pub fn fit(columns: Vec<Column>, width: Option<usize>) -> String {
     let says_something =
         |column: &Column| column.cells.iter().any(|cell| !matches!(&*cell.content(), "" | "-"));
@@ -127,27 +109,6 @@ mod tests {
             assert!(!head.contains("GB/s") || head.contains("us"), "{width}:\n{text}");
             assert_eq!(text.contains("not shown"), !head.contains("long"), "{width}:\n{text}");
         }
-    }
-
-    #[test]
-    fn columns_that_belong_together_stay_together() {
-        let cells = |text: &str| vec![plain(text)];
-        let columns = || {
-            vec![
-                Column::text("kernel", 100, cells("axpy")),
-                Column::text("block", 85, cells("256")),
-                Column::text("grid", 85, cells("waves:4")),
-                Column::text("more", 10, cells("something")),
-            ]
-        };
-        let together = ["block".to_owned(), "grid".to_owned()];
-        let at = |width| {
-            fit_with(columns(), &together, Column::text("how", 85, cells("256 waves:4")), Some(width))
-        };
-        assert!(at(80).starts_with("kernel  block  grid     more\n"), "{}", at(80));
-        assert!(at(22).starts_with("kernel  block  grid\n"), "{}", at(22));
-        assert!(at(20).starts_with("kernel  how\n"), "{}", at(20));
-        assert!(at(10).starts_with("kernel\n"), "{}", at(10));
     }
 
     #[test]

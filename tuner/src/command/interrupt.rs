@@ -17,19 +17,6 @@ pub fn flag() -> Result<Arc<AtomicBool>, Failure> {
     // In this order: the second signal finds the flag that the first one set.
     flag::register_conditional_shutdown(SIGINT, 130, flag.clone())
         .and_then(|_| flag::register(SIGINT, flag.clone()))
-        .map_err(|error| refused(&error))?;
+        .map_err(|error| Failure::Failed(format!("cannot handle Ctrl-C: {error}")))?;
     Ok(flag)
-}
-
-/// Leaves Ctrl-C to the process that this one works for: a terminal sends it to both.
-///
-/// # Errors
-/// [`Failure::Failed`] where the system refuses a handler.
-pub fn ignore() -> Result<(), Failure> {
-    flag::register(SIGINT, Arc::default()).map_err(|error| refused(&error))?;
-    Ok(())
-}
-
-fn refused(error: &std::io::Error) -> Failure {
-    Failure::Failed(format!("cannot handle Ctrl-C: {error}"))
 }

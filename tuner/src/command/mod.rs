@@ -11,7 +11,6 @@
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
 //! | [`opening`] | what comes before anything is measured |
 //! | [`request`] | from what was given to a request; ranges of values |
-//! | [`sides`] | what gives the samples that are compared in turns |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
@@ -28,7 +27,6 @@ pub mod opening;
 pub mod output;
 pub mod report;
 pub mod request;
-pub mod sides;
 pub mod table;
 pub mod tune;
 
@@ -41,7 +39,6 @@ use self::args::{BenchArgs, CompareArgs, ReportArgs, TuneArgs};
 use self::failure::{Failure, usage_line};
 use self::output::complain;
 use crate::benchmark::Suite;
-use crate::worker;
 
 /// A program that measures.
 #[derive(Clone, Copy)]
@@ -79,13 +76,10 @@ pub enum Command {
     Bench(BenchArgs),
     /// Search for the fastest configurations, and keep them where launches find them
     Tune(TuneArgs),
-    /// Say whether kernels became faster or slower: two results files, configurations or programs
+    /// Say whether kernels became faster or slower: two results files or configurations
     Compare(CompareArgs),
     /// Make one HTML page of results files
     Report(ReportArgs),
-    /// Measure for another process, which speaks over standard input and output
-    #[command(hide = true)]
-    Worker,
 }
 
 impl Command {
@@ -100,10 +94,6 @@ impl Command {
             Command::Tune(args) => tune::run(program, args),
             Command::Compare(args) => compare::run(program, args),
             Command::Report(args) => report::run(program, args),
-            Command::Worker => {
-                interrupt::ignore()?;
-                if worker::serve(program.suite) == ExitCode::SUCCESS { Ok(()) } else { Err(Failure::Shown) }
-            }
         }
     }
 }
@@ -125,12 +115,14 @@ struct Cli {
 pub fn main(name: &'static str, suite: &Suite) -> ExitCode {
     let program = Program { name, suite };
     let given = std::env::args_os().filter(|argument| argument != "--bench");
-    match parse(name, given) {
-        Ok(Some(command)) => program.end(command.run(&program)),
-        Ok(None) => {
-            let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().to_owned()).collect();
-            program.end(bench::run(&program, &BenchArgs::quick(kernels)))
-        }
+    let every = || {
+        let kernels = suite.benchmarks.iter().map(|benchmark| benchmark.name().into());
+        [name, "bench", "--quick", "--"].into_iter().map(OsString::from).chain(kernels)
+    };
+    let command =
+        parse(name, given).and_then(|given| given.map_or_else(|| parse(name, every()), |c| Ok(Some(c))));
+    match command {
+        Ok(command) => program.end(command.map_or(Ok(()), |command| command.run(&program))),
         Err(error) => said(name, &error),
     }
 }
@@ -147,7 +139,7 @@ fn parse(
 /// Prints what clap has to say: help or version on standard output, complaints as one line on standard error.
 pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Help or version was asked for; nobody is left to tell when it cannot be printed.
+        // Help or version was asked for; there is no way to report that it cannot be printed.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
@@ -168,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn no_command_runs_with_two_benchmarks_of_one_name() {
+    fn benchmarks_of_one_name_are_refused() {
         let own = || -> Box<dyn Benchmark> {
             static NONE: GpuImage = GpuImage::without_code("none", "0.0.0", "there is no code");
             Box::new(ArrayKernel::<f32, f32>::new("mine", &NONE, |[x, ..]| x))
         };
         let suite = Suite { benchmarks: vec![own(), own()], probes: |_| Ok(Vec::new()) };
         let program = Program { name: "mine", suite: &suite };
-        for line in ["mine bench --list --device cpu", "mine tune mine --device cpu", "mine worker"] {
+        for line in ["mine bench --list --device cpu", "mine tune mine --device cpu"] {
             let command = parse("mine", words(line)).unwrap().unwrap();
             let Err(Failure::Use(message)) = command.run(&program) else { panic!("{line} runs") };
             assert!(message.contains("two benchmarks are called \"mine\""), "{message}");
@@ -188,30 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn help_of_compare_lists_only_what_a_form_of_it_takes() {
-        let help = parse("mine", words("mine compare --help")).unwrap_err().to_string();
-        for option in ["--axis", "--quick", "--precision", "--stop", "--no-probes"] {
-            assert!(
-                !help.contains(&format!("{option} ")) && !help.contains(&format!("{option}\n")),
-                "{help}"
-            );
-            let given = match option {
-                "--quick" | "--no-probes" => option.to_owned(),
-                option => format!("{option} block=64"),
-            };
-            let command = parse("mine", words(&format!("mine compare a b {given}")));
-            assert!(command.is_ok(), "{option} is refused with its reason, not as unknown");
-        }
-        assert!(
-            ["--device", "--sizes", "--mode", "--budget"].iter().all(|option| help.contains(option)),
-            "{help}"
-        );
-        let bench = parse("mine", words("mine bench --help")).unwrap_err().to_string();
-        assert!(bench.contains("--axis") && bench.contains("--no-probes"), "{bench}");
-    }
-
-    #[test]
-    fn a_program_of_ones_own_has_the_same_commands_under_its_own_name() {
+    fn programs_have_the_commands_under_their_names() {
         assert!(matches!(parse("mine", words("mine bench saxpy")), Ok(Some(Command::Bench(_)))));
         assert!(matches!(parse("mine", words("mine")), Ok(None)));
         let error = parse("mine", words("mine bench saxpy --szies 1")).unwrap_err();

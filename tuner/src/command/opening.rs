@@ -4,19 +4,20 @@
 //! and to have code for it, and before the results are known to have a place.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use warpsmith_runtime::Device;
 
-use super::args::{Output, What};
+use super::args::{Output, Place};
 use super::failure::{Failure, unusable_device};
 use super::output::{plain, print_form, table};
 use super::{Program, interrupt, request};
 use crate::document::{Condition, DeviceInfo, Document, RunInfo, SCHEMA};
 use crate::file::{check_writable, default_path};
+use crate::measure::Effort;
 use crate::run::{Plan, PlannedCase};
 
 /// What a command that measures begins with.
@@ -55,13 +56,19 @@ impl Opening {
     }
 }
 
-/// The plan for kernels on the device that was asked for.
+/// The plan for kernels on the given device.
 ///
 /// # Errors
-/// What was asked for cannot be read, is not there or does not fit.
-pub fn plan<'a>(program: &Program<'a>, kernels: &[String], what: &What) -> Result<Plan<'a>, Failure> {
-    let request = request::request(kernels, what)?;
-    let device = request::device(what.device.as_deref())?;
+/// Values that cannot be read, are not there or do not fit.
+pub fn plan<'a>(
+    program: &Program<'a>,
+    kernels: &[String],
+    place: &Place,
+    axes: &[String],
+    effort: Effort,
+) -> Result<Plan<'a>, Failure> {
+    let request = request::request(kernels, place, axes, effort)?;
+    let device = request::device(place.device.as_deref())?;
     Ok(Plan::new(program.suite, &device, &request)?)
 }
 
@@ -98,19 +105,19 @@ pub(super) fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, F
 
 /// Where the results go. A place that was asked for must do; without the default place the run goes on.
 fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result<Option<PathBuf>, Failure> {
-    let writable = |path: &Path| check_writable(path);
     if let Some(path) = &output.out {
-        writable(path)?;
+        check_writable(path)?;
         return Ok(Some(path.clone()));
     }
-    let path = default_path(command);
-    match writable(&path) {
-        Ok(()) => Ok(Some(path)),
-        Err(error) => {
-            program.complain(&format!("no results file: {error}"));
-            Ok(None)
-        }
-    }
+    let problem = match default_path(command) {
+        Some(path) => match check_writable(&path) {
+            Ok(()) => return Ok(Some(path)),
+            Err(error) => error.to_string(),
+        },
+        None => "the user has no folder for caches; give a file with --out".to_owned(),
+    };
+    program.complain(&format!("no results file: {problem}"));
+    Ok(None)
 }
 
 /// What a plan would measure.

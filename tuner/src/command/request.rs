@@ -4,18 +4,16 @@
 
 use warpsmith_runtime::Device;
 
-use super::args::What;
+use super::args::{Place, What};
 use super::failure::{Failure, unusable_device};
 use crate::error::{Error, Result};
-use crate::measure::{Effort, Rule};
+use crate::measure::Effort;
 use crate::run::Request;
 use crate::size::parse_size;
 use crate::value::Value;
 
 /// Most values of one range.
 const MOST_VALUES: u64 = 4096;
-/// Most samples of a configuration.
-const MOST_SAMPLES: usize = 100_000;
 
 /// The device that was asked for, or the best there is.
 ///
@@ -25,18 +23,18 @@ pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
     name.map_or_else(Device::best, Device::open).map_err(unusable_device)
 }
 
-/// The request for `kernels`.
+/// The request for `kernels`, with the values of `axes`.
 ///
 /// # Errors
 /// The first value that cannot be read.
-pub fn request(kernels: &[String], what: &What) -> Result<Request> {
+pub fn request(kernels: &[String], place: &Place, axes: &[String], effort: Effort) -> Result<Request> {
     Ok(Request {
         kernels: kernels.to_vec(),
-        dtypes: what.dtypes.clone(),
-        sizes: sizes(&what.sizes)?,
-        axes: axes(&what.axes)?,
-        mode: what.mode.into(),
-        effort: effort(what)?,
+        dtypes: place.dtypes.clone(),
+        sizes: sizes(&place.sizes)?,
+        axes: self::axes(axes)?,
+        mode: place.mode,
+        effort,
     })
 }
 
@@ -145,55 +143,38 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
     (from..=to).step_by(step).map(power).collect::<Result<_, _>>().map(Some)
 }
 
-fn effort(what: &What) -> Result<Effort> {
-    let mut effort = if what.quick { Effort::QUICK } else { Effort::NORMAL };
-    let fail = |axis: &str, text: String, reason: &str| Error::Axis {
-        axis: axis.to_owned(),
-        text,
-        reason: reason.to_owned(),
+/// How long configurations are timed.
+pub fn effort(what: &What) -> Effort {
+    let mut effort = match what.samples {
+        Some(count) => Effort::samples(count as usize),
+        None if what.quick => Effort::QUICK,
+        None => Effort::NORMAL,
     };
-    if let Some(text) = &what.stop {
-        let count = || text.strip_prefix("samples:")?.parse().ok().filter(|&count: &usize| count > 0);
-        effort = match (text.as_str(), count()) {
-            ("precision", _) => effort,
-            ("entropy", _) => Effort::ENTROPY,
-            (_, Some(count)) if count > MOST_SAMPLES => {
-                let how = format!("take at most {MOST_SAMPLES} samples of a configuration");
-                return Err(fail("--stop", text.clone(), &how));
-            }
-            (_, Some(count)) => Effort::samples(count),
-            _ => {
-                let how = "use precision, entropy or samples:N with N from 1, for example samples:100";
-                return Err(fail("--stop", text.clone(), how));
-            }
-        };
+    effort.precision = what.precision.unwrap_or(effort.precision);
+    match (what.place.budget.map(|seconds| seconds * 1e6), what.samples) {
+        (Some(budget_us), Some(_)) => effort.with_budget(budget_us),
+        (Some(budget_us), None) => Effort { budget_us, ..effort },
+        (None, _) => effort,
     }
-    if let Some(text) = &what.precision {
-        let how = "write a percentage above 0 and below 100, for example 0.5%";
-        if effort.rule != Rule::Precision {
-            return Err(fail("--precision", text.clone(), "it goes with --stop precision only"));
-        }
-        effort.precision = share(text).ok_or_else(|| fail("--precision", text.clone(), how))?;
-    }
-    if let Some(seconds) = what.budget {
-        if !(seconds > 0.0 && seconds.is_finite()) {
-            return Err(fail("--budget", seconds.to_string(), "give a number of seconds above 0"));
-        }
-        // What JSON can write for a worker.
-        let budget_us = (seconds * 1e6).min(f64::MAX);
-        effort = match effort.rule {
-            // As many as have an interval, whatever they take; the others only as far as the time lasts.
-            Rule::Samples => effort.with_budget(budget_us),
-            _ => Effort { budget_us, ..effort },
-        };
-    }
-    Ok(effort)
 }
 
-/// `0.5%` or `0.5` as the share 0.005; `None` for what is no percentage above 0 and below 100.
-pub fn share(text: &str) -> Option<f64> {
-    let percent: f64 = text.trim().trim_end_matches('%').trim_end().parse().ok()?;
-    (percent > 0.0 && percent < 100.0).then_some(percent / 100.0)
+/// `0.5%` or `0.5` as the share 0.005.
+///
+/// # Errors
+/// How to write a percentage above 0 and below 100.
+pub fn share(text: &str) -> std::result::Result<f64, &'static str> {
+    let percent: Option<f64> = text.trim().trim_end_matches('%').trim_end().parse().ok();
+    let share = percent.filter(|percent| *percent > 0.0 && *percent < 100.0).map(|percent| percent / 100.0);
+    share.ok_or("write a percentage above 0 and below 100, for example 0.5%")
+}
+
+/// A number of seconds above 0.
+///
+/// # Errors
+/// How to write it.
+pub fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds > 0.0 && seconds.is_finite());
+    seconds.ok_or("give a number of seconds above 0")
 }
 
 #[cfg(test)]
@@ -216,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_or_axis_says_how_to_write_it() {
+    fn bad_ranges_and_axes_are_refused() {
         for bad in
             ["2^[16:28:4", "3*[1:2]", "[1]", "[1:2:3:4]", "[a:2]", "[5:2]", "[1:5:0]", "[0:4]", "2^[60:70]"]
         {
@@ -231,41 +212,41 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_that_is_given_twice_says_how_to_write_it() {
+    fn an_axis_given_twice_is_refused() {
         assert_eq!(axes(&texts(&["block=64", "grid=auto"])).unwrap().len(), 2);
         let message = axes(&texts(&["block=64", "grid=auto", "block=128"])).unwrap_err().to_string();
         assert!(message.contains("twice") && message.contains("--axis block=64,128"), "{message}");
     }
 
     #[test]
-    fn a_number_of_samples_is_kept_within_the_budget_and_within_reason() {
-        let what = |stop: &str, budget| {
-            let mut what = crate::command::args::BenchArgs::quick(Vec::new()).what;
-            (what.stop, what.budget) = (Some(stop.to_owned()), budget);
-            effort(&what)
-        };
-        let free = what("samples:500", None).unwrap();
-        assert_eq!((free.least, free.most, free.budget_us), (500, 500, f64::MAX));
-        let bound = what("samples:500", Some(0.5)).unwrap();
-        assert_eq!((bound.least, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
-        assert_eq!(what("samples:2", Some(0.5)).unwrap().least, 2);
-        let message = what("samples:100001", None).unwrap_err().to_string();
-        assert!(message.contains("at most 100000"), "{message}");
-        for budget in [-1.0, 0.0, f64::NAN, f64::INFINITY] {
-            assert!(
-                what("samples:5", Some(budget)).unwrap_err().to_string().contains("--budget"),
-                "{budget}"
-            );
+    fn options_decide_the_effort() {
+        use clap::Parser as _;
+
+        #[derive(clap::Parser)]
+        struct Given {
+            #[command(flatten)]
+            what: What,
         }
-        assert!(what("precision", Some(1e300)).is_ok());
+        let of = |line: &str| Given::try_parse_from(line.split(' ')).map(|given| effort(&given.what));
+        let free = of("x --samples 500").unwrap();
+        assert_eq!((free.least, free.most, free.precision), (500, 500, 0.0));
+        let bound = of("x --samples 500 --budget 0.5").unwrap();
+        assert_eq!((bound.least, bound.most, bound.budget_us), (FEWEST, 500, 5e5));
+        assert_eq!(of("x --samples 2 --budget 0.5").unwrap().least, 2);
+        let precise = of("x --quick --precision 2% --budget 1e300").unwrap();
+        assert_eq!((precise.most, precise.precision), (Effort::QUICK.most, 0.02));
+        for bad in
+            ["--samples 0", "--samples 100001", "--samples 9 --precision 1%", "--budget 0", "--budget nan"]
+        {
+            assert!(of(&format!("x {bad}")).is_err(), "{bad}");
+        }
     }
 
     #[test]
     fn shares_are_percentages() {
-        assert_eq!(share("0.5%"), Some(0.005));
-        assert_eq!(share(" 2 "), Some(0.02));
+        assert_eq!((share("0.5%"), share(" 2 ")), (Ok(0.005), Ok(0.02)));
         for bad in ["0", "-1%", "100%", "x", "", "nan", "inf"] {
-            assert_eq!(share(bad), None, "{bad}");
+            assert!(share(bad).is_err(), "{bad}");
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use comfy_table::Cell;
 
-use super::columns::{Column, fit_with};
+use super::columns::{Column, fit};
 use super::output::{bad, escape, good, note, plain};
 use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
-use crate::measure::Mode;
 use crate::size::format_size;
 use crate::stats::Summary;
 
@@ -77,7 +76,7 @@ fn best(document: &Document, width: Option<usize>) -> String {
     let mut columns = name(&shown);
     columns.push(Column::number("best us", 99, of_best(&|r| r.median_us().map(number))));
     columns.extend(figures(&document.device, &of_best));
-    columns.extend(axes(&shown, &of_best));
+    columns.push(configuration(of_best(&|r| Some(r.configuration.to_string()))));
     let of_default = |show: &dyn Fn(&Record, Option<&Record>) -> Option<String>| -> Vec<Cell> {
         pairs()
             .map(|(case, best)| usable_default(case).and_then(|record| show(record, *best)))
@@ -91,8 +90,7 @@ fn best(document: &Document, width: Option<usize>) -> String {
         of_default(&|r, best| Some(format!("{:.2}x", r.median_us()? / best?.median_us()?))),
     ));
     columns.push(Column::text("check", 96, cases.iter().map(|case| tally(case))));
-    let names = axis_names(&shown);
-    fit_with(columns, &names, all_axes(&names, &of_best), width)
+    fit(columns, width)
 }
 
 fn usable_default<'a>(case: &[&'a Record]) -> Option<&'a Record> {
@@ -124,7 +122,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
         records.iter().map(|record| plain(show(record).unwrap_or_else(|| "-".to_owned()))).collect()
     };
     let mut columns = name(&records);
-    columns.extend(axes(&records, &of_all));
+    columns.push(configuration(of_all(&|r| Some(r.configuration.to_string()))));
     columns.push(Column::number("us", 99, of_all(&|r| r.median_us().map(number))));
     let of_summary = |value: fn(&Summary) -> f64| {
         of_all(&|r| r.timing.as_ref()?.percentiles().as_ref().map(value).map(number))
@@ -140,8 +138,7 @@ fn configurations(document: &Document, width: Option<usize>) -> String {
     ));
     columns.push(Column::text("check", 96, records.iter().map(|record| check(record))));
     columns.push(Column::text("note", 84, rows.iter().map(|(_, mark)| mark.clone())));
-    let names = axis_names(&records);
-    fit_with(columns, &names, all_axes(&names, &of_all), width)
+    fit(columns, width)
 }
 
 /// Kernel, type and size; the mode where it is not the usual one.
@@ -153,7 +150,7 @@ fn name(records: &[&Record]) -> Vec<Column> {
         Column::text("kernel", 100, cells(&|r| r.kernel.clone())),
         Column::text("type", 95, cells(&|r| r.dtype.clone())),
         Column::number("size", 98, cells(&|r| format_size(r.n))),
-        Column::text("mode", 40, cells(&|r| mode(r.mode()).to_owned())),
+        Column::text("mode", 40, cells(&|r| r.mode().to_string())),
     ]
 }
 
@@ -185,33 +182,8 @@ fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Co
     ]
 }
 
-/// The axes that records have, in the order in which they come.
-fn axis_names(records: &[&Record]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for (axis, _) in records.iter().flat_map(|record| record.configuration.iter()) {
-        if !names.iter().any(|name| name == axis) {
-            names.push(axis.to_owned());
-        }
-    }
-    names
-}
-
-/// A column for each of them.
-fn axes(records: &[&Record], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
-    let column = |name: &String| {
-        let cells = cells(&|r| r.configuration.get(name).map(ToString::to_string));
-        Column { right: name != "grid", ..Column::text(name, 85, cells) }
-    };
-    axis_names(records).iter().map(column).collect()
-}
-
-/// One column for all of them, where there is no room for more.
-fn all_axes(names: &[String], cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Column {
-    let values = |r: &Record| {
-        let value = |name: &String| r.configuration.get(name).map_or("-".to_owned(), ToString::to_string);
-        Some(names.iter().map(value).collect::<Vec<_>>().join(" "))
-    };
-    Column::text("configuration", 97, cells(&values))
+fn configuration(cells: Vec<Cell>) -> Column {
+    Column::text("configuration", 97, cells)
 }
 
 fn check(record: &Record) -> Cell {
@@ -235,15 +207,6 @@ fn tally(case: &[&Record]) -> Cell {
     match said.is_empty() {
         true => good(format!("{} correct", case.len())),
         false => bad(format!("{} of {}", said.join(", "), case.len())),
-    }
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Cold => "cold",
-        Mode::Hot => "hot",
-        Mode::Graph => "graph",
-        Mode::Enqueue => "enqueue",
     }
 }
 
@@ -284,7 +247,7 @@ mod tests {
                 let text = text(&sample(), all, Some(width));
                 let table = text.split("\n\n").nth(1).unwrap_or_default();
                 assert!(table.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
-                for word in ["kernel", "size", "us", "check", "block", "256"] {
+                for word in ["kernel", "size", "us", "check", "block=256"] {
                     assert!(table.contains(word), "{word} at {width}:\n{text}");
                 }
             }
@@ -298,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_slowed_device_are_told_at_every_width_and_without_a_clock() {
+    fn slowed_rows_are_noted_at_every_width() {
         let mut sample = sample();
         assert!(!text(&sample, false, None).contains("slowed"));
         for index in [1, 3] {
@@ -320,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_timing_from_the_log_its_interval_is_shown_and_no_percentile() {
+    fn logged_timings_show_intervals_and_no_percentiles() {
         let mut known = record("copy", 128, 10.0, Outcome::Correct);
         let timing = known.timing.as_mut().unwrap();
         timing.samples_us.truncate(1);
@@ -330,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_never_best_and_is_said() {
+    fn wrong_configurations_are_never_best() {
         let text = text(&sample(), false, None);
         let line = |kernel: &str| text.lines().find(|line| line.starts_with(kernel)).unwrap_or_default();
         let argmax = line("reduce_argmax");

@@ -4,33 +4,31 @@ use std::path::Path;
 use std::time::Duration;
 
 use warpsmith_runtime::Device;
-use warpsmith_runtime::launch::LaunchStore;
-use warpsmith_store::DamagedLines;
+use warpsmith_store::{DamagedLines, LaunchStore};
 
-use super::Program;
 use super::args::TuneArgs;
-use super::bench::show;
+use super::bench::{describe_bad, show};
 use super::failure::Failure;
 use super::opening::{self, Opening};
 use super::output::{print, progress_bar};
-use crate::document::{Condition, Outcome, Record};
-use crate::error::{Error, Result};
+use super::{Program, request};
+use crate::document::{Condition, Document, Record};
 use crate::log::Log;
-use crate::search::Budget;
 use crate::size::format_size;
 use crate::tune::{Event, Totals, Tuning, tune};
-use crate::worker;
-
-/// So many unusable configurations are described one by one.
-const BAD_SHOWN: usize = 8;
 
 /// Tunes, prints, and writes the results file.
 ///
 /// # Errors
 /// Wrong use, a device that fails, a kernel without any right configuration, an interruption.
-pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Failure> {
-    let tuning = tuning(args)?;
-    let plan = opening::plan(program, &args.kernels, &args.what)?;
+pub fn run(program: &Program<'_>, args: &TuneArgs) -> Result<(), Failure> {
+    let TuneArgs { kernels, what, .. } = args;
+    let tuning = Tuning {
+        strategy: args.strategy,
+        timings: args.timings.map(|timings| timings as usize),
+        probes: !what.no_probes,
+    };
+    let plan = opening::plan(program, kernels, &what.place, &what.axes, request::effort(what))?;
     let Some(opening) = Opening::of(program, "tune", &plan, &args.output, args.dry_run)? else {
         return Ok(());
     };
@@ -57,44 +55,20 @@ pub fn run(program: &Program<'_>, args: &TuneArgs) -> std::result::Result<(), Fa
     show(program, &document, &args.output, path)?;
     let totals = outcome?;
     if args.output.is_text() {
-        print(&summary(&device.launch_store(), device.is_emulated(), &totals, begun.elapsed()))?;
+        print(&summary(&LaunchStore::of(device), device.is_emulated(), &totals, begun.elapsed()))?;
     }
-    verdict(program, &document.results, totals.interrupted)
-}
-
-fn tuning(args: &TuneArgs) -> Result<Tuning> {
-    if let Some(seconds) = args.seconds.filter(|seconds| !(*seconds > 0.0 && seconds.is_finite())) {
-        return Err(Error::Axis {
-            axis: "--seconds".to_owned(),
-            text: seconds.to_string(),
-            reason: "give a number of seconds above 0".to_owned(),
-        });
-    }
-    if args.timings == Some(0) {
-        return Err(Error::Axis {
-            axis: "--timings".to_owned(),
-            text: "0".to_owned(),
-            reason: "give at least 1: the default configuration is always timed".to_owned(),
-        });
-    }
-    Ok(Tuning {
-        strategy: args.strategy.parse()?,
-        budget: Budget { timings: args.timings, seconds: args.seconds },
-        probes: !args.what.no_probes,
-        isolation: args.isolate.then(worker::Program::current).transpose()?,
-        ..Tuning::default()
-    })
+    verdict(program, &document)
 }
 
 /// The measurements of earlier runs, beside the launch store's file.
 fn log(program: &Program<'_>, args: &TuneArgs, device: &Device) -> Log {
     if args.no_store {
-        device.set_launch_store(LaunchStore::in_memory());
+        LaunchStore::in_memory().install(device);
         return Log::in_memory();
     }
-    // An emulated device has a store in memory unless it is told otherwise.
+    // An emulated device has a store in memory unless another is set.
     let opened = warpsmith_store::shared();
-    device.set_launch_store(opened.store.clone());
+    opened.store.install(device);
     let log = match opened.store.path().and_then(Path::parent) {
         None => Log::in_memory(),
         Some(directory) if args.fresh => Log::fresh(directory),
@@ -121,7 +95,6 @@ fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Durati
     if totals.known > 0 {
         text.push_str(&format!(", {} known from earlier runs", totals.known));
     }
-    // An emulated device has a store in memory unless its program gives it another.
     let unread = if is_emulated { " (launches on the emulated device do not read it)" } else { "" };
     text.push_str(&match (store.path().filter(|_| store.problem().is_none()), totals.kept) {
         (None, _) => "; nothing is kept\n".to_owned(),
@@ -132,26 +105,16 @@ fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Durati
     text
 }
 
-/// Says what could not be used. That is no failure while something else of the case could.
-fn verdict(program: &Program<'_>, records: &[Record], interrupted: bool) -> std::result::Result<(), Failure> {
-    let bad: Vec<&Record> = records.iter().filter(|record| record.outcome != Outcome::Correct).collect();
-    for record in bad.iter().take(BAD_SHOWN) {
-        program.complain(&super::bench::describe(record));
-    }
-    if bad.len() > BAD_SHOWN {
-        program.complain(&format!("{} more: see \"outcome\" in the results file", bad.len() - BAD_SHOWN));
-    }
-    if interrupted {
+/// Says what could not be used, which is no failure while another configuration of the case could.
+fn verdict(program: &Program<'_>, document: &Document) -> Result<(), Failure> {
+    describe_bad(program, document);
+    if document.run.interrupted {
         return Err(Failure::Interrupted);
     }
-    let none = records.iter().find(|record| {
-        !records.iter().any(|other| {
-            (&other.kernel, &other.dtype, other.n) == (&record.kernel, &record.dtype, record.n)
-                && other.is_usable()
-        })
-    });
-    match none {
-        Some(Record { kernel, dtype, n, .. }) => {
+    let cases = document.cases();
+    match cases.iter().find(|case| !case.iter().any(|record| record.is_usable())) {
+        Some(case) => {
+            let Record { kernel, dtype, n, .. } = case[0];
             Err(Failure::Failed(format!("no configuration of {kernel} {dtype} {} is right", format_size(*n))))
         }
         None => Ok(()),
@@ -163,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_winners_that_are_kept_are_said_to_be() {
+    fn the_summary_counts_kept_winners() {
         let on = |store: &LaunchStore, is_emulated, kept| {
             let totals = Totals { made: 3, kept, ..Totals::default() };
             summary(store, is_emulated, &totals, Duration::from_secs(2))

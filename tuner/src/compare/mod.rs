@@ -1,56 +1,37 @@
 //! Whether a change made kernels faster or slower.
 //!
 //! Guarantees: a change is called faster or slower only when the whole 95 % confidence interval of the ratio of the medians is
-//! beyond the threshold (more than that where samples are looked at again and again, [`EARLY`]); what the samples do not tell
-//! is ambiguous, and so is what has too few of them, and what a slowed device took. Records are compared with records of the
-//! same kernel, type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration
-//! that was right and is no longer counts as a regression. What the newer document should have and has not is told
-//! ([`Comparison::missing`]).
+//! beyond the threshold (more than that before the last look at samples in turns, [`EARLY`]); otherwise, with too few
+//! samples, and for times of a slowed device the verdict is ambiguous. Records are compared with records of the same kernel,
+//! type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration that was right
+//! and is no longer counts as a regression. What the newer document lacks is in [`Comparison::missing`].
 //!
-//! Two documents say how two processes did at two times: clocks and temperature differ between them, and where their
-//! memory lies, which no statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the
-//! interval. Where the rest matters, [`interleaved()`] takes samples of both sides in turns.
+//! Two documents are of two processes at two times: clocks, temperature and the place of their memory differ, which no
+//! statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the interval. Where the rest
+//! matters, [`in_turns`] takes samples of both sides in turns.
 
-mod forms;
-mod interleaved;
-mod replicated;
+mod turns;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-pub use self::forms::Table;
-pub use self::interleaved::{
-    Contender, EARLY, Pair, Plan, SelfTest, Side, interleaved, interleaved_until, self_test, self_test_until,
-};
-pub use self::replicated::{Sides, Subject, replicated};
-use crate::document::{DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA, best};
+pub use self::turns::{EARLY, Pairs, Plan, SelfTest, Turns, in_turns, self_test};
+use crate::document::{DeviceInfo, Document, Outcome, Record, RunInfo, SCHEMA};
 use crate::error::{Error, Result};
 use crate::measure::{Mode, Timing};
 use crate::size::format_size;
-use crate::stats::{self, FEWEST, Verdict};
+use crate::stats::{self, FEWEST, Interval, Ratio};
 use crate::value::Configuration;
 
-/// The change from which on one counts when nobody says: 1 %.
+/// The default threshold: 1 %.
 pub const THRESHOLD: f64 = 0.01;
 
 /// By how much the time of a launch differs between two processes on a GPU at most in 95 of 100 pairs, in microseconds,
 /// whatever is launched: a constant of each process that none of its samples shows. Seen on an H200 with kernels of 3 to
 /// 50 µs in five processes: 0 to 0.3 µs.
 pub const BETWEEN_PROCESSES_US: f64 = 0.3;
-
-/// Which records of a case are held against each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Pairing {
-    /// Every configuration against the same one.
-    #[default]
-    Configuration,
-    /// The best of one document (what a tuning run chose, else the fastest) against the best of the other.
-    Best,
-    /// What is launched when nothing is known, likewise.
-    Default,
-}
 
 /// How two documents are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,13 +40,14 @@ pub struct Options {
     pub threshold: f64,
     /// Whether documents of different devices are compared, too.
     pub force: bool,
-    /// Which records are held against each other.
-    pub pairing: Pairing,
+    /// Whether the best of a case (what a tuning run chose, else the fastest) is compared with the best of the other
+    /// document, instead of every configuration with the same one.
+    pub best: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { threshold: THRESHOLD, force: false, pairing: Pairing::default() }
+        Self { threshold: THRESHOLD, force: false, best: false }
     }
 }
 
@@ -79,15 +61,39 @@ pub enum Change {
     Slower,
     /// It differs by less than the threshold.
     Same,
-    /// The samples do not tell.
+    /// The interval holds the threshold, or there is none.
     Ambiguous,
     /// Its result was right, and now it is wrong or there is none.
     Broken,
     /// It is the other way round.
-    Mended,
+    Fixed,
 }
 
 impl Change {
+    /// Judges a ratio of times, new by old, by its confidence interval and the `threshold` (0.01 is 1 %) from which on
+    /// a change counts: a verdict other than [`Change::Ambiguous`] holds for the whole interval. Being faster counts
+    /// from `1 / (1 + threshold)` on, so that exchanging new and old exchanges the verdicts.
+    ///
+    /// ```
+    /// use warpsmith_tuner::compare::Change;
+    /// use warpsmith_tuner::stats::Interval;
+    ///
+    /// assert_eq!(Change::of(Interval { low: 1.012, high: 1.03 }, 0.01), Change::Slower);
+    /// assert_eq!(Change::of(Interval { low: 1.0, high: 1.03 }, 0.01), Change::Ambiguous);
+    /// ```
+    pub fn of(ratio: Interval, threshold: f64) -> Self {
+        let (slower, faster) = (1.0 + threshold, 1.0 / (1.0 + threshold));
+        if ratio.low > slower {
+            Self::Slower
+        } else if ratio.high < faster {
+            Self::Faster
+        } else if ratio.low >= faster && ratio.high <= slower {
+            Self::Same
+        } else {
+            Self::Ambiguous
+        }
+    }
+
     /// Whether it is for the worse.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
@@ -101,18 +107,7 @@ impl Change {
             Self::Same => "SAME",
             Self::Ambiguous => "AMBIGUOUS",
             Self::Broken => "BROKEN",
-            Self::Mended => "MENDED",
-        }
-    }
-}
-
-impl From<Verdict> for Change {
-    fn from(verdict: Verdict) -> Self {
-        match verdict {
-            Verdict::Faster => Self::Faster,
-            Verdict::Slower => Self::Slower,
-            Verdict::Same => Self::Same,
-            Verdict::Ambiguous => Self::Ambiguous,
+            Self::Fixed => "FIXED",
         }
     }
 }
@@ -130,23 +125,6 @@ pub struct Measured {
     pub throttled: bool,
     /// What was wrong with it; empty when nothing was.
     pub problem: String,
-}
-
-/// The ratio of two medians, new by old, with its confidence interval of 95 %. Above 1 is slower.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
-    /// The ratio.
-    pub value: f64,
-    /// The interval's lower end.
-    pub low: f64,
-    /// Its upper end.
-    pub high: f64,
-}
-
-impl From<stats::Ratio> for Ratio {
-    fn from(ratio: stats::Ratio) -> Self {
-        Self { value: ratio.value, low: ratio.interval.low, high: ratio.interval.high }
-    }
 }
 
 /// One comparison.
@@ -201,10 +179,10 @@ impl From<&Document> for Source {
 pub struct Comparison {
     /// The change from which on one counts.
     pub threshold: f64,
-    /// Where the times before are from, if that is known.
-    pub old: Option<Source>,
+    /// Where the times before are from.
+    pub old: Source,
     /// Where the times after are from.
-    pub new: Option<Source>,
+    pub new: Source,
     /// What a reader has to know beside the rows: other drivers, slowed devices, records without a partner.
     pub notes: Vec<String>,
     /// What should have been compared and is not in the new document: one line each.
@@ -216,7 +194,9 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    fn new(threshold: f64, notes: Vec<String>, rows: Vec<Row>) -> Self {
+    /// Of rows, of which those with times of a slowed device lose their verdict.
+    pub fn new(threshold: f64, [old, new]: [Source; 2], mut notes: Vec<String>, mut rows: Vec<Row>) -> Self {
+        notes.extend(slowed(&mut rows));
         let mut logarithms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (row, ratio) in rows.iter().filter_map(|row| Some((row, row.ratio?))) {
             logarithms.entry(&row.kernel).or_default().push(ratio.value.ln());
@@ -226,19 +206,7 @@ impl Comparison {
             ratio: (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp(),
             rows: logarithms.len(),
         });
-        let (old, new, missing) = (None, None, Vec::new());
-        Self { threshold, old, new, notes, missing, means: means.collect(), rows }
-    }
-
-    /// Takes the rows and notes of another comparison in, at the same threshold and from the same sources.
-    pub fn join(&mut self, other: Self) {
-        let (mut notes, mut rows) = (std::mem::take(&mut self.notes), std::mem::take(&mut self.rows));
-        let mut missing = std::mem::take(&mut self.missing);
-        let (old, new) = (self.old.take(), self.new.take());
-        notes.extend(other.notes);
-        rows.extend(other.rows);
-        missing.extend(other.missing);
-        *self = Self { old, new, missing, ..Self::new(self.threshold, notes, rows) };
+        Self { threshold, old, new, notes, missing: Vec::new(), means: means.collect(), rows }
     }
 
     /// Whether anything became slower or broke.
@@ -246,9 +214,21 @@ impl Comparison {
         self.rows.iter().any(|row| row.change.is_regression())
     }
 
-    /// How many rows found a change.
-    pub fn count(&self, change: Change) -> usize {
-        self.rows.iter().filter(|row| row.change == change).count()
+    /// One line with the number of rows of each verdict.
+    pub fn summary(&self) -> String {
+        let all =
+            [Change::Slower, Change::Broken, Change::Faster, Change::Same, Change::Ambiguous, Change::Fixed];
+        let counts = all.map(|change| (change, self.rows.iter().filter(|row| row.change == change).count()));
+        let counts = counts.iter().filter(|(change, count)| *count > 0 || *change == Change::Slower);
+        let counts: Vec<String> =
+            counts.map(|(change, count)| format!("{count} {}", change.name().to_lowercase())).collect();
+        let (rows, percent) = (self.rows.len(), rounded(self.threshold * 100.0));
+        format!("{rows} compared at a threshold of {percent} %: {}", counts.join(", "))
+    }
+
+    /// As JSON text, ending in a line feed.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("plain data always becomes JSON") + "\n"
     }
 }
 
@@ -271,20 +251,15 @@ impl Comparison {
 pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Comparison> {
     check_threshold(options.threshold)?;
     let mut notes = check_documents(old, new, options.force)?;
-    let pairs = match options.pairing {
-        Pairing::Configuration => same_configurations(old, new),
-        Pairing::Best => chosen(old, new, |case| best(case)),
-        Pairing::Default => chosen(old, new, |case| case.iter().copied().rfind(|record| record.is_default)),
-    };
+    let pairs = pairs(old, new, options.best);
     if pairs.is_empty() {
         let reason = "no record of one has the kernel, type, size, mode and configuration of one of the other; \
                       measure the same, or compare the best of each with --best";
         return Err(Error::Incomparable { reason: reason.to_owned() });
     }
-    let partnerless = |total: usize| total.saturating_sub(pairs.len());
-    if options.pairing == Pairing::Configuration {
+    if !options.best {
         for (name, document) in [("first", old), ("second", new)] {
-            let alone = partnerless(document.results.len());
+            let alone = document.results.len().saturating_sub(pairs.len());
             if alone > 0 {
                 notes.push(format!("{alone} records of the {name} document have no partner in the other"));
             }
@@ -293,25 +268,41 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     let on_gpu = !old.device.emulated && !new.device.emulated;
     let between_us = if on_gpu { BETWEEN_PROCESSES_US } else { 0.0 };
     let rows = pairs.par_iter().filter_map(|(old, new)| row(old, new, options.threshold, between_us));
-    let mut rows: Vec<Row> = rows.collect();
+    let rows: Vec<Row> = rows.collect();
     let never_right = pairs.len() - rows.len();
     if never_right > 0 {
         notes.push(format!("{never_right} configurations had no right result in either document"));
     }
-    notes.extend(slowed(&mut rows));
     let few = rows.iter().filter(|row| row.ratio.is_none() && row.change == Change::Ambiguous).count();
     if few > 0 {
-        notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few to tell"));
+        notes.push(format!("{few} rows have fewer than {FEWEST} samples on a side: too few for a verdict"));
     }
     if rows.iter().any(|row| row.ratio.is_some() && is_of_single_launches(row.mode)) && on_gpu {
         notes.push(format!(
-            "intervals include the {between_us} µs a launch by which processes differ; \
-             --config and --binary take samples in turns, which tells smaller changes"
+            "intervals include the {between_us} µs a launch by which processes differ; samples in turns (--config) \
+             resolve smaller changes"
         ));
     }
     let missing = missing(old, new, &pairs);
-    let (old, new) = (Some(Source::from(old)), Some(Source::from(new)));
-    Ok(Comparison { old, new, missing, ..Comparison::new(options.threshold, notes, rows) })
+    let sources = [Source::from(old), Source::from(new)];
+    Ok(Comparison { missing, ..Comparison::new(options.threshold, sources, notes, rows) })
+}
+
+/// Every record (or the best of each case) with its partner in the other document. Of what one document measured several
+/// times, the last counts.
+fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Record, &'a Record)> {
+    let records = |document: &'a Document| match best {
+        true => document.best(),
+        false => document.results.iter().collect(),
+    };
+    let key = |record: &&'a Record| (record.case(), (!best).then_some(&record.configuration));
+    let last = |records: &[&'a Record]| -> HashMap<_, _> {
+        records.iter().map(|record| (key(record), *record)).collect()
+    };
+    let (old, partners) = (records(old), last(&records(new)));
+    let latest = last(&old);
+    let counts = old.iter().filter(|record| std::ptr::eq(latest[&key(record)], **record));
+    counts.filter_map(|old| Some((*old, *partners.get(&key(old))?))).collect()
 }
 
 /// What the new document lacks: the rest of its run, and cases of which the old one has a right result.
@@ -320,17 +311,14 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
     if new.run.interrupted {
         missing.push("the run of the second document was ended before it was complete".to_owned());
     }
-    let is_compared = |case: &[&Record]| pairs.iter().any(|(old, _)| old.same_case(case[0]));
+    let is_compared = |case: &[&Record]| pairs.iter().any(|(old, _)| old.case() == case[0].case());
     let cases = old.cases();
     let alone =
         cases.iter().filter(|case| case.iter().any(|record| record.is_usable()) && !is_compared(case));
     missing.extend(alone.map(|case| {
-        let Record { kernel, dtype, n, .. } = case[0];
-        let mode = format!("{:?}", case[0].mode()).to_lowercase();
-        format!(
-            "nothing in the second document is to be compared with {kernel} {dtype} {} {mode}",
-            format_size(*n)
-        )
+        let (kernel, dtype, n, mode) = case[0].case();
+        let size = format_size(n);
+        format!("the second document has no result to compare with {kernel} {dtype} {size} {mode}")
     }));
     missing
 }
@@ -346,7 +334,7 @@ fn slowed(rows: &mut [Row]) -> Option<String> {
     }
     (count > 0).then(|| {
         format!(
-            "{count} rows were measured while the device's clocks were low: their times tell nothing, measure again"
+            "{count} rows were measured while the device's clocks were low and have no verdict: measure again"
         )
     })
 }
@@ -355,9 +343,14 @@ fn check_threshold(threshold: f64) -> Result<()> {
     if threshold.is_finite() && (0.0..1.0).contains(&threshold) {
         return Ok(());
     }
-    let percent = forms::rounded(threshold * 100.0);
+    let percent = rounded(threshold * 100.0);
     let reason = format!("a threshold of {percent} % is none; use 0 % to 99 %, for example 1 %");
     Err(Error::Incomparable { reason })
+}
+
+/// A number with six significant digits, without the rounding errors of a multiplication.
+fn rounded(number: f64) -> f64 {
+    format!("{number:.5e}").parse().unwrap_or(number)
 }
 
 /// Whether two documents may be compared, and what is to be said of them.
@@ -406,62 +399,6 @@ fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<St
     Ok(notes)
 }
 
-/// The mode of a record whose times are known.
-fn known_mode(record: &Record) -> Option<Mode> {
-    record.timing.as_ref().map(|timing| timing.mode)
-}
-
-/// Whether two records may be of one mode: a record without times may be of any.
-fn modes_agree(old: &Record, new: &Record) -> bool {
-    match (known_mode(old), known_mode(new)) {
-        (Some(old), Some(new)) => old == new,
-        _ => true,
-    }
-}
-
-/// Every record with the last one of the other document that was launched alike.
-fn same_configurations<'a>(old: &'a Document, new: &'a Document) -> Vec<(&'a Record, &'a Record)> {
-    type Key<'a> = (&'a str, &'a str, u64, &'a Configuration);
-    fn key(record: &Record) -> Key<'_> {
-        (&record.kernel, &record.dtype, record.n, &record.configuration)
-    }
-    let mut partners: BTreeMap<Key<'_>, Vec<&Record>> = BTreeMap::new();
-    for record in &new.results {
-        partners.entry(key(record)).or_default().push(record);
-    }
-    // Of what one document measured several times, the last counts.
-    let mut last: BTreeMap<(Key<'_>, Option<u8>), usize> = BTreeMap::new();
-    for (index, record) in old.results.iter().enumerate() {
-        last.insert((key(record), known_mode(record).map(|mode| mode as u8)), index);
-    }
-    let pairs = old.results.iter().enumerate().filter_map(|(index, old)| {
-        if last.get(&(key(old), known_mode(old).map(|mode| mode as u8))) != Some(&index) {
-            return None;
-        }
-        let new = partners.get(&key(old))?.iter().rev().find(|new| modes_agree(old, new))?;
-        Some((old, *new))
-    });
-    pairs.collect()
-}
-
-/// One record of each case with that of the same case in the other document.
-fn chosen<'a>(
-    old: &'a Document,
-    new: &'a Document,
-    choose: impl Fn(&[&'a Record]) -> Option<&'a Record>,
-) -> Vec<(&'a Record, &'a Record)> {
-    let new: Vec<&Record> = new.cases().iter().filter_map(|case| choose(case)).collect();
-    let old = old.cases();
-    let old = old.iter().filter_map(|case| choose(case));
-    old.filter_map(|old| {
-        let partner = |new: &&Record| {
-            (&new.kernel, &new.dtype, new.n) == (&old.kernel, &old.dtype, old.n) && modes_agree(old, new)
-        };
-        Some((old, *new.iter().find(|new| partner(new))?))
-    })
-    .collect()
-}
-
 /// Whether each launch of a sample costs what a launch costs the device.
 fn is_of_single_launches(mode: Mode) -> bool {
     matches!(mode, Mode::Cold | Mode::Hot)
@@ -472,7 +409,7 @@ fn is_of_single_launches(mode: Mode) -> bool {
 /// of the sum of their squares.
 fn ratio(old: &Timing, new: &Timing) -> Option<Ratio> {
     if old.logged.is_none() && new.logged.is_none() {
-        return stats::ratio(&new.samples_us, &old.samples_us).map(Ratio::from);
+        return stats::ratio(&new.samples_us, &old.samples_us);
     }
     let logarithms = |timing: &Timing| {
         let (median, interval) = (timing.summary()?.median, timing.interval()?);
@@ -481,38 +418,30 @@ fn ratio(old: &Timing, new: &Timing) -> Option<Ratio> {
     let ((old_us, old_below, old_above), (new_us, new_below, new_above)) =
         (logarithms(old)?, logarithms(new)?);
     let value = new_us / old_us;
-    Some(Ratio {
-        value,
-        low: value * (-new_below.hypot(old_above)).exp(),
-        high: value * new_above.hypot(old_below).exp(),
-    })
+    let low = value * (-new_below.hypot(old_above)).exp();
+    Some(Ratio { value, interval: Interval { low, high: value * new_above.hypot(old_below).exp() } })
 }
 
 /// A ratio of medians of two processes whose launches may differ by `between_us` for no reason of theirs.
-fn between_processes(ratio: Ratio, old_us: f64, between_us: f64) -> Ratio {
-    let Ratio { value, low, high } = ratio;
+fn between_processes(Ratio { value, interval }: Ratio, old_us: f64, between_us: f64) -> Ratio {
     let between = between_us / old_us;
-    Ratio {
-        value,
-        low: (value - (value - low).hypot(between)).max(0.0),
-        high: value + (high - value).hypot(between),
-    }
+    let low = (value - (value - interval.low).hypot(between)).max(0.0);
+    Ratio { value, interval: Interval { low, high: value + (interval.high - value).hypot(between) } }
 }
 
 /// The row of two records; `None` when neither has a right result.
 fn row(old: &Record, new: &Record, threshold: f64, between_us: f64) -> Option<Row> {
-    let mode = known_mode(old).or(known_mode(new)).unwrap_or_default();
+    let mode = old.mode();
     let between_us = if is_of_single_launches(mode) { between_us } else { 0.0 };
     let ratio = || ratio(old.timing.as_ref()?, new.timing.as_ref()?);
     let (ratio, change) = match (old.is_usable(), new.is_usable()) {
         (false, false) => return None,
         (true, false) => (None, Change::Broken),
-        (false, true) => (None, Change::Mended),
+        (false, true) => (None, Change::Fixed),
         (true, true) => match (ratio(), old.median_us()) {
             (Some(ratio), Some(old_us)) => {
                 let ratio = between_processes(ratio, old_us, between_us);
-                let interval = stats::Interval { low: ratio.low, high: ratio.high };
-                (Some(ratio), Verdict::of(interval, threshold).into())
+                (Some(ratio), Change::of(ratio.interval, threshold))
             }
             _ => (None, Change::Ambiguous),
         },

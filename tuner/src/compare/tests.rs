@@ -1,6 +1,6 @@
 use super::*;
 use crate::document::tests::{document, record};
-use crate::measure::{Logged, Timing};
+use crate::measure::Logged;
 
 /// Samples about `us`: 30 with a spread of a few tenths of a per cent.
 fn timed(mut record: Record, us: f64) -> Record {
@@ -9,14 +9,14 @@ fn timed(mut record: Record, us: f64) -> Record {
     record
 }
 
-/// A right result of so many milliseconds: long enough for the process not to matter.
+/// A right result of `ms` milliseconds: long enough for the process not to matter.
 fn right(kernel: &str, block: u32, ms: f64) -> Record {
     let us = ms * 1000.0;
     timed(record(kernel, block, us, Outcome::Correct), us)
 }
 
-fn compare(old: Vec<Record>, new: Vec<Record>, pairing: Pairing) -> Comparison {
-    documents(&document(old), &document(new), &Options { pairing, ..Options::default() }).unwrap()
+fn compare(old: Vec<Record>, new: Vec<Record>) -> Comparison {
+    documents(&document(old), &document(new), &Options::default()).unwrap()
 }
 
 fn changes(comparison: &Comparison) -> Vec<Change> {
@@ -27,11 +27,11 @@ fn changes(comparison: &Comparison) -> Vec<Change> {
 fn changes_are_those_of_the_times() {
     let old = vec![right("copy", 128, 10.0), right("copy", 256, 10.0), right("axpy", 128, 10.0)];
     let new = vec![right("axpy", 128, 10.001), right("copy", 128, 9.0), right("copy", 256, 10.5)];
-    let comparison = compare(old, new, Pairing::Configuration);
+    let comparison = compare(old, new);
     assert_eq!(changes(&comparison), [Change::Faster, Change::Slower, Change::Same], "in the old order");
     assert!(comparison.has_regression());
     let ratio = comparison.rows[1].ratio.unwrap();
-    assert!((ratio.value - 1.05).abs() < 1e-9 && ratio.low <= ratio.value && ratio.value <= ratio.high);
+    assert!((ratio.value - 1.05).abs() < 1e-9 && ratio.interval.contains(ratio.value));
     let means: Vec<_> = comparison.means.iter().map(|mean| (mean.kernel.as_str(), mean.rows)).collect();
     assert_eq!(means, [("axpy", 1), ("copy", 2)]);
     assert!((comparison.means[1].ratio - (0.9f64 * 1.05).sqrt()).abs() < 1e-9);
@@ -43,7 +43,7 @@ fn changes_are_those_of_the_times() {
 }
 
 #[test]
-fn what_differs_by_as_much_as_two_processes_do_is_ambiguous_on_a_gpu() {
+fn differences_between_processes_are_ambiguous_on_gpus() {
     let record = |us: f64| vec![timed(record("copy", 128, us, Outcome::Correct), us)];
     let (old, slower, much_slower) = (document(record(3.0)), document(record(3.2)), document(record(3.5)));
     let change =
@@ -74,59 +74,76 @@ fn the_threshold_decides_what_counts() {
 }
 
 #[test]
-fn the_best_and_the_default_are_compared_whatever_their_configurations() {
-    let old = vec![right("copy", 128, 10.0), right("copy", 256, 9.0)];
-    let new = vec![right("copy", 128, 10.0), right("copy", 512, 8.0)];
-    let best = compare(old.clone(), new.clone(), Pairing::Best);
+fn best_compares_whatever_the_configurations() {
+    let old = document(vec![right("copy", 128, 10.0), right("copy", 256, 9.0)]);
+    let new = document(vec![right("copy", 128, 10.0), right("copy", 512, 8.0)]);
+    let best = documents(&old, &new, &Options { best: true, ..Options::default() }).unwrap();
     assert_eq!(changes(&best), [Change::Faster]);
     assert_eq!(best.rows[0].new.configuration.number("block").unwrap(), 512);
-    assert_eq!(changes(&compare(old.clone(), new.clone(), Pairing::Default)), [Change::Same]);
-    let same = compare(old, new, Pairing::Configuration);
+    let same = documents(&old, &new, &Options::default()).unwrap();
     assert_eq!(changes(&same), [Change::Same]);
     assert_eq!(same.notes.len(), 3, "each document has a record of its own: {:?}", same.notes);
 }
 
 #[test]
-fn what_was_right_and_is_no_longer_is_a_regression() {
+fn the_whole_interval_must_be_beyond_the_threshold() {
+    for (low, high, change) in [
+        (1.011, 1.2, Change::Slower),
+        (0.8, 0.98, Change::Faster),
+        (0.995, 1.005, Change::Same),
+        (1.0, 1.02, Change::Ambiguous),
+        (0.98, 1.0, Change::Ambiguous),
+        (0.9, 1.1, Change::Ambiguous),
+        (1.01, 1.02, Change::Ambiguous),
+        (f64::NAN, f64::NAN, Change::Ambiguous),
+    ] {
+        assert_eq!(Change::of(Interval { low, high }, 0.01), change, "{low} {high}");
+        let exchanged = match change {
+            Change::Faster => Change::Slower,
+            Change::Slower => Change::Faster,
+            same => same,
+        };
+        assert_eq!(
+            Change::of(Interval { low: 1.0 / high, high: 1.0 / low }, 0.01),
+            exchanged,
+            "{low} {high}"
+        );
+    }
+}
+
+#[test]
+fn no_longer_right_is_a_regression() {
     for outcome in [Outcome::Wrong, Outcome::Failed, Outcome::Crashed] {
         let mut bad = record("copy", 128, 10.0, outcome);
         bad.timing = bad.timing.filter(|_| outcome == Outcome::Wrong);
         let old = vec![right("copy", 128, 10.0)];
-        let broken = compare(old.clone(), vec![bad.clone()], Pairing::Configuration);
+        let broken = compare(old.clone(), vec![bad.clone()]);
         assert_eq!(changes(&broken), [Change::Broken]);
         assert!(broken.has_regression() && !broken.rows[0].new.problem.is_empty());
         assert_eq!(broken.rows[0].new.median_us, None);
-        let mended = compare(vec![bad.clone()], old, Pairing::Configuration);
-        assert_eq!(changes(&mended), [Change::Mended]);
-        assert!(!mended.has_regression() && mended.means.is_empty());
-        let never = compare(vec![bad.clone()], vec![bad], Pairing::Configuration);
+        let fixed = compare(vec![bad.clone()], old);
+        assert_eq!(changes(&fixed), [Change::Fixed]);
+        assert!(!fixed.has_regression() && fixed.means.is_empty());
+        let never = compare(vec![bad.clone()], vec![bad]);
         assert!(never.rows.is_empty() && never.notes[0].contains("no right result"));
     }
 }
 
 #[test]
-fn other_modes_are_other_cases_and_the_last_measurement_counts() {
+fn modes_are_separate_and_the_last_measurement_counts() {
     let mut hot = right("copy", 128, 5.0);
-    let Timing { mode, .. } = hot.timing.as_mut().unwrap();
-    *mode = Mode::Hot;
+    hot.timing.as_mut().unwrap().mode = Mode::Hot;
     let old = vec![right("copy", 128, 7.0), hot.clone(), right("copy", 128, 10.0)];
-    let both = compare(
-        old.clone(),
-        vec![right("copy", 128, 20.0), hot, right("copy", 128, 10.0)],
-        Pairing::Configuration,
-    );
+    let both = compare(old.clone(), vec![right("copy", 128, 20.0), hot, right("copy", 128, 10.0)]);
     assert_eq!(changes(&both), [Change::Same, Change::Same]);
     assert_eq!(both.rows.iter().map(|row| row.mode).collect::<Vec<_>>(), [Mode::Hot, Mode::Cold]);
-    assert_eq!(
-        changes(&compare(old, vec![right("copy", 128, 10.0)], Pairing::Configuration)),
-        [Change::Same]
-    );
+    assert_eq!(changes(&compare(old, vec![right("copy", 128, 10.0)])), [Change::Same]);
 }
 
 #[test]
-fn too_few_samples_tell_nothing_and_that_is_said() {
+fn too_few_samples_are_ambiguous_with_a_note() {
     let few = record("copy", 128, 10.0, Outcome::Correct);
-    let found = compare(vec![few], vec![right("copy", 128, 20.0)], Pairing::Configuration);
+    let found = compare(vec![few], vec![right("copy", 128, 20.0)]);
     assert_eq!((found.rows[0].change, found.rows[0].ratio), (Change::Ambiguous, None));
     assert!(found.notes[0].contains("fewer than 6 samples"), "{:?}", found.notes);
     assert!(!found.has_regression());
@@ -142,16 +159,19 @@ fn known(us: f64, share: f64) -> Record {
 }
 
 #[test]
-fn records_of_an_earlier_run_are_judged_by_their_intervals() {
+fn logged_records_are_judged_by_their_intervals() {
     let compared = |old: Record, new: Record| {
-        let found = compare(vec![old], vec![new], Pairing::Configuration);
+        let found = compare(vec![old], vec![new]);
         assert!(found.notes.iter().all(|note| !note.contains("fewer than")), "{:?}", found.notes);
         (found.rows[0].change, found.rows[0].ratio.unwrap())
     };
     let (change, ratio) = compared(known(1000.0, 0.003), known(5000.0, 0.004));
     assert_eq!((change, ratio.value), (Change::Slower, 5.0));
     // The half-widths add up by their squares, and 0.3 µs in 1000 between processes are of no account.
-    assert!((ratio.low / 4.975 - 1.0).abs() < 1e-3 && (ratio.high / 5.025 - 1.0).abs() < 1e-3, "{ratio:?}");
+    assert!(
+        (ratio.interval.low / 4.975 - 1.0).abs() < 1e-3 && (ratio.interval.high / 5.025 - 1.0).abs() < 1e-3,
+        "{ratio:?}"
+    );
     assert_eq!(compared(known(5000.0, 0.003), known(1000.0, 0.004)).0, Change::Faster);
     assert_eq!(compared(known(1000.0, 0.003), known(1000.0, 0.003)).0, Change::Same);
     assert_eq!(compared(known(1000.0, 0.01), known(1020.0, 0.01)).0, Change::Ambiguous);
@@ -162,12 +182,12 @@ fn records_of_an_earlier_run_are_judged_by_their_intervals() {
     assert_eq!(compared(known(3.0, 0.001), known(3.2, 0.001)).0, Change::Ambiguous);
     let mut few = known(5000.0, 0.004);
     few.timing.as_mut().unwrap().logged = Some(Logged { samples: 5, interval_us: None });
-    let found = compare(vec![known(1000.0, 0.003)], vec![few], Pairing::Configuration);
+    let found = compare(vec![known(1000.0, 0.003)], vec![few]);
     assert_eq!((found.rows[0].change, found.rows[0].ratio), (Change::Ambiguous, None));
 }
 
 #[test]
-fn throttled_rows_other_drivers_and_ended_runs_are_noted() {
+fn throttled_rows_and_other_drivers_are_noted() {
     let mut slowed = right("copy", 128, 20.0);
     slowed.timing.as_mut().unwrap().throttled = true;
     let (old, mut new) = (document(vec![right("copy", 128, 10.0)]), document(vec![slowed]));
@@ -216,7 +236,7 @@ fn documents_of_different_devices_are_refused_unless_forced() {
 }
 
 #[test]
-fn other_schemas_and_documents_without_a_common_record_are_refused() {
+fn schemas_and_documents_without_pairs_are_refused() {
     let old = document(vec![right("copy", 128, 10.0)]);
     let mut new = old.clone();
     new.schema = 1;
@@ -229,7 +249,7 @@ fn other_schemas_and_documents_without_a_common_record_are_refused() {
 }
 
 #[test]
-fn what_the_newer_document_lacks_is_told() {
+fn missing_results_are_listed() {
     let old = document(vec![
         right("copy", 128, 10.0),
         right("copy", 256, 10.0),
@@ -241,8 +261,8 @@ fn what_the_newer_document_lacks_is_told() {
     assert_eq!(none.missing, Vec::<String>::new(), "a case needs one partner, what was wrong needs none");
     let mut part = document(vec![right("copy", 128, 10.0)]);
     part.run.interrupted = true;
-    for pairing in [Pairing::Configuration, Pairing::Best, Pairing::Default] {
-        let found = documents(&old, &part, &Options { pairing, ..Options::default() }).unwrap();
+    for best in [false, true] {
+        let found = documents(&old, &part, &Options { best, ..Options::default() }).unwrap();
         assert_eq!(found.missing.len(), 2, "{:?}", found.missing);
         assert!(found.missing[0].contains("before it was complete"), "{:?}", found.missing);
         assert!(found.missing[1].contains("axpy f32 2^16 cold"), "{:?}", found.missing);
@@ -250,4 +270,15 @@ fn what_the_newer_document_lacks_is_told() {
     }
     let back = documents(&part, &old, &Options::default()).unwrap();
     assert!(back.missing.is_empty() && back.notes.iter().any(|note| note.contains("first document")));
+}
+
+#[test]
+fn the_summary_counts_verdicts() {
+    let old =
+        vec![right("copy", 128, 10.0), right("axpy", 128, 10.0), record("mul", 128, 9.0, Outcome::Wrong)];
+    let new = vec![right("copy", 128, 11.0), right("axpy", 128, 10.0), right("mul", 128, 10.0)];
+    let found = compare(old, new);
+    assert_eq!(found.summary(), "3 compared at a threshold of 1 %: 1 slower, 1 same, 1 fixed");
+    let small = Comparison { threshold: 0.0001 / 100.0, ..found }.summary();
+    assert!(small.contains("at a threshold of 0.0001 %: "), "{small}");
 }

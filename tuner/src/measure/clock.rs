@@ -15,7 +15,7 @@ const FEWEST: usize = 5;
 const STILL_LOW: u32 = 10;
 
 /// Whether a reason for low clocks, in NVML's words, is heat or a fault of the power supply. Idling, a limit of the clocks
-/// that somebody set, and keeping within the power limit are usual, and their clocks are those that the device has.
+/// that was set, and keeping within the power limit are usual, and their clocks are those that the device has.
 pub(super) fn is_slowdown(reason: &str) -> bool {
     matches!(
         reason,
@@ -28,8 +28,8 @@ pub(super) fn is_slowdown(reason: &str) -> bool {
 pub struct Guard {
     /// The least share of the run's best clock, as the median of some readings, that a sample must have.
     pub share: f64,
-    /// So many samples of a timing are taken again. When more are of a low clock, they are kept, and the timing is said
-    /// to be throttled.
+    /// The samples of a timing that are taken again at most. When more are of a low clock, they are kept, and the timing is
+    /// throttled.
     pub most_rejected: u32,
     /// How long the device rests after a low clock was seen.
     pub rest: Duration,
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_low_below_a_share_of_the_best_that_lasted() {
+    fn clocks_are_low_below_the_lasting_best() {
         let mut clocks = Clocks::default();
         assert!(clocks.accepts(Some(1)), "nothing to hold it against");
         (0..20).for_each(|_| clocks.read(1000));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn heat_and_power_faults_are_slowdowns_and_what_is_usual_is_none() {
+    fn heat_and_power_faults_are_slowdowns() {
         for reason in ["hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"]
         {
             assert!(is_slowdown(reason), "{reason}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stays_low_costs_fewer_samples_from_the_second_timing_on() {
+    fn a_lasting_low_clock_rejects_fewer_samples() {
         let mut clocks = Clocks::default();
         assert_eq!(clocks.most_rejected(), 60);
         clocks.ended(true);

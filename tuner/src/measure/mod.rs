@@ -1,14 +1,14 @@
 //! Timing configurations.
 //!
-//! Guarantees: times come from events on the device's own clock (those of [`Mode::Enqueue`] from the host's), and hold
-//! nothing of the host's speed: every timed launch is queued behind other work of the device. Launches go round over
-//! the case's copies, or stay on one ([`Mode`]). A launch shorter than [`SHORT_US`] is repeated within a sample, after one that
-//! is not timed: what ran before, which is another configuration where samples are taken in turns, is in no time. Every
-//! sample's clock is read where the device tells it, and a sample that a slowed device took is thrown away and taken
-//! again ([`Guard`]); a timing at whose end the driver tells of a slowdown is said to be throttled; how many were, and what ended the sampling, is part of every [`Timing`].
+//! Guarantees: times come from events on the device's own clock and do not include the host's speed: every timed launch is
+//! queued behind other work of the device. Launches cycle through the case's copies, or stay on one ([`Mode`]). A launch
+//! shorter than [`SHORT_US`] is repeated within a sample, after one that is not timed: the work before it, which is another
+//! configuration where samples are taken in turns, is in no time. The clock is read with every sample where the device
+//! reports it, and a sample that a slowed device took is rejected and taken again ([`Guard`]); a timing at whose end the
+//! driver reports a slowdown is throttled. Every [`Timing`] has the number of rejected samples and what ended the sampling.
 //!
-//! What the interval of a timing does not know of is what changes more slowly than its samples last, as the warmth of a
-//! device. Two configurations are therefore to be compared by samples taken in turns ([`Stopwatch::interleave`]) and
+//! The interval of a timing does not cover what changes more slowly than its samples last, such as the temperature.
+//! Compare two configurations by samples taken in turns ([`Stopwatch::interleave`]) and
 //! [`paired_ratio`](crate::stats::paired_ratio).
 
 mod clock;
@@ -19,11 +19,12 @@ mod stopwatch;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 pub use self::clock::Guard;
-pub use self::rounds::Entrant;
-pub use self::stop::{Effort, Rule, StopReason};
+pub use self::stop::{Effort, StopReason};
 pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
@@ -37,17 +38,26 @@ pub const WARM_UP_US: f64 = 200_000.0;
 
 /// What a time is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Launches that find none of their data in the cache: they go round over copies of at least three times its size.
+    /// Launches that find none of their data in the cache: they cycle through copies of at least three times its size
     #[default]
     Cold,
-    /// Launches on the same data again and again.
+    /// Launches on the same data again and again
     Hot,
-    /// Launches over the copies in one graph, so that nothing of the host or the driver is in the time.
+    /// Launches over the copies in one graph, so that nothing of the host or the driver is in the time
     Graph,
-    /// What the host pays to enqueue a launch.
-    Enqueue,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Mode::Cold => "cold",
+            Mode::Hot => "hot",
+            Mode::Graph => "graph",
+        })
+    }
 }
 
 /// The times of a configuration.
@@ -68,8 +78,8 @@ pub struct Timing {
     pub launches_per_sample: u32,
     /// What ended the sampling.
     pub stop: StopReason,
-    /// What the log of an earlier run says of its samples, which are not in it: `samples_us` then holds no more than the
-    /// median of each timing.
+    /// The number of samples and their interval, from the log of an earlier run: `samples_us` then holds only the median of
+    /// each timing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logged: Option<Logged>,
 }
@@ -107,6 +117,24 @@ impl Timing {
             Some(logged) => logged.interval_us.map(|(low, high)| Interval { low, high }),
             None => median_interval(&self.samples_us),
         }
+    }
+
+    /// With the median and its interval instead of the samples.
+    pub(crate) fn without_samples(&self) -> Timing {
+        let interval = self.interval().map(|interval| (interval.low, interval.high));
+        Timing {
+            samples_us: self.summary().map(|summary| summary.median).into_iter().collect(),
+            clocks_mhz: Vec::new(),
+            logged: Some(Logged { samples: self.count(), interval_us: interval }),
+            ..*self
+        }
+    }
+
+    /// A time that no launch takes: zero, negative or not finite.
+    pub(crate) fn impossible(&self) -> Option<f64> {
+        let interval = self.logged.and_then(|logged| logged.interval_us);
+        let ends = interval.into_iter().flat_map(|(low, high)| [low, high]);
+        self.samples_us.iter().copied().chain(ends).find(|us| !(us.is_finite() && *us > 0.0))
     }
 
     /// Takes one more timing in. Samples take the place of what the log says of others.

@@ -1,4 +1,4 @@
-//! Samples of several configurations taken in turns, so that what changes for all of them over time cancels.
+//! Samples of several configurations taken in turns, so that changes over time that all of them share cancel.
 
 use super::sample::Sampler;
 use super::stopwatch::{BATCH, Stopwatch, Taken};
@@ -7,27 +7,16 @@ use crate::case::Case;
 use crate::error::Result;
 use crate::value::Configuration;
 
-/// One of those that samples are taken of in turns.
-#[derive(Debug, Clone, Copy)]
-pub struct Entrant<'a> {
-    /// The place of its case among the cases. Several entrants can be of one case.
-    pub case: usize,
-    /// Its configuration.
-    pub configuration: &'a Configuration,
-    /// What is timed.
-    pub mode: Mode,
-}
-
 impl Stopwatch {
-    /// Takes samples of all entrants in turns, in a random order within each round, `rounds` of each. Sample `i` of one
-    /// was taken next to sample `i` of every other, so that [`paired_ratio`](crate::stats::paired_ratio) compares them.
-    /// A round in which the clock was low for any of them is taken again as a whole. Entrants of one case have as many
-    /// launches in a sample as the first of its mode.
+    /// Takes `rounds` samples of each configuration of a case in turns, in a random order within each round. Sample `i` of
+    /// one was taken next to sample `i` of every other, so that [`paired_ratio`](crate::stats::paired_ratio) compares them.
+    /// A round in which the clock was low for any of them is taken again as a whole. All have as many launches in a sample
+    /// as the first.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
     /// use warpsmith_tuner::case::Case;
-    /// use warpsmith_tuner::measure::{Entrant, Mode, Stopwatch};
+    /// use warpsmith_tuner::measure::{Mode, Stopwatch};
     /// use warpsmith_tuner::stats::paired_ratio;
     /// use warpsmith_tuner::value::Configuration;
     /// use warpsmith_tuner::verify::Check;
@@ -55,9 +44,7 @@ impl Stopwatch {
     /// let stream = Stream::new(&Device::open("cpu")?)?;
     /// let mut case = Fill(DeviceBuffer::zeros(&stream, 1 << 22)?, 0, stream.clone());
     /// let (new, old) = ("bytes=4194304".parse()?, "bytes=1024".parse()?);
-    /// let entrant = |configuration| Entrant { case: 0, configuration, mode: Mode::Cold };
-    /// let timings =
-    ///     Stopwatch::new(&stream)?.interleave(&mut [&mut case], &[entrant(&new), entrant(&old)], 30)?;
+    /// let timings = Stopwatch::new(&stream)?.interleave(&mut case, [&new, &old], Mode::Cold, 30)?;
     /// let ratio = paired_ratio(&timings[0].samples_us, &timings[1].samples_us).expect("30 samples are enough");
     /// assert!(ratio.interval.low > 1.0);
     /// # Ok(())
@@ -65,53 +52,41 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// What the cases and the runtime report, of whichever entrant.
-    ///
-    /// # Panics
-    /// When an entrant's case is not among the cases.
-    pub fn interleave(
+    /// What the case and the runtime report, of whichever configuration.
+    pub fn interleave<const N: usize>(
         &mut self,
-        cases: &mut [&mut dyn Case],
-        entrants: &[Entrant<'_>],
+        case: &mut dyn Case,
+        configurations: [&Configuration; N],
+        mode: Mode,
         rounds: usize,
-    ) -> Result<Vec<Timing>> {
-        self.with_case(|watch| watch.take_turns(cases, entrants, rounds))
-    }
-
-    fn take_turns(
-        &mut self,
-        cases: &mut [&mut dyn Case],
-        entrants: &[Entrant<'_>],
-        rounds: usize,
-    ) -> Result<Vec<Timing>> {
-        // Entrants of one case go on over its copies where the one before ended.
-        let mut copies = vec![0; cases.len()];
-        let mut samplers = Vec::with_capacity(entrants.len());
-        for entrant in entrants {
-            let (case, copy) = (&mut *cases[entrant.case], &mut copies[entrant.case]);
-            case.select(entrant.configuration)?;
+    ) -> Result<[Timing; N]> {
+        // Each goes on over the copies where the one before ended.
+        let (mut copy, mut launches) = (0, None);
+        let mut samplers = Vec::with_capacity(N);
+        for configuration in configurations {
+            case.select(configuration)?;
             self.warm_up_once(case)?;
-            samplers.push(Sampler::new(self, (entrant.case, case), entrant.mode, copy)?);
+            let sampler = Sampler::new(self, case, mode, launches, &mut copy)?;
+            launches = launches.or(Some(sampler.launches));
+            samplers.push(sampler);
         }
         let mut taken: Vec<Taken> = samplers.iter().map(|sampler| Taken::new(sampler.launches)).collect();
         let most_rejected = self.clocks.most_rejected();
-        let mut order: Vec<usize> = (0..entrants.len()).collect();
+        let mut order: [usize; N] = std::array::from_fn(|index| index);
         let (mut done, mut rejected, mut throttled, mut is_stopped) = (0, 0, false, false);
-        while done < rounds && !entrants.is_empty() && !is_stopped {
-            let batch = (BATCH / entrants.len()).clamp(1, rounds - done);
+        while done < rounds && N > 0 && !is_stopped {
+            let batch = (BATCH / N).clamp(1, rounds - done);
             let mut begun = Vec::with_capacity(batch * order.len());
             for round in 0..batch {
                 self.random.shuffle(&mut order);
                 for (place, &index) in order.iter().enumerate() {
-                    let Entrant { case, configuration, mode } = entrants[index];
-                    let (case, copy) = (&mut *cases[case], &mut copies[case]);
-                    case.select(configuration)?;
+                    case.select(configurations[index])?;
                     // Others have cleared the cache meanwhile.
                     let lead = mode == Mode::Hot || (round == 0 && place == 0);
                     if lead && self.hides_the_host() {
-                        samplers[index].lead(self, case, copy)?;
+                        samplers[index].lead(self, case, &mut copy)?;
                     }
-                    begun.push((index, samplers[index].begin(self, case, copy)?));
+                    begun.push((index, samplers[index].begin(self, case, &mut copy)?));
                 }
             }
             for (index, begun) in begun {
@@ -131,12 +106,14 @@ impl Stopwatch {
                 std::thread::sleep(self.clocks.guard.rest);
             }
         }
-        throttled |= entrants.iter().any(|entrant| entrant.mode != Mode::Enqueue) && self.is_slowed();
+        throttled |= self.is_slowed();
         self.clocks.ended(throttled);
-        let timing = |(mut taken, entrant): (Taken, &Entrant<'_>)| {
+        let stop = if is_stopped { StopReason::Interrupted } else { StopReason::Samples };
+        let mut taken = taken.into_iter();
+        Ok(configurations.map(|_| {
+            let mut taken = taken.next().unwrap_or_else(|| Taken::new(1));
             taken.throttled = throttled;
-            taken.timing(entrant.mode, if is_stopped { StopReason::Interrupted } else { StopReason::Samples })
-        };
-        Ok(taken.into_iter().zip(entrants).map(timing).collect())
+            taken.timing(mode, stop)
+        }))
     }
 }

@@ -1,7 +1,5 @@
 //! Taking samples of one configuration: what is launched between two events, by mode.
 
-use std::time::Instant;
-
 use warpsmith_runtime::{Event, Graph, GraphExec};
 
 use super::stopwatch::Stopwatch;
@@ -13,13 +11,9 @@ use crate::error::{Error, Result};
 const MOST_LAUNCHES: u32 = 64;
 /// Most launches in a graph.
 const MOST_IN_GRAPH: u32 = 1000;
-/// Device work in microseconds behind the launches of a sample of what enqueueing costs.
-const ENQUEUED_US: f64 = 5000.0;
-/// Launches of such a sample at the least.
-const LEAST_ENQUEUED: u32 = 4;
 /// Probes whose median says how long a launch takes when the number of launches in a sample is chosen from it.
 const PROBES: usize = 3;
-/// A sample that would last so many times as long as it should at least has fewer launches than others of its case.
+/// A sample that would last this many times as long as it needs to has fewer launches than others of its case.
 const TOO_LONG: f64 = 10.0;
 
 /// How the samples of one configuration are taken.
@@ -33,36 +27,28 @@ pub(super) struct Sampler {
     graph: Option<GraphExec>,
 }
 
-/// A sample that was begun.
-#[derive(Debug)]
-pub(super) enum Begun {
-    /// The device comes to these later.
-    Events(Event, Event),
-    /// It took the host so many microseconds, and as many until the device had done it.
-    Host { us: f64, spent_us: f64 },
-}
+/// The events before and after a sample that the device comes to later.
+pub(super) type Begun = (Event, Event);
 
 /// A sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     /// In microseconds, of all its launches.
     pub(super) total_us: f64,
-    /// In microseconds, of all that had to be waited for.
-    pub(super) spent_us: f64,
     /// The clock of the multiprocessors when it was taken.
     pub(super) mhz: Option<u32>,
 }
 
 impl Sampler {
-    /// Makes one for the configuration that the case, the one at `index`, has selected. `copy` is the next of the case's
-    /// copies, here and below. Samples of a case have as many launches as those of its first configuration.
+    /// Makes one for the configuration that the case has selected, with `held` launches in a sample if they are given.
+    /// `copy` is the next of the case's copies, here and below.
     pub(super) fn new(
         watch: &mut Stopwatch,
-        (index, case): (usize, &mut dyn Case),
+        case: &mut dyn Case,
         mode: Mode,
+        held: Option<u32>,
         copy: &mut usize,
     ) -> Result<Self> {
-        let held = watch.held(index, mode);
         let probes = if watch.hides_the_host() {
             // The first launch of a kernel brings its code to the device.
             launch(case, 1, copy)?;
@@ -80,18 +66,13 @@ impl Sampler {
         times.sort_unstable_by(f64::total_cmp);
         let once_us = times[times.len() / 2];
         let to_last = |us: f64, most| ((us / once_us.max(0.1)).ceil() as u32).clamp(1, most);
-        let (us, most, least) = match mode {
-            Mode::Cold | Mode::Hot => (SHORT_US, MOST_LAUNCHES, 1),
-            Mode::Graph => (GRAPH_US, MOST_IN_GRAPH, 1),
-            Mode::Enqueue => (ENQUEUED_US, MOST_LAUNCHES, LEAST_ENQUEUED),
+        let (us, most) = match mode {
+            Mode::Cold | Mode::Hot => (SHORT_US, MOST_LAUNCHES),
+            Mode::Graph => (GRAPH_US, MOST_IN_GRAPH),
         };
         let launches = match held {
-            Some(held) => held.min(to_last(TOO_LONG * us, u32::MAX)).max(least.min(held)),
-            None => {
-                let launches = to_last(us, most).max(least);
-                watch.hold(index, mode, launches);
-                launches
-            }
+            Some(held) => held.clamp(1, to_last(TOO_LONG * us, u32::MAX)),
+            None => to_last(us, most),
         };
         let graph = match mode {
             Mode::Graph => {
@@ -103,7 +84,7 @@ impl Sampler {
                 executable.upload(watch.stream())?;
                 Some(executable)
             }
-            Mode::Cold | Mode::Hot | Mode::Enqueue => None,
+            Mode::Cold | Mode::Hot => None,
         };
         Ok(Self { mode, launches, once_us, graph })
     }
@@ -130,13 +111,6 @@ impl Sampler {
         case: &mut dyn Case,
         copy: &mut usize,
     ) -> Result<Begun> {
-        if self.mode == Mode::Enqueue {
-            let started = Instant::now();
-            launch(case, self.launches, copy)?;
-            let us = started.elapsed().as_secs_f64() * 1e6;
-            watch.stream().synchronize()?;
-            return Ok(Begun::Host { us, spent_us: started.elapsed().as_secs_f64() * 1e6 });
-        }
         // All graphs, so that they are as cold however many launches they are of.
         let short = self.launches > 1 || self.graph.is_some();
         if short && watch.cover()? {
@@ -153,7 +127,7 @@ impl Sampler {
             (None, Mode::Hot) => (0..self.launches).try_for_each(|_| case.launch(0))?,
             (None, _) => launch(case, self.launches, copy)?,
         }
-        Ok(Begun::Events(start, watch.stream().record_timed_event()?))
+        Ok((start, watch.stream().record_timed_event()?))
     }
 }
 

@@ -2,57 +2,40 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::entropy::Entropy;
 use crate::stats::{FEWEST, median_interval, relative_uncertainty, summarise};
 
-/// What ends the sampling of a configuration, if the most samples or the budget do not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Rule {
-    /// The median is known to [`Effort::precision`]: half of its 95 % confidence interval was no wider
-    /// before the last fifth of the samples.
-    #[default]
-    Precision,
-    /// More samples tell nothing new ([`Entropy`]). It takes [`WINDOW`](crate::stats::entropy::WINDOW) samples at the
-    /// least.
-    Entropy,
-    /// Nothing else: the most samples are taken as far as the budget lasts.
-    Samples,
-}
-
 /// When a configuration has been measured enough.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effort {
-    /// What ends the sampling.
-    pub rule: Rule,
-    /// At least so many samples, whatever they take.
+    /// The least number of samples, whatever they take.
     pub least: usize,
-    /// At most so many.
+    /// The greatest number of samples.
     pub most: usize,
-    /// No further samples once these took so many microseconds.
+    /// The time of the samples in microseconds after which no more are taken.
     pub budget_us: f64,
-    /// The relative uncertainty of the median that is enough by [`Rule::Precision`].
+    /// The relative uncertainty of the median that is enough: half of its 95 % confidence interval was no wider before the
+    /// last fifth of the samples. With 0 only the number of samples and the budget count.
     pub precision: f64,
+    /// Launches in a sample; absent for as many as the sample needs to last [`SHORT_US`](super::SHORT_US). Timings that are
+    /// compared have the same number, so that the cost of a sample itself is the same share of each. A launch so slow that
+    /// the sample would last ten times as long as it needs to has fewer.
+    pub launches: Option<u32>,
 }
 
 impl Effort {
     /// The usual effort: no fewer samples than have an interval, half a percent of uncertainty.
     pub const NORMAL: Effort =
-        Effort { rule: Rule::Precision, least: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005 };
+        Effort { least: FEWEST, most: 100, budget_us: 100_000.0, precision: 0.005, launches: None };
     /// A first look.
     pub const QUICK: Effort =
-        Effort { rule: Rule::Precision, least: 3, most: 20, budget_us: 20_000.0, precision: 0.01 };
-    /// Until more samples tell nothing new.
-    pub const ENTROPY: Effort =
-        Effort { rule: Rule::Entropy, least: 10, most: 10_000, budget_us: 2_000_000.0, precision: 0.0 };
+        Effort { least: 3, most: 20, budget_us: 20_000.0, precision: 0.01, ..Effort::NORMAL };
 
-    /// So many samples, whatever they take.
+    /// Exactly `count` samples, whatever they take.
     pub const fn samples(count: usize) -> Effort {
-        // The largest number, which JSON can write, instead of infinity, which it cannot.
-        Effort { rule: Rule::Samples, least: count, most: count, budget_us: f64::MAX, precision: 0.0 }
+        Effort { least: count, most: count, budget_us: f64::INFINITY, precision: 0.0, launches: None }
     }
 
-    /// No further samples than have an interval once they took so many microseconds.
+    /// No more samples than an interval needs once they took `us` microseconds.
     ///
     /// ```
     /// use warpsmith_tuner::measure::Effort;
@@ -72,8 +55,6 @@ impl Effort {
 pub enum StopReason {
     /// The median is known precisely enough.
     Precision,
-    /// More samples tell nothing new.
-    Entropy,
     /// The most samples were taken.
     Samples,
     /// The time was spent, or the clock was low for too long.
@@ -86,14 +67,13 @@ pub enum StopReason {
 #[derive(Debug)]
 pub(super) struct Progress {
     effort: Effort,
-    pub(super) entropy: Entropy,
-    /// How many samples there are to be in the end, once the median was known precisely enough.
+    /// The final number of samples, once the median was known precisely enough.
     goal: Option<usize>,
 }
 
 impl Progress {
     pub(super) fn new(effort: Effort) -> Self {
-        Self { effort, entropy: Entropy::default(), goal: None }
+        Self { effort, goal: None }
     }
 
     /// How many more samples there are to be at most, of which there are `count`.
@@ -107,19 +87,18 @@ impl Progress {
     /// Once the median is known precisely enough, a quarter more are taken: sampling that always ended when the interval
     /// happened to be narrow would have the median in it less often than it says.
     pub(super) fn enough(&mut self, samples: &[f64], spent_us: f64) -> Option<StopReason> {
-        let Effort { rule, least, most, budget_us, .. } = self.effort;
+        let Effort { least, most, budget_us, .. } = self.effort;
         let count = samples.len();
         if count < least.max(1) && count < most.max(1) {
             return None;
         }
-        if rule == Rule::Precision && self.goal.is_none() && self.is_precise(samples) {
+        if self.goal.is_none() && self.is_precise(samples) {
             self.goal = Some(count + count.div_ceil(4));
         }
         let spent = spent_us >= budget_us;
         match self.goal {
             Some(goal) if count >= goal || spent || count >= most => Some(StopReason::Precision),
             _ if count >= most => Some(StopReason::Samples),
-            _ if rule == Rule::Entropy && self.entropy.is_level() => Some(StopReason::Entropy),
             _ if spent => Some(StopReason::Budget),
             _ => None,
         }
@@ -128,7 +107,8 @@ impl Progress {
     fn is_precise(&self, samples: &[f64]) -> bool {
         let precision = self.effort.precision;
         // The cheap estimate first, which takes samples for independent.
-        relative_uncertainty(samples) <= precision
+        precision > 0.0
+            && relative_uncertainty(samples) <= precision
             && median_interval(samples)
                 .zip(summarise(samples))
                 .is_some_and(|(interval, summary)| interval.half_width() <= precision * summary.median)
@@ -139,9 +119,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn effort(rule: Rule) -> Effort {
-        Effort { rule, least: 10, most: 500, budget_us: 1e6, precision: 0.005 }
-    }
+    const EFFORT: Effort = Effort { least: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
 
     /// After how many of these samples there are enough, and why.
     fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
@@ -150,7 +128,6 @@ mod tests {
             assert!(progress.most_missing(samples.len()) > 0);
             let us = sample(samples.len());
             spent += us;
-            progress.entropy.add(us);
             samples.push(us);
             if let Some(reason) = progress.enough(&samples, spent) {
                 return (samples.len(), reason);
@@ -159,39 +136,38 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_ends_for_its_own_reason() {
+    fn sampling_ends_for_its_reason() {
         let same = |_| 100.0;
         let wide = |index: usize| 100.0 + (index * 37 % 100) as f64;
-        assert_eq!(ends(effort(Rule::Precision), same), (13, StopReason::Precision));
-        assert_eq!(ends(effort(Rule::Precision), wide), (500, StopReason::Samples));
-        assert_eq!(ends(effort(Rule::Entropy), same), (299, StopReason::Entropy));
-        assert_eq!(ends(effort(Rule::Samples), same), (500, StopReason::Samples));
+        assert_eq!(ends(EFFORT, same), (13, StopReason::Precision));
+        assert_eq!(ends(EFFORT, wide), (500, StopReason::Samples));
+        assert_eq!(ends(Effort { precision: 0.0, ..EFFORT }, same), (500, StopReason::Samples));
         assert_eq!(ends(Effort::samples(7), same), (7, StopReason::Samples));
-        let short = Effort { budget_us: 2000.0, ..effort(Rule::Precision) };
+        let short = Effort { budget_us: 2000.0, ..EFFORT };
         assert_eq!(ends(short, |index| if index % 2 == 0 { 100.0 } else { 110.0 }), (20, StopReason::Budget));
     }
 
     #[test]
-    fn a_quarter_more_is_taken_as_far_as_budget_and_most_samples_go() {
-        let most = Effort { most: 11, ..effort(Rule::Precision) };
+    fn a_quarter_more_is_taken_within_the_limits() {
+        let most = Effort { most: 11, ..EFFORT };
         assert_eq!(ends(most, |_| 100.0), (11, StopReason::Precision));
-        let budget = Effort { budget_us: 1150.0, ..effort(Rule::Precision) };
+        let budget = Effort { budget_us: 1150.0, ..EFFORT };
         assert_eq!(ends(budget, |_| 100.0), (12, StopReason::Precision));
     }
 
     #[test]
-    fn the_least_samples_are_taken_whatever_they_cost_and_one_always() {
-        let short = Effort { budget_us: 1.0, ..effort(Rule::Precision) };
+    fn the_least_samples_are_taken_whatever_they_cost() {
+        let short = Effort { budget_us: 1.0, ..EFFORT };
         assert_eq!(ends(short, |index| 100.0 + index as f64), (10, StopReason::Budget));
         assert_eq!(ends(Effort { least: 0, most: 0, ..short }, |_| 100.0), (1, StopReason::Samples));
     }
 
     #[test]
-    fn a_median_that_drifts_is_not_precise_however_narrow_its_samples_lie() {
+    fn a_drifting_median_is_not_precise() {
         // Slow waves of 2 %: the order statistics alone would say so after some hundred samples.
         let wave = |index: usize| 100.0 + (index as f64 / 60.0).sin();
         let samples: Vec<f64> = (0..400).map(wave).collect();
-        let effort = Effort { precision: 0.0015, ..effort(Rule::Precision) };
+        let effort = Effort { precision: 0.0015, ..EFFORT };
         assert!(relative_uncertainty(&samples) <= effort.precision, "{}", relative_uncertainty(&samples));
         assert!(!Progress::new(effort).is_precise(&samples));
     }

@@ -1,6 +1,5 @@
 //! [`Stopwatch`]: times configurations on one stream.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -17,8 +16,6 @@ use crate::value::Configuration;
 
 /// Bytes of the copy that runs while short launches are queued: over 100 µs of work on the fastest GPUs.
 const COVER_BYTES: u64 = 256 << 20;
-/// Cases from this number on are probes.
-const PROBES: u64 = 1 << 63;
 /// Samples that are enqueued before the first of them is waited for.
 pub(super) const BATCH: usize = 10;
 
@@ -34,11 +31,6 @@ pub struct Stopwatch {
     warm: bool,
     /// For the order within rounds.
     pub(super) random: fastrand::Rng,
-    /// The case that is timed, and how many there were; none if each timing is by itself.
-    case: Option<u64>,
-    cases: u64,
-    /// Launches in a sample of the case, which is the one at this place of several, in this mode.
-    held: HashMap<(u64, usize, Mode), u32>,
     /// Ends a timing once it is set.
     stop: Arc<AtomicBool>,
 }
@@ -62,9 +54,6 @@ impl Stopwatch {
             clocks: Clocks::default(),
             warm: stream.device().is_emulated(),
             random: fastrand::Rng::with_seed(0),
-            case: None,
-            cases: 0,
-            held: HashMap::new(),
             stop: Arc::default(),
         };
         if half > 0 {
@@ -73,7 +62,7 @@ impl Stopwatch {
         Ok(watch)
     }
 
-    /// Covers the queueing of short launches by copies of so many bytes.
+    /// Covers the queueing of short launches by copies of `bytes` bytes.
     pub(super) fn cover_with(&mut self, bytes: usize) -> Result<()> {
         let buffer = || DeviceBuffer::zeros(&self.stream, bytes);
         self.cover = Some((buffer()?, buffer()?));
@@ -91,62 +80,6 @@ impl Stopwatch {
         self.stop = Arc::clone(stop);
     }
 
-    /// Timings from now on are of another case: all of one mode have as many launches in a sample as the first has, so that
-    /// what a sample costs besides is the same share of each. One so slow that its samples would last ten times as long as
-    /// they need to has fewer. Before the first call each timing has its own number of launches.
-    ///
-    /// ```
-    /// # use warpsmith_runtime::{Device, Stream};
-    /// # use warpsmith_tuner::measure::Stopwatch;
-    /// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
-    /// let mut stopwatch = Stopwatch::new(&Stream::new(&Device::open("cpu")?)?)?;
-    /// // Before the first timing of every case.
-    /// stopwatch.begin_case();
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn begin_case(&mut self) {
-        self.held.retain(|(case, ..), _| *case >= PROBES);
-        self.cases += 1;
-        self.case = Some(self.cases);
-    }
-
-    /// As [`Self::begin_case`], with so many launches in a sample of this mode.
-    pub fn begin_case_with(&mut self, mode: Mode, launches: u32) {
-        self.begin_case();
-        self.hold(0, mode, launches.max(1));
-    }
-
-    /// Does something with a probe, whose launches in a sample stay the same too.
-    pub(crate) fn with_probe<T>(&mut self, index: usize, work: impl FnOnce(&mut Self) -> T) -> T {
-        let case = self.case.replace(PROBES + index as u64);
-        let done = work(self);
-        self.case = case;
-        done
-    }
-
-    /// The launches in a sample that were held for the case at this place.
-    pub(super) fn held(&self, index: usize, mode: Mode) -> Option<u32> {
-        self.held.get(&(self.case?, index, mode)).copied()
-    }
-
-    pub(super) fn hold(&mut self, index: usize, mode: Mode, launches: u32) {
-        if let Some(case) = self.case {
-            self.held.insert((case, index, mode), launches);
-        }
-    }
-
-    /// Does something in which the cases' launches stay the same, even where no case was begun.
-    pub(super) fn with_case<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        if self.case.is_some() {
-            return work(self);
-        }
-        self.begin_case();
-        let done = work(self);
-        self.case = None;
-        done
-    }
-
     /// Whether timings are to end.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -161,15 +94,11 @@ impl Stopwatch {
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
-        // How long launches take on a cold device decides nothing for later.
-        let of = self.case.take();
-        let sampler = Sampler::new(self, (0, &mut *case), Mode::Cold, &mut copy);
-        self.case = of;
-        let mut sampler = sampler?;
+        let mut sampler = Sampler::new(self, case, Mode::Cold, None, &mut copy)?;
         while worked < us && started.elapsed().as_secs_f64() * 1e6 < 4.0 * us && !self.is_stopped() {
             let batch = (0..BATCH).map(|_| sampler.begin(self, case, &mut copy));
             for begun in batch.collect::<Result<Vec<_>>>()? {
-                worked += self.finish(begun)?.spent_us;
+                worked += self.finish(begun)?.total_us;
             }
         }
         Ok(())
@@ -194,9 +123,9 @@ impl Stopwatch {
         case.select(configuration)?;
         self.warm_up_once(case)?;
         let mut copy = 0;
-        let mut sampler = Sampler::new(self, (0, &mut *case), mode, &mut copy)?;
+        let mut sampler = Sampler::new(self, case, mode, effort.launches, &mut copy)?;
         let (mut taken, mut progress) = (Taken::new(sampler.launches), Progress::new(effort));
-        let (mut seen, most_rejected) = (0, self.clocks.most_rejected());
+        let most_rejected = self.clocks.most_rejected();
         let stop = loop {
             let left_us = (effort.budget_us - taken.spent_us).max(0.0);
             let affordable = (left_us / sampler.sample_us().max(1.0)) as usize;
@@ -215,8 +144,6 @@ impl Stopwatch {
                 break StopReason::Budget;
             }
             let us: Vec<f64> = taken.samples.iter().map(|sample| sample.total_us).collect();
-            us.iter().skip(seen).for_each(|us| progress.entropy.add(*us));
-            seen = us.len();
             if let Some(reason) = progress.enough(&us, taken.spent_us) {
                 break reason;
             }
@@ -227,7 +154,7 @@ impl Stopwatch {
                 std::thread::sleep(self.clocks.guard.rest);
             }
         };
-        taken.throttled |= mode != Mode::Enqueue && self.is_slowed();
+        taken.throttled |= self.is_slowed();
         self.clocks.ended(taken.throttled);
         Ok(taken.timing(mode, stop))
     }
@@ -256,18 +183,13 @@ impl Stopwatch {
     }
 
     /// Waits for a sample, and reads the clock at once.
-    pub(super) fn finish(&mut self, begun: Begun) -> Result<Sample> {
-        let (start, end) = match begun {
-            Begun::Host { us, spent_us } => return Ok(Sample { total_us: us, spent_us, mhz: None }),
-            Begun::Events(start, end) => (start, end),
-        };
+    pub(super) fn finish(&mut self, (start, end): Begun) -> Result<Sample> {
         end.synchronize()?;
         let mhz = self.stream.device().sm_clock_mhz();
         if let Some(mhz) = mhz {
             self.clocks.read(mhz);
         }
-        let total_us = end.elapsed_us(&start)?;
-        Ok(Sample { total_us, spent_us: total_us, mhz })
+        Ok(Sample { total_us: end.elapsed_us(&start)?, mhz })
     }
 }
 
@@ -289,7 +211,7 @@ impl Taken {
     }
 
     pub(super) fn add(&mut self, sample: Sample) {
-        self.spent_us += sample.spent_us;
+        self.spent_us += sample.total_us;
         self.samples.push(sample);
     }
 

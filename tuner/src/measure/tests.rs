@@ -97,16 +97,12 @@ fn configuration(bytes: u32) -> Configuration {
 }
 
 #[test]
-fn cold_launches_go_round_over_the_copies() {
+fn cold_launches_cycle_through_copies_hot_ones_stay() {
     let mut bench = Bench::new();
     let timing = bench.time(150, Mode::Cold, Effort::samples(6)).unwrap();
     assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![150.0; 6], 1));
     assert_eq!((timing.mode, timing.stop), (Mode::Cold, StopReason::Samples));
     assert_eq!(bench.case.copies(), [0, 1, 2, 0, 1, 2, 0], "one to see how long it takes");
-}
-
-#[test]
-fn hot_launches_stay_on_one_copy() {
     let mut bench = Bench::new();
     let timing = bench.time(150, Mode::Hot, Effort::samples(6)).unwrap();
     assert_eq!((timing.samples_us, timing.mode), (vec![150.0; 6], Mode::Hot));
@@ -125,7 +121,7 @@ fn short_launches_share_a_sample() {
 }
 
 #[test]
-fn a_graph_lasts_long_enough_and_goes_round_over_the_copies() {
+fn graphs_last_long_enough_and_cycle_through_copies() {
     for (bytes, launches) in [(7, 29), (250, 1), (1, 200)] {
         let mut bench = Bench::new();
         let timing = bench.time(bytes, Mode::Graph, Effort::samples(4)).unwrap();
@@ -141,20 +137,7 @@ fn a_graph_lasts_long_enough_and_goes_round_over_the_copies() {
 }
 
 #[test]
-fn what_enqueueing_costs_is_the_hosts_time() {
-    for (bytes, launches) in [(1, 64), (500, 10), (4000, 4)] {
-        let mut bench = Bench::new();
-        let timing = bench.time(bytes, Mode::Enqueue, Effort::samples(5)).unwrap();
-        assert_eq!((timing.samples_us.len(), timing.launches_per_sample), (5, launches));
-        // A fill takes the host some microseconds, whatever it takes the device.
-        assert!(timing.samples_us.iter().all(|us| *us > 0.0), "{timing:?}");
-        assert!(timing.clocks_mhz.is_empty());
-        assert_eq!(bench.driver.calls(Call::StreamSynchronize), 5, "the stream keeps up");
-    }
-}
-
-#[test]
-fn what_covers_the_queueing_is_in_no_time() {
+fn covering_work_is_in_no_time() {
     let mut bench = Bench::new().covered();
     let timing = bench.time(25, Mode::Cold, Effort::samples(5)).unwrap();
     assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![25.0; 5], 4));
@@ -174,7 +157,7 @@ fn what_covers_the_queueing_is_in_no_time() {
 }
 
 #[test]
-fn a_launch_that_is_not_timed_leads_samples_of_single_launches() {
+fn an_untimed_launch_leads_single_launches() {
     for mode in [Mode::Cold, Mode::Hot, Mode::Graph] {
         let mut bench = Bench::new().covered();
         let timing = bench.time(300, mode, Effort::samples(15)).unwrap();
@@ -190,7 +173,7 @@ fn a_launch_that_is_not_timed_leads_samples_of_single_launches() {
 }
 
 #[test]
-fn the_budget_ends_sampling_but_not_before_the_least_samples() {
+fn the_budget_ends_sampling_after_the_least_samples() {
     let effort = Effort { least: 3, most: 1000, budget_us: 4000.0, ..Effort::NORMAL };
     let noisy = Mutex::new(0u64);
     let mut bench = Bench::with(move |_| {
@@ -206,21 +189,7 @@ fn the_budget_ends_sampling_but_not_before_the_least_samples() {
 }
 
 #[test]
-fn by_entropy_sampling_ends_when_samples_tell_nothing_new() {
-    use crate::stats::entropy::WINDOW;
-
-    let timing = Bench::new().time(100, Mode::Cold, Effort::ENTROPY).unwrap();
-    assert_eq!(timing.stop, StopReason::Entropy);
-    assert!((WINDOW..WINDOW + 10).contains(&timing.samples_us.len()));
-    let random = Mutex::new(fastrand::Rng::with_seed(1));
-    let mut noisy = Bench::with(move |_| 200.0 + 2.0 * crate::stats::normal(&mut random.lock().unwrap()));
-    let timing = noisy.time(100, Mode::Cold, Effort::ENTROPY).unwrap();
-    assert_eq!(timing.stop, StopReason::Entropy);
-    assert!((WINDOW + 10..5000).contains(&timing.samples_us.len()), "{}", timing.samples_us.len());
-}
-
-#[test]
-fn a_device_is_warmed_up_for_as_long_as_it_works() {
+fn devices_are_warmed_up_by_device_time() {
     let mut bench = Bench::new();
     bench.case.select(&configuration(100)).unwrap();
     bench.watch.warm_up(&mut bench.case, 2500.0).unwrap();
@@ -228,12 +197,10 @@ fn a_device_is_warmed_up_for_as_long_as_it_works() {
 }
 
 #[test]
-fn rounds_take_one_sample_of_each_in_changing_order() {
+fn rounds_sample_each_in_random_order() {
     let mut bench = Bench::new();
     let configurations = [130, 140, 150].map(configuration);
-    let entrants =
-        [0, 1, 2].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
-    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 40).unwrap();
+    let timings = bench.watch.interleave(&mut bench.case, configurations.each_ref(), Mode::Cold, 40).unwrap();
     for (timing, us) in timings.iter().zip([130.0, 140.0, 150.0]) {
         assert_eq!((&timing.samples_us, timing.stop), (&vec![us; 40], StopReason::Samples));
     }
@@ -251,25 +218,8 @@ fn rounds_take_one_sample_of_each_in_changing_order() {
 }
 
 #[test]
-fn several_cases_and_modes_can_be_taken_in_turns() {
-    let (mut bench, other) = (Bench::new(), Bench::new());
-    let buffers = (0..2).map(|_| DeviceBuffer::zeros(&bench.case.stream, 4096).unwrap()).collect();
-    let stream = bench.case.stream.clone();
-    let mut second = Recorder { stream, buffers, ..other.case };
-    let configurations = [130, 5].map(configuration);
-    let entrant = |of: usize, mode| Entrant { case: of, configuration: &configurations[of], mode };
-    let entrants = [entrant(0, Mode::Hot), entrant(1, Mode::Graph)];
-    let timings = bench.watch.interleave(&mut [&mut bench.case, &mut second], &entrants, 7).unwrap();
-    assert_eq!((&timings[0].samples_us, timings[0].launches_per_sample), (&vec![130.0; 7], 1));
-    assert_eq!((&timings[1].samples_us, timings[1].launches_per_sample), (&vec![5.0; 7], 40));
-    assert_eq!(timings[1].mode, Mode::Graph);
-    let none = bench.watch.interleave(&mut [&mut bench.case], &[], 7).unwrap();
-    assert!(none.is_empty());
-}
-
-#[test]
-fn a_failing_launch_ends_the_timing_with_its_error() {
-    for mode in [Mode::Cold, Mode::Hot, Mode::Graph, Mode::Enqueue] {
+fn failing_launches_end_the_timing() {
+    for mode in [Mode::Cold, Mode::Hot, Mode::Graph] {
         let mut bench = Bench::new();
         bench.case.lasts = 5;
         let error = bench.time(10, mode, Effort::NORMAL).unwrap_err();
@@ -307,7 +257,7 @@ fn samples_of_a_low_clock_are_taken_again() {
 }
 
 #[test]
-fn a_clock_just_within_the_limit_is_accepted_and_a_device_that_tells_none_too() {
+fn clocks_within_the_limit_or_unknown_are_accepted() {
     let mut bench = clocked(|at| if at % 2 == 0 { 951 } else { 1000 });
     let timing = bench.time(100, Mode::Cold, Effort::samples(40)).unwrap();
     assert_eq!((timing.rejected, timing.samples_us.len()), (0, 40));
@@ -318,9 +268,9 @@ fn a_clock_just_within_the_limit_is_accepted_and_a_device_that_tells_none_too() 
 }
 
 #[test]
-fn a_clock_that_stays_low_is_told() {
+fn a_lasting_low_clock_is_throttled() {
     let mut bench = clocked(|at| if at < 30 { 1000 } else { 800 });
-    let effort = Effort { least: 10, most: 50, rule: Rule::Samples, ..Effort::NORMAL };
+    let effort = Effort { least: 10, most: 50, precision: 0.0, ..Effort::NORMAL };
     let enough = bench.time(100, Mode::Cold, effort).unwrap();
     assert!(enough.throttled && enough.clocks_mhz.iter().all(|mhz| *mhz == 1000), "{enough:?}");
     assert_eq!(enough.stop, StopReason::Budget);
@@ -333,11 +283,10 @@ fn a_clock_that_stays_low_is_told() {
 }
 
 #[test]
-fn a_slowdown_that_the_driver_tells_of_is_told_though_the_clock_was_never_higher() {
+fn slowdowns_that_the_driver_reports_are_throttled() {
     use warpsmith_runtime::driver::Telemetry;
 
     let configuration = configuration(100);
-    let entrants = [Entrant { case: 0, configuration: &configuration, mode: Mode::Cold }];
     for (reasons, throttled) in [
         (&["hw_thermal_slowdown"][..], true),
         (&["sw_power_cap", "hw_power_brake_slowdown"], true),
@@ -349,17 +298,16 @@ fn a_slowdown_that_the_driver_tells_of_is_told_though_the_clock_was_never_higher
         bench.driver.set_telemetry(0, Telemetry { throttle_reasons, ..Telemetry::default() });
         let timing = bench.time(100, Mode::Cold, Effort::samples(10)).unwrap();
         assert_eq!((timing.throttled, timing.samples_us.len()), (throttled, 10), "{reasons:?}");
-        let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 10).unwrap();
+        let timings = bench.watch.interleave(&mut bench.case, [&configuration], Mode::Cold, 10).unwrap();
         assert_eq!(timings[0].throttled, throttled, "{reasons:?}");
     }
 }
 
 #[test]
-fn a_round_with_a_low_clock_is_taken_again_as_a_whole() {
+fn rounds_with_a_low_clock_are_taken_again() {
     let mut bench = clocked(|at| if (25..36).contains(&at) { 900 } else { 1000 });
     let configurations = [30, 40].map(configuration);
-    let entrants = [0, 1].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
-    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 30).unwrap();
+    let timings = bench.watch.interleave(&mut bench.case, configurations.each_ref(), Mode::Cold, 30).unwrap();
     for timing in &timings {
         assert_eq!((timing.samples_us.len(), timing.throttled), (30, false));
         assert_eq!(timing.clocks_mhz, [1000; 30]);
@@ -367,60 +315,30 @@ fn a_round_with_a_low_clock_is_taken_again_as_a_whole() {
     }
     assert!((5..=7).contains(&timings[0].rejected), "{timings:?}");
     let mut bench = clocked(|at| if at < 25 { 1000 } else { 900 });
-    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 30).unwrap();
+    let timings = bench.watch.interleave(&mut bench.case, configurations.each_ref(), Mode::Cold, 30).unwrap();
     assert!(timings.iter().all(|timing| timing.throttled && timing.samples_us.len() == 30));
 }
 
 #[test]
-fn samples_of_a_case_have_as_many_launches_whatever_the_configuration() {
+fn samples_have_the_given_number_of_launches() {
     let mut bench = Bench::new();
-    bench.watch.begin_case();
-    let launches = |bench: &mut Bench, bytes, mode| {
-        let timing = bench.time(bytes, mode, Effort::samples(5)).unwrap();
-        assert_eq!(timing.samples_us, [f64::from(bytes); 5]);
-        timing.launches_per_sample
-    };
-    assert_eq!(launches(&mut bench, 25, Mode::Cold), 4);
-    assert_eq!(launches(&mut bench, 10, Mode::Cold), 4);
-    assert_eq!(launches(&mut bench, 250, Mode::Cold), 4);
-    assert_eq!(launches(&mut bench, 500, Mode::Cold), 2, "ten times as long as a sample must last");
-    assert_eq!(launches(&mut bench, 10, Mode::Hot), 10, "another mode");
-    bench.watch.with_probe(0, |_| ());
-    assert_eq!(launches(&mut bench, 10, Mode::Cold), 4);
-    bench.watch.begin_case();
-    assert_eq!(launches(&mut bench, 10, Mode::Cold), 10);
-    bench.watch.begin_case_with(Mode::Cold, 3);
-    assert_eq!(launches(&mut bench, 10, Mode::Cold), 3, "as another process has found");
-}
-
-#[test]
-fn entrants_of_a_case_have_as_many_launches() {
-    let mut bench = Bench::new();
+    for (bytes, launches) in [(25, 4), (10, 4), (250, 4), (500, 2)] {
+        let effort = Effort { launches: Some(4), ..Effort::samples(5) };
+        let timing = bench.time(bytes, Mode::Cold, effort).unwrap();
+        assert_eq!((timing.samples_us, timing.launches_per_sample), (vec![f64::from(bytes); 5], launches));
+    }
     let configurations = [25, 20, 100].map(configuration);
-    let entrants =
-        [0, 1, 2].map(|of| Entrant { case: 0, configuration: &configurations[of], mode: Mode::Cold });
-    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants, 6).unwrap();
+    let timings = bench.watch.interleave(&mut bench.case, configurations.each_ref(), Mode::Cold, 6).unwrap();
     assert!(timings.iter().all(|timing| timing.launches_per_sample == 4), "{timings:?}");
-    let timings = bench.watch.interleave(&mut [&mut bench.case], &entrants[1..], 6).unwrap();
-    assert!(timings.iter().all(|timing| timing.launches_per_sample == 5), "no case was begun");
 }
 
 #[test]
-fn a_timing_ends_with_what_it_has_when_the_run_is_ended() {
+fn ended_runs_keep_the_samples_so_far() {
     let mut bench = Bench::new();
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(true));
     bench.watch.set_stop(&stop);
-    let timing = bench.time(100, Mode::Cold, Effort { least: 1, ..Effort::ENTROPY }).unwrap();
+    let timing = bench.time(100, Mode::Cold, Effort { least: 1, ..Effort::samples(1000) }).unwrap();
     assert_eq!((timing.stop, timing.samples_us.len()), (StopReason::Interrupted, 10));
     stop.store(false, Ordering::Relaxed);
     assert_eq!(bench.time(100, Mode::Cold, Effort::samples(40)).unwrap().stop, StopReason::Samples);
-}
-
-#[test]
-fn efforts_survive_json() {
-    for effort in [Effort::samples(20), Effort::samples(20).with_budget(5.0), Effort::NORMAL, Effort::ENTROPY]
-    {
-        let text = serde_json::to_string(&effort).unwrap();
-        assert_eq!(serde_json::from_str::<Effort>(&text).unwrap(), effort);
-    }
 }

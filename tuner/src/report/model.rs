@@ -4,7 +4,7 @@
 //! the best and the default of each case, so that the page of ten thousand records stays small, and not for records of an
 //! earlier run, of which only medians are left.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -40,9 +40,7 @@ struct Row<'a> {
     kernel: &'a str,
     dtype: &'a str,
     n: u64,
-    /// That of the document's other records where it has no times of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mode: Option<Mode>,
+    mode: Mode,
     /// Pairs rather than an object: an axis may have any name.
     configuration: Vec<(&'a str, &'a Value)>,
     is_default: bool,
@@ -103,31 +101,19 @@ impl<'a> Page<'a> {
             probes: &document.probes,
         });
         let records = documents.iter().enumerate().flat_map(|(run, document)| {
-            let best = best(&document.results);
-            let mode = document.results.iter().find_map(|record| Some(record.timing.as_ref()?.mode));
-            let rows = document.results.par_iter().enumerate();
-            let rows = rows.map(|(index, record)| Row {
-                mode: record.timing.as_ref().map(|timing| timing.mode).or(mode),
-                ..row(run, document, record, best.contains(&index))
-            });
+            let best: HashSet<_> = document.best().into_iter().map(address).collect();
+            let rows = document
+                .results
+                .par_iter()
+                .map(|record| row(run, document, record, best.contains(&address(record))));
             rows.collect::<Vec<_>>()
         });
         Self { runs: runs.collect(), records: records.collect() }
     }
 }
 
-/// The places of the best of each case: what a tuning run chose, else the fastest usable record.
-fn best(records: &[Record]) -> HashSet<usize> {
-    let mut best: HashMap<_, (usize, bool, f64)> = HashMap::new();
-    for (index, record) in records.iter().enumerate() {
-        let Some(median) = record.median_us().filter(|_| record.is_usable()) else { continue };
-        let case = (&record.kernel, &record.dtype, record.n, record.mode());
-        let known = best.entry(case).or_insert((index, record.is_winner, median));
-        if record.is_winner || (!known.1 && median < known.2) {
-            *known = (index, record.is_winner, median);
-        }
-    }
-    best.into_values().map(|(index, ..)| index).collect()
+fn address(record: &Record) -> usize {
+    std::ptr::from_ref(record).addr()
 }
 
 fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -> Row<'a> {
@@ -142,7 +128,7 @@ fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -
         kernel: &record.kernel,
         dtype: &record.dtype,
         n: record.n,
-        mode: None,
+        mode: record.mode(),
         configuration: record.configuration.iter().collect(),
         is_default: record.is_default,
         is_best,
@@ -152,8 +138,8 @@ fn row<'a>(run: usize, document: &Document, record: &'a Record, is_best: bool) -
         max_error: record.max_error,
         bytes: record.bytes,
         flops: record.flops,
-        gbps: record.gbps().filter(|_| record.bytes > 0).map(round),
-        of_datasheet: record.of_datasheet(&document.device).filter(|_| record.bytes > 0).map(round),
+        gbps: record.gbps().map(round),
+        of_datasheet: record.of_datasheet(&document.device).map(round),
         of_probe: record.of_probe().map(round),
         probe_us: record.probe_us.map(round),
         times: times(record),
@@ -199,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_with_the_best_and_the_default_only() {
+    fn only_best_and_default_have_samples() {
         let page = model(&[document(vec![
             record("copy", 128, 10.0, Outcome::Correct),
             record("copy", 256, 8.0, Outcome::Correct),
@@ -215,25 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tuning_run_chose_is_the_best_though_another_is_faster() {
-        let mut records: Vec<Record> = [(128, 10.0), (256, 9.99), (512, 9.98)]
-            .map(|(block, us)| record("copy", block, us, Outcome::Correct))
-            .to_vec();
-        let marks = |records: &[Record], name: &str| -> Vec<bool> {
-            let page = model(&[document(records.to_vec())]);
-            let rows = page["records"].as_array().unwrap();
-            rows.iter().map(|row| row[name].as_bool().unwrap()).collect()
-        };
-        assert_eq!(marks(&records, "is_best"), [false, false, true]);
-        records[1].is_winner = true;
-        assert_eq!(marks(&records, "is_best"), [false, true, false]);
-        assert_eq!(marks(&records, "is_winner"), [false, true, false]);
-        records[1].outcome = Outcome::Wrong;
-        assert_eq!(marks(&records, "is_best"), [false, false, true]);
-    }
-
-    #[test]
-    fn figures_are_those_of_the_record_and_absent_where_there_are_none() {
+    fn figures_are_those_of_the_record() {
         let mut failed = record("copy", 256, 1.0, Outcome::Failed);
         (failed.timing, failed.probe_us) = (None, None);
         let mut timed = record("copy", 128, 10.0, Outcome::Correct);
@@ -248,11 +216,11 @@ mod tests {
         );
         assert_eq!(first["configuration"][1], serde_json::json!(["grid", "waves:4"]));
         assert_eq!((&first["run"], &second["run"]), (&0.into(), &1.into()));
-        assert!(second.get("median").is_none() && second["mode"].is_null());
+        assert!(second.get("median").is_none() && second["mode"] == "cold");
     }
 
     #[test]
-    fn of_a_record_of_an_earlier_run_there_are_no_percentiles_and_no_samples() {
+    fn logged_records_have_no_percentiles_and_samples() {
         let mut known = record("copy", 128, 10.0, Outcome::Correct);
         let timing = known.timing.as_mut().unwrap();
         timing.samples_us = vec![10.0, 10.5];

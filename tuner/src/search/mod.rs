@@ -1,13 +1,13 @@
 //! Searching a space for its fastest configuration, apart from how one is measured.
 //!
 //! Guarantees: the first candidate, the heuristic default, is measured first and is among those the winner is chosen
-//! from. No more timings are asked for than the [`Budget`] allows, where a second timing of a candidate counts again. A
+//! from. No more timings are asked for than the limit, where a second timing of a candidate counts again. A
 //! candidate that could not be used never wins and is not measured again. A search asks for the same candidates
 //! whenever it gets the same answers. Another than the default wins only if it takes [`LEAST_GAIN`] less, in
 //! the last race and by all timings.
 //!
 //! ```
-//! use warpsmith_tuner::search::{Budget, Objective, Points, Seen, Strategy, search};
+//! use warpsmith_tuner::search::{Objective, Points, Seen, Strategy, search};
 //!
 //! /// Blocks of 256 take the least time.
 //! struct Model(Vec<f64>);
@@ -22,7 +22,7 @@
 //!     &Points::of(&blocks),
 //!     &[],
 //!     Strategy::Auto,
-//!     Budget::timings(8),
+//!     Some(8),
 //!     1,
 //!     &mut Model(vec![10.0, 9.0, 7.0, 8.0]),
 //! );
@@ -35,13 +35,6 @@ mod points;
 mod session;
 mod surrogate;
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-use crate::error::{Error, Result};
-
 pub use points::Points;
 use session::Session;
 pub(crate) use session::median;
@@ -53,67 +46,22 @@ pub const LEAST_GAIN: f64 = 0.005;
 pub const USUAL_TIMINGS: usize = 32;
 
 /// How candidates are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 pub enum Strategy {
-    /// What needs the fewest timings: a descent from the default, then what a model of all times so far expects most of,
-    /// with a descent from whatever is better, then a race of the best and the default. [`USUAL_TIMINGS`] unless the
-    /// budget says otherwise.
+    /// A descent from the default, then the candidates of which a model of all times expects most, then a race of the best
+    /// and the default: 32 timings unless a limit is given
     #[default]
     Auto,
-    /// Every candidate once, in order.
+    /// Every candidate once, in order
     Exhaustive,
-    /// Candidates by chance, each once.
+    /// Candidates in a random order, each once
     Random,
 }
 
 impl Strategy {
     /// All of them, the default first.
     pub const ALL: [Strategy; 3] = [Strategy::Auto, Strategy::Exhaustive, Strategy::Random];
-
-    /// Its name on the command line and in results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Strategy::Auto => "auto",
-            Strategy::Exhaustive => "exhaustive",
-            Strategy::Random => "random",
-        }
-    }
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Strategy {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let names = Self::ALL.map(Self::name);
-        Self::ALL.into_iter().find(|strategy| strategy.name() == text).ok_or_else(|| Error::Axis {
-            axis: "strategy".to_owned(),
-            text: text.to_owned(),
-            reason: format!("use one of {}", names.join(", ")),
-        })
-    }
-}
-
-/// When a search has to end.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Budget {
-    /// After so many timings; at least the default is timed.
-    pub timings: Option<usize>,
-    /// After so many seconds, as [`Objective::seconds`] counts them.
-    pub seconds: Option<f64>,
-}
-
-impl Budget {
-    /// So many timings.
-    pub fn timings(timings: usize) -> Self {
-        Self { timings: Some(timings), seconds: None }
-    }
 }
 
 /// What became of a candidate.
@@ -130,11 +78,6 @@ pub trait Objective {
     /// Times each candidate `rounds` times, each once before any of them once more: A B C C B A. The answers are in the
     /// order of the candidates.
     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen>;
-
-    /// Seconds that measuring took so far, for [`Budget::seconds`].
-    fn seconds(&self) -> f64 {
-        0.0
-    }
 
     /// Whether the search should end with what there is.
     fn is_ended(&self) -> bool {
@@ -154,23 +97,21 @@ pub struct Found {
 }
 
 /// Looks for the fastest of the candidates, of which the first is the default. `hints` are candidates that were good for
-/// something similar: they are measured right after it.
+/// something similar: they are measured right after it. At least the default is timed, and at most `most` timings are made
+/// ([`USUAL_TIMINGS`] of [`Strategy::Auto`] and unlimited of the others if absent).
 pub fn search(
     points: &Points,
     hints: &[usize],
     strategy: Strategy,
-    budget: Budget,
+    most: Option<usize>,
     seed: u64,
     objective: &mut dyn Objective,
 ) -> Found {
     if points.is_empty() {
         return Found { winner: None, timings: 0, measured: Vec::new() };
     }
-    let budget = match (strategy, budget) {
-        (Strategy::Auto, Budget { timings: None, seconds: None }) => Budget::timings(USUAL_TIMINGS),
-        (_, budget) => budget,
-    };
-    let mut session = Session::new(points, budget, objective);
+    let most = most.or((strategy == Strategy::Auto).then_some(USUAL_TIMINGS));
+    let mut session = Session::new(points, most.unwrap_or(usize::MAX), objective);
     session.time(0);
     for &hint in hints.iter().filter(|&&hint| hint < points.len()) {
         session.time_once(hint);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_near_on_ordered_axes_and_all_on_others() {
+    fn neighbours_are_near_on_ordered_axes() {
         let all = space();
         let points = Points::of(&all);
         let texts = |candidate: &str, axis, radius| -> Vec<String> {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_only_the_default_has_is_one_more() {
+    fn values_of_the_default_alone_count() {
         let mut all = space();
         all.insert(0, "block=96".parse().unwrap());
         let points = Points::of(&all);

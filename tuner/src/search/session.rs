@@ -1,6 +1,6 @@
-//! [`Session`]: what a search knows so far, and the budget it has left.
+//! [`Session`]: what a search knows so far, and the timings it has left.
 
-use super::{Budget, Found, LEAST_GAIN, Objective, Points, Seen};
+use super::{Found, LEAST_GAIN, Objective, Points, Seen};
 
 /// What is known of a candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,26 +14,24 @@ enum Known {
 pub struct Session<'a> {
     pub points: &'a Points,
     objective: &'a mut dyn Objective,
-    budget: Budget,
+    /// Timings at most.
+    most: usize,
     known: Vec<Known>,
     timings: usize,
-    /// Seconds that there were after the first timing.
-    first_seconds: f64,
     measured: Vec<usize>,
     /// The candidates of the last race, and the times in it.
     race: Vec<(usize, Vec<f64>)>,
 }
 
 impl<'a> Session<'a> {
-    pub fn new(points: &'a Points, budget: Budget, objective: &'a mut dyn Objective) -> Self {
+    pub fn new(points: &'a Points, most: usize, objective: &'a mut dyn Objective) -> Self {
         let known = vec![Known::Nothing; points.len()];
         Self {
             points,
             objective,
-            budget,
+            most: most.max(1),
             known,
             timings: 0,
-            first_seconds: 0.0,
             measured: Vec::new(),
             race: Vec::new(),
         }
@@ -41,29 +39,7 @@ impl<'a> Session<'a> {
 
     /// Timings that are left; at least one before the first.
     pub fn left(&self) -> usize {
-        if self.objective.is_ended() {
-            return 0;
-        }
-        if self.timings == 0 {
-            return self.budget.timings.unwrap_or(usize::MAX).max(1);
-        }
-        let by_timings =
-            self.budget.timings.map_or(usize::MAX, |timings| timings.saturating_sub(self.timings));
-        by_timings.min(self.budget.seconds.map_or(usize::MAX, |seconds| self.left_in(seconds)))
-    }
-
-    /// How many timings go into what is left of so many seconds, if they take as long as those before.
-    fn left_in(&self, seconds: f64) -> usize {
-        let spent = self.objective.seconds();
-        if spent >= seconds {
-            return 0;
-        }
-        // The first one takes longer: it makes the case ready. While there is no other, one more is tried.
-        let (each, least) = match self.timings {
-            1 => (spent, 1),
-            timings => ((spent - self.first_seconds) / (timings - 1) as f64, 0),
-        };
-        if each > 0.0 { (((seconds - spent) / each) as usize).max(least) } else { usize::MAX }
+        if self.objective.is_ended() { 0 } else { self.most.saturating_sub(self.timings) }
     }
 
     /// The median of a candidate's times so far.
@@ -103,19 +79,14 @@ impl<'a> Session<'a> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }
 
-    /// Times candidates in turn, as many as the budget allows and can be used; gives those that were, with their times in
-    /// this race, the fastest first.
-    pub fn race(&mut self, candidates: &[usize], rounds: usize) -> Vec<(usize, f64)> {
+    /// Times candidates in turn, as many as the limit allows and can be used.
+    pub fn race(&mut self, candidates: &[usize], rounds: usize) {
         let usable = candidates.iter().copied().filter(|&c| self.known[c] != Known::Unusable);
         let candidates: Vec<usize> = usable.take(self.left() / rounds.max(1)).collect();
         if candidates.is_empty() {
-            return Vec::new();
+            return;
         }
-        let is_first = self.timings == 0;
         let seen = self.objective.measure(&candidates, rounds);
-        if is_first {
-            self.first_seconds = self.objective.seconds();
-        }
         let mut results = Vec::with_capacity(candidates.len());
         for (&candidate, seen) in candidates.iter().zip(seen) {
             if self.is_new(candidate) {
@@ -142,12 +113,9 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        let mut ranking: Vec<(usize, f64)> = results.iter().map(|(c, times)| (*c, median(times))).collect();
-        ranking.sort_by(|a, b| a.1.total_cmp(&b.1));
         if results.len() > 1 {
             self.race = results;
         }
-        ranking
     }
 
     /// The winner. Those that raced last are compared by their times in that race, which were taken in turn; others by all
@@ -183,87 +151,5 @@ pub fn median(times: &[f64]) -> f64 {
         0 => f64::INFINITY,
         n if n % 2 == 1 => sorted[n / 2],
         n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-
-    use super::*;
-
-    /// The first timing takes four seconds, every other one; all candidates are as fast.
-    #[derive(Default)]
-    struct Slow {
-        timings: usize,
-        is_ended: Cell<bool>,
-    }
-
-    impl Objective for Slow {
-        fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
-            self.timings += candidates.len() * rounds;
-            candidates.iter().map(|_| Seen::Times(vec![1.0; rounds])).collect()
-        }
-        fn seconds(&self) -> f64 {
-            if self.timings == 0 { 0.0 } else { 3.0 + self.timings as f64 }
-        }
-        fn is_ended(&self) -> bool {
-            self.is_ended.get()
-        }
-    }
-
-    fn points() -> Points {
-        Points::of(&[0, 1, 2, 3, 4, 5, 6, 7].map(|value| format!("block={value}").parse().unwrap()))
-    }
-
-    fn seconds(seconds: f64) -> Budget {
-        Budget { timings: None, seconds: Some(seconds) }
-    }
-
-    #[test]
-    fn seconds_last_for_as_many_timings_as_the_later_ones_took() {
-        let (points, mut slow) = (points(), Slow::default());
-        let mut session = Session::new(&points, seconds(10.0), &mut slow);
-        assert_eq!(session.left(), usize::MAX, "nothing says yet how long a timing takes");
-        session.time(0);
-        assert_eq!(session.left(), 1, "four of ten seconds, and six are one more of four");
-        session.time(1);
-        assert_eq!(session.left(), 5, "the second took one");
-        assert_eq!(session.race(&[2, 3], 2).len(), 2);
-        assert_eq!((session.left(), session.timings), (1, 6));
-        assert!(session.race(&[4, 5], 2).is_empty(), "there is not even time for one of them twice");
-        session.time(4);
-        assert_eq!(session.left(), 0);
-        assert_eq!(session.time(5), None);
-        assert_eq!((session.found().timings, slow.timings), (7, 7));
-    }
-
-    #[test]
-    fn one_timing_is_tried_after_a_long_first_one_unless_the_seconds_are_over() {
-        for (budget, left) in [(4.5, 1), (4.0, 0), (0.0, 0)] {
-            let (points, mut slow) = (points(), Slow::default());
-            let mut session = Session::new(&points, seconds(budget), &mut slow);
-            session.time(0);
-            assert_eq!(session.left(), left, "{budget} s");
-        }
-    }
-
-    #[test]
-    fn the_narrower_of_timings_and_seconds_counts_and_a_search_that_ended_has_none_left() {
-        let (points, mut slow) = (points(), Slow::default());
-        let budget = Budget { timings: Some(3), ..seconds(10.0) };
-        let mut session = Session::new(&points, budget, &mut slow);
-        assert_eq!(session.left(), 3);
-        session.time(0);
-        session.time(1);
-        assert_eq!(session.left(), 1, "three timings, of which two were made");
-        let (mut slow, budget) = (Slow::default(), Budget { timings: Some(100), ..seconds(10.0) });
-        let mut session = Session::new(&points, budget, &mut slow);
-        session.time(0);
-        session.time(1);
-        assert_eq!(session.left(), 5);
-        let mut slow = Slow::default();
-        slow.is_ended.set(true);
-        assert_eq!(Session::new(&points, seconds(10.0), &mut slow).left(), 0);
     }
 }

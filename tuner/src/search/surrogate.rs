@@ -178,7 +178,7 @@ mod tests {
     use crate::space::Space;
 
     #[test]
-    fn known_times_come_back_and_unknown_ones_are_near_what_follows_from_them() {
+    fn the_model_interpolates_between_known_times() {
         let all = Space::new()
             .axis("block", [32, 64, 128, 256, 512, 1024])
             .axis("items", [1, 2, 4, 8])

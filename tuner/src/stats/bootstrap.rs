@@ -7,6 +7,7 @@
 //! and compare them as pairs.
 
 use fastrand::Rng;
+use serde::Serialize;
 
 use super::{percentile, sorted};
 
@@ -18,7 +19,7 @@ pub const FEWEST: usize = 6;
 const SEED: u64 = 0x5EED_0F5A_3D1E;
 
 /// A confidence interval of 95 %.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,
@@ -38,24 +39,14 @@ impl Interval {
     }
 }
 
-/// The ratio of two medians.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The ratio of two medians: of times, above 1 is slower.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Ratio {
     /// The median of the first by that of the second.
     pub value: f64,
     /// Its confidence interval.
+    #[serde(flatten)]
     pub interval: Interval,
-}
-
-impl Ratio {
-    /// Whether two ratios that were found independently of one another may be the same: the difference lies within the
-    /// 95 % confidence interval of the difference.
-    pub fn agrees_with(&self, other: &Ratio) -> bool {
-        let (lower, higher) = if self.value <= other.value { (self, other) } else { (other, self) };
-        let up = lower.interval.high - lower.value;
-        let down = higher.value - higher.interval.low;
-        higher.value - lower.value <= up.hypot(down)
-    }
 }
 
 /// The confidence interval of the median of samples in the order in which they were taken. `None` below [`FEWEST`]
@@ -104,7 +95,7 @@ pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     paired_ratio_of(first, second, RESAMPLES)
 }
 
-/// As [`paired_ratio`], of so many resamples: fewer are quicker, and their interval is less exact.
+/// As [`paired_ratio`], from `resamples` resamples: fewer are quicker, and their interval is less exact.
 pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
@@ -246,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_have_the_median_as_often_as_they_say() {
+    fn intervals_hold_the_median_at_their_stated_rate() {
         for n in [20, 50] {
             let gaussian = coverage(n, 100.0, |random| 100.0 + normal(random));
             let lognormal = coverage(n, 1.0, |random| (0.5 * normal(random)).exp());
@@ -269,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_over_time_for_both_does_not_widen_the_interval_of_pairs() {
+    fn shared_drift_does_not_widen_paired_intervals() {
         let mut random = Rng::with_seed(3);
         // A clock that falls by a fifth in the middle: half of the samples of each are of another size.
         let fall = |index: usize| if index < 40 { 1.0 } else { 1.25 };
@@ -286,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_drawn_where_neighbours_are_alike() {
+    fn correlated_neighbours_are_drawn_in_blocks() {
         let mut random = Rng::with_seed(5);
         let independent = drifting(&mut random, 400, f64::INFINITY);
         assert!(Resampler::new(&independent).unwrap().block <= 2);
@@ -301,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_median_of_samples_that_follow_one_another_is_less_sure_than_they_seem() {
+    fn correlated_samples_widen_the_interval() {
         let mut random = Rng::with_seed(6);
         let covered = (0..200).filter(|_| {
             let mut walk = normal(&mut random) / 0.6;
@@ -318,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_of_equal_samples_are_one_and_few_samples_have_none() {
+    fn equal_samples_have_ratio_one_few_have_none() {
         let samples: Vec<f64> = (0..50).map(|index| 100.0 + f64::from(index % 7)).collect();
         let same = paired_ratio(&samples, &samples).unwrap();
         assert_eq!((same.value, same.interval), (1.0, Interval { low: 1.0, high: 1.0 }));
@@ -333,21 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_agree_whose_difference_is_within_both_of_their_uncertainties() {
-        let at = |value: f64, below: f64, above: f64| Ratio {
-            value,
-            interval: Interval { low: value - below, high: value + above },
-        };
-        // Of 3 up and 4 down: 5 apart.
-        let low = at(100.0, 0.0, 3.0);
-        for (value, agrees) in [(104.9, true), (105.1, false), (100.0, true), (99.9, false)] {
-            let other = at(value, 4.0, 0.0);
-            assert_eq!((low.agrees_with(&other), other.agrees_with(&low)), (agrees, agrees), "{value}");
-        }
-    }
-
-    #[test]
-    fn medians_of_resamples_are_those_of_what_was_drawn() {
+    fn resampled_medians_are_those_of_the_draw() {
         for n in [6, 7, 40, 41] {
             let samples: Vec<f64> = (0..n).map(|index| f64::from(index * 7 % n)).collect();
             for block in [1, 3] {

@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use gpu_spec::KernelSpec;
-use warpsmith_runtime::launch::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith_runtime::{Device, GpuImage};
+use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
 
 use crate::document::Record;
 use crate::error::Result;
@@ -34,18 +34,29 @@ impl Code {
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
 
-    /// What measurements of the code are found by: the code, and the program, which decides how it is launched. A program
-    /// that was built again is another.
-    pub fn key(&self) -> String {
+    /// What measurements of a case are found by in the log: everything that they depend on beside the configuration. The
+    /// program is part of it, since it decides how the code is launched; one that was built again is another.
+    pub fn key(&self, plan: &Plan<'_>, planned: &PlannedCase<'_>) -> String {
+        let properties = plan.device().properties();
         let program = program().unwrap_or_else(|| "unknown program".to_owned());
-        match self.hash {
-            0 => program,
-            hash => format!("{hash:016x} {program}"),
-        }
+        let (major, minor) = properties.capability;
+        format!(
+            "{} {major}.{minor} {}x, L2 {}, driver {}; {}; {:016x} {program}; {}, {} copies, {}, {:?}",
+            properties.name,
+            properties.multiprocessors,
+            properties.l2_cache,
+            properties.driver_version.split('.').next().unwrap_or_default(),
+            self.toolchain,
+            self.hash,
+            planned.describe(),
+            planned.copies,
+            plan.mode(),
+            plan.effort(),
+        )
     }
 }
 
-/// Tells this program from others, and from itself when it is built again.
+/// What distinguishes this program from others, and from itself when it is built again.
 fn program() -> Option<String> {
     let file = std::env::current_exe().ok()?.metadata().ok()?;
     let changed = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -55,7 +66,7 @@ fn program() -> Option<String> {
 /// The place of the configuration that launches of a case find now, if it is one of the case's and the same toolchain
 /// compiled it. `None` for a run or a case whose winner never takes its place.
 pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<usize> {
-    if plan.mode() != Mode::Cold || plan.is_narrowed() || !plan.device().launch_store().has_tuned() {
+    if plan.mode() != Mode::Cold || plan.is_narrowed() || !LaunchStore::of(plan.device()).has_tuned() {
         return None;
     }
     if !decides(plan, planned, code) {
@@ -65,7 +76,7 @@ pub fn kept(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> Option<u
         let spec = planned.benchmark.instance(planned.dtype, configuration);
         spec.is_some_and(|spec| {
             let types = types(spec);
-            let known = plan.device().launch_store().tuned(&subject(plan, planned, code, spec, &types));
+            let known = LaunchStore::of(plan.device()).tuned(&subject(plan, planned, code, spec, &types));
             known.is_some_and(|known| is_same(&known, configuration, spec, code))
         })
     })
@@ -142,7 +153,7 @@ fn is_same(
 /// What was [`kept`] was timed with the others.
 ///
 /// # Errors
-/// What someone should know, if it is not kept for another reason.
+/// The reason, if it is not kept although it could be.
 pub fn winner(
     plan: &Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -160,7 +171,7 @@ pub fn winner(
     }
     let types = types(spec);
     let subject = subject(plan, planned, code, spec, &types);
-    let store = plan.device().launch_store();
+    let store = LaunchStore::of(plan.device());
     let known = store.tuned(&subject);
     // A run that measured nothing new writes nothing.
     if known.as_ref().is_some_and(|known| is_same(known, &winner.configuration, spec, code)) {
@@ -192,16 +203,4 @@ pub fn winner(
     };
     store.keep_tuned(&subject, configuration).map_err(|error| error.to_string())?;
     Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn code_is_known_by_its_hash_or_by_its_program() {
-        let code = |hash| Code { hash, toolchain: String::new() }.key();
-        assert_eq!(code(0xab), format!("00000000000000ab {}", code(0)));
-        assert!(code(0).starts_with("program ") && code(0) == code(0), "{}", code(0));
-    }
 }

@@ -5,58 +5,35 @@
 //! so is, after the search, what launches find now: it stays unless it lost. Every measurement is logged before the next
 //! begins, in a race, too, and one that was logged by an earlier run is not made again. The winner is kept in the device's
 //! launch store, where launches find it; sizes that share a place there have the winner of the largest. A run that is
-//! ended keeps what it measured, and shows a timing that was cut short of what has no other; the winners of cases that it
+//! ended keeps what it measured, and shows a timing that was cut short where there is no other; the winners of cases that it
 //! did not finish are not kept.
 
 mod keep;
 mod objective;
-mod rig;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use crate::document::{ProbeResult, Record};
 use crate::error::{Error, Result};
 use crate::log::Log;
+use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
-use crate::search::{Budget, Points, Strategy, search};
+use crate::search::{Points, Strategy, search};
 use crate::value::Configuration;
-use crate::worker::Program;
 
 use keep::Code;
 use objective::Measuring;
-use rig::Rig;
 
 /// How to search.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Tuning {
     /// How configurations are chosen.
     pub strategy: Strategy,
-    /// What a kernel, type and size may take.
-    pub budget: Budget,
-    /// What strategies that go by chance are started with.
-    pub seed: u64,
-    /// The program that measures, in a process of its own which a configuration may bring down; `None` to measure in this
-    /// process.
-    pub isolation: Option<Program>,
-    /// How long one measurement may take in such a process.
-    pub timeout: Duration,
+    /// Timings of a kernel, type and size at most; those of the strategy if absent.
+    pub timings: Option<usize>,
     /// Whether the suite's probes are timed beside the cases.
     pub probes: bool,
-}
-
-impl Default for Tuning {
-    fn default() -> Self {
-        Self {
-            strategy: Strategy::Auto,
-            budget: Budget::default(),
-            seed: 0,
-            isolation: None,
-            timeout: Duration::from_secs(60),
-            probes: false,
-        }
-    }
 }
 
 /// What happened in a run.
@@ -70,8 +47,6 @@ pub enum Event<'a> {
         record: &'a Record,
         /// The timings of the case so far, those of earlier runs included.
         timings: usize,
-        /// Whether an earlier run had measured it.
-        is_known: bool,
     },
     /// A kernel, type and size is done, or as far as it got.
     Done {
@@ -82,7 +57,7 @@ pub enum Event<'a> {
     },
     /// What the probes reached by the end of the run, complete or not.
     Probed(&'a [ProbeResult]),
-    /// Something that someone should know, told once: a file that cannot be written, a winner that is not kept.
+    /// A problem, once: a file that cannot be written, a winner that is not kept.
     Note(&'a str),
 }
 
@@ -139,8 +114,8 @@ pub struct Totals {
     pub interrupted: bool,
 }
 
-/// Searches for the fastest configuration of every case of a plan. `stop` ends it after the samples in progress; `each` is told what
-/// happens.
+/// Searches for the fastest configuration of every case of a plan. `stop` ends it after the samples in progress; `each` gets
+/// what happens.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -172,8 +147,8 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// What the runtime reports of a case's buffers; [`Error::Lost`] when a configuration stops the device, unless another
-/// process measures; [`Error::Worker`] when that cannot be used. `each` was told of everything before it.
+/// What the runtime reports of a case's buffers; [`Error::Lost`] when a configuration stops the device. `each` got everything
+/// before it.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,
@@ -184,10 +159,7 @@ pub fn tune(
     if let Some(problem) = log.problem() {
         each(Event::Note(problem));
     }
-    let mut rig = Rig::new(plan, tuning.isolation.clone(), tuning.probes, stop)?;
-    if let Some(remote) = rig.remote() {
-        remote.set_timeout(tuning.timeout);
-    }
+    let mut rig = Rig::new(plan, tuning.probes, stop);
     let totals = all(plan, tuning, log, stop, &mut rig, each);
     each(Event::Probed(&rig.reached()));
     totals
@@ -214,19 +186,10 @@ fn all<'p>(
         let hint = nearest(&winners, planned);
         let kept = keep::kept(plan, planned, &code);
         let mut measuring = Measuring::new(plan, planned, &code, log, rig, stop, each);
-        let found = search(
-            &points,
-            &hint,
-            tuning.strategy,
-            tuning.budget,
-            of_case(tuning.seed, planned),
-            &mut measuring,
-        );
+        let found = search(&points, &hint, tuning.strategy, tuning.timings, seed(planned), &mut measuring);
         let winner = measuring.confirm(found.winner, kept);
         let (tuned, error) = measuring.finish(winner);
-        if error.is_none() && tuned.made > 0 {
-            rig.probe(planned);
-        }
+        rig.close(planned, error.is_none() && tuned.made > 0);
         if let Some(problem) = rig.problem() {
             each(Event::Note(&format!("probes could not be measured: {problem}")));
         }
@@ -244,7 +207,6 @@ fn all<'p>(
         if let Some(error) = error {
             return Err(error);
         }
-        rig.close();
     }
     Ok(totals)
 }
@@ -261,11 +223,10 @@ fn nearest(winners: &[(&PlannedCase<'_>, Configuration)], planned: &PlannedCase<
 }
 
 /// A seed that is the same for a case in every run.
-fn of_case(seed: u64, planned: &PlannedCase<'_>) -> u64 {
+fn seed(planned: &PlannedCase<'_>) -> u64 {
     let text = format!("{} {} {}", planned.benchmark.name(), planned.dtype, planned.n);
-    text.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The error for a configuration that stopped the device of this process.

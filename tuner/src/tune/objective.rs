@@ -1,24 +1,24 @@
-//! A case as a search sees it: measured in this process or in another, or known from an earlier run.
+//! A case as a search sees it: measured, or known from an earlier run.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use super::keep::{ALIGNMENT, Code};
-use super::rig::Rig;
+use super::keep::Code;
 use super::{Event, Tuned, lost};
-use crate::document::{Outcome, Record};
+use crate::document::{Measured, Outcome, Record};
 use crate::error::{Error, Result};
-use crate::log::{Entry, Log, Subject};
-use crate::measure::{Logged, Mode, StopReason, Timing};
+use crate::log::Log;
+use crate::measure::{Mode, StopReason};
+use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
 use crate::search::{LEAST_GAIN, Objective, Seen, median};
-use crate::worker::Measured;
 
 /// One case being searched.
 pub struct Measuring<'a, 'p> {
     planned: &'a PlannedCase<'p>,
-    subject: Subject,
+    /// What its measurements are found by in the log.
+    key: String,
+    mode: Mode,
     log: &'a mut Log,
     rig: &'a mut Rig<'p>,
     stop: &'a AtomicBool,
@@ -28,9 +28,6 @@ pub struct Measuring<'a, 'p> {
     places: HashMap<usize, usize>,
     made: usize,
     known: usize,
-    /// Seconds of the timings that earlier runs made.
-    known_seconds: f64,
-    started: Instant,
     /// The medians of each record's timings.
     medians: Vec<Vec<f64>>,
     /// What ended the search.
@@ -47,21 +44,10 @@ impl<'a, 'p> Measuring<'a, 'p> {
         stop: &'a AtomicBool,
         each: &'a mut dyn FnMut(Event<'_>),
     ) -> Self {
-        let subject = Subject {
-            image: code.key(),
-            kernel: planned.benchmark.name().to_owned(),
-            dtype: planned.dtype.to_owned(),
-            n: planned.n,
-            alignment: ALIGNMENT,
-            mode: plan.mode(),
-            effort: Subject::effort(&plan.effort()),
-            copies: planned.copies,
-            toolchain: code.toolchain.clone(),
-            ..Subject::of(plan.device())
-        };
         Self {
             planned,
-            subject,
+            key: code.key(plan, planned),
+            mode: plan.mode(),
             log,
             rig,
             stop,
@@ -70,8 +56,6 @@ impl<'a, 'p> Measuring<'a, 'p> {
             places: HashMap::new(),
             made: 0,
             known: 0,
-            known_seconds: 0.0,
-            started: Instant::now(),
             medians: Vec::new(),
             error: None,
         }
@@ -148,23 +132,21 @@ impl<'a, 'p> Measuring<'a, 'p> {
         else {
             return true;
         };
-        let mut entry = match self.log.refuted(&self.subject, configuration) {
-            Some(entry) => entry.clone(),
+        let found = match self.log.refuted(&self.key, configuration) {
+            Some(known) => known.clone(),
             None if self.made == 0 => return true,
             None => match self.rig.check_again(self.planned, configuration) {
                 Ok(measured) if measured.outcome == Outcome::Correct => return true,
-                // What ends this process may have ended the other.
-                _ if self.stop.load(Ordering::Relaxed) => return true,
                 Ok(measured) => {
-                    let mut entry = entry(measured).0;
-                    entry.problem = format!("after all timings: {}", entry.problem);
-                    if let Some(problem) = self.log.keep(&self.subject, configuration, &entry) {
+                    let problem = format!("after all timings: {}", measured.problem);
+                    let measured = Measured { problem, ..measured };
+                    if let Some(problem) = self.log.keep(&self.key, configuration, &measured) {
                         (self.each)(Event::Note(&problem));
                     }
-                    if entry.outcome == Outcome::Crashed && !self.rig.survives_crashes() {
-                        self.error = Some(lost(self.planned, configuration, &entry.problem));
+                    if measured.outcome == Outcome::Crashed {
+                        self.error = Some(lost(self.planned, configuration, &measured.problem));
                     }
-                    entry
+                    measured
                 }
                 Err(error) => {
                     self.error = Some(error);
@@ -173,8 +155,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
             },
         };
         let record = &mut self.records[place];
-        (record.outcome, record.max_error, record.timing) = (entry.outcome, entry.max_error, None);
-        record.problem = std::mem::take(&mut entry.problem);
+        (record.outcome, record.max_error, record.timing) = (found.outcome, found.max_error, None);
+        record.problem = found.problem;
         self.medians[place].clear();
         false
     }
@@ -188,7 +170,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
     fn place(&mut self, candidate: usize) -> usize {
         *self.places.entry(candidate).or_insert_with(|| {
             let record = self.planned.record(&self.planned.configurations[candidate]);
-            self.records.push(Record { mode: self.subject.mode, ..record });
+            self.records.push(Record { mode: self.mode, ..record });
             self.medians.push(Vec::new());
             self.records.len() - 1
         })
@@ -209,75 +191,60 @@ impl<'a, 'p> Measuring<'a, 'p> {
     /// Times a candidate once, or takes what an earlier run measured. `None` if it can be used no more.
     fn time(&mut self, candidate: usize) -> Result<Option<f64>> {
         let configuration = &self.planned.configurations[candidate];
-        let (entry, timing, is_known) = match self.log.take(&self.subject, configuration) {
-            Some(entry) => {
-                let timing = entry.median_us.map(|us| from_log(&entry, us, self.subject.mode));
-                (entry, timing, true)
-            }
+        let (measured, is_known) = match self.log.take(&self.key, configuration) {
+            Some(measured) => (measured, true),
             None => {
-                let measured = match self.rig.measure(self.planned, configuration) {
-                    // What cannot be made ready any more says nothing about it.
+                let mut measured = match self.rig.measure(self.planned, configuration) {
+                    // A case that could not be made ready because the run was ended.
                     Err(_) if self.stop.load(Ordering::Relaxed) => return Ok(None),
                     measured => measured?,
                 };
-                if measured.outcome == Outcome::Crashed && self.stop.load(Ordering::Relaxed) {
-                    // What ends this process may have ended the other.
-                    return Ok(None);
-                }
                 if measured.timing.as_ref().is_some_and(|timing| timing.stop == StopReason::Interrupted) {
-                    // Too few samples to be what other runs take for a timing, and better than nothing for who looks at this one.
+                    // Too few samples for a timing that other runs use, but better than nothing for a reader of this one.
                     self.show(candidate, measured);
                     return Ok(None);
                 }
-                let (mut entry, timing) = entry(measured);
-                entry.probe_us = self.rig.limit_us(self.planned).filter(|_| timing.is_some());
-                if entry.outcome == Outcome::Correct && entry.median_us.is_none() {
-                    entry.outcome = Outcome::Failed;
-                    entry.problem = "it was not timed: every sample was rejected".to_owned();
-                }
-                if let Some(problem) = self.log.keep(&self.subject, configuration, &entry) {
+                measured.probe_us = self.rig.limit_us(self.planned).filter(|_| measured.timing.is_some());
+                if let Some(problem) = self.log.keep(&self.key, configuration, &measured) {
                     (self.each)(Event::Note(&problem));
                 }
-                (entry, timing, false)
+                (measured, false)
             }
         };
         let count = if is_known { &mut self.known } else { &mut self.made };
         *count += 1;
-        if is_known {
-            self.known_seconds += entry.seconds;
-        }
+        let median_us = measured.median_us();
+        let Measured { outcome, problem, max_error, timing, probe_us } = measured;
         let place = self.place(candidate);
         let record = &mut self.records[place];
-        record.outcome = entry.outcome;
-        record.problem = entry.problem.clone();
-        record.max_error = entry.max_error;
+        (record.outcome, record.problem, record.max_error) = (outcome, problem, max_error);
         let medians = &mut self.medians[place];
         match (&mut record.timing, timing) {
             // Of a slowed device only if there is nothing else.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
-                medians.extend(entry.median_us);
-                // As [`Timing::add`] takes what is logged for nothing where there are samples.
+                medians.extend(median_us);
+                // As [`Timing::add`] ignores what is logged where there are samples.
                 record.probe_us = match (known.logged, more.logged) {
                     (None, Some(_)) => record.probe_us,
-                    (Some(_), None) => entry.probe_us,
-                    _ => entry.probe_us.or(record.probe_us),
+                    (Some(_), None) => probe_us,
+                    _ => probe_us.or(record.probe_us),
                 };
                 known.add(more);
             }
             (Some(known), Some(_)) if !known.throttled => {}
             (known, more @ Some(_)) => {
-                *medians = entry.median_us.into_iter().collect();
+                *medians = median_us.into_iter().collect();
                 *known = more;
-                record.probe_us = entry.probe_us;
+                record.probe_us = probe_us;
             }
             (_, None) => {}
         }
         let timings = self.made + self.known;
-        (self.each)(Event::Measured { case: self.planned, record, timings, is_known });
-        if entry.outcome == Outcome::Crashed && !is_known && !self.rig.survives_crashes() {
-            return Err(lost(self.planned, configuration, &entry.problem));
+        (self.each)(Event::Measured { case: self.planned, record, timings });
+        if outcome == Outcome::Crashed && !is_known {
+            return Err(lost(self.planned, configuration, &record.problem));
         }
-        Ok(entry.median_us.filter(|_| entry.outcome == Outcome::Correct))
+        Ok(median_us.filter(|_| outcome == Outcome::Correct))
     }
 }
 
@@ -312,30 +279,7 @@ impl Objective for Measuring<'_, '_> {
         seen
     }
 
-    fn seconds(&self) -> f64 {
-        self.known_seconds + self.started.elapsed().as_secs_f64()
-    }
-
     fn is_ended(&self) -> bool {
         self.error.is_some() || self.stop.load(Ordering::Relaxed)
-    }
-}
-
-fn entry(measured: Measured) -> (Entry, Option<Timing>) {
-    let Measured { outcome, problem, max_error, timing, seconds } = measured;
-    (Entry::of((outcome, problem), max_error, timing.as_ref(), seconds), timing)
-}
-
-/// The times of an earlier run, of which the log has no more than the median and its interval.
-fn from_log(entry: &Entry, us: f64, mode: Mode) -> Timing {
-    Timing {
-        mode,
-        samples_us: vec![us],
-        clocks_mhz: Vec::new(),
-        rejected: entry.rejected,
-        throttled: entry.throttled,
-        launches_per_sample: entry.launches_per_sample.unwrap_or(1),
-        stop: entry.stop.unwrap_or(StopReason::Samples),
-        logged: Some(Logged { samples: entry.samples, interval_us: entry.interval_us }),
     }
 }

@@ -13,23 +13,32 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`lines`] | files of lines that several processes append to |
-//! | `record` | the form of a line |
+//! | `table`, `tuned`, `subject` | [`LaunchStore`]; what a tuner keeps in it, and for what |
+//! | `record` | a record and its line |
 #![deny(missing_docs)]
 
 pub mod lines;
+mod problem;
 mod record;
+mod subject;
+mod table;
+mod tuned;
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use warpsmith_runtime::launch::LaunchStore;
-use warpsmith_runtime::launch::store::{Keeper, Record, STORES};
+use warpsmith_runtime::Device;
+use warpsmith_runtime::launch::policy::{LaunchPolicy, POLICIES};
 
 pub use self::lines::{DamagedLine, DamagedLines};
+pub use self::problem::StoreProblem;
 pub use self::record::check_line;
-use self::record::{Unusable, from_line, to_line};
+use self::record::{Unusable, from_line};
+pub use self::subject::TunedFor;
+pub use self::table::LaunchStore;
+pub use self::tuned::TunedConfiguration;
 
 const FILE: &str = "launches.jsonl";
 /// The most of the file that is read: its end.
@@ -64,8 +73,8 @@ pub fn open(directory: impl AsRef<Path>) -> Opened {
         Ok(Err(Unusable::Damaged(what))) | Err(what) => damaged.add(number, what),
     });
     let problem = outcome.err().map(|error| cannot("read", &path, &error));
-    let store = LaunchStore::new(Some(Box::new(File(path))), problem);
-    passed_over += records.iter().filter(|record| store.add(record) != Ok(true)).count();
+    let store = LaunchStore::new(Some(path), problem);
+    passed_over += records.iter().filter(|record| !store.add(record)).count();
     Opened { store, damaged, passed_over }
 }
 
@@ -87,25 +96,13 @@ pub fn user_directory() -> Option<PathBuf> {
     directory(|name| env::var_os(name))
 }
 
-/// CUDA devices of a program with this crate have the user's store.
-#[linkme::distributed_slice(STORES)]
-static USERS: fn() -> LaunchStore = users;
+/// CUDA devices of a program with this crate have the user's store. An emulated device has one in memory, because its
+/// times are those of the CPU.
+#[linkme::distributed_slice(POLICIES)]
+static POLICY: fn(&Device) -> Arc<dyn LaunchPolicy> = policy;
 
-fn users() -> LaunchStore {
-    shared().store.clone()
-}
-
-struct File(PathBuf);
-
-impl Keeper for File {
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn keep(&self, record: &Record<'_>) -> Result<(), String> {
-        let line = to_line(record).map_err(std::io::Error::from);
-        line.and_then(|line| lines::append(&self.0, &line)).map_err(|error| cannot("write", &self.0, &error))
-    }
+fn policy(device: &Device) -> Arc<dyn LaunchPolicy> {
+    if device.is_emulated() { LaunchStore::in_memory().policy() } else { shared().store.policy() }
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> String {
@@ -153,8 +150,22 @@ mod tests {
     }
 
     #[test]
-    fn devices_of_a_program_with_this_crate_have_the_users_store() {
-        assert_eq!(STORES.len(), 1);
-        assert_eq!(STORES[0]().path(), shared().store.path());
+    fn devices_of_a_program_with_this_crate_have_a_store() {
+        assert_eq!(POLICIES.len(), 1);
+        let device = Device::emulated(0).unwrap();
+        assert!(!LaunchStore::of(&device).has_tuned());
+        let store = LaunchStore::in_memory();
+        store.install(&device);
+        let subject = TunedFor {
+            device: device.properties(),
+            package: "test",
+            kernel: "axpy",
+            types: "f32",
+            image: 0,
+            n: 1,
+            alignment: 16,
+        };
+        store.keep_tuned(&subject, tuned::tests::tuned(&[])).unwrap();
+        assert!(LaunchStore::of(&device).has_tuned());
     }
 }

@@ -1,82 +1,68 @@
-//! A line of the store's file: JSON of this version's form, or what is wrong with it.
+//! A record of the store and its line in the file: JSON of this version's form, or what is wrong with it.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use warpsmith_runtime::launch::TunedConfiguration;
-use warpsmith_runtime::launch::store::{
-    Code, DeviceClass, GridChoice, LaunchSubject, Record, TunedSubject, Winner,
-};
+use warpsmith_runtime::launch::policy::GridChoice;
+
+use crate::problem::StoreProblem;
+use crate::subject::{LaunchSubject, TunedSubject};
+use crate::tuned::TunedConfiguration;
+use crate::{cannot, lines};
 
 /// The version of a line's form. Lines of others are passed over.
 const VERSION: u32 = 2;
-/// The most characters that are said of a damaged line.
+/// The most characters of an error that describe a damaged line.
 const MOST_SAID: usize = 160;
 
-/// What a line says.
-#[derive(Serialize, Deserialize)]
+/// Something that a store knows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Entry<'a> {
+pub enum Record<'a> {
+    /// The block and grid of open launches of an instance.
     Launch {
         #[serde(rename = "for")]
-        subject: LaunchFor<'a>,
+        subject: LaunchSubject<'a>,
         block: u32,
-        /// `all`, `balanced`, `waves:N` or `blocks:N`.
-        grid: String,
+        #[serde(serialize_with = "grid_to_text", deserialize_with = "grid_from_text")]
+        grid: GridChoice,
+        /// The median of what was measured, in microseconds.
         median_us: f64,
     },
+    /// The configuration of a kernel.
     Tuned {
         #[serde(rename = "for")]
-        subject: TunedFor<'a>,
-        values: Cow<'a, [(String, String)]>,
-        symbol: Cow<'a, Option<String>>,
-        median_us: f64,
-        toolchain: Cow<'a, str>,
+        subject: TunedSubject<'a>,
+        #[serde(flatten)]
+        configuration: Cow<'a, TunedConfiguration>,
     },
 }
 
-#[derive(Serialize, Deserialize)]
-struct Device<'a> {
-    name: Cow<'a, str>,
-    capability: (u32, u32),
-    multiprocessors: u32,
-    l2_bytes: u64,
-    driver: Cow<'a, str>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct CodeOf<'a> {
-    package: Cow<'a, str>,
-    #[serde(serialize_with = "to_hex", deserialize_with = "from_hex")]
-    image: u64,
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    runtime: Cow<'a, str>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LaunchFor<'a> {
-    device: Device<'a>,
-    code: CodeOf<'a>,
-    symbol: Cow<'a, str>,
-    is_loop: bool,
-    bucket: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-struct TunedFor<'a> {
-    device: Device<'a>,
-    code: CodeOf<'a>,
-    kernel: Cow<'a, str>,
-    types: Cow<'a, str>,
-    bucket: u32,
-    alignment: u32,
+impl Record<'_> {
+    /// Whether a launch or a tuner can come to such a record.
+    fn check(&self) -> Result<(), StoreProblem> {
+        let wrong = |what: &str| Err(StoreProblem::Configuration { what: what.to_owned() });
+        match self {
+            Record::Launch { subject, block, median_us, .. } => match () {
+                () if !subject.is_possible() => wrong("there is no such bucket"),
+                () if *block == 0 => wrong("block 0 is no launch"),
+                () if !(median_us.is_finite() && *median_us >= 0.0) => wrong("the time is none"),
+                () => Ok(()),
+            },
+            Record::Tuned { subject, .. } if !subject.is_possible() => {
+                wrong("there is no such bucket or alignment")
+            }
+            Record::Tuned { configuration, .. } => configuration.check(),
+        }
+    }
 }
 
 #[derive(Serialize)]
 struct Line<'a> {
     version: u32,
     #[serde(flatten)]
-    entry: Entry<'a>,
+    record: &'a Record<'a>,
 }
 
 #[derive(Deserialize)]
@@ -92,10 +78,19 @@ pub enum Unusable {
 }
 
 /// The line of a record, with its end.
-pub fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(&Line { version: VERSION, entry: Entry::of(record) })?;
+fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&Line { version: VERSION, record })?;
     line.push(b'\n');
     Ok(line)
+}
+
+/// Appends a record to a file.
+///
+/// # Errors
+/// What failed with which file, why, and what to do.
+pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
+    let line = to_line(record).map_err(std::io::Error::from);
+    line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))
 }
 
 /// The record of a line.
@@ -105,8 +100,7 @@ pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
     if version != VERSION {
         return Err(Unusable::OtherVersion);
     }
-    let entry: Entry<'static> = serde_json::from_slice(line).map_err(damaged)?;
-    let record = entry.into_record().map_err(|what| Unusable::Damaged(shorten(&what)))?;
+    let record: Record<'static> = serde_json::from_slice(line).map_err(damaged)?;
     match record.check() {
         Ok(()) => Ok(record),
         Err(problem) => Err(Unusable::Damaged(shorten(&problem.to_string()))),
@@ -125,113 +119,27 @@ pub fn check_line(line: &[u8]) -> Result<(), String> {
     }
 }
 
-impl<'a> Entry<'a> {
-    fn of(record: &'a Record<'_>) -> Self {
-        match record {
-            Record::Launch { subject, winner, median_us } => {
-                let LaunchSubject { device, code, symbol, is_loop, bucket } = subject;
-                let (device, code) = (Device::of(device), CodeOf::of(code));
-                let grid = match winner.grid {
-                    GridChoice::All => "all".to_owned(),
-                    GridChoice::Balanced => "balanced".to_owned(),
-                    GridChoice::Waves(waves) => format!("waves:{waves}"),
-                    GridChoice::Blocks(blocks) => format!("blocks:{blocks}"),
-                };
-                let subject = LaunchFor {
-                    device,
-                    code,
-                    symbol: (&**symbol).into(),
-                    is_loop: *is_loop,
-                    bucket: *bucket,
-                };
-                Entry::Launch { subject, block: winner.block, grid, median_us: *median_us }
-            }
-            Record::Tuned { subject, configuration } => {
-                let TunedSubject { device, code, kernel, types, bucket, alignment } = subject;
-                let (device, code) = (Device::of(device), CodeOf::of(code));
-                let (kernel, types) = ((&**kernel).into(), (&**types).into());
-                let subject =
-                    TunedFor { device, code, kernel, types, bucket: *bucket, alignment: *alignment };
-                let TunedConfiguration { values, symbol, median_us, toolchain } = configuration;
-                let (values, symbol) = (values.into(), Cow::Borrowed(symbol));
-                Entry::Tuned { subject, values, symbol, median_us: *median_us, toolchain: toolchain.into() }
-            }
-        }
-    }
-
-    fn into_record(self) -> Result<Record<'a>, String> {
-        Ok(match self {
-            Entry::Launch { subject, block, grid, median_us } => {
-                let LaunchFor { device, code, symbol, is_loop, bucket } = subject;
-                let (device, code) = (device.into_class(), code.into_code());
-                let grid =
-                    grid_of(&grid).ok_or_else(|| format!("block {block} and grid `{grid}` are no launch"))?;
-                let subject = LaunchSubject { device, code, symbol, is_loop, bucket };
-                Record::Launch { subject, winner: Winner { block, grid }, median_us }
-            }
-            Entry::Tuned { subject, values, symbol, median_us, toolchain } => {
-                let TunedFor { device, code, kernel, types, bucket, alignment } = subject;
-                let (device, code) = (device.into_class(), code.into_code());
-                let subject = TunedSubject { device, code, kernel, types, bucket, alignment };
-                let (values, symbol) = (values.into_owned(), symbol.into_owned());
-                let toolchain = toolchain.into_owned();
-                Record::Tuned {
-                    subject,
-                    configuration: TunedConfiguration { values, symbol, median_us, toolchain },
-                }
-            }
-        })
+/// `all`, `balanced`, `waves:N` or `blocks:N`.
+fn grid_to_text<S: Serializer>(grid: &GridChoice, serializer: S) -> Result<S::Ok, S::Error> {
+    match grid {
+        GridChoice::All => serializer.serialize_str("all"),
+        GridChoice::Balanced => serializer.serialize_str("balanced"),
+        GridChoice::Waves(waves) => serializer.collect_str(&format_args!("waves:{waves}")),
+        GridChoice::Blocks(blocks) => serializer.collect_str(&format_args!("blocks:{blocks}")),
     }
 }
 
-impl<'a> Device<'a> {
-    fn of(device: &'a DeviceClass<'_>) -> Self {
-        let DeviceClass { name, capability, multiprocessors, l2_bytes, driver } = device;
-        Self {
-            name: (&**name).into(),
-            capability: *capability,
-            multiprocessors: *multiprocessors,
-            l2_bytes: *l2_bytes,
-            driver: (&**driver).into(),
-        }
-    }
-
-    fn into_class(self) -> DeviceClass<'a> {
-        let Self { name, capability, multiprocessors, l2_bytes, driver } = self;
-        DeviceClass { name, capability, multiprocessors, l2_bytes, driver }
-    }
-}
-
-impl<'a> CodeOf<'a> {
-    fn of(code: &'a Code<'_>) -> Self {
-        let Code { package, image, runtime } = code;
-        Self { package: (&**package).into(), image: *image, runtime: (&**runtime).into() }
-    }
-
-    fn into_code(self) -> Code<'a> {
-        let Self { package, image, runtime } = self;
-        Code { package, image, runtime }
-    }
-}
-
-fn grid_of(text: &str) -> Option<GridChoice> {
+fn grid_from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GridChoice, D::Error> {
+    let text = Cow::<str>::deserialize(deserializer)?;
     let count = |digits: &str| digits.parse::<u32>().ok().filter(|count| *count > 0);
-    match (text, text.split_once(':')) {
+    let grid = match (&*text, text.split_once(':')) {
         ("all", _) => Some(GridChoice::All),
         ("balanced", _) => Some(GridChoice::Balanced),
-        (_, Some(("waves", waves))) => Some(GridChoice::Waves(count(waves)?)),
-        (_, Some(("blocks", blocks))) => Some(GridChoice::Blocks(count(blocks)?)),
+        (_, Some(("waves", waves))) => count(waves).map(GridChoice::Waves),
+        (_, Some(("blocks", blocks))) => count(blocks).map(GridChoice::Blocks),
         _ => None,
-    }
-}
-
-fn to_hex<S: Serializer>(image: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{image:016x}"))
-}
-
-fn from_hex<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let text = Cow::<str>::deserialize(deserializer)?;
-    u64::from_str_radix(&text, 16).map_err(|_| serde::de::Error::custom("the image is no number of base 16"))
+    };
+    grid.ok_or_else(|| serde::de::Error::custom(format_args!("`{text}` is no grid")))
 }
 
 fn shorten(text: &str) -> String {
@@ -244,6 +152,7 @@ fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::{Code, DeviceClass};
 
     fn records() -> [Record<'static>; 2] {
         let device = DeviceClass {
@@ -271,10 +180,9 @@ mod tests {
         let (kernel, types) = ("axpy".into(), "f32".into());
         let code = Code { image: 0, runtime: "0.1.0".into(), ..code };
         let tuned = TunedSubject { device, code, kernel, types, bucket: 19, alignment: 16 };
-        let winner = Winner { block: 128, grid: GridChoice::Waves(2) };
         [
-            Record::Launch { subject: launch, winner, median_us: 3.5 },
-            Record::Tuned { subject: tuned, configuration },
+            Record::Launch { subject: launch, block: 128, grid: GridChoice::Waves(2), median_us: 3.5 },
+            Record::Tuned { subject: tuned, configuration: Cow::Owned(configuration) },
         ]
     }
 

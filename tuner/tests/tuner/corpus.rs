@@ -22,21 +22,9 @@ fn replay(target: &str, run: fn(&[u8])) {
 }
 
 #[test]
-fn seeds_of_documents_break_nothing() {
+fn seeds_of_fuzz_targets_break_nothing() {
     replay("document", parsers::document);
-}
-
-#[test]
-fn seeds_of_log_lines_break_nothing() {
     replay("log_line", parsers::log_line);
-}
-
-#[test]
-fn seeds_of_store_lines_break_nothing() {
     replay("store_line", parsers::store_line);
-}
-
-#[test]
-fn seeds_of_options_break_nothing() {
     replay("options", parsers::options);
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gpu_spec::{KernelSpec, TypeArgument};
@@ -26,19 +26,8 @@ static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels
 /// The instance of every configuration.
 pub static SPEC: KernelSpec = KernelSpec {
     name: "fake",
-    symbol: "fake__f32",
-    package: "fakes",
-    version: "0.0.0",
     types: &[TypeArgument { parameter: "T", name: "f32" }],
-    consts: &[],
-    params: &[],
-    launch_bounds: None,
-    stack: None,
-    min_arch: 0,
-    is_safe: true,
-    cooperative: false,
-    dependent: false,
-    entry,
+    ..KernelSpec::new("fakes", "0.0.0", "fake__f32", &[], entry)
 };
 
 unsafe fn entry(_: *const *const c_void) {}
@@ -51,14 +40,7 @@ pub struct Fake {
     pub driver: Option<Arc<EmulatedDriver>>,
     /// Configurations that were checked or launched in this process, in order, without repeats in a row.
     pub seen: Arc<Mutex<Vec<String>>>,
-    /// All launches.
-    pub launches: Arc<AtomicUsize>,
-    /// The launch that never ends, and the file that is written when it begins.
-    pub hangs_at: Option<(usize, PathBuf)>,
 }
-
-/// Names a file that a process writes its number to at the 50th launch of a configuration.
-pub const MARK: &str = "WARPSMITH_TEST_MARK";
 
 /// Microseconds of each block on the device of [`simulated`]; 128 is the default.
 pub const TIMES: [(u32, usize); 4] = [(64, 400), (128, 300), (256, 200), (512, 250)];
@@ -66,7 +48,7 @@ pub const TIMES: [(u32, usize); 4] = [(64, 400), (128, 300), (256, 200), (512, 2
 impl Fake {
     pub fn new(does: &[&'static str]) -> Self {
         let does = std::iter::once("well").chain(does.iter().copied()).collect();
-        Self { does, driver: None, seen: Arc::default(), launches: Arc::default(), hangs_at: None }
+        Self { does, driver: None, seen: Arc::default() }
     }
 }
 
@@ -110,8 +92,6 @@ impl Benchmark for Fake {
             checks: HashMap::new(),
             driver: self.driver.clone(),
             seen: self.seen.clone(),
-            all_launches: self.launches.clone(),
-            hangs_at: self.hangs_at.clone(),
         }))
     }
 }
@@ -126,8 +106,6 @@ struct FakeCase {
     checks: HashMap<String, usize>,
     driver: Option<Arc<EmulatedDriver>>,
     seen: Arc<Mutex<Vec<String>>>,
-    all_launches: Arc<AtomicUsize>,
-    hangs_at: Option<(usize, PathBuf)>,
 }
 
 impl Case for FakeCase {
@@ -154,30 +132,8 @@ impl Case for FakeCase {
     fn launch(&mut self, _: usize) -> Result<()> {
         let (bytes, does) = self.chosen.clone().ok_or(Error::NothingSelected)?;
         self.launches += 1;
-        let launch = self.all_launches.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Some((_, path)) = self.hangs_at.as_ref().filter(|(at, _)| *at == launch) {
-            std::fs::write(path, "").unwrap();
-            loop {
-                std::thread::park();
-            }
-        }
-        if let Some(path) = std::env::var_os(MARK).filter(|_| self.launches == 50) {
-            std::fs::write(path, std::process::id().to_string()).unwrap();
-        }
         match does.as_str() {
             "fails" => return Err(Error::Launch("too many resources requested".into())),
-            "aborts" => std::process::abort(),
-            "exits" => std::process::exit(7),
-            "panics" => panic!("no such kernel"),
-            "hangs" => loop {
-                std::thread::park();
-            },
-            "prints" => {
-                // As a kernel prints: by whole buffers, and not by whole lines.
-                print!("value = 3, warpsmith-worker:{{}}\nno end");
-                use std::io::Write;
-                std::io::stdout().flush().unwrap();
-            }
             "stops" => {
                 let (kind, message) = (FaultKind::Panic, "index out of bounds".to_owned());
                 let (location, kernel, block, thread) = (None, None, None, None);

@@ -70,7 +70,7 @@ fn check(benchmark: &dyn Benchmark, configuration: &Configuration, n: usize) -> 
 }
 
 #[test]
-fn every_configuration_of_the_space_launches_and_is_checked() {
+fn every_configuration_launches_and_is_checked() {
     let benchmark = own_saxpy();
     let space = benchmark.space("f32", &device()).configurations("saxpy").unwrap();
     let texts: Vec<String> = space.iter().map(ToString::to_string).collect();
@@ -84,7 +84,7 @@ fn every_configuration_of_the_space_launches_and_is_checked() {
 }
 
 #[test]
-fn constants_become_axes_and_a_wrong_instance_is_found_wrong() {
+fn constants_become_axes() {
     let benchmark = own_scale();
     let space = benchmark.space("i32", &device()).configurations("scale").unwrap();
     assert_eq!(space.len(), 2 * 2, "blocks of 256 exceed the launch bounds");
@@ -102,7 +102,7 @@ fn constants_become_axes_and_a_wrong_instance_is_found_wrong() {
 }
 
 #[test]
-fn a_reference_over_the_whole_array_sees_what_the_kernel_updates() {
+fn whole_references_see_updated_arrays() {
     let whole = ArrayKernel::with_reference("saxpy", &IMAGE, |arrays: &[Vec<f32>]| {
         arrays[0].iter().zip(&arrays[1]).map(|(x, y)| 2.0 * f64::from(*x) + f64::from(*y)).collect()
     });
@@ -124,7 +124,7 @@ fn work_is_what_the_arrays_are() {
 }
 
 #[test]
-fn what_tune_finds_without_a_grid_is_what_open_launches_become() {
+fn open_launches_use_tuned_blocks() {
     const N: usize = 5000;
     let benchmark = ArrayKernel::new("saxpy", &IMAGE, |[x, y, _]| 2.0 * x + y)
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
@@ -156,7 +156,7 @@ fn what_tune_finds_without_a_grid_is_what_open_launches_become() {
 }
 
 #[test]
-fn two_benchmarks_of_one_name_are_an_error_that_names_them() {
+fn benchmarks_of_one_name_are_an_error() {
     let other = ArrayKernel::<f32, f32>::new("other", &IMAGE, |[x, ..]| x);
     let mut suite =
         Suite { benchmarks: vec![Box::new(own_saxpy()), Box::new(other)], probes: |_| Ok(Vec::new()) };

@@ -8,15 +8,11 @@ mod fakes;
 mod honesty;
 mod honesty_on_device;
 mod kernel;
-#[cfg(unix)]
-mod killed;
 mod landscapes;
 mod log;
 #[cfg(feature = "command")]
 mod parsers;
-mod processes;
 #[cfg(feature = "command")]
 mod report_in_browser;
 mod search;
 mod tune;
-mod tune_isolated;

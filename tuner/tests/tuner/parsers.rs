@@ -4,7 +4,6 @@
 use warpsmith_tuner::command::{request, table};
 use warpsmith_tuner::compare::{self, Options};
 use warpsmith_tuner::document::Document;
-use warpsmith_tuner::search::Strategy;
 use warpsmith_tuner::size::parse_size;
 use warpsmith_tuner::space::Grid;
 use warpsmith_tuner::value::Configuration;
@@ -52,6 +51,7 @@ pub fn options(bytes: &[u8]) {
         assert!(sizes.iter().all(|size| *size > 0));
     }
     assert!(parse_size(text).map_or(true, |size| size > 0));
-    assert!(request::share(text).is_none_or(|share| share > 0.0 && share < 1.0));
-    let _ = (text.parse::<Grid>(), text.parse::<Strategy>());
+    assert!(request::share(text).map_or(true, |share| share > 0.0 && share < 1.0));
+    assert!(request::seconds(text).map_or(true, |seconds| seconds > 0.0));
+    let _ = text.parse::<Grid>();
 }

@@ -1,7 +1,7 @@
 //! What the search strategies find, on landscapes that are known.
 
 use super::landscapes::{Noisy, Problem, problems};
-use warpsmith_tuner::search::{Budget, Objective, Points, Seen, Strategy, search};
+use warpsmith_tuner::search::{Objective, Points, Seen, Strategy, search};
 use warpsmith_tuner::space::Space;
 
 const TIMINGS: usize = 32;
@@ -13,7 +13,7 @@ fn losses(strategy: Strategy, seeds: std::ops::Range<u64>) -> Vec<(Problem, f64,
         for problem in problems(seed) {
             let mut noisy = Noisy::of(&problem, seed);
             let points = noisy.points.clone();
-            let found = search(&points, &[], strategy, Budget::timings(TIMINGS), seed, &mut noisy);
+            let found = search(&points, &[], strategy, Some(TIMINGS), seed, &mut noisy);
             assert!(noisy.timings <= TIMINGS && found.timings == noisy.timings, "{problem:?}");
             let us = noisy.truth[found.winner.unwrap()];
             all.push((problem, us / noisy.best() - 1.0, us / noisy.truth[0]));
@@ -27,7 +27,7 @@ fn within(losses: &[(Problem, f64, f64)]) -> f64 {
 }
 
 #[test]
-fn the_default_strategy_is_within_2_percent_of_the_best_in_95_percent_of_cases() {
+fn auto_is_within_two_percent_of_the_best() {
     let losses = losses(Strategy::Auto, 0..2);
     let share = within(&losses);
     for (problem, loss, _) in losses.iter().filter(|(_, loss, _)| *loss > 0.02) {
@@ -39,41 +39,41 @@ fn the_default_strategy_is_within_2_percent_of_the_best_in_95_percent_of_cases()
 }
 
 #[test]
-fn random_search_finds_more_than_the_first_candidates() {
+fn random_search_beats_the_first_candidates() {
     let first = within(&losses(Strategy::Exhaustive, 0..1));
     let share = within(&losses(Strategy::Random, 0..1));
     assert!(share > first && share > 0.85, "{share}, in order {first}");
 }
 
 #[test]
-fn every_strategy_finds_the_best_when_it_may_time_everything_often_enough() {
+fn every_strategy_finds_the_best_with_enough_timings() {
     let problem = problems(3)[20];
     for strategy in Strategy::ALL {
         let mut noisy = Noisy::of(&problem, 5);
         let points = noisy.points.clone();
-        let found = search(&points, &[], strategy, Budget::timings(2000), 7, &mut noisy);
+        let found = search(&points, &[], strategy, Some(2000), 7, &mut noisy);
         let loss = noisy.truth[found.winner.unwrap()] / noisy.best() - 1.0;
-        assert!(loss < 0.015, "{strategy}: {loss}");
+        assert!(loss < 0.015, "{strategy:?}: {loss}");
     }
 }
 
 #[test]
-fn a_search_asks_for_the_same_when_it_is_answered_the_same() {
+fn searches_are_deterministic() {
     let problem = problems(1)[30];
     for strategy in Strategy::ALL {
         let run = |seed| {
             let mut noisy = Noisy::of(&problem, 1);
             let points = noisy.points.clone();
-            search(&points, &[3, 9], strategy, Budget::timings(TIMINGS), seed, &mut noisy)
+            search(&points, &[3, 9], strategy, Some(TIMINGS), seed, &mut noisy)
         };
         let found = run(4);
-        assert_eq!(found, run(4), "{strategy}");
+        assert_eq!(found, run(4), "{strategy:?}");
         assert_eq!(found.measured[..3], [0, 3, 9], "the default first, then the hints");
     }
     let random = |seed| {
         let mut noisy = Noisy::of(&problem, 1);
         let points = noisy.points.clone();
-        search(&points, &[], Strategy::Random, Budget::timings(TIMINGS), seed, &mut noisy).measured
+        search(&points, &[], Strategy::Random, Some(TIMINGS), seed, &mut noisy).measured
     };
     assert_ne!(random(4), random(5));
 }
@@ -82,7 +82,7 @@ fn a_search_asks_for_the_same_when_it_is_answered_the_same() {
 struct Troubled {
     times: Vec<Option<f64>>,
     asked: Vec<usize>,
-    /// The run ends after so many timings.
+    /// The timings after which the run ends.
     most: usize,
 }
 
@@ -117,49 +117,45 @@ fn troubled(most: usize) -> Troubled {
 }
 
 #[test]
-fn what_cannot_be_used_is_asked_for_once_and_does_not_win() {
+fn unusable_candidates_are_asked_once_and_never_win() {
     for strategy in Strategy::ALL {
         let mut objective = troubled(usize::MAX);
         objective.times[15] = None;
-        let found = search(&grid(), &[1, 1, 99], strategy, Budget::timings(200), 1, &mut objective);
-        assert_eq!(found.winner, Some(14), "{strategy}");
+        let found = search(&grid(), &[1, 1, 99], strategy, Some(200), 1, &mut objective);
+        assert_eq!(found.winner, Some(14), "{strategy:?}");
         for (candidate, _) in objective.times.iter().enumerate().filter(|(_, time)| time.is_none()) {
-            assert!(objective.asked.iter().filter(|&&asked| asked == candidate).count() <= 1, "{strategy}");
+            assert!(objective.asked.iter().filter(|&&asked| asked == candidate).count() <= 1, "{strategy:?}");
         }
         let mut objective = troubled(usize::MAX);
         objective.times.fill(None);
-        let found = search(&grid(), &[], strategy, Budget::default(), 1, &mut objective);
-        assert_eq!((found.winner, found.timings), (None, 16), "{strategy}");
+        let found = search(&grid(), &[], strategy, None, 1, &mut objective);
+        assert_eq!((found.winner, found.timings), (None, 16), "{strategy:?}");
         let mut objective = troubled(usize::MAX);
         objective.times.fill(None);
         objective.times[9] = Some(5.0);
-        assert_eq!(
-            search(&grid(), &[], strategy, Budget::default(), 1, &mut objective).winner,
-            Some(9),
-            "{strategy}"
-        );
+        assert_eq!(search(&grid(), &[], strategy, None, 1, &mut objective).winner, Some(9), "{strategy:?}");
     }
 }
 
 #[test]
-fn an_ended_search_gives_what_it_has() {
+fn an_ended_search_returns_what_it_has() {
     for strategy in Strategy::ALL {
         let mut objective = troubled(5);
-        let found = search(&grid(), &[], strategy, Budget::timings(200), 1, &mut objective);
-        assert!(found.winner.is_some() && found.measured.len() <= 16, "{strategy}");
-        assert!(objective.asked.len() <= 22, "{strategy}: {}", objective.asked.len());
+        let found = search(&grid(), &[], strategy, Some(200), 1, &mut objective);
+        assert!(found.winner.is_some() && found.measured.len() <= 16, "{strategy:?}");
+        assert!(objective.asked.len() <= 22, "{strategy:?}: {}", objective.asked.len());
     }
 }
 
 #[test]
-fn the_default_stays_unless_another_is_half_a_percent_faster() {
+fn the_default_stays_below_half_a_percent() {
     for (other, winner) in [(99.6, 0), (99.4, 1), (101.0, 0)] {
         for strategy in Strategy::ALL {
             let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
             let mut objective =
                 Troubled { times: vec![Some(100.0), Some(other)], asked: Vec::new(), most: usize::MAX };
-            let found = search(&points, &[], strategy, Budget::default(), 1, &mut objective);
-            assert_eq!(found.winner, Some(winner), "{strategy} {other}");
+            let found = search(&points, &[], strategy, None, 1, &mut objective);
+            assert_eq!(found.winner, Some(winner), "{strategy:?} {other}");
         }
     }
 }
@@ -179,23 +175,23 @@ impl Objective for Disturbed {
 }
 
 #[test]
-fn one_disturbed_timing_of_the_default_makes_nothing_win_that_is_slower() {
+fn a_disturbed_default_still_beats_slower_candidates() {
     let points = Points::of(&["block=64", "block=128"].map(|text| text.parse().unwrap()));
     for (other, winner) in [(101.0, 0), (99.8, 0), (99.0, 1)] {
         let mut objective = Disturbed(other, 0);
-        let found = search(&points, &[], Strategy::Auto, Budget::default(), 1, &mut objective);
+        let found = search(&points, &[], Strategy::Auto, None, 1, &mut objective);
         assert_eq!((found.winner, objective.1), (Some(winner), 3), "{other}: it raced");
     }
 }
 
 #[test]
-fn small_spaces_are_no_trouble() {
+fn small_spaces_are_searched() {
     for strategy in Strategy::ALL {
         let mut objective = Troubled { times: vec![Some(1.0)], asked: Vec::new(), most: usize::MAX };
         let one = Points::of(&[Default::default()]);
-        let found = search(&one, &[], strategy, Budget::default(), 1, &mut objective);
-        assert_eq!((found.winner, found.measured), (Some(0), vec![0]), "{strategy}");
-        let found = search(&Points::of(&[]), &[], strategy, Budget::default(), 1, &mut objective);
-        assert_eq!((found.winner, found.timings), (None, 0), "{strategy}");
+        let found = search(&one, &[], strategy, None, 1, &mut objective);
+        assert_eq!((found.winner, found.measured), (Some(0), vec![0]), "{strategy:?}");
+        let found = search(&Points::of(&[]), &[], strategy, None, 1, &mut objective);
+        assert_eq!((found.winner, found.timings), (None, 0), "{strategy:?}");
     }
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
-use warpsmith_runtime::launch::TunedFor;
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
+use warpsmith_store::{LaunchStore, TunedFor};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
 use warpsmith_tuner::error::{Error, Result};
 use warpsmith_tuner::log::{FILE, Log};
-use warpsmith_tuner::search::{Budget, Strategy};
+use warpsmith_tuner::search::Strategy;
 use warpsmith_tuner::tune::{Totals, Tuning};
 use warpsmith_tuner::value::Configuration;
 use warpsmith_tuner::verify::Check;
@@ -31,25 +31,29 @@ fn with(strategy: Strategy) -> Tuning {
 }
 
 #[test]
-fn the_fastest_wins_whatever_the_strategy_and_the_default_is_measured_first() {
+fn the_fastest_wins_and_the_default_is_first() {
     for strategy in Strategy::ALL {
         let (_, device) = simulated();
         let fake = Fake::new(&["errs", "fails"]);
         let seen = fake.seen.clone();
         let suite = suite(fake);
         let outcomes = run(&suite, &device, &[4096], &with(strategy), &mut Log::in_memory(), ALL);
-        assert_eq!(outcomes.winner(), "block=256 does=well", "{strategy}");
-        assert_eq!(seen.lock().unwrap()[0], "block=128 does=well", "{strategy}");
+        assert_eq!(outcomes.winner(), "block=256 does=well", "{strategy:?}");
+        assert_eq!(seen.lock().unwrap()[0], "block=128 does=well", "{strategy:?}");
         let case = &outcomes.cases[0];
         assert!(case.records[0].is_default && case.is_complete);
         assert_eq!(case.records.iter().filter(|record| record.is_winner).count(), 1);
-        assert_eq!((case.gain(), case.winner().unwrap().median_us()), (Some(1.5), Some(200.0)), "{strategy}");
+        assert_eq!(
+            (case.gain(), case.winner().unwrap().median_us()),
+            (Some(1.5), Some(200.0)),
+            "{strategy:?}"
+        );
         assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
     }
 }
 
 #[test]
-fn what_is_wrong_or_fails_is_recorded_and_never_timed_or_tried_again() {
+fn unusable_configurations_are_recorded_and_never_timed() {
     let (_, device) = simulated();
     let fake = Fake::new(&["errs", "fails"]);
     let seen = fake.seen.clone();
@@ -94,22 +98,22 @@ fn the_winner_is_what_launches_find() {
     let suite = suite(Fake::new(&[]));
     run(&suite, &device, &[4096], &Tuning::default(), &mut Log::in_memory(), ALL);
     let subject = subject(&device, 4096);
-    let tuned = device.launch_store().tuned(&subject).unwrap();
+    let tuned = LaunchStore::of(&device).tuned(&subject).unwrap();
     assert_eq!((tuned.value("block"), tuned.symbol.as_deref()), (Some("256"), Some("fake__f32")));
     assert_eq!(tuned.median_us, 200.0);
 }
 
 /// What launches on a device find: its `block` and `does`.
 fn found(device: &Device) -> Option<String> {
-    let tuned = device.launch_store().tuned(&subject(device, 64))?;
+    let tuned = LaunchStore::of(device).tuned(&subject(device, 64))?;
     Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
 }
 
 #[test]
-fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
+fn kept_winners_are_timed_and_stay_unless_slower() {
     let directory = Directory::new("kept");
     let (_, device) = simulated();
-    let few = Tuning { budget: Budget::timings(1), ..with(Strategy::Exhaustive) };
+    let few = Tuning { timings: Some(1), ..with(Strategy::Exhaustive) };
     let tune = |tuning: &Tuning, log: &mut Log| {
         let outcomes = run(&suite(Fake::new(&["errs"])), &device, &[64], tuning, log, ALL);
         assert!(outcomes.notes.is_empty(), "{:?}", outcomes.notes);
@@ -126,12 +130,12 @@ fn a_kept_winner_is_timed_whatever_the_budget_and_stays_unless_it_loses() {
 
     let keep = |values: [(&str, &str); 2], toolchain: &str| {
         let subject = subject(&device, 64);
-        let mut kept = (*device.launch_store().tuned(&subject).unwrap()).clone();
+        let mut kept = (*LaunchStore::of(&device).tuned(&subject).unwrap()).clone();
         kept.values = values.map(|(axis, value)| (axis.to_owned(), value.to_owned())).into();
         if !toolchain.is_empty() {
             kept.toolchain = toolchain.to_owned();
         }
-        device.launch_store().keep_tuned(&subject, kept).unwrap();
+        LaunchStore::of(&device).keep_tuned(&subject, kept).unwrap();
     };
     // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
     for (values, toolchain, made) in [
@@ -161,11 +165,11 @@ fn by_case() -> Device {
 }
 
 #[test]
-fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
+fn ranges_keep_the_winner_of_the_largest_size() {
     let directory = Directory::new("range");
     for is_again in [false, true] {
         let device = by_case();
-        device.set_launch_store(warpsmith_store::open(&directory.0).store);
+        warpsmith_store::open(&directory.0).store.install(&device);
         let (sizes, log) = ([1500, 1024, 1100, 2048], &mut Log::open(&directory.0));
         let outcomes = run(&suite(Fake::new(&[])), &device, &sizes, &with(Strategy::Exhaustive), log, ALL);
         let winners: Vec<String> = outcomes
@@ -176,7 +180,8 @@ fn sizes_that_share_a_place_in_the_store_keep_the_winner_of_the_largest() {
         assert_eq!(winners, ["256", "64", "64", "64"]);
         let Totals { made, kept, .. } = outcomes.totals.unwrap();
         assert_eq!((made, kept), (if is_again { 0 } else { 16 }, 2), "{:?}", outcomes.notes);
-        let block = |n| device.launch_store().tuned(&subject(&device, n))?.value("block").map(str::to_owned);
+        let block =
+            |n| LaunchStore::of(&device).tuned(&subject(&device, n))?.value("block").map(str::to_owned);
         assert_eq!([1024, 1100, 1500, 2048].map(block).map(Option::unwrap), ["256", "256", "256", "64"]);
         let lines = fs::read_to_string(directory.0.join("launches.jsonl")).unwrap();
         assert_eq!(lines.lines().count(), 2, "a line for each winner that changes: {lines}");
@@ -190,15 +195,15 @@ fn again(directory: &Directory, strategy: Strategy) -> Outcomes {
 }
 
 #[test]
-fn a_run_that_starts_again_makes_no_timings_and_finds_the_same() {
+fn a_second_run_makes_no_timings() {
     for strategy in Strategy::ALL {
-        let directory = Directory::new(strategy.name());
+        let directory = Directory::new(&format!("again-{strategy:?}"));
         let first = again(&directory, strategy);
         let totals = first.totals.as_ref().unwrap();
         assert!(totals.made > 0 && totals.known == 0);
         let second = again(&directory, strategy);
         let expected = Totals { made: 0, known: totals.made, ..*totals };
-        assert_eq!(second.totals.as_ref().unwrap(), &expected, "{strategy}");
+        assert_eq!(second.totals.as_ref().unwrap(), &expected, "{strategy:?}");
         for (first, second) in first.cases.iter().zip(&second.cases) {
             assert_eq!(first.winner().unwrap().configuration, second.winner().unwrap().configuration);
             assert_eq!(first.gain(), second.gain());
@@ -207,12 +212,12 @@ fn a_run_that_starts_again_makes_no_timings_and_finds_the_same() {
         let path = directory.0.join(FILE);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 20]).unwrap();
-        assert_eq!(again(&directory, strategy).totals.unwrap().made, 1, "{strategy}");
+        assert_eq!(again(&directory, strategy).totals.unwrap().made, 1, "{strategy:?}");
     }
 }
 
 #[test]
-fn another_strategy_takes_what_there_is() {
+fn another_strategy_uses_logged_timings() {
     let directory = Directory::new("strategies");
     let all = again(&directory, Strategy::Exhaustive).totals.unwrap().made;
     assert_eq!(all, 12);
@@ -220,7 +225,26 @@ fn another_strategy_takes_what_there_is() {
 }
 
 #[test]
-fn an_ended_run_keeps_what_it_measured_and_goes_on_later() {
+fn other_modes_and_efforts_are_measured_again() {
+    use warpsmith_tuner::measure::{Effort, Mode};
+    use warpsmith_tuner::run::{Plan, Request};
+
+    let directory = Directory::new("keys");
+    let (suite, usual) = (suite(Fake::new(&[])), super::fakes::request(&[64]));
+    let made = |request: Request| {
+        let (_, device) = simulated();
+        let plan = Plan::new(&suite, &device, &request).unwrap();
+        let (tuning, log, stop) = (with(Strategy::Exhaustive), &mut Log::open(&directory.0), Arc::default());
+        warpsmith_tuner::tune::tune(&plan, &tuning, log, &stop, &mut |_| {}).unwrap().made
+    };
+    assert_eq!([made(usual.clone()), made(usual.clone())], [4, 0]);
+    assert_eq!(made(Request { mode: Mode::Hot, ..usual.clone() }), 4);
+    assert_eq!(made(Request { effort: Effort::samples(7), ..usual.clone() }), 4);
+    assert_eq!(made(Request { sizes: vec![65], ..usual }), 4);
+}
+
+#[test]
+fn an_ended_run_continues_later() {
     let directory = Directory::new("ended");
     let (_, device) = simulated();
     let suite = suite(Fake::new(&[]));
@@ -231,30 +255,25 @@ fn an_ended_run_keeps_what_it_measured_and_goes_on_later() {
     assert_eq!((totals.made, ended.cases.len(), ended.cases[0].records.len()), (3, 1, 3));
     assert_eq!(totals.kept, 0);
     assert!(!ended.cases[0].is_complete && ended.cases[0].winner.is_some());
-    assert_eq!(device.launch_store().tuned_len(), 0, "not all was measured");
+    assert_eq!(LaunchStore::of(&device).tuned_len(), 0, "not all was measured");
     let rest = run(&suite, &device, &[4096, 65536], &tuning, &mut Log::open(&directory.0), ALL);
     assert_eq!(rest.totals.unwrap(), Totals { made: 5, known: 3, kept: 2, interrupted: false });
-    assert_eq!(device.launch_store().tuned_len(), 2);
+    assert_eq!(LaunchStore::of(&device).tuned_len(), 2);
 }
 
 #[test]
-fn a_budget_ends_a_search_but_the_default_is_measured() {
-    for (budget, made) in [
-        (Budget::timings(0), 1),
-        (Budget::timings(2), 2),
-        (Budget { timings: None, seconds: Some(0.0) }, 1),
-        (Budget { timings: Some(3), seconds: Some(1e9) }, 3),
-    ] {
+fn a_limit_ends_a_search_after_the_default() {
+    for (timings, made) in [(0, 1), (2, 2)] {
         let (_, device) = simulated();
-        let tuning = Tuning { budget, ..with(Strategy::Exhaustive) };
+        let tuning = Tuning { timings: Some(timings), ..with(Strategy::Exhaustive) };
         let outcomes = run(&suite(Fake::new(&[])), &device, &[64], &tuning, &mut Log::in_memory(), ALL);
-        assert_eq!(outcomes.totals.unwrap().made, made, "{budget:?}");
+        assert_eq!(outcomes.totals.unwrap().made, made, "{timings}");
         assert!(outcomes.cases[0].is_complete && outcomes.cases[0].winner.is_some());
     }
 }
 
 #[test]
-fn a_lost_device_ends_the_run_and_the_next_one_goes_on_after_it() {
+fn lost_devices_end_the_run_which_continues_later() {
     let directory = Directory::new("lost");
     let run = || {
         let (driver, device) = simulated();
@@ -266,7 +285,7 @@ fn a_lost_device_ends_the_run_and_the_next_one_goes_on_after_it() {
     let error = first.totals.as_ref().unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     let message = error.to_string();
-    for words in ["fake f32", "block=256 does=stops", "index out of bounds", "--isolate"] {
+    for words in ["fake f32", "block=256 does=stops", "index out of bounds", "start again"] {
         assert!(message.contains(words), "{message}");
     }
     assert_eq!(first.record("block=256 does=stops").outcome, Outcome::Crashed);
@@ -278,7 +297,7 @@ fn a_lost_device_ends_the_run_and_the_next_one_goes_on_after_it() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_is_told_once_and_changes_nothing() {
+fn an_unwritable_log_is_noted_once() {
     let directory = Directory::new("unwritable");
     fs::create_dir_all(directory.0.join(FILE)).unwrap();
     let (_, device) = simulated();
@@ -304,12 +323,12 @@ fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String
         }
     });
     let subject = subject(device, 64);
-    let tuned = device.launch_store().tuned(&subject);
+    let tuned = LaunchStore::of(device).tuned(&subject);
     (notes, totals.unwrap().kept, tuned.and_then(|tuned| tuned.value("block").map(str::to_owned)))
 }
 
 #[test]
-fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() {
+fn only_cold_winners_of_whole_spaces_are_kept() {
     use warpsmith_tuner::measure::Mode;
     use warpsmith_tuner::run::Request;
 
@@ -329,7 +348,7 @@ fn only_cold_winners_are_kept_and_none_of_a_narrowed_space_instead_of_another() 
 }
 
 #[test]
-fn what_is_right_at_its_first_launch_alone_does_not_win() {
+fn right_only_at_first_does_not_win() {
     let (_, device) = simulated();
     let suite = suite(Fake::new(&["wears"]));
     let tuning = with(Strategy::Exhaustive);
@@ -350,27 +369,27 @@ fn what_is_right_at_its_first_launch_alone_does_not_win() {
 }
 
 #[test]
-fn what_is_wrong_after_all_timings_does_not_win_and_the_next_does() {
+fn wrong_after_all_timings_does_not_win() {
     for strategy in [Strategy::Auto, Strategy::Exhaustive] {
-        let directory = Directory::new(&format!("races-{strategy}"));
+        let directory = Directory::new(&format!("races-{strategy:?}"));
         let race = || {
             let (_, device) = simulated();
             let mut log = Log::open(&directory.0);
             let outcomes = run(&suite(Fake::new(&["races"])), &device, &[64], &with(strategy), &mut log, ALL);
-            (outcomes, device.launch_store().tuned_len())
+            (outcomes, LaunchStore::of(&device).tuned_len())
         };
         let (first, kept) = race();
         let racy = first.record("block=256 does=races");
         assert_eq!((racy.outcome, &racy.timing, racy.is_winner), (Outcome::Wrong, &None, false));
         assert!(racy.problem.contains("after all timings"), "{}", racy.problem);
-        assert_eq!((first.winner().as_str(), kept), ("block=256 does=well", 1), "{strategy}");
+        assert_eq!((first.winner().as_str(), kept), ("block=256 does=well", 1), "{strategy:?}");
         assert_eq!(first.cases[0].gain(), Some(1.5));
         let (second, _) = race();
-        assert_eq!(second.totals.as_ref().unwrap().made, 0, "{strategy}");
+        assert_eq!(second.totals.as_ref().unwrap().made, 0, "{strategy:?}");
         assert_eq!(
             second.winner(),
             "block=256 does=well",
-            "what an earlier run found wrong is so: {strategy}"
+            "what an earlier run found wrong is so: {strategy:?}"
         );
         assert_eq!(second.record("block=256 does=races").outcome, Outcome::Wrong);
     }
@@ -397,7 +416,7 @@ fn slowed_at_first(later_us: f64) -> Device {
 }
 
 #[test]
-fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
+fn a_throttled_winner_is_timed_again() {
     for (later_us, winner, gain) in [(200.0, "block=256 does=well", 1.5), (310.0, "block=128 does=well", 1.0)]
     {
         let device = slowed_at_first(later_us);
@@ -418,12 +437,12 @@ fn a_winner_of_a_slowed_device_is_timed_once_more_and_wins_by_that() {
         );
         assert!(timing.clocks_mhz.iter().all(|mhz| *mhz == 1980), "{:?}", timing.clocks_mhz);
         assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), (winner, Some(gain)));
-        assert_eq!(device.launch_store().tuned_len(), 1, "{:?}", outcomes.notes);
+        assert_eq!(LaunchStore::of(&device).tuned_len(), 1, "{:?}", outcomes.notes);
     }
 }
 
 #[test]
-fn what_the_records_show_to_be_slower_than_the_default_does_not_win() {
+fn winners_are_faster_than_the_default_in_records() {
     // The default alone is slowed while it races, which its record leaves out.
     let is_race = AtomicBool::new(false);
     let mhz = Arc::new(AtomicU32::new(1980));
@@ -492,7 +511,7 @@ fn probed(first_us: f64) -> Device {
 }
 
 #[test]
-fn a_record_is_held_against_the_probe_that_was_timed_beside_it() {
+fn records_keep_the_probe_timed_beside_them() {
     let directory = Directory::new("probed");
     let tuned = |first_us: f64, most: usize| {
         let suite = Suite { probes, ..suite(Fake::new(&[])) };
@@ -510,7 +529,7 @@ fn a_record_is_held_against_the_probe_that_was_timed_beside_it() {
 }
 
 #[test]
-fn a_record_of_the_log_says_how_it_was_taken_until_there_are_samples() {
+fn logged_records_are_marked_until_samples_exist() {
     let directory = Directory::new("logged");
     let record = |strategy, most: usize, configuration: &str| {
         let (_, device) = simulated();

@@ -2,9 +2,9 @@
 //!
 //! The first fault is kept and every later call reports it. The last [`KEPT`] launches of every stream, or of the few that
 //! share a ring with it, are remembered until their stream is known to be done, so that a fault or a timeout can
-//! name the kernels it can have been, with their configuration. Remembering one waits for nobody.
+//! name the kernels it can have been, with their configuration.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use gpu_spec::KernelSpec;
@@ -22,119 +22,105 @@ const GRAPH_KERNELS: usize = 8;
 /// Streams are dealt out to so many rings, so that threads with streams of their own do not meet.
 const RINGS: usize = 8;
 
-/// So often a thread looks whether another has finished with a ring, which takes that one some nanoseconds.
-const PATIENCE: usize = 100;
-
-/// The last launches of some streams.
+/// The last launches of some streams. No thread waits for another: of launches at the same moment, some may not be remembered.
+/// A slot that two threads have written at once, or that is read while it is written, does not match its seal and counts as
+/// empty.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Ring {
-    /// Twice the number of launches so far, and 1 while somebody changes the slots.
-    state: AtomicU64,
-    slots: [[AtomicU64; WORDS]; KEPT],
+    /// The number of launches so far.
+    count: AtomicU64,
+    slots: [Slot; KEPT],
 }
 
-const WORDS: usize = 9;
-const STREAM: usize = 0;
-const KERNEL: usize = 1;
-const COUNT: usize = 8;
-
-impl Ring {
-    /// Begins to change slots; gives the number of launches so far. `None` if somebody else is stuck in the middle of it.
-    #[inline]
-    fn begin(&self) -> Option<u64> {
-        for _ in 0..PATIENCE {
-            let state = self.state.load(Ordering::Relaxed) & !1;
-            let claimed = self.state.compare_exchange(state, state + 1, Ordering::Acquire, Ordering::Relaxed);
-            if claimed.is_ok() {
-                // Nobody sees a word that is written now without the odd number, or a later one.
-                fence(Ordering::Release);
-                return Some(state / 2);
-            }
-            std::hint::spin_loop();
-        }
-        None
-    }
-
-    #[inline]
-    fn end(&self, count: u64) {
-        self.state.store(2 * count, Ordering::Release);
-    }
-
-    /// Remembers a launch in place of the oldest.
-    #[inline]
-    fn push(&self, words: impl FnOnce(u64) -> [u64; WORDS]) {
-        let Some(count) = self.begin() else { return };
-        for (slot, word) in self.slots[count as usize % KEPT].iter().zip(words(count)) {
-            slot.store(word, Ordering::Relaxed);
-        }
-        self.end(count + 1);
-    }
-
-    /// Forgets some launches.
-    fn forget(&self, which: impl Fn(&[AtomicU64; WORDS]) -> bool) {
-        let wanted = |slot: &&[AtomicU64; WORDS]| slot[KERNEL].load(Ordering::Relaxed) != 0 && which(slot);
-        if self.slots.iter().any(|slot| wanted(&slot))
-            && let Some(count) = self.begin()
-        {
-            self.slots.iter().filter(wanted).for_each(|slot| slot[KERNEL].store(0, Ordering::Relaxed));
-            self.end(count);
-        }
-    }
-
-    /// The launches that are remembered, oldest first.
-    fn launches(&self) -> Vec<RecentLaunch> {
-        let mut found: Vec<_> = self.slots.iter().filter_map(|slot| self.read(slot)).collect();
-        found.sort_by_key(|(count, _)| *count);
-        found.into_iter().map(|(_, launch)| launch).collect()
-    }
-
-    /// The launch in a slot, unless it is being replaced.
-    fn read(&self, slot: &[AtomicU64; WORDS]) -> Option<(u64, RecentLaunch)> {
-        let before = self.state.load(Ordering::Acquire);
-        let words: [u64; WORDS] = std::array::from_fn(|index| slot[index].load(Ordering::Relaxed));
-        let found = launch(words)?;
-        fence(Ordering::Acquire);
-        let after = self.state.load(Ordering::Relaxed);
-        // All was written before the first look, and the launch of a round later had not begun to be at the last.
-        let is_whole = before >= 2 * (words[COUNT] + 1) && after <= 2 * (words[COUNT] + KEPT as u64);
-        is_whole.then_some(found)
-    }
+#[derive(Debug, Default)]
+struct Slot {
+    words: [AtomicU64; WORDS],
+    /// The [`hash`] of the words.
+    seal: AtomicU64,
 }
 
-/// A launch as words. No kernel: it is forgotten.
+const WORDS: usize = 7;
+/// The kernel's address and the flags below; 0 in an empty slot.
+const KERNEL: usize = 0;
+const STREAM: usize = 1;
+const COOPERATIVE: usize = 1;
+const DEPENDENT: usize = 2;
+
+/// A hash that words of two launches do not have but by a chance of one in 2^64.
 #[inline]
-fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig, count: u64) -> [u64; WORDS] {
+fn hash(words: &[u64; WORDS]) -> u64 {
+    words.iter().fold(0, |hash: u64, word| (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// A launch as words.
+#[inline]
+fn words(stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) -> [u64; WORDS] {
+    const { assert!(align_of::<KernelSpec>() > COOPERATIVE | DEPENDENT) };
     let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     let LaunchConfig { grid, block, shared_bytes, cluster, cooperative, dependent } = *config;
+    let flags = (usize::from(cooperative) * COOPERATIVE) | (usize::from(dependent) * DEPENDENT);
     [
+        (std::ptr::from_ref(kernel).expose_provenance() | flags) as u64,
         stream,
-        std::ptr::from_ref(kernel).expose_provenance() as u64,
         pair(grid[0], grid[1]),
         pair(grid[2], block[0]),
         pair(block[1], block[2]),
         pair(shared_bytes, cluster[0]),
         pair(cluster[1], cluster[2]),
-        u64::from(cooperative) | u64::from(dependent) << 1,
-        count,
     ]
 }
 
-/// The launch that [`words`] stand for, and its place among those of its ring.
-fn launch([stream, kernel, w0, w1, w2, w3, w4, flags, count]: [u64; WORDS]) -> Option<(u64, RecentLaunch)> {
-    let kernel: *const KernelSpec = std::ptr::with_exposed_provenance(kernel as usize);
-    // SAFETY: the word is null or was written by `words`, from a `&'static KernelSpec`.
-    let kernel = unsafe { kernel.as_ref() }?;
-    let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
-    let config = LaunchConfig {
-        grid: [low(w0), high(w0), low(w1)],
-        block: [high(w1), low(w2), high(w2)],
-        shared_bytes: low(w3),
-        cluster: [high(w3), low(w4), high(w4)],
-        cooperative: flags & 1 != 0,
-        dependent: flags & 2 != 0,
-    };
-    Some((count, RecentLaunch { kernel: kernel.symbol, config, stream }))
+impl Ring {
+    /// Remembers a launch in place of the oldest.
+    #[inline]
+    fn push(&self, words: [u64; WORDS]) {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count.wrapping_add(1), Ordering::Relaxed);
+        let slot = &self.slots[count as usize % KEPT];
+        for (slot, word) in slot.words.iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        slot.seal.store(hash(&words), Ordering::Relaxed);
+    }
+
+    /// Forgets the launches of a stream, or all.
+    fn forget(&self, stream: Option<u64>) {
+        let is_meant =
+            |slot: &&Slot| stream.is_none_or(|stream| slot.words[STREAM].load(Ordering::Relaxed) == stream);
+        self.slots.iter().filter(is_meant).for_each(|slot| slot.words[KERNEL].store(0, Ordering::Relaxed));
+    }
+
+    /// The launches that are remembered, oldest first.
+    fn launches(&self) -> impl Iterator<Item = RecentLaunch> {
+        let (newer, older) = self.slots.split_at(self.count.load(Ordering::Relaxed) as usize % KEPT);
+        older.iter().chain(newer).filter_map(Slot::launch)
+    }
+}
+
+impl Slot {
+    /// The launch that is here.
+    fn launch(&self) -> Option<RecentLaunch> {
+        let words = self.words.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [kernel, stream, w0, w1, w2, w3, w4] = words;
+        if kernel == 0 || self.seal.load(Ordering::Relaxed) != hash(&words) {
+            return None;
+        }
+        let flags = kernel as usize & (COOPERATIVE | DEPENDENT);
+        let kernel: *const KernelSpec = std::ptr::with_exposed_provenance(kernel as usize ^ flags);
+        // SAFETY: the word was written by `words`, from a `&'static KernelSpec` and flags in bits that its alignment leaves.
+        let kernel = unsafe { &*kernel };
+        let (low, high) = (|word: u64| word as u32, |word: u64| (word >> 32) as u32);
+        let config = LaunchConfig {
+            grid: [low(w0), high(w0), low(w1)],
+            block: [high(w1), low(w2), high(w2)],
+            shared_bytes: low(w3),
+            cluster: [high(w3), low(w4), high(w4)],
+            cooperative: flags & COOPERATIVE != 0,
+            dependent: flags & DEPENDENT != 0,
+        };
+        Some(RecentLaunch { kernel: kernel.symbol, config, stream })
+    }
 }
 
 /// The state of one context.
@@ -160,7 +146,7 @@ impl Health {
         self.origin.check()?;
         match self.fault.get() {
             None => Ok(()),
-            Some(cause) => Err(Error::DeviceLost { device, cause: Arc::clone(cause) }),
+            Some(cause) => Err(lost(device, cause)),
         }
     }
 
@@ -185,7 +171,7 @@ impl Health {
         if first {
             tracing::error!(%device, fault = %cause, "the device was lost: it must be opened again");
         }
-        if first { Error::clone(cause) } else { Error::DeviceLost { device, cause: Arc::clone(cause) } }
+        if first { Error::clone(cause) } else { lost(device, cause) }
     }
 
     fn describe(&self, device: DeviceId, driver_error: Error, fault: Option<Fault>, stack: &Stack) -> Error {
@@ -215,7 +201,7 @@ impl Health {
     /// Remembers a launch.
     #[inline]
     pub(crate) fn launched(&self, stream: u64, kernel: &'static KernelSpec, config: &LaunchConfig) {
-        self.ring(stream).push(|count| words(stream, kernel, config, count));
+        self.ring(stream).push(words(stream, kernel, config));
     }
 
     /// Remembers the kernels of a graph that was launched.
@@ -225,12 +211,12 @@ impl Health {
 
     /// Forgets the launches of a stream that was seen to be done.
     pub(crate) fn finished(&self, stream: u64) {
-        self.ring(stream).forget(|slot| slot[STREAM].load(Ordering::Relaxed) == stream);
+        self.ring(stream).forget(Some(stream));
     }
 
     /// Forgets every launch.
     pub(crate) fn all_finished(&self) {
-        self.recent.iter().for_each(|ring| ring.forget(|_| true));
+        self.recent.iter().for_each(|ring| ring.forget(None));
     }
 
     /// The remembered kernels of a stream, oldest first.
@@ -262,6 +248,11 @@ impl Health {
     }
 }
 
+#[cold]
+fn lost(device: DeviceId, cause: &Arc<Error>) -> Error {
+    Error::DeviceLost { device, cause: Arc::clone(cause) }
+}
+
 /// The kernels of launches, each once.
 fn symbols(launches: &[RecentLaunch]) -> Vec<String> {
     let mut symbols = Vec::<String>::new();
@@ -287,22 +278,7 @@ mod tests {
 
     unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 
-    static KERNEL: KernelSpec = KernelSpec {
-        name: "k",
-        symbol: "k",
-        package: "test",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params: &[],
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
-        entry: nothing,
-    };
+    static KERNEL: KernelSpec = KernelSpec::new("test", "0.0.0", "k", &[], nothing);
 
     fn config(n: u32) -> LaunchConfig {
         LaunchConfig {

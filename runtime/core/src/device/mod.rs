@@ -19,7 +19,7 @@
 //! | `device_of` | `x.device().guard()`: buffers, streams, events, modules and pools have `device()` |
 //! | `get_device_name`, `get_device_capability` | [`Device::name`], [`Device::capability`] |
 //! | `get_device_properties` | [`Device::properties`], of a device that is not open [`Device::list`] |
-//! | `can_device_access_peer` | [`Device::can_access_peer`], for all devices [`Device::peers`] |
+//! | `can_device_access_peer` | [`Device::can_access_peer`] |
 //! | `synchronize`, `mem_get_info` | [`Device::synchronize`], [`Device::memory_info`] |
 
 pub(crate) mod drivers;
@@ -41,7 +41,6 @@ use std::sync::{Arc, Weak};
 pub(crate) use self::events::EventPool;
 pub use self::guard::DeviceGuard;
 pub(crate) use self::parts::{Part, Parts};
-pub use self::peer::PeerInfo;
 pub use self::query::Uuid;
 use crate::driver::{Context, DeviceProperties, Driver};
 pub use crate::error::DeviceId;
@@ -183,6 +182,7 @@ impl Device {
     }
 
     /// Calls the driver, unless the device is lost; a fault is distinguished from other errors and kept.
+    #[inline]
     pub(crate) fn call<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
@@ -200,22 +200,25 @@ impl Device {
         self.call_driver(call)
     }
 
+    #[inline]
     fn call_driver<R, E: Into<Error>>(
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
     ) -> Result<R> {
+        call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
+    }
+
+    /// What is reported of an error of the driver: one that stops the context loses the device.
+    #[cold]
+    fn failed(&self, error: Error) -> Error {
+        if !error.stops_context() {
+            return error;
+        }
         let inner = &*self.0;
-        call(&*inner.driver, inner.context).map_err(|error| {
-            let error = error.into();
-            if error.stops_context() {
-                let error =
-                    inner.health.lose(inner.id, error, inner.driver.take_fault(inner.context), &inner.stack);
-                inner.parts.lost(self);
-                error
-            } else {
-                error
-            }
-        })
+        let fault = inner.driver.take_fault(inner.context);
+        let error = inner.health.lose(inner.id, error, fault, &inner.stack);
+        inner.parts.lost(self);
+        error
     }
 
     /// A handle that does not keep the device open.

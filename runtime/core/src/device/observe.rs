@@ -110,7 +110,8 @@ pub enum Operation<'a> {
     HostFunction,
     /// Enqueues work through the [seam](crate::seam), for example a library's.
     Extension {
-        /// The path of the Rust function that made it, with what the compiler appends for closures.
+        /// Its [name](crate::Stream::enqueue_named), or the path of the Rust function that made it, with what the compiler
+        /// appends for closures.
         name: &'static str,
     },
     /// Records an event.
@@ -313,18 +314,10 @@ pub(crate) fn around<'a, R, E>(
     what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
     call: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
-    if fork::is_observed() { around_observed(device, what, call) } else { call() }
-}
-
-#[cold]
-#[inline(never)]
-fn around_observed<'a, R, E>(
-    device: &'a Device,
-    what: impl FnOnce() -> (Option<ObservedStream>, Operation<'a>),
-    call: impl FnOnce() -> Result<R, E>,
-) -> Result<R, E> {
-    let watch = begin(device, what);
-    watch.done(call())
+    let mut watch = begin(device, what);
+    let result = call();
+    watch.ended(result.is_ok());
+    result
 }
 
 /// Reports the beginning of an operation, for which `what` is called if an observer is registered.
@@ -381,10 +374,16 @@ impl<'a> Watch<'a> {
     /// Notes the result of the operation.
     #[inline]
     pub fn done<R, E>(mut self, result: Result<R, E>) -> Result<R, E> {
-        if let Some(watching) = &mut self.0 {
-            watching.succeeded = result.is_ok();
-        }
+        self.ended(result.is_ok());
         result
+    }
+
+    /// Notes whether the operation succeeded.
+    #[inline]
+    pub fn ended(&mut self, succeeded: bool) {
+        if let Some(watching) = &mut self.0 {
+            watching.succeeded = succeeded;
+        }
     }
 
     /// Says with what the operation succeeds, where that was not known when it began.

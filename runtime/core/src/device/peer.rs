@@ -1,4 +1,4 @@
-//! Which devices reach each other's memory, how they are connected, and letting them.
+//! Which devices reach each other's memory, and letting them.
 //!
 //! Access is enabled once for a pair of opened devices and a direction, whichever thread asks first; the others wait
 //! until it is done. A device that is lost and opened again is another opened device.
@@ -6,39 +6,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::{Device, DeviceId, DeviceInner, drivers};
-use crate::driver::{Driver, LinkKind};
+use super::{Device, DeviceInner};
 use crate::error::{Error, Result};
-
-/// How a device sees another of its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerInfo {
-    /// The device.
-    pub device: DeviceId,
-    /// The other one.
-    pub peer: DeviceId,
-    /// Whether the device can read and write the other's memory.
-    pub access: bool,
-    /// How the two are connected.
-    pub link: LinkKind,
-}
-
-/// Every ordered pair of two devices of a driver.
-fn pairs(driver: &dyn Driver, kind: DeviceId) -> Result<Vec<PeerInfo>> {
-    let count = driver.device_count()?;
-    let mut pairs = Vec::new();
-    for device in 0..count {
-        for peer in (0..count).filter(|peer| *peer != device) {
-            pairs.push(PeerInfo {
-                device: kind.with_ordinal(device),
-                peer: kind.with_ordinal(peer),
-                access: driver.peer_can_access(device, peer)?,
-                link: driver.peer_link(device, peer),
-            });
-        }
-    }
-    Ok(pairs)
-}
 
 impl Device {
     /// Whether this device can read and write the memory of `peer` directly. Its own memory it can. Copies between
@@ -67,40 +36,14 @@ impl Device {
         self.call(|driver, _| driver.peer_can_access(self.ordinal(), peer.ordinal()))
     }
 
-    /// How this device and `peer` are connected, as far as the system tells.
-    pub fn link(&self, peer: &Device) -> LinkKind {
-        match self.has_driver_of(peer) {
-            _ if self.ptr_eq(peer) => LinkKind::Same,
-            true if !self.is_forked() => self.0.driver.peer_link(self.ordinal(), peer.ordinal()),
-            _ => LinkKind::Unknown,
+    /// The number of NVLinks by which this device and `peer` are connected, directly or through a switch. 0 where there
+    /// are none, or the system does not say.
+    pub fn nvlinks(&self, peer: &Device) -> u32 {
+        if self.has_driver_of(peer) && self.ordinal() != peer.ordinal() && !self.is_forked() {
+            self.0.driver.peer_nvlinks(self.ordinal(), peer.ordinal())
+        } else {
+            0
         }
-    }
-
-    /// Which devices reach each other's memory, and how they are connected: every ordered pair of two devices of a
-    /// kind, CUDA devices first, in the order of [`Device::list`]. Opens none. A kind whose driver does not work is
-    /// left out.
-    ///
-    /// # Errors
-    /// Whatever a driver that works reports.
-    ///
-    /// ```
-    /// use warpsmith_runtime::Device;
-    ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-    /// for pair in Device::peers()? {
-    ///     println!("{} to {}: {}, access: {}", pair.device, pair.peer, pair.link, pair.access);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn peers() -> Result<Vec<PeerInfo>> {
-        let mut all = Vec::new();
-        for kind in [DeviceId::Cuda(0), DeviceId::Emulated(0)] {
-            if let Ok(driver) = drivers::driver(kind) {
-                all.extend(pairs(&*driver, kind)?);
-            }
-        }
-        Ok(all)
     }
 
     fn has_driver_of(&self, other: &Device) -> bool {
@@ -170,139 +113,4 @@ pub(crate) fn enable_access(from: &Device, to: &Device) -> Result<bool> {
         }
     }
     Ok(can)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver::emulated::{Call, EmulatedDriver};
-    use crate::memory::DeviceBuffer;
-    use crate::memory::options::AllocatorOptions;
-
-    fn devices() -> (Arc<EmulatedDriver>, [Device; 3]) {
-        let driver = EmulatedDriver::builder().devices(3).memory(1 << 30).build();
-        let devices = [0, 1, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-        (driver, devices)
-    }
-
-    #[test]
-    fn pairs_are_told_without_opening_a_device() {
-        let driver = EmulatedDriver::builder().devices(3).build();
-        let pairs = pairs(&*driver, DeviceId::Emulated(0)).unwrap();
-        let ordinals: Vec<_> = pairs.iter().map(|p| (p.device.ordinal(), p.peer.ordinal())).collect();
-        assert_eq!(ordinals, [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]);
-        assert!(pairs.iter().all(|pair| pair.access && pair.link == LinkKind::Emulated));
-        assert_eq!(driver.calls(Call::ContextRetain), 0);
-        driver.fail_call(Call::PeerCanAccess, 3);
-        super::pairs(&*driver, DeviceId::Emulated(0)).unwrap_err();
-    }
-
-    #[test]
-    fn access_is_enabled_once_in_both_directions() {
-        let (driver, [first, second, third]) = devices();
-        assert!(enable_access(&first, &second).unwrap());
-        assert_eq!(driver.calls(Call::PeerEnable), 2);
-        driver.reset_calls();
-        assert!(enable_access(&first, &second).unwrap() && enable_access(&second, &first).unwrap());
-        assert!(enable_access(&first.clone(), &first).unwrap(), "a device reaches its own memory");
-        assert_eq!((driver.calls(Call::PeerEnable), driver.calls(Call::PeerCanAccess)), (0, 0));
-        assert!(enable_access(&third, &second).unwrap());
-        assert_eq!(driver.calls(Call::PeerEnable), 2);
-    }
-
-    #[test]
-    fn threads_that_ask_at_once_enable_once() {
-        for _ in 0..20 {
-            let (driver, [first, second, third]) = devices();
-            let pairs = [(&first, &second), (&second, &first), (&second, &third), (&third, &first)];
-            std::thread::scope(|scope| {
-                for (from, to) in pairs.into_iter().cycle().take(16) {
-                    scope.spawn(move || assert!(enable_access(from, to).unwrap()));
-                }
-            });
-            assert_eq!(driver.calls(Call::PeerEnable), 6);
-        }
-    }
-
-    #[test]
-    fn devices_of_two_drivers_do_not_reach_each_other() {
-        let ((driver, [first, ..]), (_, [_, other, _])) = (devices(), devices());
-        assert!(!enable_access(&first, &other).unwrap());
-        assert_eq!((first.can_access_peer(&other).unwrap(), first.link(&other)), (false, LinkKind::Unknown));
-        assert_eq!(driver.calls(Call::PeerEnable), 0);
-    }
-
-    #[test]
-    fn after_a_failure_it_is_tried_again() {
-        let (driver, [first, second, _]) = devices();
-        driver.fail_call(Call::PeerEnable, 0);
-        enable_access(&first, &second).unwrap_err();
-        driver.fail_call(Call::PeerEnable, 1);
-        enable_access(&first, &second).unwrap_err();
-        assert!(enable_access(&first, &second).unwrap());
-        // Failed, done, failed, done: the direction that was done is not done again.
-        assert_eq!(driver.calls(Call::PeerEnable), 4);
-    }
-
-    #[test]
-    fn a_device_opened_anew_is_enabled_anew() {
-        let (driver, [first, second, third]) = devices();
-        drop(third);
-        enable_access(&first, &second).unwrap();
-        drop(second);
-        driver.reset_calls();
-        for _ in 0..10 {
-            let second = Device::with_driver(driver.clone(), 1).unwrap();
-            assert!(enable_access(&second, &first).unwrap());
-        }
-        assert_eq!((driver.calls(Call::ContextRetain), driver.calls(Call::PeerEnable)), (10, 20));
-        let first_address = Arc::as_ptr(&first.0).addr();
-        let _third = Device::with_driver(driver.clone(), 2).unwrap();
-        enable_access(&_third, &first).unwrap();
-        let directions = DIRECTIONS.lock().unwrap();
-        let of_first = directions.as_ref().unwrap().keys().filter(|key| key.contains(&first_address)).count();
-        assert_eq!(of_first, 2, "what was known of devices that are gone is forgotten");
-    }
-
-    #[test]
-    fn a_lost_device_is_an_error() {
-        let (driver, [first, second, _]) = devices();
-        driver.poison(
-            1,
-            crate::driver::Fault {
-                kind: crate::driver::FaultKind::Other,
-                message: "ordered".to_owned(),
-                location: None,
-                kernel: None,
-                block: None,
-                thread: None,
-            },
-        );
-        second.synchronize().unwrap_err();
-        for (from, to) in [(&first, &second), (&second, &first)] {
-            let error = enable_access(from, to).unwrap_err();
-            assert!(matches!(error, Error::DeviceLost { device: DeviceId::Emulated(1), .. }), "{error}");
-        }
-        assert_eq!(driver.calls(Call::PeerEnable), 0);
-    }
-
-    #[test]
-    fn memory_that_is_mapped_is_opened_to_the_peer() {
-        let (driver, [first, second, _]) = devices();
-        let options = AllocatorOptions { expandable_segments: true, ..AllocatorOptions::default() };
-        second.memory().set_options(options).unwrap();
-        let buffer = DeviceBuffer::<u8>::zeros(&second.default_stream(), 100).unwrap();
-        driver.reset_calls();
-        assert!(enable_access(&first, &second).unwrap());
-        assert!(driver.calls(Call::VirtualSetAccess) > 0);
-        drop(buffer);
-    }
-
-    #[test]
-    fn links_are_told_in_a_few_words() {
-        let texts =
-            [LinkKind::NvLink(18), LinkKind::PcieHost, LinkKind::Unknown].map(|link| link.to_string());
-        assert_eq!(texts, ["NVLink x18", "PCIe host bridge", "unknown"]);
-        assert_eq!(format!("{:>8}", LinkKind::Unknown), " unknown");
-    }
 }

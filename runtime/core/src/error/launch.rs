@@ -8,10 +8,83 @@ use super::DeviceId;
 use super::Error;
 use crate::driver::LaunchConfig;
 
-/// A launch that asks for more than a grid of blocks, and cannot have it. Nothing was launched.
+/// A launch that device or kernel do not allow. Nothing was launched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
+    /// A block has more threads than it may.
+    #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
+    BlockTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Threads of the block asked for.
+        threads: u64,
+        /// The most there may be.
+        limit: u32,
+        /// Whose limit it is.
+        by: BlockLimit,
+    },
+
+    /// A block is longer in one dimension than the device allows.
+    #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
+    BlockShape {
+        /// The instance's symbol.
+        kernel: String,
+        /// The block asked for.
+        block: [u32; 3],
+        /// The largest block in x, y and z.
+        limit: [u32; 3],
+    },
+
+    /// A block or a grid with a zero in it.
+    #[error("kernel `{kernel}`: {what} {dimensions:?} has a zero; every dimension must be at least 1")]
+    EmptyLaunch {
+        /// The instance's symbol.
+        kernel: String,
+        /// `"grid"` or `"block"`.
+        what: &'static str,
+        /// What was asked for.
+        dimensions: [u32; 3],
+    },
+
+    /// A grid longer in one dimension than the device allows.
+    #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
+    GridTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// The grid asked for.
+        grid: [u64; 3],
+        /// The largest grid in x, y and z.
+        limit: [u32; 3],
+    },
+
+    /// More shared memory than a block can have.
+    #[error(
+        "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
+         block are over the device's limit of {limit} bytes"
+    )]
+    SharedMemoryTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+        /// Dynamic shared memory asked for, in bytes.
+        dynamic_bytes: u32,
+        /// The kernel's static shared memory, in bytes.
+        static_bytes: u32,
+        /// The most a block can have, in bytes.
+        limit: u32,
+    },
+
+    /// A raw launch with too many or too few arguments.
+    #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]
+    ArgumentCount {
+        /// The instance's symbol.
+        kernel: String,
+        /// What it takes: a slice or view counts twice.
+        expected: usize,
+        /// What was passed.
+        got: usize,
+    },
+
     /// Clusters on a device that has none.
     #[error(
         "kernel `{kernel}`: {device} has no clusters (compute capability {}.{}, they need 9.0); launch it without `cluster`",

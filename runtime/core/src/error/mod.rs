@@ -10,11 +10,9 @@ mod load;
 mod out_of_memory;
 mod pool_id;
 mod stack;
-mod store;
 mod text;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::device_id::DeviceId;
@@ -26,13 +24,13 @@ pub use self::load::LoadError;
 pub use self::out_of_memory::OutOfMemory;
 pub use self::pool_id::PoolId;
 pub use self::stack::StackError;
-pub use self::store::StoreProblem;
 pub use self::text::Bytes;
 use self::text::{
     arch_advice, arch_note, at, by_thread, device_count, kernel_name, pinned_advice, ptx_version,
 };
 use crate::driver::DriverError;
 pub use warpsmith_driver::error::code;
+use warpsmith_snapshot::SnapshotError;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -159,69 +157,7 @@ pub enum Error {
         capability: (u32, u32),
     },
 
-    /// A block has more threads than it may.
-    #[error("kernel `{kernel}`: a block of {threads} threads is over the limit of {limit} ({by})")]
-    BlockTooLarge {
-        /// The instance's symbol.
-        kernel: String,
-        /// Threads of the block asked for.
-        threads: u64,
-        /// The most there may be.
-        limit: u32,
-        /// Whose limit it is.
-        by: BlockLimit,
-    },
-
-    /// A block is longer in one dimension than the device allows.
-    #[error("kernel `{kernel}`: block {block:?} is over the device's largest, {limit:?}")]
-    BlockShape {
-        /// The instance's symbol.
-        kernel: String,
-        /// The block asked for.
-        block: [u32; 3],
-        /// The largest block in x, y and z.
-        limit: [u32; 3],
-    },
-
-    /// A block or a grid with a zero in it.
-    #[error("kernel `{kernel}`: {what} {dimensions:?} has a zero; every dimension must be at least 1")]
-    EmptyLaunch {
-        /// The instance's symbol.
-        kernel: String,
-        /// `"grid"` or `"block"`.
-        what: &'static str,
-        /// What was asked for.
-        dimensions: [u32; 3],
-    },
-
-    /// A grid longer in one dimension than the device allows.
-    #[error("kernel `{kernel}`: grid {grid:?} is over the device's largest, {limit:?}")]
-    GridTooLarge {
-        /// The instance's symbol.
-        kernel: String,
-        /// The grid asked for.
-        grid: [u64; 3],
-        /// The largest grid in x, y and z.
-        limit: [u32; 3],
-    },
-
-    /// More shared memory than a block can have.
-    #[error(
-        "kernel `{kernel}`: {dynamic_bytes} bytes of dynamic and {static_bytes} bytes of static shared memory a \
-         block are over the device's limit of {limit} bytes"
-    )]
-    SharedMemoryTooLarge {
-        /// The instance's symbol.
-        kernel: String,
-        /// Dynamic shared memory asked for, in bytes.
-        dynamic_bytes: u32,
-        /// The kernel's static shared memory, in bytes.
-        static_bytes: u32,
-        /// The most a block can have, in bytes.
-        limit: u32,
-    },
-
-    /// Clusters, a cooperative or a dependent start that device or kernel do not allow.
+    /// A launch that device or kernel do not allow.
     #[error("{0}")]
     Launch(LaunchError),
 
@@ -232,21 +168,6 @@ pub enum Error {
     /// A stack limit.
     #[error(transparent)]
     Stack(StackError),
-
-    /// A tuned configuration is not kept, or not for later processes.
-    #[error("{0}")]
-    Store(StoreProblem),
-
-    /// A raw launch with too many or too few arguments.
-    #[error("kernel `{kernel}` takes {expected} machine parameters, got {got}")]
-    ArgumentCount {
-        /// The instance's symbol.
-        kernel: String,
-        /// What it takes: a slice or view counts twice.
-        expected: usize,
-        /// What was passed.
-        got: usize,
-    },
 
     /// Two lengths that should be equal are not.
     #[error("{operation}: {left} elements and {right} elements; the lengths must be equal")]
@@ -442,13 +363,8 @@ pub enum Error {
     },
 
     /// A memory snapshot that could not be written or read.
-    #[error("the memory snapshot {} {reason}", path.display())]
-    SnapshotFile {
-        /// The file.
-        path: PathBuf,
-        /// What was wrong with it, and what to do.
-        reason: String,
-    },
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
 
     /// There is no more page-locked host memory to be had.
     #[error(

@@ -21,7 +21,7 @@ use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::captures::CaptureSink;
-use crate::stream::clock::Closed;
+use crate::stream::clock::{Closed, Done};
 
 /// A mark in a stream.
 ///
@@ -41,34 +41,8 @@ use crate::stream::clock::Closed;
 pub struct Event {
     device: Device,
     handle: EventHandle,
-    kind: Kind,
+    is_timed: bool,
     last: Mutex<Option<Record>>,
-    /// The handle's owner, of an event that processes share. Others are the pool's.
-    exported: Option<Arc<Exported>>,
-}
-
-/// Owns the handle of an event that processes share.
-struct Exported {
-    device: Device,
-    handle: EventHandle,
-}
-
-impl Drop for Exported {
-    fn drop(&mut self) {
-        if !self.device.is_forked() {
-            let (driver, context) = self.device.raw();
-            // SAFETY: this value owns the handle and goes away. Waits already enqueued keep what they wait for.
-            unsafe { driver.event_destroy(context, self.handle) };
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Ordering,
-    Timed,
-    /// Given to or by another process.
-    Shared,
 }
 
 /// A record of an event.
@@ -76,15 +50,9 @@ enum Kind {
 pub(crate) enum Record {
     /// What will have run when it is reached.
     Own(Closed),
-    /// By another process.
-    Foreign,
     /// In a capture: it is part of a graph, and nothing comes to it otherwise.
     Captured(Arc<dyn CaptureSink>, Closed),
 }
-
-/// What another process needs to use an event: see [`Event::export`]. Plain bytes, to be sent there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExportedEvent(pub [u8; 64]);
 
 impl Event {
     /// An event for ordering, from the device's pool. It takes no time.
@@ -92,7 +60,7 @@ impl Event {
     /// # Errors
     /// Whatever the driver reports.
     pub fn new(device: &Device) -> Result<Self> {
-        Self::from_pool(device, Kind::Ordering)
+        Self::from_pool(device, false)
     }
 
     /// An event that takes the time when it is recorded, from the device's pool.
@@ -100,13 +68,13 @@ impl Event {
     /// # Errors
     /// Whatever the driver reports.
     pub fn timed(device: &Device) -> Result<Self> {
-        Self::from_pool(device, Kind::Timed)
+        Self::from_pool(device, true)
     }
 
     /// An event from the pool, recorded.
     #[inline]
     pub(crate) fn recorded(stream: &Stream, timed: bool) -> Result<Self> {
-        let mut event = Self::from_pool(stream.device(), if timed { Kind::Timed } else { Kind::Ordering })?;
+        let mut event = Self::from_pool(stream.device(), timed)?;
         let record = event.enqueue(stream)?;
         *event.last.get_mut().unwrap_or_else(PoisonError::into_inner) = Some(record);
         Ok(event)
@@ -137,43 +105,9 @@ impl Event {
         Ok(Record::Own(closed))
     }
 
-    fn from_pool(device: &Device, kind: Kind) -> Result<Self> {
-        let handle = device.0.events.take(device, kind == Kind::Timed)?;
-        Ok(Self { device: device.clone(), handle, kind, last: Mutex::default(), exported: None })
-    }
-
-    /// One that processes share.
-    fn exported(device: &Device, handle: EventHandle) -> Self {
-        let exported = Some(Arc::new(Exported { device: device.clone(), handle }));
-        // Another process may record it, without this one knowing.
-        let last = Mutex::new(Some(Record::Foreign));
-        Self { device: device.clone(), handle, kind: Kind::Shared, last, exported }
-    }
-
-    /// An event for ordering that other processes can be given with [`Event::export`].
-    ///
-    /// # Errors
-    /// Whatever the driver reports. The emulated device has none: it lives in one process.
-    pub fn shared(device: &Device) -> Result<Self> {
-        let handle = device.call(|driver, context| driver.event_create_shared(context))?;
-        Ok(Self::exported(device, handle))
-    }
-
-    /// What another process needs to use this event, which is of [`Event::shared`], with [`Event::import`].
-    ///
-    /// # Errors
-    /// [`Error::Driver`] for an event that is not shared; whatever the driver reports.
-    pub fn export(&self) -> Result<ExportedEvent> {
-        self.device.call(|driver, context| driver.event_export(context, self.handle)).map(ExportedEvent)
-    }
-
-    /// The event that another process exported. Records of both processes are seen by both.
-    ///
-    /// # Errors
-    /// Whatever the driver reports: for bytes that are no exported event, or of another device or of this process.
-    pub fn import(device: &Device, exported: ExportedEvent) -> Result<Self> {
-        let handle = device.call(|driver, context| driver.event_import(context, exported.0))?;
-        Ok(Self::exported(device, handle))
+    fn from_pool(device: &Device, is_timed: bool) -> Result<Self> {
+        let handle = device.0.events.take(device, is_timed)?;
+        Ok(Self { device: device.clone(), handle, is_timed, last: Mutex::default() })
     }
 
     /// Records the event after everything enqueued on a stream so far.
@@ -186,19 +120,8 @@ impl Event {
             return Err(Error::EventOfOtherDevice { event: self.device.id(), stream: stream.device().id() });
         }
         let mut last = self.last();
-        if self.kind == Kind::Shared {
-            stream.check_not_capturing(
-                "Event::record of a shared event",
-                "record it when the graph has been launched",
-            )?;
-        }
         *last = None;
-        let record = self.enqueue(stream)?;
-        *last = Some(match self.kind {
-            Kind::Ordering | Kind::Timed => record,
-            // What is asked later may be a record of another process.
-            Kind::Shared => Record::Foreign,
-        });
+        *last = Some(self.enqueue(stream)?);
         Ok(())
     }
 
@@ -246,9 +169,13 @@ impl Event {
         Ok(done)
     }
 
-    /// The stream of the last record and its epoch there. Later epochs of the stream are reached later.
-    fn place(&self) -> Option<(u64, u64)> {
-        self.last().as_ref().and_then(Record::id)
+    /// The stream of the last record and its epoch there, and what is known of the stream's work. Later epochs of the stream are
+    /// reached later.
+    fn place(&self) -> Option<((u64, u64), Arc<Done>)> {
+        match &*self.last() {
+            Some(Record::Own(closed)) => Some((closed.id(), Arc::clone(closed.done()))),
+            _ => None,
+        }
     }
 
     /// Waits until its stream has come to the last record. An event that was never recorded is not waited for.
@@ -287,7 +214,7 @@ impl Event {
         if !self.device.ptr_eq(&earlier.device) {
             return why("the events are of different devices; record both on one");
         }
-        if !both(|event| event.kind == Kind::Timed) {
+        if !both(|event| event.is_timed) {
             return why(
                 "an event takes no time; make it with `Event::timed` or `Stream::record_timed_event`",
             );
@@ -307,14 +234,14 @@ impl Record {
     fn id(&self) -> Option<(u64, u64)> {
         match self {
             Record::Own(closed) => Some(closed.id()),
-            Record::Foreign | Record::Captured(..) => None,
+            Record::Captured(..) => None,
         }
     }
 
     /// Fails for a record that nothing comes to.
     fn check(&self, call: &'static str) -> Result<()> {
         match self {
-            Record::Own(_) | Record::Foreign => Ok(()),
+            Record::Own(_) => Ok(()),
             Record::Captured(..) => Err(Error::Graph(GraphError::NotCapturable {
                 call,
                 instead: "the event was recorded in a capture, which does not run; record it on a stream that runs",
@@ -332,13 +259,8 @@ impl Record {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.device.is_forked() {
-            return;
-        }
-        match self.kind {
-            Kind::Ordering | Kind::Timed => self.device.0.events.put(self.handle, self.kind == Kind::Timed),
-            // Its owner destroys it.
-            Kind::Shared => {}
+        if !self.device.is_forked() {
+            self.device.0.events.put(self.handle, self.is_timed);
         }
     }
 }

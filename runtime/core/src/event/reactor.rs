@@ -6,6 +6,10 @@
 //! nothing is registered it sleeps. Host functions of the driver would need no asking, but each stops its stream for some
 //! microseconds, and after a fault the driver calls none.
 //!
+//! Waking a thread takes longer than the driver's own wait is late. So the future of a stream whose work was awaited before is
+//! woken shortly before its work is likely to end ([`Lengths`](crate::stream::lengths::Lengths)), and then has itself polled
+//! again until it is done, or lasts longer than was likely.
+//!
 //! Waking is a hint: what has become of the event, the future asks again. So an event may be recorded anew meanwhile, and a
 //! registration that is dropped late does no harm.
 //!
@@ -18,18 +22,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::{Event, Exported};
+use super::Event;
 use crate::device::Device;
 use crate::device::fork::Origin;
 use crate::driver::{EventHandle, host_function};
 use crate::error::Result;
+use crate::stream::clock::Done;
 
 /// How long a future has itself polled again.
 const PATIENCE: Duration = Duration::from_micros(50);
-/// The shortest and the longest pause between two looks at all streams.
+/// The shortest and the longest pause between two looks at an event.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(10), Duration::from_micros(250));
-/// A pause is at most this part of the time that the newest future has waited.
-const PART: u32 = 16;
+/// A pause is at most this part of the time since the future was registered.
+const PART: u32 = 4;
 
 /// The place of a future in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,13 +51,45 @@ struct Key {
 struct Waiting {
     device: Device,
     event: EventHandle,
-    /// Keeps the handle, if it is not one of the device's pool, which stay.
-    _exported: Option<Arc<Exported>>,
     waker: Waker,
+    wait: Wait,
+    registered: Instant,
+    /// When it is woken even if the event was not reached.
+    early: Option<Instant>,
+    /// When the event was last seen not to be reached.
+    looked: Instant,
+}
+
+/// A wait for work of a stream.
+#[derive(Clone)]
+struct Wait {
     since: Instant,
+    /// Of the stream; `None` where the event may be recorded on another.
+    done: Option<Arc<Done>>,
+}
+
+impl Wait {
+    /// Notes that it ended.
+    fn ended(&self, at: Instant) {
+        if let Some(done) = &self.done {
+            done.lengths.note(at.duration_since(self.since));
+        }
+    }
+
+    /// When it is likely to end: see [`Lengths::likely_end`](crate::stream::lengths::Lengths::likely_end).
+    fn likely_end(&self, now: Instant) -> Option<Instant> {
+        let end = self.done.as_ref()?.lengths.likely_end(now.duration_since(self.since))?;
+        Some(self.since + end)
+    }
 }
 
 impl Waiting {
+    /// When to look after a look at that time.
+    fn next_look(&self, now: Instant) -> Instant {
+        let next = now + (now.duration_since(self.registered) / PART).clamp(PAUSES.0, PAUSES.1);
+        self.early.map_or(next, |early| early.min(next))
+    }
+
     /// Whether the future is to look. It then finds faults by itself, and reports them.
     fn is_due(&self) -> bool {
         let (driver, context) = self.device.raw();
@@ -64,6 +101,19 @@ impl Waiting {
 struct Table {
     waiting: BTreeMap<Key, Waiting>,
     next: u64,
+    /// When the thread is to look; `None` while it looks, or when there is nothing to look at.
+    look_at: Option<Instant>,
+}
+
+impl Table {
+    /// Has the thread look at that time, or earlier. Whether that is earlier than it was to.
+    fn look_at(&mut self, at: Instant) -> bool {
+        let is_earlier = self.look_at.is_none_or(|known| at < known);
+        if is_earlier {
+            self.look_at = Some(at);
+        }
+        is_earlier
+    }
 }
 
 /// See the [module's documentation](self).
@@ -74,8 +124,8 @@ struct Reactor {
     /// Whether the system gave no thread.
     is_broken: AtomicBool,
     table: Mutex<Table>,
-    /// Notified when the table is no longer empty.
-    filled: Condvar,
+    /// Notified when the thread is to look earlier.
+    earlier: Condvar,
 }
 
 /// The reactor of the process. In a copy of the process there is another, since the thread is not copied.
@@ -134,39 +184,60 @@ impl Reactor {
 
     /// What the thread does.
     fn run(&self) {
+        exact_timers();
         loop {
             let mut table = self.lock();
-            while table.waiting.is_empty() {
-                table = self.filled.wait(table).unwrap_or_else(PoisonError::into_inner);
+            loop {
+                let pause = table.look_at.map(|at| at.saturating_duration_since(Instant::now()));
+                table = match pause {
+                    None => self.earlier.wait(table).unwrap_or_else(PoisonError::into_inner),
+                    Some(Duration::ZERO) => break,
+                    Some(pause) => {
+                        self.earlier.wait_timeout(table, pause).unwrap_or_else(PoisonError::into_inner).0
+                    }
+                };
             }
+            table.look_at = None;
             drop(table);
-            if let Some(newest) = self.look() {
-                std::thread::sleep((newest / PART).clamp(PAUSES.0, PAUSES.1));
-            }
+            self.look();
         }
     }
 
-    /// Wakes the futures whose events were reached. Returns how long the newest has waited among the first of each stream, if
-    /// none was woken.
-    fn look(&self) -> Option<Duration> {
-        let (mut newest, mut woken) = (Duration::MAX, false);
+    /// Wakes the futures whose events were reached, or that are to be woken early; decides when to look again.
+    fn look(&self) {
         let mut from = Key { group: 0, epoch: 0, number: 0 };
         loop {
             let mut table = self.lock();
-            let Some((&key, waiting)) = table.waiting.range(from..).next() else { break };
-            if !waiting.is_due() {
-                newest = newest.min(waiting.since.elapsed());
+            let Some((&key, waiting)) = table.waiting.range_mut(from..).next() else { break };
+            let is_due = waiting.is_due();
+            let now = Instant::now();
+            let is_early = waiting.early.is_some_and(|early| early <= now);
+            if !is_due && !is_early {
+                waiting.looked = now;
+                let next = waiting.next_look(now);
+                table.look_at(next);
                 // Later events of the stream are not reached either.
                 let Some(group) = key.group.checked_add(1) else { break };
                 from = Key { group, epoch: 0, number: 0 };
                 continue;
             }
+            if is_due {
+                waiting.wait.ended(waiting.looked);
+            }
             let due = table.waiting.remove(&key);
             drop(table);
             due.into_iter().for_each(wake);
-            (from, woken) = (key, true);
+            from = key;
         }
-        (!woken).then_some(newest)
+    }
+}
+
+/// Has pauses of this thread end when they are to: Linux lets them last 50 microseconds longer, to wake less often.
+fn exact_timers() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the call takes a number and changes nothing but the timers of this thread.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
     }
 }
 
@@ -177,30 +248,38 @@ struct Registration {
 }
 
 impl Registration {
-    /// Has a waker called when the event is reached, or anything else has become of it. `None` without a thread.
-    fn new(event: &Event, may_be_recorded: bool, waker: Waker) -> Option<Self> {
+    /// Has a waker called when the event is reached, when the wait is likely to end, or when anything else has become of the
+    /// event. `None` without a thread.
+    fn new(
+        event: &Event,
+        wait: &Wait,
+        place: Option<(u64, u64)>,
+        now: Instant,
+        waker: Waker,
+    ) -> Option<Self> {
         let reactor = reactor();
         if reactor.is_broken.load(Ordering::Acquire) {
             return None;
         }
-        let place = if may_be_recorded { None } else { event.place() };
         let waiting = Waiting {
             device: event.device.clone(),
             event: event.handle,
-            _exported: event.exported.clone(),
             waker,
-            since: Instant::now(),
+            early: wait.likely_end(now),
+            wait: wait.clone(),
+            registered: now,
+            looked: now,
         };
         let mut table = reactor.lock();
         let number = table.next;
         table.next += 1;
         let (group, epoch) = place.unwrap_or((u64::MAX - number, 0));
         let key = Key { group, epoch, number };
-        let was_empty = table.waiting.is_empty();
+        let is_earlier = table.look_at(waiting.next_look(now));
         table.waiting.insert(key, waiting);
         drop(table);
-        if was_empty {
-            reactor.filled.notify_one();
+        if is_earlier {
+            reactor.earlier.notify_one();
         }
         Some(Self { reactor, key })
     }
@@ -241,33 +320,39 @@ impl Drop for Registration {
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,
-    since: Option<Instant>,
+    /// Since it was first polled, and the stream and its epoch that the event was recorded in.
+    wait: Option<(Wait, Option<(u64, u64)>)>,
 }
 
 impl Waiter {
     /// Polls a future that waits for an event, which is always the same. `may_be_recorded` says whether others can record it
     /// meanwhile.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
-        match event.is_reached("awaiting an event") {
-            Ok(false) => {}
-            result => {
-                self.registration = None;
-                return Poll::Ready(result.map(drop));
+        let reached = event.is_reached("awaiting an event");
+        if !matches!(reached, Ok(false)) {
+            // Of a future that was registered, the thread knows better when it was reached.
+            if let (None, Some((wait, _)), true) = (&self.registration, &self.wait, reached.is_ok()) {
+                wait.ended(Instant::now());
             }
+            self.registration = None;
+            return Poll::Ready(reached.map(drop));
         }
         let now = Instant::now();
-        let since = *self.since.get_or_insert(now);
-        if now.duration_since(since) < PATIENCE {
-            task.waker().wake_by_ref();
+        let (wait, place) = self.wait.get_or_insert_with(|| {
+            let (place, done) = event.place().filter(|_| !may_be_recorded).unzip();
+            (Wait { since: now, done }, place)
+        });
+        if self.registration.as_ref().is_some_and(|known| known.replace(task.waker())) {
             return Poll::Pending;
         }
-        let is_registered = self.registration.as_ref().is_some_and(|known| known.replace(task.waker()));
-        if !is_registered {
-            self.registration = None;
-            self.registration = Registration::new(event, may_be_recorded, task.waker().clone());
-            if self.registration.is_none() {
-                task.waker().wake_by_ref();
-            }
+        self.registration = None;
+        let is_impatient =
+            now.duration_since(wait.since) < PATIENCE || wait.likely_end(now).is_some_and(|end| end <= now);
+        if !is_impatient {
+            self.registration = Registration::new(event, wait, *place, now, task.waker().clone());
+        }
+        if self.registration.is_none() {
+            task.waker().wake_by_ref();
         }
         Poll::Pending
     }

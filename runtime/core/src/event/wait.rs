@@ -42,11 +42,9 @@ impl Stream {
             (Some(_), Some(_)) => {
                 Err(Error::Graph(GraphError::OutsideCapture { what: "the event was recorded" }))
             }
-            (Some(record), None) => {
+            (Some(Record::Own(closed)), None) => {
                 self.wait_handle(event.raw())?;
-                if let Record::Own(closed) = record {
-                    self.running_clock().learn(closed);
-                }
+                self.running_clock().learn(closed);
                 Ok(())
             }
         }

@@ -11,7 +11,7 @@ use crate::device::observe::Operation;
 use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::event::Event;
-use crate::launch::arguments::ArgumentList;
+use crate::launch::arguments::Uses;
 use crate::memory::statistics::PoolId;
 use crate::memory::tracked::Resources;
 use crate::stream::Stream;
@@ -219,7 +219,7 @@ impl GraphExec {
         &mut self,
         graph: u64,
         index: usize,
-        list: &ArgumentList<'_>,
+        uses: &Uses<'_>,
         work: NodeWork<'_>,
     ) -> Result<()> {
         let (device, exec, state) = self.inner_mut();
@@ -228,10 +228,10 @@ impl GraphExec {
             // SAFETY: passed on from the caller.
             device.call(|driver, context| unsafe { driver.graph_exec_set(context, exec, node, work) })
         };
-        if state.nodes[index].is_of(list.memory()) {
+        if state.nodes[index].is_of(uses.iter()) {
             return set();
         }
-        let uses = NodeUse::of(uses_of(list.memory()));
+        let uses = NodeUse::of(uses_of(uses.iter()));
         let conflicts = |other: &usize| state.nodes[*other].conflicts(&uses);
         if let Some(other) = state.order.unordered(index).find(conflicts) {
             return Err(GraphError::NodeConflict { node: index, other }.into());

@@ -10,7 +10,7 @@ use super::{Graph, GraphExec};
 use crate::device::Device;
 use crate::driver::{GraphFunction, LaunchConfig, NodeHandle, NodeWork, Place};
 use crate::error::{Error, GraphError, Result};
-use crate::launch::arguments::ArgumentList;
+use crate::launch::arguments::Uses;
 use crate::launch::{Arguments, Function, Launch, TypedKernel};
 use crate::memory::capturing::CapturedUse;
 use crate::memory::slice::check_lengths;
@@ -266,10 +266,10 @@ impl Graph {
     ) -> Result<KernelNode<K>> {
         let function = kernel.function();
         let device = self.device.clone();
-        let prepared = |function: &Function, config, args: &[*const c_void], list: &ArgumentList<'_>| {
+        let prepared = |function: &Function, config, args: &[*const c_void], uses: &Uses<'_>| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
             // SAFETY: passed on from the caller; the arguments have the parameters' types.
-            let node = unsafe { self.add_work(after, uses_of(list.memory()), work) }?;
+            let node = unsafe { self.add_work(after, uses_of(uses.iter()), work) }?;
             self.content.add_kernel((function.spec(), config));
             Ok(node)
         };
@@ -419,10 +419,10 @@ impl GraphExec {
                 expected: self.device().id(),
             });
         }
-        function.for_graph(function.device(), launch, &args, |function, config: LaunchConfig, args, list| {
+        function.for_graph(function.device(), launch, &args, |function, config: LaunchConfig, args, uses| {
             let work = NodeWork::Kernel { function: function.handle(), config, args };
             // SAFETY: passed on from the caller; the arguments have the parameters' types.
-            unsafe { self.set(node.node.graph, node.node.index, list, work) }
+            unsafe { self.set(node.node.graph, node.node.index, uses, work) }
         })
     }
 }

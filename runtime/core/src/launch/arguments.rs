@@ -20,10 +20,9 @@ use super::inline::Inline;
 use crate::device::Device;
 use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
-use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
-use crate::stream::Stream;
 
 /// The most arguments a launch can have. The lists lie on the stack, and of their places only those that are used are
 /// written.
@@ -34,13 +33,17 @@ const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 const MAX_USES: usize = MAX_ARGUMENTS + 1;
 
 /// The machine parameters of a launch and the buffers behind them, gathered without a heap allocation.
+///
+/// All of it is inlined where the types of the arguments are known: there the numbers are constants.
 pub struct ArgumentList<'a> {
     params: Inline<Param, MAX_PARAMS>,
-    /// The buffers, with the arguments' numbers, from 1.
-    parts: Inline<(usize, BufferUse<'a>), MAX_USES>,
+    uses: Uses<'a>,
     /// Arguments so far.
     count: usize,
 }
+
+/// The buffers behind arguments, with the arguments' numbers, from 1.
+pub(crate) struct Uses<'a>(Inline<(usize, BufferUse<'a>), MAX_USES>);
 
 /// A machine parameter: a value that lies elsewhere, or a word that lies here.
 #[derive(Clone, Copy)]
@@ -50,26 +53,17 @@ enum Param {
 }
 
 impl<'a> ArgumentList<'a> {
-    #[inline]
-    pub(super) fn new() -> Self {
-        Self { params: Inline::new(), parts: Inline::new(), count: 0 }
-    }
-
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, param: Param) {
         self.params.push(param);
     }
 
-    #[inline]
-    pub(super) fn used(&mut self, part: BufferUse<'a>) {
-        self.parts.push((self.count + 1, part));
+    #[inline(always)]
+    fn used(&mut self, part: BufferUse<'a>) {
+        self.uses.0.push((self.count + 1, part));
     }
 
-    fn parts(&self) -> impl Iterator<Item = &(usize, BufferUse<'a>)> + Clone {
-        self.parts.as_slice().iter()
-    }
-
-    #[inline]
+    #[inline(always)]
     fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
         let address = match slice.as_device_ptr() {
@@ -81,57 +75,60 @@ impl<'a> ArgumentList<'a> {
         self.push(Param::Word(slice.len() as u64));
     }
 
-    #[inline]
+    #[inline(always)]
     fn pointer<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
         self.push(Param::Word(slice.as_device_ptr().0));
     }
 
-    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the stream's.
-    #[inline]
-    pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
-        self.parts().try_for_each(|(argument, part)| {
-            let found = part.storage.device();
-            if found.ptr_eq(device) {
-                return Ok(());
-            }
-            Err(Error::DifferentDevices {
-                operation: format!("launching kernel `{kernel}`"),
-                what: format!("argument {argument}"),
-                found: found.id(),
-                expected: device.id(),
-            })
-        })
-    }
-
-    /// Makes the stream wait for other uses of the buffers, launches, and notes the use.
-    #[inline]
-    pub(super) fn launch_with(
-        &self,
-        stream: &Stream,
-        launch: impl FnOnce(&[*const c_void]) -> Result<()>,
-    ) -> Result<()> {
-        self.with_pointers(|pointers| {
-            let parts = self.parts().map(|(_, part)| part);
-            storage::enqueue(parts, stream, Kind::Launch, |_, _| launch(pointers))
-        })
-    }
-
-    /// The parts of the buffers.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = &BufferUse<'a>> + Clone {
-        self.parts().map(|(_, part)| part)
-    }
-
-    /// Gives pointers to the machine parameters.
-    pub(super) fn with_pointers<R>(&self, work: impl FnOnce(&[*const c_void]) -> Result<R>) -> Result<R> {
+    /// Gives pointers to the machine parameters, and the buffers.
+    #[inline(always)]
+    pub(super) fn of<P, A: Arguments<P>, R>(
+        args: &'a A,
+        work: impl FnOnce(&[*const c_void], &mut Uses<'a>) -> R,
+    ) -> R {
+        let mut list = Self { params: Inline::new(), uses: Uses(Inline::new()), count: 0 };
+        args.add_all(&mut list);
         let mut pointers = Inline::<*const c_void, MAX_PARAMS>::new();
-        for param in self.params.as_slice() {
+        for param in list.params.as_slice() {
             pointers.push(match param {
                 Param::Word(word) => std::ptr::from_ref(word).cast(),
                 Param::Value(value) => *value,
             });
         }
-        work(pointers.as_slice())
+        work(pointers.as_slice(), &mut list.uses)
+    }
+}
+
+impl<'a> Uses<'a> {
+    /// Adds what no argument names.
+    #[cold]
+    pub(super) fn add(&mut self, part: BufferUse<'a>) {
+        self.0.push((0, part));
+    }
+
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &BufferUse<'a>> + Clone {
+        self.0.as_slice().iter().map(|(_, part)| part)
+    }
+
+    /// Errors with [`crate::Error::DifferentDevices`] for a buffer of another device than the kernel's.
+    #[inline]
+    pub(super) fn check_devices(&self, device: &Device, kernel: &'static str) -> Result<()> {
+        match self.0.as_slice().iter().find(|(_, part)| !part.device().ptr_eq(device)) {
+            None => Ok(()),
+            Some((argument, part)) => Err(elsewhere(*argument, part.device(), device, kernel)),
+        }
+    }
+}
+
+#[cold]
+fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'static str) -> Error {
+    Error::DifferentDevices {
+        operation: format!("launching kernel `{kernel}`"),
+        what: format!("argument {argument}"),
+        found: found.id(),
+        expected: expected.id(),
     }
 }
 
@@ -153,7 +150,7 @@ pub unsafe trait Argument<M> {
 
 // SAFETY: a value is one machine parameter, its bytes.
 unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
-    #[inline]
+    #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Value(std::ptr::from_ref(self).cast()));
     }
@@ -166,7 +163,7 @@ macro_rules! buffer_argument {
         $(
             // SAFETY: a slice or view is a pointer and a length, and the slice brings its buffer.
             unsafe impl<T: DeviceCopy> Argument<$view<T>> for $argument {
-                #[inline]
+                #[inline(always)]
                 fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                     list.slice($slice, Access::$access);
                 }
@@ -174,7 +171,7 @@ macro_rules! buffer_argument {
         )*
         // SAFETY: a raw pointer is one machine parameter, and the slice brings its buffer.
         unsafe impl<T: DeviceCopy> Argument<$pointer<T>> for $argument {
-            #[inline]
+            #[inline(always)]
             fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
                 list.pointer($slice, Access::$access);
             }
@@ -192,7 +189,7 @@ buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [Sl
 
 // SAFETY: a raw pointer is one machine parameter; whose memory it names is the caller's to know.
 unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
-    #[inline]
+    #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
     }
@@ -200,7 +197,7 @@ unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
 
 // SAFETY: as above.
 unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
-    #[inline]
+    #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
     }
@@ -225,7 +222,7 @@ macro_rules! arguments {
     ($(($argument:ident $marker:ident $index:tt))*) => {
         // SAFETY: each argument is added once, in order.
         unsafe impl<$($argument: Argument<$marker>, $marker),*> Arguments<($($marker,)*)> for ($($argument,)*) {
-            #[inline]
+            #[inline(always)]
             #[allow(unused_variables, reason = "there are no arguments in the empty tuple")]
             fn add_all<'a>(&'a self, list: &mut ArgumentList<'a>) {
                 $(
@@ -262,15 +259,11 @@ mod tests {
         macro_rules! check {
             ($($value:literal)*) => {{
                 let args = ($($value as u64,)*);
-                let mut list = ArgumentList::new();
-                Arguments::<($(check!(@ $value),)*)>::add_all(&args, &mut list);
-                list.with_pointers(|pointers| {
+                ArgumentList::of::<($(check!(@ $value),)*), _, _>(&args, |pointers, _| {
                     // SAFETY: every argument is a `u64` that lives.
                     let passed: Vec<u64> = pointers.iter().map(|value| unsafe { *value.cast::<u64>() }).collect();
                     assert_eq!(passed, [$($value),*]);
-                    Ok(())
-                })
-                .unwrap();
+                });
             }};
             (@ $value:literal) => { Value<u64> };
         }

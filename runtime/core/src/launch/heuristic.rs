@@ -195,20 +195,8 @@ pub(super) mod tests {
 
     pub const fn spec(max_threads: u32) -> KernelSpec {
         KernelSpec {
-            name: "k",
-            symbol: "k",
-            package: "test",
-            version: "0.0.0",
-            types: &[],
-            consts: &[],
-            params: &[],
             launch_bounds: Some(LaunchBounds { max_threads, min_blocks: 0 }),
-            stack: None,
-            min_arch: 0,
-            is_safe: true,
-            cooperative: false,
-            dependent: false,
-            entry: nothing,
+            ..KernelSpec::new("test", "0.0.0", "k", &[], nothing)
         }
     }
 

@@ -23,7 +23,7 @@ impl<T, const N: usize> Inline<T, N> {
     ///
     /// # Panics
     /// When `N` are there already.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, value: T) {
         self.values[self.len].write(value);
         self.len += 1;

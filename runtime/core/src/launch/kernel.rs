@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
 use super::adaptive::{self, Launches};
-use super::arguments::{ArgumentList, Arguments};
+use super::arguments::{ArgumentList, Arguments, Uses};
 use super::kept::Kept;
-use super::limits::Limits;
+use super::limits::{Limits, Line};
 use super::loaded::Loaded;
 use super::resolve::Resolved;
 use super::shape::Launch;
 use crate::device::Device;
 use crate::device::observe::Operation;
-use crate::driver::{FunctionAttributes, FunctionHandle, LaunchConfig};
-use crate::error::{Error, GraphError, Result};
+use crate::driver::{Context, DeviceProperties, Driver, FunctionAttributes, FunctionHandle, LaunchConfig};
+use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
@@ -36,20 +36,24 @@ pub(crate) struct FunctionInner {
     stack: u32,
     /// Dynamic shared memory in bytes that the driver was told to allow.
     allowed_shared: AtomicU32,
+    line: Line,
     /// Whether the driver was told to allow clusters larger than all devices have.
     large_clusters: AtomicBool,
     kept: Kept,
 }
 
 impl FunctionInner {
+    /// Of a device with these properties.
     pub(crate) fn new(
         spec: &'static KernelSpec,
         handle: FunctionHandle,
         attributes: FunctionAttributes,
+        device: &DeviceProperties,
         image: u64,
         params: Option<Vec<usize>>,
         stack: u32,
     ) -> Self {
+        let line = Limits { kernel: spec, device, attributes: &attributes }.line();
         Self {
             spec,
             handle,
@@ -58,6 +62,7 @@ impl FunctionInner {
             params,
             stack,
             allowed_shared: AtomicU32::new(0),
+            line,
             large_clusters: AtomicBool::new(false),
             kept: Kept::default(),
         }
@@ -118,6 +123,11 @@ impl Function {
         &self.inner.kept
     }
 
+    #[inline]
+    pub(super) fn line(&self) -> &Line {
+        &self.inner.line
+    }
+
     /// The configuration that a launch of this shape gets; `None` when it launches nothing.
     ///
     /// # Errors
@@ -130,7 +140,7 @@ impl Function {
     /// value. The values are copied before this returns.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel, [`Error::ArgumentCount`], [`Error::DifferentDevices`] for a
+    /// What is over the limits of device or kernel, [`LaunchError::ArgumentCount`], [`Error::DifferentDevices`] for a
     /// stream of another device.
     ///
     /// # Safety
@@ -162,20 +172,16 @@ impl Function {
         self.check_argument_count(args.len())?;
         self.check_stream(stream)?;
         let Some(config) = config else { return Ok(()) };
+        let code = self.code_use(stream);
         // SAFETY: passed on from the caller.
-        let enqueue = || unsafe { self.enqueue(stream, &config, args) };
-        self.observed(stream, &config, || match &self.code_use(stream) {
-            None => enqueue(),
-            code => storage::enqueue(code.iter(), stream, Kind::Launch, |_, _| enqueue()),
-        })?;
-        self.after_launch(stream)
+        unsafe { self.enqueue(stream, &config, args, code.iter()) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {
         match &self.inner.params {
             Some(params) if params.len() != got => {
                 let kernel = self.spec().symbol.to_owned();
-                Err(Error::ArgumentCount { kernel, expected: params.len(), got })
+                Err(Error::Launch(LaunchError::ArgumentCount { kernel, expected: params.len(), got }))
             }
             _ => Ok(()),
         }
@@ -199,6 +205,11 @@ impl Function {
 
     #[inline]
     pub(super) fn check_stream(&self, stream: &Stream) -> Result<()> {
+        if self.device.ptr_eq(stream.device()) { Ok(()) } else { self.refuse_stream(stream) }
+    }
+
+    #[cold]
+    fn refuse_stream(&self, stream: &Stream) -> Result<()> {
         stream.check_device(&self.device, || {
             let symbol = self.spec().symbol;
             (format!("launching kernel `{symbol}`"), "the loaded kernel".to_owned())
@@ -240,37 +251,56 @@ impl Function {
         Ok(())
     }
 
-    /// Reports a launch to observers: every one goes through here.
-    #[inline(always)]
-    pub(super) fn observed<'a>(
-        &'a self,
-        stream: &'a Stream,
-        config: &'a LaunchConfig,
-        launch: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        stream.observed(|| Operation::Launch { kernel: self.spec().symbol, config }, launch)
-    }
-
+    /// Enqueues a launch that uses these parts of buffers, and remembers it.
+    ///
     /// # Safety
-    /// As for [`Self::launch_raw`]; the configuration was checked and [allowed](Self::allow), and there is one pointer for
-    /// each machine parameter.
-    #[inline]
-    pub(super) unsafe fn enqueue(
+    /// As for [`Self::launch_raw`], of memory that is in none of the parts; the configuration was checked and
+    /// [allowed](Self::allow), and there is one pointer for each machine parameter.
+    #[inline(always)]
+    pub(super) unsafe fn enqueue<'p, 'a: 'p>(
         &self,
         stream: &Stream,
         config: &LaunchConfig,
         args: &[*const c_void],
+        uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
+    ) -> Result<()> {
+        self.enqueue_by(stream, config, uses, |driver, context| {
+            // SAFETY: passed on from the caller.
+            unsafe { driver.launch(context, self.inner.handle, config, args, stream.handle()) }
+        })
+    }
+
+    /// As [`Self::enqueue`], by a call that makes the launch. Every launch comes through here.
+    #[inline(always)]
+    fn enqueue_by<'p, 'a: 'p, E: Into<Error>>(
+        &self,
+        stream: &Stream,
+        config: &LaunchConfig,
+        uses: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
+        launch: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
     ) -> Result<()> {
         self.check_stack()?;
-        let (function, handle) = (self.inner.handle, stream.handle());
-        stream.call(|driver, context| {
-            // SAFETY: passed on from the caller.
-            unsafe { driver.launch(context, function, *config, args, handle) }
-        })?;
-        if !stream.is_capturing() {
-            self.device.0.health.launched(stream.id(), self.spec(), config);
+        let mut watch = stream.watch(|| Operation::Launch { kernel: self.spec().symbol, config });
+        let enqueued = storage::enqueue(uses, stream, Kind::Launch, launch);
+        watch.ended(enqueued.is_ok());
+        drop(watch);
+        enqueued?;
+        if stream.is_capturing() || self.device.0.launch_blocking {
+            return self.launched_unusually(stream, config);
         }
+        self.device.0.health.launched(stream.id(), self.spec(), config);
         Ok(())
+    }
+
+    /// What comes after a launch that was captured, or that is to be waited for.
+    #[cold]
+    fn launched_unusually(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
+        if let Some(capturing) = stream.capturing() {
+            capturing.note_kernel((self.spec(), *config));
+            return Ok(());
+        }
+        self.device.0.health.launched(stream.id(), self.spec(), config);
+        stream.synchronize()
     }
 
     /// Gives a launch to a graph: what the driver is to be told, and the parts of buffers that it uses.
@@ -279,7 +309,7 @@ impl Function {
         device: &Device,
         launch: Launch,
         args: &'a A,
-        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &ArgumentList<'a>) -> Result<R>,
+        add: impl FnOnce(&Self, LaunchConfig, &[*const c_void], &Uses<'a>) -> Result<R>,
     ) -> Result<R> {
         let symbol = self.spec().symbol;
         if !self.device.ptr_eq(device) {
@@ -290,22 +320,17 @@ impl Function {
                 expected: device.id(),
             });
         }
-        let mut list = ArgumentList::new();
-        args.add_all(&mut list);
-        list.check_devices(device, symbol)?;
-        let mut resolved = Resolved::BLANK;
-        if !launch.resolve_into(self, &mut resolved)? {
-            return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
-        }
-        let config = resolved.config;
-        self.allow(&config)?;
-        self.check_stack()?;
-        list.with_pointers(|pointers| add(self, config, pointers, &list))
-    }
-
-    #[inline]
-    fn after_launch(&self, stream: &Stream) -> Result<()> {
-        if self.device.0.launch_blocking && !stream.is_capturing() { stream.synchronize() } else { Ok(()) }
+        ArgumentList::of(args, |args, uses| {
+            uses.check_devices(device, symbol)?;
+            let mut resolved = Resolved::BLANK;
+            if !launch.resolve_into(self, &mut resolved)? {
+                return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
+            }
+            let config = resolved.config;
+            self.allow(&config)?;
+            self.check_stack()?;
+            add(self, config, args, uses)
+        })
     }
 
     /// Enqueues a launch with arguments of the parameter types `P` (a tuple of [`gpu_spec::param`] markers): for an
@@ -324,95 +349,97 @@ impl Function {
         launch: Launch,
         args: &A,
     ) -> Result<()> {
-        let mut resolved = Resolved::BLANK;
-        let found = launch.resolve_into(self, &mut resolved);
-        let mut list = ArgumentList::new();
-        // What is wrong with the arguments is said first.
-        self.gather(stream, args, &mut list)?;
-        if !found? {
-            return Ok(());
-        }
-        if self.device.part::<Launches>().is_adaptive() && launch.is_open() {
-            // SAFETY: passed on from the caller.
-            return unsafe { self.launch_adaptive(stream, &launch, resolved, &list) };
-        }
-        self.allow(&resolved.config)?;
-        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.launch_list(stream, &resolved.config, &list) }
+        // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from the
+        // caller.
+        ArgumentList::of(args, |args, uses| unsafe { self.launch_uses(stream, &launch, args, uses) })
     }
 
-    /// Adds the arguments to the list, if stream and buffers are of the kernel's device.
-    #[inline]
-    pub(super) fn gather<'a, P, A: Arguments<P>>(
+    /// # Safety
+    /// As for [`Self::launch_raw`], of memory that is in none of the parts of buffers.
+    unsafe fn launch_uses<'a>(
         &'a self,
         stream: &Stream,
-        args: &'a A,
-        list: &mut ArgumentList<'a>,
+        launch: &Launch,
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
     ) -> Result<()> {
-        self.check_stream(stream)?;
-        args.add_all(list);
-        if let Some(code) = self.code_use(stream) {
-            list.used(code);
-        }
-        list.check_devices(stream.device(), self.spec().symbol)
+        // What is wrong with the arguments is said first.
+        self.check_uses(stream, uses)?;
+        let (line, mut resolved);
+        let config = if let Some(config) = launch.in_line(self.line()) {
+            line = config;
+            &line
+        } else {
+            resolved = Resolved::BLANK;
+            if !launch.resolve_into(self, &mut resolved)? {
+                return Ok(());
+            }
+            if launch.is_open() && self.device.part::<Launches>().is_adaptive() {
+                // SAFETY: passed on from the caller.
+                return unsafe { self.launch_adaptive(stream, launch, resolved, args, uses) };
+            }
+            self.allow(&resolved.config)?;
+            &resolved.config
+        };
+        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
+        unsafe { self.enqueue(stream, config, args, uses.iter()) }
     }
 
-    /// # Safety
-    /// As for [`Self::launch_as`] with the arguments in the list; the configuration was checked and
-    /// [allowed](Self::allow).
-    #[inline]
-    pub(super) unsafe fn launch_list(
-        &self,
-        stream: &Stream,
-        config: &LaunchConfig,
-        list: &ArgumentList<'_>,
-    ) -> Result<()> {
-        self.observed(stream, config, || {
-            list.launch_with(stream, |pointers| {
-                // SAFETY: the list has the parameters' values in order and its buffers note the stream, so their
-                // memory is kept and other uses are ordered; the rest is passed on from the caller.
-                unsafe { self.enqueue(stream, config, pointers) }
-            })
-        })?;
-        self.launched(stream, config)
-    }
-
-    /// What comes after a launch that is enqueued.
-    #[inline]
-    pub(super) fn launched(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
-        if let Some(capturing) = stream.capturing() {
-            capturing.note_kernel((self.spec(), *config));
-        }
-        self.after_launch(stream)
-    }
-
-    /// As [`Self::launch_list`], in a configuration that is to be tried or that was found to be the fastest.
+    /// As [`Self::launch_uses`], in a configuration that was checked and [allowed](Self::allow); `None` launches nothing.
     ///
     /// # Safety
-    /// As for [`Self::launch_list`].
+    /// As for [`Self::launch_uses`].
+    pub(super) unsafe fn launch_configured<'a>(
+        &'a self,
+        stream: &Stream,
+        config: &Option<LaunchConfig>,
+        args: &[*const c_void],
+        uses: &mut Uses<'a>,
+    ) -> Result<()> {
+        self.check_uses(stream, uses)?;
+        let Some(config) = config else { return Ok(()) };
+        // SAFETY: passed on from the caller.
+        unsafe { self.enqueue(stream, config, args, uses.iter()) }
+    }
+
+    /// Fails if stream or buffers are not of the kernel's device. Adds the module to what is used, if that was loaded at run
+    /// time.
+    #[inline(always)]
+    fn check_uses<'a>(&'a self, stream: &Stream, uses: &mut Uses<'a>) -> Result<()> {
+        self.check_stream(stream)?;
+        if let Some(code) = self.code_use(stream) {
+            uses.add(code);
+        }
+        uses.check_devices(&self.device, self.spec().symbol)
+    }
+
+    /// As [`Self::launch_uses`], in a configuration that is to be tried or that was found to be the fastest.
+    ///
+    /// # Safety
+    /// As for [`Self::launch_uses`].
     #[cold]
     unsafe fn launch_adaptive(
         &self,
         stream: &Stream,
         launch: &Launch,
         resolved: Resolved,
-        list: &ArgumentList<'_>,
+        args: &[*const c_void],
+        uses: &Uses<'_>,
     ) -> Result<()> {
         self.device.check_process()?;
         let (config, measurement) = adaptive::choose(self, stream, launch, resolved);
-        self.observed(stream, &config, || {
-            list.launch_with(stream, |pointers| {
-                let launch = || {
-                    // SAFETY: as in `launch_list`; every candidate was checked, and none has shared memory to be allowed.
-                    unsafe { self.enqueue(stream, &config, pointers) }
-                };
-                match measurement {
-                    Some(measurement) => measurement.around(stream, launch),
-                    None => launch(),
-                }
-            })
-        })?;
-        self.after_launch(stream)
+        self.enqueue_by(stream, &config, uses.iter(), |driver, context| {
+            let launch = || {
+                // SAFETY: every candidate was checked, and none has shared memory to be allowed; the rest is passed on from the
+                // caller.
+                unsafe { driver.launch(context, self.inner.handle, &config, args, stream.handle()) }
+                    .map_err(Error::from)
+            };
+            match measurement {
+                Some(measurement) => measurement.around(stream, launch),
+                None => launch(),
+            }
+        })
     }
 }
 

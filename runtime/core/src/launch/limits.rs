@@ -15,7 +15,26 @@ pub(super) struct Limits<'a> {
     pub attributes: &'a FunctionAttributes,
 }
 
+/// Of what a launch in one dimension without anything special may have how much: the most threads in a block, blocks in the
+/// grid, and bytes of dynamic shared memory that need not be allowed first. No threads: the kernel has no such launches.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub threads: u32,
+    pub blocks: u32,
+    pub shared_bytes: u32,
+}
+
 impl<'a> Limits<'a> {
+    pub fn line(&self) -> Line {
+        let threads = self.block_limit().0.min(self.device.max_block[0]);
+        let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
+        Line {
+            threads: if self.kernel.cooperative || shared.is_none() { 0 } else { threads },
+            blocks: self.device.max_grid[0],
+            shared_bytes: shared.unwrap_or(0),
+        }
+    }
+
     #[inline]
     pub fn of(function: &'a Function) -> Self {
         let device = function.device().properties();
@@ -43,7 +62,7 @@ impl<'a> Limits<'a> {
 
     #[cold]
     pub fn grid_error(&self, grid: [u64; 3]) -> Error {
-        Error::GridTooLarge { kernel: self.name(), grid, limit: self.device.max_grid }
+        Error::Launch(LaunchError::GridTooLarge { kernel: self.name(), grid, limit: self.device.max_grid })
     }
 
     /// Fails when grid, block or shared memory exceed a limit of the device or the kernel.
@@ -76,7 +95,11 @@ impl<'a> Limits<'a> {
         let LaunchConfig { grid, block, shared_bytes, .. } = *config;
         for (what, dimensions) in [("grid", grid), ("block", block)] {
             if dimensions.contains(&0) {
-                return Err(Error::EmptyLaunch { kernel: self.name(), what, dimensions });
+                return Err(Error::Launch(LaunchError::EmptyLaunch {
+                    kernel: self.name(),
+                    what,
+                    dimensions,
+                }));
             }
         }
         let exceeds =
@@ -84,10 +107,19 @@ impl<'a> Limits<'a> {
         let threads = block.iter().map(|size| u64::from(*size)).fold(1u64, u64::saturating_mul);
         let (limit, by) = self.block_limit();
         if threads > u64::from(limit) {
-            return Err(Error::BlockTooLarge { kernel: self.name(), threads, limit, by });
+            return Err(Error::Launch(LaunchError::BlockTooLarge {
+                kernel: self.name(),
+                threads,
+                limit,
+                by,
+            }));
         }
         if exceeds(block, self.device.max_block) {
-            return Err(Error::BlockShape { kernel: self.name(), block, limit: self.device.max_block });
+            return Err(Error::Launch(LaunchError::BlockShape {
+                kernel: self.name(),
+                block,
+                limit: self.device.max_block,
+            }));
         }
         if exceeds(grid, self.device.max_grid) {
             return Err(self.grid_error(grid.map(u64::from)));
@@ -97,12 +129,12 @@ impl<'a> Limits<'a> {
         }
         let (static_bytes, limit) = (self.attributes.static_shared, self.shared_limit());
         if u64::from(shared_bytes) + u64::from(static_bytes) > u64::from(limit) {
-            return Err(Error::SharedMemoryTooLarge {
+            return Err(Error::Launch(LaunchError::SharedMemoryTooLarge {
                 kernel: self.name(),
                 dynamic_bytes: shared_bytes,
                 static_bytes,
                 limit,
-            });
+            }));
         }
         Ok(())
     }
@@ -118,7 +150,7 @@ impl<'a> Limits<'a> {
         }
         if config.cluster.contains(&0) {
             let (what, dimensions) = ("cluster", config.cluster);
-            return Err(Error::EmptyLaunch { kernel: self.name(), what, dimensions });
+            return Err(Error::Launch(LaunchError::EmptyLaunch { kernel: self.name(), what, dimensions }));
         }
         if config.cluster != [1; 3] && self.device.max_cluster == 0 {
             let capability = self.device.capability;

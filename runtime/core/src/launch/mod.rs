@@ -8,7 +8,7 @@
 //! checks the configuration once, for many launches.
 //!
 //! A [`Launch`] says what is wanted. Where it leaves block and grid open they are chosen from the properties of the device
-//! and the kernel, or looked up if they were measured ([`adaptive`], [`store`]); [`Launch::explain`] says what was chosen
+//! and the kernel, or looked up if they were measured ([`adaptive`], [`policy`]); [`Launch::explain`] says what was chosen
 //! and why.
 //!
 //! A launch is asynchronous: an error in the kernel is reported by a later call, with the kernel's name, its
@@ -22,7 +22,7 @@
 //! | [`occupancy`] | how much of a multiprocessor a kernel fills |
 //! | `heuristic` | the choice of block and grid |
 //! | `explain` | [`Explanation`]: what was chosen and why |
-//! | [`adaptive`], [`store`] | measuring on a program's own launches; what was measured, by a tuner too |
+//! | [`adaptive`], [`policy`] | measuring on a program's own launches; what knows the fastest shape |
 //! | [`arguments`] | what can be passed for which parameter |
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; what can be asked of a kernel |
 //! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
@@ -39,12 +39,12 @@ mod kernel;
 mod limits;
 mod loaded;
 pub mod occupancy;
+pub mod policy;
 mod prepared;
 mod queries;
 mod resolve;
 mod shape;
 mod slot;
-pub mod store;
 mod unchecked;
 
 pub(crate) use self::adaptive::Launches;
@@ -55,11 +55,10 @@ pub(crate) use self::kernel::FunctionInner;
 pub use self::kernel::{Function, TypedKernel};
 pub(crate) use self::loaded::Loaded;
 pub use self::occupancy::{Limiter, Occupancy};
+pub use self::policy::LaunchPolicy;
 pub use self::prepared::{PreparedFunction, PreparedLaunch};
 pub use self::queries::PotentialBlock;
 pub use self::resolve::Source;
 pub use self::shape::{Dim, Launch};
-pub use self::store::{LaunchStore, TunedConfiguration, TunedFor};
 pub use self::unchecked::RawArguments;
 pub use crate::driver::LaunchConfig;
-pub use crate::error::StoreProblem;

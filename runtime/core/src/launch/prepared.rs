@@ -57,17 +57,16 @@ impl PreparedFunction {
     /// As for [`Function::launch_as`].
     #[inline]
     pub unsafe fn launch_as<P, A: Arguments<P>>(&self, stream: &Stream, args: &A) -> Result<()> {
-        let mut list = ArgumentList::new();
-        self.function.gather(stream, args, &mut list)?;
-        let Some(config) = &self.config else { return Ok(()) };
-        // SAFETY: the configuration was checked and allowed; the rest is passed on from the caller.
-        unsafe { self.function.launch_list(stream, config, &list) }
+        let Self { function, config } = self;
+        // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the configuration was checked
+        // and allowed; the rest is passed on from the caller.
+        ArgumentList::of(args, |args, uses| unsafe { function.launch_configured(stream, config, args, uses) })
     }
 
     /// Enqueues a launch with arguments as the driver takes them, as [`Function::launch_raw`] does.
     ///
     /// # Errors
-    /// [`Error::ArgumentCount`](crate::Error::ArgumentCount),
+    /// [`LaunchError::ArgumentCount`](crate::LaunchError::ArgumentCount),
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices); a fault of earlier work.
     ///
     /// # Safety

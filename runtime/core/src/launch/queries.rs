@@ -66,7 +66,7 @@ impl Function {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SharedMemoryTooLarge`](crate::Error::SharedMemoryTooLarge) if not even the smallest block fits; whatever the
+    /// [`LaunchError::SharedMemoryTooLarge`](crate::LaunchError::SharedMemoryTooLarge) if not even the smallest block fits; whatever the
     /// driver reports.
     pub fn potential_block(&self, shared: impl Fn(u32) -> u32) -> Result<PotentialBlock> {
         let limits = Limits::of(self);

@@ -3,9 +3,9 @@
 use super::Function;
 use super::adaptive::Launches;
 use super::heuristic::{GridChoice, grid_for_bandwidth};
-use super::limits::Limits;
+use super::limits::{Limits, Line};
+use super::policy::Winner;
 use super::shape::{Launch, Shape};
-use super::store::Winner;
 use crate::driver::LaunchConfig;
 use crate::error::{Error, LaunchError, Result};
 
@@ -34,27 +34,36 @@ pub(super) struct Resolved {
 }
 
 impl Launch {
+    /// The configuration of blocks of a given size in a line, if it is within the kernel's limits and nothing special is asked
+    /// for.
+    #[inline]
+    pub(super) fn in_line(&self, limits: &Line) -> Option<LaunchConfig> {
+        let Shape::Linear { threads, block: Some(block) } = self.shape else { return None };
+        let is_plain = self.is_plain() & (self.waves == 0);
+        let blocks = blocks_of(threads, block)?;
+        let fits = block.wrapping_sub(1) < limits.threads
+            && blocks.wrapping_sub(1) < limits.blocks
+            && self.shared_bytes <= limits.shared_bytes;
+        (is_plain && fits).then(|| LaunchConfig::new([blocks, 1, 1], [block, 1, 1], self.shared_bytes))
+    }
+
     /// Writes the configuration for a kernel, within all limits; false when there is nothing to launch.
     ///
     /// It is written, not returned, since a copy of what was just written a word at a time costs as much as all the rest.
-    #[inline]
     pub(super) fn resolve_into(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
-        if !(self.is_plain() && !function.spec().cooperative && self.waves == 0) {
-            return self.resolve_kept(function, resolved);
-        }
-        let config = &mut resolved.config;
         match self.shape {
-            Shape::Explicit { grid, block } => (config.grid, config.block) = (grid, block),
-            Shape::Linear { threads, block: Some(block) } if threads > 0 && block > 0 => {
-                let Some(blocks) = blocks_of(threads, block) else {
-                    return self.resolve_kept(function, resolved);
-                };
-                (config.grid, config.block) = ([blocks, 1, 1], [block, 1, 1]);
+            Shape::Explicit { grid, block } if self.is_plain() && !function.spec().cooperative => {
+                resolved.config = LaunchConfig::new(grid, block, self.shared_bytes);
             }
-            _ => return self.resolve_kept(function, resolved),
+            _ => match self.in_line(function.line()) {
+                Some(config) => {
+                    resolved.config = config;
+                    return Ok(true);
+                }
+                None => return self.resolve_kept(function, resolved),
+            },
         }
-        config.shared_bytes = self.shared_bytes;
-        Limits::of(function).check(config)?;
+        Limits::of(function).check(&resolved.config)?;
         Ok(true)
     }
 
@@ -181,15 +190,18 @@ impl Resolved {
 /// The blocks of `block` threads for `threads`, if that is a number of blocks.
 #[inline]
 fn blocks_of(threads: usize, block: u32) -> Option<u32> {
+    if block == 0 {
+        return None;
+    }
     // A shift and the division of small numbers are much faster than the general one.
-    if block.is_power_of_two() {
-        let blocks = (threads >> block.trailing_zeros()) + usize::from(threads & (block as usize - 1) != 0);
-        return u32::try_from(blocks).ok();
-    }
-    match u32::try_from(threads) {
-        Ok(threads) => Some(threads.div_ceil(block)),
-        Err(_) => u32::try_from(threads.div_ceil(block as usize)).ok(),
-    }
+    let blocks = if block.is_power_of_two() {
+        (threads >> block.trailing_zeros()) + usize::from(threads & (block as usize - 1) != 0)
+    } else if let Ok(threads) = u32::try_from(threads) {
+        threads.div_ceil(block) as usize
+    } else {
+        threads.div_ceil(block as usize)
+    };
+    u32::try_from(blocks).ok()
 }
 
 /// The number of blocks or threads of these sizes.

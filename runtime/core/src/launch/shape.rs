@@ -161,7 +161,8 @@ impl Launch {
 
     /// Whether nothing but a shape, shared memory and a limit of waves is asked for.
     pub(super) fn is_plain(&self) -> bool {
-        matches!(self.cluster, [1, 1, 1]) && !self.cooperative && !self.dependent
+        // All at once: most of the time it holds.
+        (self.cluster == [1; 3]) & !self.cooperative & !self.dependent
     }
 
     /// Whether block and grid are free: any that has enough threads, or any at all for a loop, is right.

@@ -8,7 +8,7 @@ use super::kernel::Function;
 use super::shape::Launch;
 use crate::driver::DevicePtr;
 use crate::error::{Error, LaunchError, Result};
-use crate::memory::storage::{self, BufferUse, Kind};
+use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -142,7 +142,7 @@ impl Function {
     /// the arguments are kept until the kernel is done, and other uses of them are ordered.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel; [`Error::ArgumentCount`], [`LaunchError::ArgumentSize`],
+    /// What is over the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],
     /// [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; a fault of earlier work.
     ///
     /// # Safety
@@ -164,13 +164,8 @@ impl Function {
         let pointer = |&(start, _): &(usize, usize)| unsafe { base.add(start) }.cast::<c_void>();
         let pointers: Vec<*const c_void> = args.places.iter().map(pointer).collect();
         let code = self.code_use(stream);
-        self.observed(stream, &config, || {
-            storage::enqueue(args.uses.iter().chain(&code), stream, Kind::Launch, |_, _| {
-                // SAFETY: the configuration was checked and allowed; there is a value of the right size for each parameter
-                // as far as is known, and the rest is passed on from the caller. The uses keep and order the memory.
-                unsafe { self.enqueue(stream, &config, &pointers) }
-            })
-        })?;
-        self.launched(stream, &config)
+        // SAFETY: the configuration was checked and allowed; there is a value of the right size for each parameter as far as is
+        // known, and the rest is passed on from the caller. The uses keep and order the memory.
+        unsafe { self.enqueue(stream, &config, &pointers, args.uses.iter().chain(&code)) }
     }
 }

@@ -17,7 +17,7 @@ use super::MemoryPool;
 use super::allocator::pool::CaptureGuard;
 use super::allocator::{self, CachingAllocator};
 use super::statistics::PoolId;
-use super::storage::BufferUse;
+use super::storage::{BufferUse, Kind};
 use super::tracked::Tracked;
 use super::usage::{Access, Usage, Waits};
 use crate::device::observe::Operation;
@@ -469,11 +469,21 @@ pub(crate) fn note_allocated<'a>(
 
 /// Enqueues work with parts on a stream that is being captured.
 #[cold]
+#[inline(never)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     stream: &Stream,
-    parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
+    parts: impl Iterator<Item = &'p BufferUse<'a>>,
+    kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
+    stream.device().check_process()?;
+    if kind == Kind::HostCopy {
+        return Err(GraphError::NotCapturable {
+            call: "a copy through host memory or between devices",
+            instead: "copy before the capture begins or after it ends",
+        }
+        .into());
+    }
     let Some(capturing) = stream.capturing() else {
         // It has ended since, or is only beginning: another thread does that.
         return Err(GraphError::CaptureUnderway.into());

@@ -32,7 +32,6 @@ pub(crate) mod owners;
 pub mod pinned;
 mod scratch;
 pub mod slice;
-pub mod snapshot;
 pub mod statistics;
 pub(crate) mod storage;
 mod summary;
@@ -47,6 +46,7 @@ pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
 pub(crate) use self::scratch::stream_ended;
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
 pub use crate::error::OutOfMemory;
+pub use warpsmith_snapshot as snapshot;
 
 /// Types whose values can lie in device memory: plain bits, any of which are a value.
 ///

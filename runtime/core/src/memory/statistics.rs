@@ -346,15 +346,10 @@ mod tests {
         assert_eq!(map.into_keys().collect::<Vec<_>>(), expected_keys(&["0_1", "12_0"]));
     }
 
-    #[test]
-    fn each_figure_stands_under_its_own_key() {
-        let mut next = 0;
-        let mut statistic = || {
-            next += 4;
-            Statistic { current: next, peak: next + 1, allocated: next + 2, freed: next + 3 }
-        };
-        let mut by_pool = || ByPool { all: statistic(), small_pool: statistic(), large_pool: statistic() };
-        let stats = MemoryStatistics {
+    /// Statistics of which each figure is what `next` says.
+    fn filled(mut next: impl FnMut() -> Statistic) -> MemoryStatistics {
+        let mut by_pool = || ByPool { all: next(), small_pool: next(), large_pool: next() };
+        let mut stats = MemoryStatistics {
             allocation: by_pool(),
             segment: by_pool(),
             active: by_pool(),
@@ -364,8 +359,6 @@ mod tests {
             active_bytes: by_pool(),
             inactive_split_bytes: by_pool(),
             requested_bytes: by_pool(),
-            oversize_allocations: statistic(),
-            oversize_segments: statistic(),
             num_alloc_retries: 1001,
             num_ooms: 1002,
             num_sync_all_streams: 1003,
@@ -373,8 +366,19 @@ mod tests {
             num_device_free: 1005,
             num_oom_rejections: 1006,
             max_split_size: Some(1007),
-            reserved_bytes_by_private_pools: BTreeMap::new(),
+            ..Default::default()
         };
+        (stats.oversize_allocations, stats.oversize_segments) = (next(), next());
+        stats
+    }
+
+    #[test]
+    fn each_figure_stands_under_its_own_key() {
+        let mut last = 0;
+        let stats = filled(|| {
+            last += 4;
+            Statistic { current: last, peak: last + 1, allocated: last + 2, freed: last + 3 }
+        });
         let map = stats.to_map();
         let mut values: Vec<i64> = map.values().copied().collect();
         values.sort_unstable();
@@ -423,33 +427,14 @@ mod tests {
     fn resets_reach_every_statistic_and_keep_what_is_now() {
         let full = Statistic { current: 2, peak: 9, allocated: 30, freed: 28 };
         let by_pool = ByPool { all: full, small_pool: full, large_pool: full };
-        let mut stats = MemoryStatistics {
-            allocation: by_pool,
-            segment: by_pool,
-            active: by_pool,
-            inactive_split: by_pool,
-            allocated_bytes: by_pool,
-            reserved_bytes: by_pool,
-            active_bytes: by_pool,
-            inactive_split_bytes: by_pool,
-            requested_bytes: by_pool,
-            oversize_allocations: full,
-            oversize_segments: full,
-            num_alloc_retries: 1,
-            num_ooms: 1,
-            num_sync_all_streams: 1,
-            num_device_alloc: 1,
-            num_device_free: 1,
-            num_oom_rejections: 1,
-            max_split_size: Some(5),
-            reserved_bytes_by_private_pools: BTreeMap::from([(PoolId(0, 1), by_pool)]),
-        };
+        let mut stats = filled(|| full);
+        stats.reserved_bytes_by_private_pools.insert(PoolId(0, 1), by_pool);
         stats.reset_peak();
         stats.reset_accumulated();
         for (key, value) in stats.to_map() {
             let kept = match key.rsplit('.').next() {
                 Some("current" | "peak") => 2,
-                Some("max_split_size") => 5,
+                Some("max_split_size") => 1007,
                 _ => 0,
             };
             assert_eq!(value, kept, "{key}");

@@ -1,12 +1,12 @@
 //! [`Storage`]: a buffer's memory without its element type, and the orderly enqueueing of work on parts of it.
 
 use std::ops::Range;
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use super::allocator::{self, Allocation};
 use super::capturing;
 use super::owners::{self, Owner};
-use super::tracked::{Presence, Tracked};
+use super::tracked::Tracked;
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::driver::{self, Context, DevicePtr, Driver, host_function};
@@ -200,8 +200,14 @@ impl BufferUse<'_> {
         Self { access, ..self }
     }
 
-    /// Adds what work on `stream`, which may be of another device, must come after.
+    /// Whether work on `stream` comes after earlier uses by itself: all are on that stream.
     #[inline]
+    fn is_ordered_on(&self, stream: &Stream) -> bool {
+        let Storage { usage, stream: home, tracked, .. } = self.storage;
+        stream == home && usage.is_at_home() && tracked.get().is_none()
+    }
+
+    /// Adds what work on `stream`, which may be of another device, must come after.
     fn needs(&self, stream: &Stream, waits: &mut Waits) {
         let Storage { usage, stream: home, tracked, .. } = self.storage;
         if !self.ordered || self.range.is_empty() {
@@ -264,48 +270,70 @@ pub(crate) enum Kind {
     HostCopy,
 }
 
-/// Locks what graphs know of the parts' buffers, each once, in the order in which everybody does.
-#[cold]
-fn lock<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<MutexGuard<'p, Presence>> {
-    let mut tracked: Vec<&'p Arc<Tracked>> = parts.filter_map(|part| part.storage.tracked.get()).collect();
-    tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
-    tracked.dedup_by_key(|tracked| Arc::as_ptr(tracked));
-    tracked.into_iter().map(|tracked| tracked.lock()).collect()
-}
-
 /// Enqueues work on `stream`, which may be of another device, that uses these parts: after the uses that it must come
 /// after, and noted as a use itself. On a stream that is being captured it becomes part of the graph.
-#[inline]
+#[inline(always)]
 pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
     stream: &Stream,
     kind: Kind,
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
-    stream.device().check_process()?;
+    // A launch that fails notes nothing, and the call below looks by itself.
+    if kind != Kind::Launch {
+        stream.device().check_process()?;
+    }
     let captures = stream.capture_count();
     if captures % 2 == 1 {
-        if kind == Kind::HostCopy {
-            return Err(GraphError::NotCapturable {
-                call: "a copy through host memory or between devices",
-                instead: "copy before the capture begins or after it ends",
-            }
-            .into());
-        }
-        return capturing::enqueue(stream, parts, work);
+        return capturing::enqueue(stream, parts, kind, work);
     }
-    let is_tracked = |part: &BufferUse<'_>| part.storage.tracked.get().is_some();
-    let guards = if parts.clone().any(is_tracked) { lock(parts.clone()) } else { Vec::new() };
+    if !parts.clone().all(|part| part.is_ordered_on(stream)) {
+        return enqueue_behind(parts, stream, captures, kind, work);
+    }
+    enqueue_ordered(parts, stream, captures, kind, work)
+}
+
+/// As [`enqueue`], of parts with uses that may have to be waited for. What graphs know of their buffers is locked until the work
+/// is enqueued, each once, in the order in which everybody does.
+#[inline(never)]
+fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
+    parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,
+    stream: &Stream,
+    captures: u64,
+    kind: Kind,
+    work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+) -> Result<()> {
+    stream.device().check_process()?;
+    let mut tracked: Vec<&'p Arc<Tracked>> =
+        parts.clone().filter_map(|part| part.storage.tracked.get()).collect();
+    tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
+    tracked.dedup_by_key(|tracked| Arc::as_ptr(tracked));
+    let guards: Vec<_> = tracked.into_iter().map(|tracked| tracked.lock()).collect();
     let mut waits = Waits::new(Time::Running);
     parts.clone().for_each(|part| part.needs(stream, &mut waits));
     waits.enqueue(stream)?;
+    let called = enqueue_ordered(parts, stream, captures, kind, work);
+    drop(guards);
+    called
+}
+
+/// Enqueues work that comes after earlier uses of the parts, and notes it. `captures` is the stream's count before.
+#[inline(always)]
+fn enqueue_ordered<'p, 'a: 'p, E: Into<Error>>(
+    parts: impl Iterator<Item = &'p BufferUse<'a>>,
+    stream: &Stream,
+    captures: u64,
+    kind: Kind,
+    work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
+) -> Result<()> {
     let called = stream.call(work);
     if called.is_ok() || kind != Kind::Launch {
-        parts.for_each(|part| part.end(stream));
+        for part in parts {
+            part.end(stream);
+        }
     }
     if stream.capture_count() != captures {
         stream.taint_captures();
     }
-    drop(guards);
     called
 }

@@ -174,8 +174,13 @@ impl Usage {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what work on `stream` with this access to this range must come after.
+    /// Whether nothing is noted but uses of the whole buffer on its home stream, after which later work there comes.
     #[inline]
+    pub fn is_at_home(&self) -> bool {
+        self.listed.load(Ordering::Acquire) == 0
+    }
+
+    /// Adds what work on `stream` with this access to this range must come after.
     pub fn begin(
         &self,
         home: &Stream,

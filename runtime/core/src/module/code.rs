@@ -145,7 +145,7 @@ impl Code {
         )?;
         let attributes = device.call(|driver, context| driver.function_attributes(context, handle))?;
         let params = device.call(|driver, context| driver.function_params(context, handle))?;
-        Ok(FunctionInner::new(spec, handle, attributes, self.hash, params, 0))
+        Ok(FunctionInner::new(spec, handle, attributes, device.properties(), self.hash, params, 0))
     }
 
     fn no_kernel(&self, name: &str) -> Error {
@@ -173,21 +173,10 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     }
     let name: &'static str = Box::leak(name.into());
     let spec = Box::leak(Box::new(KernelSpec {
-        name,
-        symbol: name,
-        package: "",
-        version: "",
-        types: &[],
-        consts: &[],
-        params: &[],
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
         is_safe: false,
-        cooperative: false,
         // Whoever launches it so says that it waits by itself.
         dependent: true,
-        entry: |_| {},
+        ..KernelSpec::new("", "", name, &[], |_| {})
     }));
     known.insert(name, spec);
     spec

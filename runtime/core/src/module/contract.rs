@@ -109,22 +109,7 @@ mod tests {
     ) -> KernelSpec {
         let param = |kind, size| ParamSpec { name: "p", kind, type_name: "T", size, align: size };
         let params = vec![param(ParamKind::SliceMut, 4), param(ParamKind::Value, size)].leak();
-        KernelSpec {
-            name: symbol,
-            symbol,
-            package,
-            version,
-            types: &[],
-            consts: &[],
-            params,
-            launch_bounds: None,
-            stack: None,
-            min_arch: 0,
-            is_safe: true,
-            cooperative: false,
-            dependent: false,
-            entry: |_| {},
-        }
+        KernelSpec::new(package, version, symbol, params, |_| {})
     }
 
     #[test]

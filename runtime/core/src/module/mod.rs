@@ -311,7 +311,15 @@ impl Module {
             self.device.need_stack(spec.symbol, stack as usize)?;
         }
         let params = Some(sizes(spec));
-        Ok(FunctionInner::new(spec, handle, attributes, self.image_hash(), params, stack))
+        Ok(FunctionInner::new(
+            spec,
+            handle,
+            attributes,
+            self.device.properties(),
+            self.image_hash(),
+            params,
+            stack,
+        ))
     }
 }
 

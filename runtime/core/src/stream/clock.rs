@@ -17,6 +17,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::lengths::Lengths;
+
 /// How many other streams are remembered.
 const REMEMBERED: usize = 256;
 
@@ -35,18 +37,25 @@ pub(crate) enum Time {
 pub(crate) struct Until {
     stream: u64,
     epoch: u64,
-    /// The stream's [`Clock::done`].
-    done: Arc<AtomicU64>,
+    done: Arc<Done>,
+}
+
+/// What is known of a stream's work by those who wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// Work of epochs up to this has run.
+    epoch: AtomicU64,
+    pub lengths: Lengths,
 }
 
 impl Until {
     /// Notes that this work has run.
     pub fn finish(&self) {
-        self.done.fetch_max(self.epoch, Ordering::Release);
+        self.done.epoch.fetch_max(self.epoch, Ordering::Release);
     }
 
     fn is_done(&self) -> bool {
-        self.done.load(Ordering::Acquire) >= self.epoch
+        self.done.epoch.load(Ordering::Acquire) >= self.epoch
     }
 }
 
@@ -57,8 +66,7 @@ pub(crate) struct Clock {
     stream: u64,
     /// The epoch that is open. Starts at 1.
     now: AtomicU64,
-    /// Work of epochs up to this has run.
-    done: Arc<AtomicU64>,
+    done: Arc<Done>,
     /// What of other streams comes before later work of this one, each stream once.
     waited: Mutex<Vec<Until>>,
     /// Whether there is any such, so that nobody locks for nothing.
@@ -102,7 +110,7 @@ impl Clock {
     /// Whether work of this epoch is known to have run.
     #[inline]
     pub fn is_done(&self, epoch: u64) -> bool {
-        self.done.load(Ordering::Acquire) >= epoch
+        self.done.epoch.load(Ordering::Acquire) >= epoch
     }
 
     fn waited(&self) -> MutexGuard<'_, Vec<Until>> {
@@ -150,6 +158,11 @@ impl Closed {
     pub fn finish(&self) {
         self.own.finish();
         self.others.iter().for_each(Until::finish);
+    }
+
+    /// What is known of the stream's work.
+    pub fn done(&self) -> &Arc<Done> {
+        &self.own.done
     }
 
     /// The stream and its epoch, which no other place has.

@@ -14,7 +14,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `core` | a stream's state, its handles, and who ends it |
-//! | `clock` | what is known about the order of streams without asking the driver |
+//! | `clock`, `lengths` | what is known without asking the driver: the order of streams, how long their work is awaited |
 //! | `capture` | which streams take part in a capture, and what their work uses |
 //! | `steady` | work that decides by whether its stream is being captured |
 //! | `wait` | waiting: of streams for streams and events, of the host for streams |
@@ -29,6 +29,7 @@ pub(crate) mod core;
 mod current;
 mod handles;
 pub(crate) mod launch_hook;
+pub(crate) mod lengths;
 pub(crate) mod pool;
 mod slots;
 mod steady;

@@ -174,6 +174,25 @@ fn a_future_completes_with_its_work() {
     block_on(completed).unwrap();
 }
 
+#[test]
+fn a_future_is_woken_before_its_likely_end() {
+    let (driver, _, stream) = rig();
+    for _ in 0..3 {
+        stream.host_function(|| std::thread::sleep(Duration::from_millis(5))).unwrap();
+        block_on(stream.completed()).unwrap();
+    }
+    let hold = driver.hold();
+    stream.host_function(|| ()).unwrap();
+    let mut completed = pin!(stream.completed());
+    let waker = Arc::new(Count::default());
+    poll_until_registered(completed.as_mut(), &waker);
+    waker.wait_for_more_than(waker.calls());
+    // It did not end then, so it is registered again.
+    poll_until_registered(completed.as_mut(), &waker);
+    drop(hold);
+    block_on(completed).unwrap();
+}
+
 /// Threads that wake futures.
 fn waking_threads() -> usize {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 1 };
@@ -265,9 +284,17 @@ fn a_fault_wakes_every_future_of_the_device() {
     executor.run();
     let errors = errors.lock().unwrap();
     assert!(errors.len() >= 3 * 50, "all of the stream with the fault: {}", errors.len());
-    assert!(errors.iter().all(Error::is_device_lost), "{:?}", errors[0]);
-    let faults = errors.iter().filter(|error| matches!(error, Error::KernelPanic { .. })).count();
-    assert_eq!(faults, 1, "the one that finds out reports the fault");
+    let is_fault = |error: &Error| matches!(error, Error::KernelPanic { .. });
+    let names_fault = |error: &Error| match error {
+        Error::DeviceLost { cause, .. } => is_fault(cause),
+        error => is_fault(error),
+    };
+    assert!(errors.iter().all(names_fault), "{:?}", errors[0]);
+    let faults = errors.iter().filter(|error| is_fault(error)).count();
+    assert!(
+        faults <= 1,
+        "only the one that finds out reports the fault, unless the drop of a copy has: {faults}"
+    );
     assert!(device.is_lost());
     assert!(block_on(streams[1].completed()).unwrap_err().is_device_lost());
 }

@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use crate::alone::only_alone;
 use crate::common::*;
 use warpsmith_runtime::device::{Uuid, visible};
-use warpsmith_runtime::driver::LinkKind;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{Device, DeviceGuard, Launch};
 
@@ -89,11 +88,6 @@ fn a_device_tells_what_it_is() {
 fn the_environment_sets_the_emulated_device_count() {
     only_alone!("WARPSMITH_EMULATED_DEVICES" => "3", "CUDA_VISIBLE_DEVICES" => "");
     assert_eq!(Device::emulated_count(), 3);
-    let peers = Device::peers().unwrap();
-    let pairs: Vec<_> = peers.iter().map(|p| (p.device.to_string(), p.peer.to_string())).collect();
-    let expected = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
-    assert_eq!(pairs, expected.map(|(a, b)| (format!("cpu:{a}"), format!("cpu:{b}"))));
-    assert!(peers.iter().all(|pair| pair.access && pair.link == LinkKind::Emulated));
     let [first, third] = [0, 2].map(|ordinal| Device::emulated(ordinal).unwrap());
     assert!(first.can_access_peer(&third).unwrap());
     Device::emulated(3).unwrap_err();
@@ -107,8 +101,7 @@ fn peers_are_devices_of_one_driver() {
     assert!(first.can_access_peer(&second).unwrap() && second.can_access_peer(&first).unwrap());
     assert!(first.can_access_peer(&first).unwrap() && first.can_access_peer(&again).unwrap());
     assert!(!first.can_access_peer(&stranger).unwrap());
-    let links = [&first, &again, &second, &stranger].map(|peer| first.link(peer));
-    assert_eq!(links, [LinkKind::Same, LinkKind::Same, LinkKind::Emulated, LinkKind::Unknown]);
+    assert_eq!([&first, &second, &stranger].map(|peer| first.nvlinks(peer)), [0; 3]);
     driver.fail_call(Call::PeerCanAccess, 0);
     first.can_access_peer(&second).unwrap_err();
 }
@@ -127,7 +120,6 @@ fn availability_is_what_opening_finds() {
 fn a_hidden_device_is_not_available() {
     only_alone!("CUDA_VISIBLE_DEVICES" => "-1");
     assert!(!Device::is_available());
-    assert_eq!(visible::text().as_deref(), Some("-1"));
     assert!(visible::here().is_none_or(|here| here.devices.is_empty()));
     assert!(Device::current().unwrap().is_emulated());
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Driver, Fault, FaultKind, HostWork};
+use warpsmith_runtime::driver::{Driver, Fault, FaultKind, HostWork, StreamDriver};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Result, Stream};
 
 #[test]

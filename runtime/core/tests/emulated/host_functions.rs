@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use crate::support::pinned::panicked;
-use warpsmith_runtime::driver::Driver;
+use warpsmith_runtime::driver::StreamDriver;
 use warpsmith_runtime::{DeviceBuffer, PinnedBuffer, Stream};
 
 const BYTES: usize = 4096;

@@ -7,7 +7,7 @@ use crate::common::*;
 use gpu_spec::Kernel;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::error::BlockLimit;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 
 #[test]
 fn axpy_is_right_at_odd_sizes_and_shapes() {
@@ -72,11 +72,14 @@ fn unsafe_and_raw_launches_run() {
 
     // SAFETY: it is refused.
     let error = unsafe { function.launch_raw(&stream, config, &args[..2]) }.unwrap_err();
-    assert!(matches!(error, Error::ArgumentCount { expected: 3, got: 2, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Launch(LaunchError::ArgumentCount { expected: 3, got: 2, .. })),
+        "{error}"
+    );
     let config = LaunchConfig { block: [1025, 1, 1], ..config };
     // SAFETY: it is refused.
     let error = unsafe { function.launch_raw(&stream, config, &args) }.unwrap_err();
-    assert!(matches!(error, Error::BlockTooLarge { .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { .. })), "{error}");
 }
 
 #[test]
@@ -98,33 +101,58 @@ fn limits_are_checked_before_the_driver_is_asked() {
     let mut refused = |launch: Launch| kernel.launch(&stream, launch, (&mut out,)).unwrap_err();
 
     let error = refused(Launch::grid_block(1, 1025));
-    assert!(matches!(error, Error::BlockTooLarge { threads: 1025, limit: 1024, by: BlockLimit::Device, .. }));
+    assert!(matches!(
+        error,
+        Error::Launch(LaunchError::BlockTooLarge { threads: 1025, limit: 1024, by: BlockLimit::Device, .. })
+    ));
     assert!(error.to_string().contains("`shared_sum`") && error.to_string().contains("1025"), "{error}");
     let error = refused(Launch::grid_block(1, (1024, 1024, 1024)));
-    assert!(matches!(error, Error::BlockTooLarge { threads: 0x4000_0000, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Launch(LaunchError::BlockTooLarge { threads: 0x4000_0000, .. })),
+        "{error}"
+    );
     let error = refused(Launch::grid_block(1, (u32::MAX, u32::MAX, u32::MAX)));
-    assert!(matches!(error, Error::BlockTooLarge { threads: u64::MAX, .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { threads: u64::MAX, .. })), "{error}");
     let error = refused(Launch::grid_block(1, (1, 1, 65)));
-    assert!(matches!(error, Error::BlockShape { block: [1, 1, 65], limit: [1024, 1024, 64], .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Launch(LaunchError::BlockShape { block: [1, 1, 65], limit: [1024, 1024, 64], .. })
+        ),
+        "{error}"
+    );
     for (grid, block, what) in [([0, 1, 1], [1, 1, 1], "grid"), ([1, 1, 1], [8, 0, 1], "block")] {
         let error = refused(Launch::grid_block(grid, block));
-        assert!(error.to_string().contains(what) && matches!(error, Error::EmptyLaunch { .. }), "{error}");
+        assert!(
+            error.to_string().contains(what)
+                && matches!(error, Error::Launch(LaunchError::EmptyLaunch { .. })),
+            "{error}"
+        );
     }
-    assert!(matches!(refused(Launch::linear(10, 0)), Error::EmptyLaunch { what: "block", .. }));
+    assert!(matches!(
+        refused(Launch::linear(10, 0)),
+        Error::Launch(LaunchError::EmptyLaunch { what: "block", .. })
+    ));
     let error = refused(Launch::grid_block((1, 65536), 1));
-    assert!(matches!(error, Error::GridTooLarge { grid: [1, 65536, 1], .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::GridTooLarge { grid: [1, 65536, 1], .. })), "{error}");
     let error = refused(Launch::linear(usize::MAX, 1));
-    assert!(matches!(error, Error::GridTooLarge { .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::GridTooLarge { .. })), "{error}");
     let error = refused(Launch::grid_block(1, 1).shared((48 << 10) + 1));
     assert!(
-        matches!(error, Error::SharedMemoryTooLarge { dynamic_bytes: 49153, limit: 49152, .. }),
+        matches!(
+            error,
+            Error::Launch(LaunchError::SharedMemoryTooLarge { dynamic_bytes: 49153, limit: 49152, .. })
+        ),
         "{error}"
     );
     assert!(error.to_string().contains("49153") && error.to_string().contains("49152"), "{error}");
 
     let error = bounded.launch(&stream, Launch::linear(200, 101), (&mut out,)).unwrap_err();
     assert!(
-        matches!(error, Error::BlockTooLarge { limit: 100, by: BlockLimit::LaunchBounds, .. }),
+        matches!(
+            error,
+            Error::Launch(LaunchError::BlockTooLarge { limit: 100, by: BlockLimit::LaunchBounds, .. })
+        ),
         "{error}"
     );
 

@@ -1,10 +1,13 @@
 //! The adaptive launcher on the emulated device: what it does with a program's launches, and what it must not do.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::launch::Source;
-use warpsmith_runtime::launch::store::{Code, DeviceClass, GridChoice, LaunchSubject, Record, Winner};
-use warpsmith_runtime::{Device, DeviceBuffer, Launch, LaunchStore, Result, Stream};
+use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Winner};
+use warpsmith_runtime::{Device, DeviceBuffer, Launch, Result, Stream};
 
 const N: usize = 5000;
 
@@ -80,7 +83,6 @@ fn it_settles_and_then_measures_nothing() {
         assert_eq!((driver.calls(Call::EventRecord), driver.calls(Call::EventQuery)), (0, 0));
         program.check();
     }
-    assert_eq!(device.launch_store().len(), 2);
     let text =
         Launch::auto(N).explain(module(&device).kernel::<Axpy>().unwrap().function()).unwrap().to_string();
     assert!(text.contains("adaptive"), "{text}");
@@ -137,54 +139,37 @@ fn launches_that_leave_nothing_open_are_left_alone() {
     program.check();
 }
 
-#[test]
-fn a_stored_winner_needs_no_measurement() {
-    let store = LaunchStore::in_memory();
-    {
-        let (_, device) = device();
-        device.set_adaptive_launch(true);
-        device.set_launch_store(store.clone());
-        Program::new(&device).settle(Launch::auto(N));
-        assert_eq!((store.len(), store.problem()), (1, None));
+/// A policy that knows a winner for each kernel.
+struct Fixed([(&'static str, u32); 2]);
+
+impl LaunchPolicy for Fixed {
+    fn find(&self, launch: &OpenLaunch<'_>) -> Option<(Winner, Source)> {
+        let (_, block) = self.0.iter().find(|(symbol, _)| *symbol == launch.symbol)?;
+        Some((Winner { block: *block, grid: GridChoice::All }, Source::Tuned))
     }
-    let (driver, device) = device();
-    device.set_launch_store(store);
-    device.set_adaptive_launch(true);
-    let mut program = Program::new(&device);
-    assert_eq!(program.source(Launch::auto(N)), Source::Measured);
-    assert_eq!(program.source(Launch::auto(2 * N)), Source::Heuristic, "of another size");
-    (0..20).for_each(|_| program.launch(Launch::auto(N)).unwrap());
-    assert_eq!(driver.calls(Call::EventRecord), 0);
-    program.check();
-    device.set_launch_store(LaunchStore::in_memory());
-    assert_eq!(program.source(Launch::auto(N)), Source::Heuristic, "the store was taken away");
+
+    fn learn(&self, _: &OpenLaunch<'_>, _: Winner, _: Option<f64>) {}
+
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    fn watch(&self, _: &Arc<AtomicU64>) {}
 }
 
 #[test]
-fn an_impossible_entry_is_passed_over() {
+fn a_winner_that_the_device_cannot_launch_is_ignored() {
     let (_, device) = device();
-    let properties = device.properties();
-    let class = DeviceClass {
-        name: (&*properties.name).into(),
-        capability: properties.capability,
-        multiprocessors: properties.multiprocessors,
-        l2_bytes: properties.l2_cache,
-        driver: properties.driver_version.split('.').next().unwrap().into(),
-    };
-    let code = Code { package: "test-kernels".into(), image: 0, runtime: env!("CARGO_PKG_VERSION").into() };
-    let store = LaunchStore::in_memory();
-    for (symbol, block) in [("axpy__f32", 4096), ("iota__u32", 64)] {
-        let (device, code, symbol) = (class.clone(), code.clone(), symbol.into());
-        let subject = LaunchSubject { device, code, symbol, is_loop: false, bucket: 24 };
-        let winner = Winner { block, grid: GridChoice::All };
-        assert_eq!(store.add(&Record::Launch { subject, winner, median_us: 1.0 }), Ok(true));
-    }
-    device.set_launch_store(store);
     let explain = |function: &warpsmith_runtime::Function| Launch::auto(N).explain(function).unwrap();
-    let good = explain(module(&device).kernel::<Iota>().unwrap().function());
-    assert_eq!((good.source, good.config.unwrap().block), (Source::Tuned, [64, 1, 1]), "bucket 24 has {N}");
-    let bad = explain(module(&device).kernel::<Axpy>().unwrap().function());
-    assert_eq!(bad.source, Source::Heuristic);
+    let [iota, axpy] = [
+        module(&device).kernel::<Iota>().unwrap().function().clone(),
+        module(&device).kernel::<Axpy>().unwrap().function().clone(),
+    ];
+    assert_eq!(explain(&iota).source, Source::Heuristic);
+    device.set_launch_policy(Arc::new(Fixed([("axpy__f32", 4096), ("iota__u32", 64)])));
+    let good = explain(&iota);
+    assert_eq!((good.source, good.config.unwrap().block), (Source::Tuned, [64, 1, 1]));
+    assert_eq!(explain(&axpy).source, Source::Heuristic);
 }
 
 #[test]
@@ -226,5 +211,7 @@ fn threads_may_launch_while_it_measures() {
             });
         }
     });
-    assert_eq!(device.launch_store().len(), 2);
+    let program = Program::new(&device);
+    let settled = [Launch::auto(N), Launch::for_bandwidth(N, 12)].map(|launch| program.source(launch));
+    assert_eq!(settled, [Source::Measured; 2]);
 }

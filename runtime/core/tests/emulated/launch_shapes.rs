@@ -62,7 +62,7 @@ fn a_prepared_launch_runs_as_often_as_asked() {
     assert_eq!(driver.calls(Call::Launch), 5);
 
     let error = kernel.prepare(Launch::grid_block(1, 1025)).unwrap_err();
-    assert!(matches!(error, Error::BlockTooLarge { .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::BlockTooLarge { .. })), "{error}");
     let elsewhere = Device::with_driver(self::driver(1), 0).unwrap().default_stream();
     let error = prepared.launch(&elsewhere, (2.0, &x, &mut y)).unwrap_err();
     assert!(matches!(error, Error::DifferentDevices { .. }), "{error}");
@@ -84,7 +84,10 @@ fn prepared_unsafe_and_raw_launches_run() {
     unsafe { prepared.prepared().launch_raw(&stream, &args) }.unwrap();
     // SAFETY: it is refused.
     let error = unsafe { prepared.prepared().launch_raw(&stream, &args[1..]) }.unwrap_err();
-    assert!(matches!(error, Error::ArgumentCount { expected: 3, got: 2, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Launch(LaunchError::ArgumentCount { expected: 3, got: 2, .. })),
+        "{error}"
+    );
     stream.synchronize().unwrap();
     let result = to.to_host().unwrap();
     assert!((0..50).all(|i| result[i] == if (20..30).contains(&i) { 0 } else { 7 }), "{result:?}");
@@ -143,7 +146,7 @@ fn a_grid_clusters_do_not_divide_is_refused() {
         assert!(error.to_string().contains("round every side"), "{error}");
     }
     let error = kernel.launch(&stream, Launch::grid_block(4, 32).cluster((2, 0)), (&mut out,)).unwrap_err();
-    assert!(matches!(error, Error::EmptyLaunch { what: "cluster", .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::EmptyLaunch { what: "cluster", .. })), "{error}");
     assert_eq!(driver.calls(Call::Launch), 0);
     kernel.launch(&stream, Launch::grid_block(1, 3).cluster(1), (&mut out,)).unwrap();
     assert_eq!(out.to_host().unwrap(), [0, 1, 2]);
@@ -175,7 +178,7 @@ fn the_potential_block_fills_the_device() {
     let best = function.potential_block(|block| block * 128).unwrap();
     assert_eq!((best.block, best.shared_bytes), (384, 48 << 10));
     let error = function.potential_block(|_| 1 << 20).unwrap_err();
-    assert!(matches!(error, Error::SharedMemoryTooLarge { .. }), "{error}");
+    assert!(matches!(error, Error::Launch(LaunchError::SharedMemoryTooLarge { .. })), "{error}");
     let bounded = module(&device).kernel::<Bounded>().unwrap();
     assert!(bounded.function().potential_block(|_| 0).unwrap().block <= 96);
 }

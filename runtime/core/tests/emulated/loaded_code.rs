@@ -231,7 +231,10 @@ fn arguments_that_do_not_fit_are_refused() {
     // What a kernel takes is known of those in Rust.
     let null = DevicePtr::NULL;
     let error = launch(&rust, RawArguments::new().value(1u32));
-    assert!(matches!(error, Error::ArgumentCount { expected: 5, got: 1, .. }), "{error}");
+    assert!(
+        matches!(error, Error::Launch(LaunchError::ArgumentCount { expected: 5, got: 1, .. })),
+        "{error}"
+    );
     let error =
         launch(&rust, RawArguments::new().value(1u32).pointer(null).value(0u32).pointer(null).value(0usize));
     let Error::Launch(LaunchError::ArgumentSize { argument: 3, expected: 8, got: 4, .. }) = error else {

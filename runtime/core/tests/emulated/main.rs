@@ -44,7 +44,6 @@ mod launch_adaptive;
 mod launch_clusters;
 mod launch_no_heap;
 mod launch_shapes;
-mod launch_store;
 mod loaded_code;
 mod loom_streams;
 #[path = "../../../tests/common/machine.rs"]
@@ -55,6 +54,7 @@ mod observer;
 mod ordering;
 mod ordering_precise;
 mod ordering_programs;
+mod peer_access;
 mod pinned;
 mod pinned_faults;
 mod pipeline;
@@ -72,4 +72,5 @@ mod transfer_host;
 mod transfer_peer;
 #[path = "../../../tests/common/transfers.rs"]
 mod transfers;
+mod visible_devices;
 mod warnings;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Driver, StreamHandle};
+use warpsmith_runtime::driver::{StreamDriver, StreamHandle};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Stream};
 
 #[test]

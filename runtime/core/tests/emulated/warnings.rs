@@ -6,7 +6,6 @@ use crate::common::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::launch::LaunchStore;
 use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Launch, Stream};
 
@@ -95,12 +94,6 @@ fn copies_through_host_memory_between_devices_are_reported() {
     let events = Log::of(|| y.copy_from(&x).unwrap());
     assert_one(&events, Level::DEBUG, &["through host memory", "from: cpu:0", "to: cpu:1", "bytes: 400"]);
     assert_eq!(y.to_host().unwrap(), [1; 100]);
-}
-
-#[test]
-fn a_store_that_keeps_nothing_is_reported() {
-    let events = Log::of(|| drop(LaunchStore::new(None, Some("no directory for caches".to_owned()))));
-    assert_one(&events, Level::WARN, &["the launch store keeps nothing", "no directory for caches"]);
 }
 
 #[test]

@@ -10,12 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::rig::*;
-use warpsmith_runtime::driver::{DevicePtr, LinkKind, Place, RowsCopy};
+use warpsmith_runtime::driver::{DevicePtr, Place, RowsCopy};
 
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
 const NOT_PERMITTED: u32 = 800;
-const NOT_SUPPORTED: u32 = 801;
 
 #[test]
 fn priorities_are_a_range_and_streams_keep_theirs() {
@@ -155,32 +154,12 @@ fn copies_go_within_a_device_and_between_two() {
 }
 
 #[test]
-fn links_are_told_of_every_pair() {
+fn nvlinks_are_the_same_in_both_directions() {
     let rig = Rig::new();
-    let ordinal = rig.device.id().ordinal();
-    assert_eq!(rig.driver().peer_link(ordinal, ordinal), LinkKind::Same);
     if let Some(peer) = rig.peer() {
-        let other = peer.device.id().ordinal();
-        let link = rig.driver().peer_link(ordinal, other);
-        println!("{ordinal} to {other}: {link:?}");
-        assert_eq!(rig.driver().peer_link(other, ordinal), link);
-        assert_ne!(link, LinkKind::Same);
-        assert_eq!(link == LinkKind::Emulated, rig.device.is_emulated());
-    }
-}
-
-#[test]
-fn events_are_exported_where_processes_can_share_them() {
-    let rig = Rig::new();
-    match rig.driver().event_create_shared(rig.context()) {
-        Ok(event) => {
-            rig.driver().event_record(rig.context(), event, rig.stream).unwrap();
-            rig.wait();
-            assert!(rig.driver().event_query(rig.context(), event).unwrap());
-            let exported = rig.driver().event_export(rig.context(), event).unwrap();
-            assert_ne!(exported, [0; 64]);
-            unsafe { rig.driver().event_destroy(rig.context(), event) };
-        }
-        Err(error) => assert_eq!(error.code(), Some(NOT_SUPPORTED), "{error}"),
+        let [from, to] = [&rig, &peer].map(|rig| rig.device.id().ordinal());
+        let links = rig.driver().peer_nvlinks(from, to);
+        println!("{from} to {to}: {links} NVLinks");
+        assert_eq!(rig.driver().peer_nvlinks(to, from), links);
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 
-use crate::alone::{alone, only_alone};
+use crate::alone::only_alone;
 use crate::under_test::{device, shared_device};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, ExportedEvent, Pending, PinnedBuffer, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Pending, PinnedBuffer, Stream};
 
 #[test]
 fn pools_give_streams_of_each_priority() {
@@ -180,37 +180,6 @@ fn random_programs_of_copies_equal_sequential_ones() {
         }
     }
     assert!(device.take_drop_error().is_none());
-}
-
-/// The other process of the test below: waits for the event that it was given.
-#[test]
-fn an_event_of_another_process_is_waited_for() {
-    const EXPORTED: &str = "WARPSMITH_TEST_EXPORTED_EVENT";
-    let device = device();
-    if let Ok(text) = std::env::var(EXPORTED) {
-        let bytes: Vec<u8> = text.split(',').map(|byte| byte.parse().unwrap()).collect();
-        let event = Event::import(&device, ExportedEvent(bytes.try_into().unwrap())).unwrap();
-        device.default_stream().wait_event(&event).unwrap();
-        device.synchronize().unwrap();
-        assert!(event.query().unwrap());
-        event.record(&device.default_stream()).unwrap();
-        event.synchronize().unwrap();
-        return;
-    }
-    let event = match Event::shared(&device) {
-        Err(error) if device.is_emulated() => {
-            assert!(error.to_string().contains("process"), "{error}");
-            return;
-        }
-        event => event.unwrap(),
-    };
-    event.record(&device.default_stream()).unwrap();
-    let ExportedEvent(bytes) = event.export().unwrap();
-    let text = bytes.map(|byte| byte.to_string()).join(",");
-    alone!(EXPORTED => text).expect("the other process has the event");
-    assert!(Event::import(&device, ExportedEvent([0xAB; 64])).is_err());
-    assert!(Event::new(&device).unwrap().export().is_err(), "an event that is not shared");
-    device.synchronize().unwrap();
 }
 
 #[cfg(unix)]

@@ -118,7 +118,6 @@ pub(super) enum Feature {
     /// The same where streams can be of a part of a device.
     StreamParts,
     StreamIds,
-    SharedEvents,
     /// Launches that are not plain.
     LaunchAttributes,
     Clusters,
@@ -163,7 +162,6 @@ impl Feature {
             Feature::StreamContexts => &["cuStreamGetCtx"],
             Feature::StreamParts => &["cuStreamGetCtx_v2"],
             Feature::StreamIds => &["cuStreamGetId"],
-            Feature::SharedEvents => &["cuIpcGetEventHandle", "cuIpcOpenEventHandle"],
             Feature::LaunchAttributes => &["cuLaunchKernelEx"],
             Feature::Clusters => {
                 &["cuLaunchKernelEx", "cuOccupancyMaxPotentialClusterSize", "cuOccupancyMaxActiveClusters"]

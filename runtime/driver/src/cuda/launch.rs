@@ -99,7 +99,7 @@ fn cluster([x, y, z]: [u32; 3]) -> Value {
 /// Enqueues a launch that is not plain.
 ///
 /// # Safety
-/// As [`Driver::launch`](crate::Driver::launch).
+/// As [`CodeDriver::launch`](crate::CodeDriver::launch).
 pub(super) unsafe fn launch(
     function: FunctionHandle,
     config: &LaunchConfig,

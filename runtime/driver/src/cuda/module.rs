@@ -1,4 +1,4 @@
-//! Images and kernels on a CUDA device. A context is current in every function here.
+//! Images, the kernels in them, and their launches.
 
 use std::ffi::{CStr, CString, c_void};
 use std::sync::Arc;
@@ -8,15 +8,19 @@ use gpu_spec::KernelSpec;
 use gpu_spec::mailbox::MAILBOX_SYMBOL;
 
 use super::call::{Feature, RelaxedCapture, check, integer, invalid};
-use super::linker;
+use super::context::bind;
+use super::{CudaDriver, launch, linker, stream_of};
 use crate::error::{DriverError, Result};
-use crate::{DevicePtr, FunctionAttributes, FunctionHandle, ModuleHandle, ModuleSource};
+use crate::{
+    CodeDriver, Context, DevicePtr, FunctionAttributes, FunctionHandle, LaunchConfig, ModuleHandle,
+    ModuleSource, StreamHandle,
+};
 
 /// Bytes for what the driver's PTX compiler says.
 pub(super) const LOG_BYTES: usize = 8 << 10;
 
 /// The newest PTX that a driver of this version (`1000 * major + 10 * minor`) compiles, by NVIDIA's table.
-pub(super) fn max_ptx_version(driver: i32) -> u32 {
+fn max_ptx_version(driver: i32) -> u32 {
     let (major, minor) = ((driver / 1000).max(0) as u32, (driver % 1000 / 10).max(0) as u32);
     match (major, minor) {
         (12, 0..=5) => 80 + minor,
@@ -29,7 +33,7 @@ pub(super) fn max_ptx_version(driver: i32) -> u32 {
 }
 
 /// Loads an image and tells it where the mailbox is.
-pub(super) fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
+fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
     let _relaxed = RelaxedCapture::enter();
     let module = match source {
         ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
@@ -125,62 +129,6 @@ fn c_string(symbol: &str) -> Result<CString> {
     CString::new(symbol).map_err(|_| invalid("looking up a symbol", format!("`{symbol:?}` has a zero byte")))
 }
 
-/// Finds a kernel by its symbol. The driver may load the kernel's code only now.
-pub(super) fn function(module: ModuleHandle, spec: &KernelSpec) -> Result<FunctionHandle> {
-    let name = c_string(spec.symbol)?;
-    let _relaxed = RelaxedCapture::enter();
-    let mut function = std::ptr::null_mut();
-    // SAFETY: the module is loaded, by the trait's contract; the pointers are to a local variable and a C string.
-    let result = unsafe { sys::cuModuleGetFunction(&mut function, module.0 as sys::CUmodule, name.as_ptr()) };
-    check("cuModuleGetFunction", result)?;
-    Ok(FunctionHandle(function as u64))
-}
-
-/// The names of a module's kernels; `None` if the driver does not tell.
-pub(super) fn kernels(module: ModuleHandle) -> Result<Option<Vec<String>>> {
-    if !Feature::ModuleKernels.is_there() {
-        return Ok(None);
-    }
-    let module = module.0 as sys::CUmodule;
-    let _relaxed = RelaxedCapture::enter();
-    let mut count = 0;
-    // SAFETY: the module is loaded, by the trait's contract; the pointer is to a local variable.
-    unsafe { check("cuModuleGetFunctionCount", sys::cuModuleGetFunctionCount(&mut count, module)) }?;
-    let mut functions = vec![std::ptr::null_mut(); count as usize];
-    // SAFETY: as above; the list has room for as many as are asked for.
-    let result = unsafe { sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module) };
-    check("cuModuleEnumerateFunctions", result)?;
-    let name = |function| {
-        let mut name = std::ptr::null();
-        // SAFETY: the function is of the loaded module; the pointer is to a local variable.
-        check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, function) })?;
-        // SAFETY: the driver gave a C string, which lives as long as the module.
-        Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
-    };
-    functions.into_iter().map(name).collect::<Result<_>>().map(Some)
-}
-
-/// Bytes of each machine parameter of a kernel; `None` if the driver does not tell.
-pub(super) fn params(function: FunctionHandle) -> Result<Option<Vec<usize>>> {
-    if !Feature::KernelParams.is_there() {
-        return Ok(None);
-    }
-    let _relaxed = RelaxedCapture::enter();
-    let mut sizes = Vec::new();
-    loop {
-        let (mut offset, mut size) = (0, 0);
-        let function = function.0 as sys::CUfunction;
-        // SAFETY: the function is of a loaded module, by the trait's contract; the pointers are to local variables.
-        let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
-        match result {
-            // There are no more.
-            sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
-            result => check("cuFuncGetParamInfo", result)?,
-        }
-        sizes.push(size);
-    }
-}
-
 fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> Result<u32> {
     let mut value = 0;
     // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
@@ -189,48 +137,197 @@ fn attribute(function: FunctionHandle, attribute: sys::CUfunction_attribute) -> 
     Ok(value.max(0) as u32)
 }
 
-/// What a kernel needs.
-pub(super) fn attributes(function: FunctionHandle) -> Result<FunctionAttributes> {
-    use sys::CUfunction_attribute as Attribute;
-    let _relaxed = RelaxedCapture::enter();
-    Ok(FunctionAttributes {
-        max_threads_per_block: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-        registers: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
-        static_shared: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
-        local_memory: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
-        binary_arch: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
-    })
-}
+// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+unsafe impl CodeDriver for CudaDriver {
+    fn max_ptx_version(&self) -> Option<u32> {
+        Some(max_ptx_version(self.version))
+    }
 
-/// Lets blocks use up to `bytes` of dynamic shared memory.
-pub(super) fn allow_shared(function: FunctionHandle, bytes: u32) -> Result<()> {
-    let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    let _relaxed = RelaxedCapture::enter();
-    // SAFETY: the function is of a loaded module, by the trait's contract.
-    let result = unsafe {
-        sys::cuFuncSetAttribute(
-            function.0 as sys::CUfunction,
-            attribute,
-            integer("cuFuncSetAttribute", bytes)?,
-        )
-    };
-    check("cuFuncSetAttribute", result)
-}
+    fn module_load(&self, context: Context, source: ModuleSource<'_>) -> Result<ModuleHandle> {
+        bind(context)?;
+        load(source, self.contexts.mailbox(context))
+    }
 
-/// How many blocks fit on a multiprocessor at once.
-pub(super) fn occupancy(function: FunctionHandle, block_threads: u32, shared_bytes: u32) -> Result<u32> {
-    let mut blocks = 0;
-    // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
-    let result = unsafe {
-        sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
-            &mut blocks,
-            function.0 as sys::CUfunction,
-            integer("cuOccupancyMaxActiveBlocksPerMultiprocessor", block_threads)?,
-            shared_bytes as usize,
-        )
-    };
-    check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
-    Ok(blocks.max(0) as u32)
+    unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
+        if bind(context).is_ok() {
+            let _relaxed = RelaxedCapture::enter();
+            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            let _ = unsafe { sys::cuModuleUnload(module.0 as sys::CUmodule) };
+        }
+    }
+
+    fn module_function(
+        &self,
+        context: Context,
+        module: ModuleHandle,
+        spec: &'static KernelSpec,
+    ) -> Result<FunctionHandle> {
+        bind(context)?;
+        let name = c_string(spec.symbol)?;
+        let _relaxed = RelaxedCapture::enter();
+        let mut function = std::ptr::null_mut();
+        // SAFETY: the module is loaded, by the trait's contract; the pointers are to a local variable and a C string.
+        let result =
+            unsafe { sys::cuModuleGetFunction(&mut function, module.0 as sys::CUmodule, name.as_ptr()) };
+        check("cuModuleGetFunction", result)?;
+        Ok(FunctionHandle(function as u64))
+    }
+
+    fn module_kernels(&self, context: Context, module: ModuleHandle) -> Result<Option<Vec<String>>> {
+        bind(context)?;
+        if !Feature::ModuleKernels.is_there() {
+            return Ok(None);
+        }
+        let module = module.0 as sys::CUmodule;
+        let _relaxed = RelaxedCapture::enter();
+        let mut count = 0;
+        // SAFETY: the module is loaded, by the trait's contract; the pointer is to a local variable.
+        unsafe { check("cuModuleGetFunctionCount", sys::cuModuleGetFunctionCount(&mut count, module)) }?;
+        let mut functions = vec![std::ptr::null_mut(); count as usize];
+        // SAFETY: as above; the list has room for as many as are asked for.
+        let result = unsafe { sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module) };
+        check("cuModuleEnumerateFunctions", result)?;
+        let name = |function| {
+            let mut name = std::ptr::null();
+            // SAFETY: the function is of the loaded module; the pointer is to a local variable.
+            check("cuFuncGetName", unsafe { sys::cuFuncGetName(&mut name, function) })?;
+            // SAFETY: the driver gave a C string, which lives as long as the module.
+            Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
+        };
+        functions.into_iter().map(name).collect::<Result<_>>().map(Some)
+    }
+
+    fn function_params(&self, context: Context, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
+        bind(context)?;
+        if !Feature::KernelParams.is_there() {
+            return Ok(None);
+        }
+        let _relaxed = RelaxedCapture::enter();
+        let mut sizes = Vec::new();
+        loop {
+            let (mut offset, mut size) = (0, 0);
+            let function = function.0 as sys::CUfunction;
+            // SAFETY: the function is of a loaded module, by the trait's contract; the pointers are to local variables.
+            let result = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
+            match result {
+                // There are no more.
+                sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(sizes)),
+                result => check("cuFuncGetParamInfo", result)?,
+            }
+            sizes.push(size);
+        }
+    }
+
+    fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes> {
+        bind(context)?;
+        use sys::CUfunction_attribute as Attribute;
+        let _relaxed = RelaxedCapture::enter();
+        Ok(FunctionAttributes {
+            max_threads_per_block: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
+            registers: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
+            static_shared: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
+            local_memory: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
+            binary_arch: attribute(function, Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION)?,
+        })
+    }
+
+    fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()> {
+        bind(context)?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the function is of a loaded module, by the trait's contract.
+        let result = unsafe {
+            sys::cuFuncSetAttribute(
+                function.0 as sys::CUfunction,
+                attribute,
+                integer("cuFuncSetAttribute", bytes)?,
+            )
+        };
+        check("cuFuncSetAttribute", result)
+    }
+
+    fn function_occupancy(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        block_threads: u32,
+        shared_bytes: u32,
+    ) -> Result<u32> {
+        bind(context)?;
+        let mut blocks = 0;
+        // SAFETY: the function is of a loaded module, by the trait's contract; the pointer is to a local variable.
+        let result = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                function.0 as sys::CUfunction,
+                integer("cuOccupancyMaxActiveBlocksPerMultiprocessor", block_threads)?,
+                shared_bytes as usize,
+            )
+        };
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", result)?;
+        Ok(blocks.max(0) as u32)
+    }
+
+    fn function_max_cluster(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32> {
+        bind(context)?;
+        launch::max_cluster(self.contexts.ordinal(context)?, function, &config)
+    }
+
+    fn function_resident_clusters(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: LaunchConfig,
+    ) -> Result<u32> {
+        bind(context)?;
+        launch::resident_clusters(self.contexts.ordinal(context)?, function, &config)
+    }
+
+    fn function_allow_large_clusters(&self, context: Context, function: FunctionHandle) -> Result<()> {
+        bind(context)?;
+        launch::allow_large_clusters(self.contexts.ordinal(context)?, function)
+    }
+
+    unsafe fn launch(
+        &self,
+        context: Context,
+        function: FunctionHandle,
+        config: &LaunchConfig,
+        args: &[*const c_void],
+        stream: StreamHandle,
+    ) -> Result<()> {
+        bind(context)?;
+        if !config.is_plain() {
+            // SAFETY: passed on from the caller.
+            return unsafe { launch::launch(function, config, args, stream) };
+        }
+        let LaunchConfig { grid: [gx, gy, gz], block: [bx, by, bz], shared_bytes, .. } = *config;
+        // The driver reads the values; the mutable pointers are only its signature.
+        let params = args.as_ptr() as *mut *mut c_void;
+        let function = function.0 as sys::CUfunction;
+        // SAFETY: passed on from the caller.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function,
+                gx,
+                gy,
+                gz,
+                bx,
+                by,
+                bz,
+                shared_bytes,
+                stream_of(stream),
+                params,
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", result)
+    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use sys::CUdevice_attribute as Attribute;
 use sys::CUmemPool_attribute as PoolAttribute;
 
 use super::call::{self, Feature, RelaxedCapture, check, not_supported};
+use super::memory::{access, location};
 use super::properties::read_attribute;
-use super::virtual_memory::{access, location};
 use crate::DevicePtr;
 use crate::error::Result;
 
@@ -107,14 +107,4 @@ impl Pool {
         // SAFETY: created in `create`, and whoever held the handle uses it no more.
         unsafe { check("cuMemPoolDestroy", sys::cuMemPoolDestroy(self.raw())) }
     }
-}
-
-/// Gives memory back to its pool when `stream` has come so far.
-///
-/// # Safety
-/// `ptr` came from [`Pool::allocate`]; work that uses it is ordered before this.
-pub(super) unsafe fn free(ptr: DevicePtr, stream: sys::CUstream) -> Result<()> {
-    Feature::Pools.need("cuMemFreeAsync")?;
-    // SAFETY: passed on from the caller.
-    unsafe { check("cuMemFreeAsync", sys::cuMemFreeAsync(ptr.0, stream)) }
 }

@@ -1,48 +1,23 @@
-//! What a stream is: its priority, its identity. A context is current in every function here.
+//! Streams and events.
 
 use cudarc::driver::sys;
 
-use super::call::{Feature, check, error};
-use crate::Context;
+use super::call::{self, Feature, RelaxedCapture, check, error};
+use super::context::bind;
+use super::{CudaDriver, host_functions, stream_of};
 use crate::error::{Result, code};
+use crate::{Context, EventHandle, HostFunction, StreamDriver, StreamHandle};
 
-/// The priorities that streams can have: least and most urgent.
-pub(super) fn priorities() -> Result<(i32, i32)> {
-    let (mut least, mut most) = (0, 0);
-    // SAFETY: the pointers are to local variables.
-    let result = unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut most) };
-    check("cuCtxGetStreamPriorityRange", result)?;
-    Ok((least, most))
+fn event_of(event: EventHandle) -> sys::CUevent {
+    event.0 as sys::CUevent
 }
 
-/// The priority of a stream, which is alive.
-pub(super) fn priority(stream: sys::CUstream) -> Result<i32> {
-    let mut priority = 0;
-    // SAFETY: the stream is alive, by the trait's contract; the pointer is to a local variable.
-    unsafe { check("cuStreamGetPriority", sys::cuStreamGetPriority(stream, &mut priority)) }?;
-    Ok(priority)
-}
-
-/// A number that no other stream ever has, where the driver has such; else the handle's value.
-pub(super) fn unique_id(context: Context, stream: sys::CUstream) -> Result<u64> {
-    if let Some(of) = context_of(stream)?
-        && of != context.0 as sys::CUcontext
-    {
-        let text = "the stream is of another device or another context";
-        return Err(error(
-            "cuStreamGetCtx",
-            code::INVALID_HANDLE,
-            "CUDA_ERROR_INVALID_HANDLE",
-            text.to_owned(),
-        ));
+/// True for success, false for "not ready".
+fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
+    match result {
+        sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+        result => check(call, result).map(|()| true),
     }
-    if !Feature::StreamIds.is_there() {
-        return Ok(stream as u64);
-    }
-    let mut id = 0;
-    // SAFETY: the stream is alive, by the trait's contract; the pointer is to a local variable.
-    unsafe { check("cuStreamGetId", sys::cuStreamGetId(stream, &mut id)) }?;
-    Ok(id)
 }
 
 /// The context of a stream, where the driver tells. For a stream of a part of a device that is the primary context.
@@ -59,4 +34,131 @@ fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
         }
     };
     check("cuStreamGetCtx", result).map(|()| Some(context))
+}
+
+// SAFETY: CUDA's driver keeps this contract; each call passes on to it what it was given, and what it returns.
+unsafe impl StreamDriver for CudaDriver {
+    fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
+        bind(context)?;
+        let (mut least, mut most) = (0, 0);
+        // SAFETY: the pointers are to local variables.
+        let result = unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut most) };
+        check("cuCtxGetStreamPriorityRange", result)?;
+        Ok((least, most))
+    }
+
+    fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        let mut stream = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: the pointer is to a local variable.
+        unsafe {
+            check("cuStreamCreateWithPriority", sys::cuStreamCreateWithPriority(&mut stream, flags, priority))
+        }?;
+        Ok(StreamHandle(stream as u64))
+    }
+
+    fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64> {
+        bind(context)?;
+        let stream = stream_of(stream);
+        if let Some(of) = context_of(stream)?
+            && of != context.0 as sys::CUcontext
+        {
+            let text = "the stream is of another device or another context";
+            return Err(error(
+                "cuStreamGetCtx",
+                code::INVALID_HANDLE,
+                "CUDA_ERROR_INVALID_HANDLE",
+                text.to_owned(),
+            ));
+        }
+        if !Feature::StreamIds.is_there() {
+            return Ok(stream as u64);
+        }
+        let mut id = 0;
+        // SAFETY: the stream is alive, by the trait's contract; the pointer is to a local variable.
+        unsafe { check("cuStreamGetId", sys::cuStreamGetId(stream, &mut id)) }?;
+        Ok(id)
+    }
+
+    fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32> {
+        bind(context)?;
+        let mut priority = 0;
+        // SAFETY: the stream is alive, by the trait's contract; the pointer is to a local variable.
+        unsafe { check("cuStreamGetPriority", sys::cuStreamGetPriority(stream_of(stream), &mut priority)) }?;
+        Ok(priority)
+    }
+
+    unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle) {
+        if bind(context).is_ok() {
+            let _relaxed = RelaxedCapture::enter();
+            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            let _ = unsafe { sys::cuStreamDestroy_v2(stream_of(stream)) };
+        }
+    }
+
+    fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the stream is alive, by the trait's contract.
+        unsafe { ready("cuStreamQuery", sys::cuStreamQuery(stream_of(stream))) }
+    }
+
+    fn stream_synchronize(&self, context: Context, stream: StreamHandle) -> Result<()> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the stream is alive, by the trait's contract.
+        unsafe { check("cuStreamSynchronize", sys::cuStreamSynchronize(stream_of(stream))) }
+    }
+
+    fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: both are alive, by the trait's contract.
+        unsafe { check("cuStreamWaitEvent", sys::cuStreamWaitEvent(stream_of(stream), event_of(event), 0)) }
+    }
+
+    fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()> {
+        bind(context)?;
+        host_functions::enqueue(context, stream_of(stream), function)
+    }
+
+    fn event_create(&self, context: Context, timing: bool) -> Result<EventHandle> {
+        bind(context)?;
+        let flags = if timing { 0 } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 };
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable.
+        unsafe { check("cuEventCreate", sys::cuEventCreate(&mut event, flags)) }?;
+        Ok(EventHandle(event as u64))
+    }
+
+    unsafe fn event_destroy(&self, context: Context, event: EventHandle) {
+        // SAFETY: passed on from the caller. There is nobody to report an error to.
+        let _ = unsafe { bind(context).map(|()| sys::cuEventDestroy_v2(event_of(event))) };
+    }
+
+    fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        bind(context)?;
+        // SAFETY: both are alive, by the trait's contract.
+        unsafe { check("cuEventRecord", sys::cuEventRecord(event_of(event), stream_of(stream))) }
+    }
+
+    fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the event is alive, by the trait's contract.
+        unsafe { ready("cuEventQuery", sys::cuEventQuery(event_of(event))) }
+    }
+
+    fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
+        bind(context)?;
+        let _relaxed = RelaxedCapture::enter();
+        // SAFETY: the event is alive, by the trait's contract.
+        unsafe { check("cuEventSynchronize", sys::cuEventSynchronize(event_of(event))) }
+    }
+
+    fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {
+        bind(context)?;
+        call::elapsed_us(event_of(start), event_of(end))
+    }
 }

@@ -70,9 +70,6 @@ calls! {
     HostFunction = "host_function",
     HostWork = "host_work",
     EventCreate = "event_create",
-    EventCreateShared = "event_create_shared",
-    EventExport = "event_export",
-    EventImport = "event_import",
     EventDestroy = "event_destroy",
     EventRecord = "event_record",
     EventQuery = "event_query",
@@ -219,6 +216,7 @@ impl Control {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn skip_wait(&self, after: u64) {
         self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
     }
@@ -288,11 +286,4 @@ pub(super) fn driver_error(call: &'static str, code: u32, text: impl Into<String
         _ => "CUDA_ERROR_UNKNOWN",
     };
     DriverError::Call { call, code, name: name.to_owned(), text: text.into() }
-}
-
-/// The answer to calls about events that processes share.
-pub(super) fn not_shared(call: Call) -> DriverError {
-    let text = "emulated devices belong to one process, and so do their events; processes that share work of an \
-                emulated device must wait for each other by other means";
-    driver_error(call.name(), code::NOT_SUPPORTED, text)
 }

@@ -13,23 +13,25 @@
 //! Streams keep their priorities, which change nothing. The stack
 //! limit is compared with what kernels declare (`stack = BYTES`): how much stack a thread uses on a GPU is not seen here. Events belong to the process: none is shared with others.
 //!
-//! For tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
+//! With the feature `testing`, for tests of ordering, it can run without worker threads, in an order that a [`Schedule`] decides
 //! ([`EmulatedDriverBuilder::stepped`]), look for work that nothing orders
 //! ([`EmulatedDriverBuilder::check_races`]), and leave a wait out ([`EmulatedDriver::skip_wait`]).
 //!
 //! Captures and graphs follow CUDA's rules and report their breach with CUDA's codes. A graph that is launched is one
 //! task of its stream, whose nodes run one after the other.
 //!
-//! For tests of what measures, its time can come from a model ([`EmulatedDriverBuilder::simulated_time`]), and it tells
+//! With that feature, for tests of what measures, its time can come from a model ([`EmulatedDriverBuilder::simulated_time`]), and it tells
 //! what clocks and temperatures it is told ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!
 //! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
 
 mod action;
 mod address_space;
+mod builder;
 mod calls;
 mod capture;
 mod clock;
+mod code_calls;
 mod context;
 mod control;
 mod graph;
@@ -38,6 +40,7 @@ mod history;
 mod kernel;
 mod limits;
 mod loaded;
+mod memory_calls;
 mod pages;
 mod race;
 mod range;
@@ -46,7 +49,10 @@ mod rows;
 mod schedule;
 mod simulated;
 mod stream;
+mod stream_calls;
+#[cfg(feature = "testing")]
 mod telemetry;
+mod testing;
 mod touched;
 
 use std::collections::{HashMap, HashSet};
@@ -54,10 +60,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use gpu_spec::KernelSpec;
 use warpsmith_emulator::Order;
 
 use self::action::Action;
+pub use self::builder::EmulatedDriverBuilder;
 use self::capture::Captures;
 use self::context::EmulatedContext;
 pub use self::control::Call;
@@ -65,202 +71,19 @@ use self::control::{Control, driver_error};
 use self::graph::{Executable, Store};
 use self::heap::Heap;
 use self::loaded::LoadedCode;
-use self::pages::{Backing, Numbers};
+use self::pages::Backing;
 use self::race::Races;
 use self::registered::Registered;
 pub use self::schedule::Schedule;
-use self::schedule::Stepper;
+use self::schedule::Stepping;
 pub use self::simulated::SimulatedWork;
 use self::simulated::TimeModel;
 use self::stream::{EventState, Queue, Work};
+#[cfg(feature = "testing")]
 use self::telemetry::Sensors;
 use self::touched::{Access, Touched};
 use super::{Context, DevicePtr, Fault, FunctionHandle, StreamHandle};
 use crate::error::{Result, code};
-
-const DEFAULT_MEMORY: u64 = 8 << 30;
-
-/// How an [`EmulatedDriver`] is to be.
-#[derive(Debug, Clone)]
-pub struct EmulatedDriverBuilder {
-    devices: u32,
-    memory: u64,
-    order: Order,
-    unbacked: bool,
-    maps: bool,
-    peers: bool,
-    idle: bool,
-    schedule: Option<Schedule>,
-    races: bool,
-    time: Option<TimeModel>,
-    code: Vec<&'static KernelSpec>,
-}
-
-impl EmulatedDriverBuilder {
-    /// The number of devices; 1 unless said.
-    pub fn devices(mut self, devices: u32) -> Self {
-        self.devices = devices;
-        self
-    }
-
-    /// Memory of each device in bytes; 8 GiB unless said. An allocation beyond it fails.
-    pub fn memory(mut self, bytes: u64) -> Self {
-        self.memory = bytes;
-        self
-    }
-
-    /// Runs GPU threads in an order drawn from `seed`, instead of one after the other.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.order = Order::Seeded(seed);
-        self
-    }
-
-    /// Hands out addresses of device memory with nothing behind them, so that more can be allocated than the
-    /// machine has. Copies, fills and launches that name such memory are refused; with [`Self::idle`] fills and launches
-    /// are accepted, and write nothing.
-    pub fn unbacked(mut self) -> Self {
-        self.unbacked = true;
-        self
-    }
-
-    /// Has devices that cannot map memory behind reserved addresses.
-    pub fn without_mapping(mut self) -> Self {
-        self.maps = false;
-        self
-    }
-
-    /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host. With
-    /// [`Self::simulated_time`] they take their time all the same; bodies of `while` nodes run once then.
-    pub fn idle(mut self) -> Self {
-        self.idle = true;
-        self
-    }
-
-    /// Has devices that cannot reach each other's memory. Copies between them work all the same.
-    pub fn without_peer_access(mut self) -> Self {
-        self.peers = false;
-        self
-    }
-
-    /// Takes any PTX, cubin or fatbin for a module of these kernels, which are found by their symbols. Otherwise there are
-    /// none on the emulated device. Unloading a module that work still uses stops the context.
-    pub fn code(mut self, kernels: impl IntoIterator<Item = &'static KernelSpec>) -> Self {
-        self.code.extend(kernels);
-        self
-    }
-
-    /// Starts no worker threads: tasks run on the host thread that waits for a stream, an event or a context, or
-    /// that destroys a stream, one at a time, in the order that the schedule decides among all streams of all
-    /// devices, until what is waited for is reached. Of several threads that wait, one runs tasks at a time.
-    ///
-    /// Nothing runs otherwise: [`Driver::stream_query`](super::Driver::stream_query) and
-    /// [`Driver::event_query`](super::Driver::event_query) only look, so a loop around them never ends. Holds and
-    /// delays have no effect, for a thread that waits would never go on.
-    ///
-    /// ```
-    /// use warpsmith_driver::emulated::{EmulatedDriver, Schedule};
-    /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
-    ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-    /// let driver = EmulatedDriver::builder().stepped(Schedule::Random(1)).check_races().build();
-    /// let device = Device::with_driver(driver.clone(), 0)?;
-    /// let [first, second] = [Stream::new(&device)?, Stream::new(&device)?];
-    /// let x = DeviceBuffer::from_host(&first, &[1u32, 2, 3])?;
-    /// let mut y = DeviceBuffer::zeros(&second, 3)?;
-    /// y.copy_from(&x)?;
-    /// assert!(!second.query()?);
-    /// assert_eq!(y.to_host()?, [1, 2, 3]);
-    /// assert!(driver.take_races().is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn stepped(mut self, schedule: Schedule) -> Self {
-        self.schedule = Some(schedule);
-        self
-    }
-
-    /// Looks for races: two tasks of different streams, or two nodes of a graph, that touch a common byte, of which
-    /// one or the other writes, and that no event, no stream, no edge and no wait of the host orders.
-    /// [`EmulatedDriver::take_races`] has them; those within a graph come with its first launch, which is one task.
-    ///
-    /// A copy reads its source and writes its target, on the host too; a kernel reads its slices and writes its
-    /// views and slices of atomics, while what its raw pointers reach is not known. An allocation and a free in
-    /// stream order are writes. Freeing or unmapping memory, page-locked memory too, is a race when the host has
-    /// not seen that the work that uses it is done: by waiting for, or a query that said so of, a stream, an event
-    /// or a context.
-    pub fn check_races(mut self) -> Self {
-        self.races = true;
-        self
-    }
-
-    /// Takes time from a model instead of the machine: events tell simulated time, for tests of what measures.
-    ///
-    /// The model says how many microseconds a piece of work takes on the device. Every stream has a clock of its own,
-    /// which work moves on; a wait for an event takes the later of both times; nodes of a graph take their time one
-    /// after the other. What the host does takes none, and what it waits for orders no clocks. Work runs all the
-    /// same, but with [`Self::idle`] kernels do not. The model is asked when the work has run, on the thread that ran
-    /// it; it must not call the driver, and stops the context when it panics.
-    ///
-    /// ```
-    /// use warpsmith_driver::emulated::{EmulatedDriver, SimulatedWork};
-    /// use warpsmith_runtime::{Device, DeviceBuffer};
-    ///
-    /// # fn main() -> Result<(), warpsmith_runtime::Error> {
-    /// let model = |work: &SimulatedWork<'_>| match work {
-    ///     SimulatedWork::Copy { bytes } => *bytes as f64 / 1e3, // 1 GB/s
-    ///     SimulatedWork::Set { .. } | SimulatedWork::Kernel { .. } => 5.0,
-    /// };
-    /// let device = Device::with_driver(EmulatedDriver::builder().simulated_time(model).build(), 0)?;
-    /// let stream = device.default_stream();
-    /// let x = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
-    /// let mut y = DeviceBuffer::<u8>::zeros(&stream, 4000)?;
-    /// let start = stream.record_timed_event()?;
-    /// y.copy_from(&x)?;
-    /// let end = stream.record_timed_event()?;
-    /// end.synchronize()?;
-    /// assert_eq!(end.elapsed_us(&start)?, 4.0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn simulated_time(
-        mut self,
-        model: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static,
-    ) -> Self {
-        self.time = Some(TimeModel::new(model));
-        self
-    }
-
-    /// Makes the driver.
-    pub fn build(self) -> Arc<EmulatedDriver> {
-        let backing = if self.unbacked { Backing::Numbers(Arc::new(Numbers::new())) } else { Backing::Host };
-        let time = self.time.map(|time| time.idle(self.idle));
-        Arc::new(EmulatedDriver {
-            devices: (0..self.devices).map(|_| Mutex::default()).collect(),
-            memory: self.memory,
-            order: self.order,
-            backing,
-            maps: self.maps,
-            peers: self.peers,
-            idle: self.idle,
-            control: Arc::new(Control::new()),
-            time,
-            sensors: Sensors::new(self.devices),
-            stepper: self.schedule.map(|schedule| Arc::new(Stepper::new(schedule))),
-            races: Races::new(self.races),
-            contexts: Table::new("context", code::INVALID_VALUE),
-            streams: Table::new("stream", code::INVALID_HANDLE),
-            events: Table::new("event", code::INVALID_HANDLE),
-            executables: Table::new("executable", code::INVALID_VALUE),
-            graphs: Mutex::default(),
-            captures: Captures::default(),
-            large_clusters: Mutex::default(),
-            code: LoadedCode::new(self.code),
-            pinned: Heap::new(u64::MAX, Backing::Host),
-            registered: Registered::default(),
-            processes: Mutex::default(),
-        })
-    }
-}
 
 /// Handles of one kind and what they stand for. No handle is given out twice.
 #[derive(Debug)]
@@ -318,9 +141,10 @@ pub struct EmulatedDriver {
     control: Arc<Control>,
     /// What says how long work takes, if not the machine.
     time: Option<TimeModel>,
+    #[cfg(feature = "testing")]
     sensors: Sensors,
     /// Who has the tasks run, if not worker threads.
-    stepper: Option<Arc<Stepper>>,
+    stepper: Option<Stepping>,
     races: Races,
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
@@ -338,24 +162,6 @@ pub struct EmulatedDriver {
 }
 
 impl EmulatedDriver {
-    /// A builder with one device of 8 GiB, or half of the machine's memory if that is less.
-    pub fn builder() -> EmulatedDriverBuilder {
-        let memory = machine_memory().map_or(DEFAULT_MEMORY, |bytes| DEFAULT_MEMORY.min(bytes / 2));
-        EmulatedDriverBuilder {
-            devices: 1,
-            memory,
-            order: Order::Sequential,
-            unbacked: false,
-            maps: true,
-            peers: true,
-            idle: false,
-            schedule: None,
-            races: false,
-            time: None,
-            code: Vec::new(),
-        }
-    }
-
     /// The driver that the environment asks for: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
     /// unless said), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU threads. Values that are not numbers
     /// count as not set.
@@ -429,6 +235,7 @@ impl EmulatedDriver {
     }
 
     /// Goes on by another schedule, from its start. Nothing on a driver with worker threads.
+    #[cfg(feature = "testing")]
     pub fn set_schedule(&self, schedule: Schedule) {
         if let Some(stepper) = &self.stepper {
             stepper.set_schedule(schedule);
@@ -438,6 +245,7 @@ impl EmulatedDriver {
     /// The races found since the last call, each with both uses: what it was, on which stream ([`StreamHandle`]),
     /// and the range. None unless the driver was built to look for them
     /// ([`check_races`](EmulatedDriverBuilder::check_races)).
+    #[cfg(feature = "testing")]
     pub fn take_races(&self) -> Vec<String> {
         self.races.take()
     }
@@ -448,6 +256,7 @@ impl EmulatedDriver {
     /// # Safety
     /// The memory of work that the wait would have ordered is not freed before that work has run, and tasks run one at a
     /// time ([`EmulatedDriverBuilder::stepped`]), or none of those on both sides of the wait touches what the other writes.
+    #[cfg(feature = "testing")]
     pub unsafe fn skip_wait(&self, after: u64) {
         self.control.skip_wait(after);
     }
@@ -593,13 +402,6 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.control.release();
     }
-}
-
-/// The machine's memory in bytes, where the system tells.
-fn machine_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 impl Drop for EmulatedDriver {

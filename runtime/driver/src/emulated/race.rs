@@ -13,6 +13,7 @@ use super::clock::Clock;
 use super::control::Call;
 use super::history::{History, Use};
 use super::stream::Work;
+use super::testing::Testing;
 use super::touched::{Access, Touched};
 
 /// A stream, or one that was destroyed.
@@ -24,8 +25,9 @@ struct Slot {
     clock: Clock,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    _testing: Testing,
     slots: Vec<Slot>,
     /// The slots of live streams, by handle.
     by_handle: HashMap<u64, usize>,
@@ -85,8 +87,16 @@ impl State {
 pub(super) struct Races(Option<Mutex<State>>);
 
 impl Races {
-    pub(super) fn new(on: bool) -> Self {
-        Self(on.then(Mutex::default))
+    pub(super) fn new(on: Option<Testing>) -> Self {
+        let state = |testing| State {
+            _testing: testing,
+            slots: Vec::new(),
+            by_handle: HashMap::new(),
+            host: Clock::default(),
+            history: History::default(),
+            found: Vec::new(),
+        };
+        Self(on.map(|testing| Mutex::new(state(testing))))
     }
 
     fn state(&self) -> Option<MutexGuard<'_, State>> {
@@ -94,6 +104,7 @@ impl Races {
     }
 
     /// The races found since the last call.
+    #[cfg(feature = "testing")]
     pub(super) fn take(&self) -> Vec<String> {
         self.state().map_or_else(Vec::new, |mut state| std::mem::take(&mut state.found))
     }
@@ -215,7 +226,7 @@ impl Races {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use std::sync::Arc;
 
@@ -228,7 +239,7 @@ mod tests {
     }
 
     fn two_streams() -> Races {
-        let races = Races::new(true);
+        let races = Races::new(Some(()));
         races.stream_created(1, 1);
         races.stream_created(2, 1);
         races
@@ -283,7 +294,7 @@ mod tests {
 
     #[test]
     fn without_the_check_nothing_is_kept() {
-        let races = Races::new(false);
+        let races = Races::new(None);
         races.stream_created(1, 1);
         races.stream_created(2, 1);
         write(&races, 1, 0x100);

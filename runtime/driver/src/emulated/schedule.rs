@@ -3,12 +3,14 @@
 //! Nothing runs but in [`Stepper::run_until`]. The order depends only on the calls made and on the [`Schedule`], so
 //! a program of one host thread runs the same way every time.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::control::Call;
 use super::control::driver_error;
 use super::stream::Queue;
+use super::testing::Testing;
 use crate::StreamHandle;
 use crate::error::{Result, code};
 
@@ -87,12 +89,30 @@ pub(super) struct Stepper {
     numbers: AtomicU64,
 }
 
+/// A stepper that the driver and its streams share.
+#[derive(Debug, Clone)]
+pub(super) struct Stepping(Arc<Stepper>, Testing);
+
+impl Stepping {
+    pub(super) fn new(schedule: Schedule, testing: Testing) -> Self {
+        Self(Arc::new(Stepper::new(schedule)), testing)
+    }
+}
+
+impl Deref for Stepping {
+    type Target = Stepper;
+
+    fn deref(&self) -> &Stepper {
+        &self.0
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stepper {
-    pub(super) fn new(schedule: Schedule) -> Self {
+    fn new(schedule: Schedule) -> Self {
         Self {
             chooser: Mutex::new(Chooser::new(schedule)),
             queues: Mutex::default(),
@@ -102,6 +122,7 @@ impl Stepper {
     }
 
     /// Goes on by another schedule, from its start.
+    #[cfg(feature = "testing")]
     pub(super) fn set_schedule(&self, schedule: Schedule) {
         *lock(&self.chooser) = Chooser::new(schedule);
     }
@@ -150,7 +171,7 @@ impl Stepper {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "testing"))]
 mod tests {
     use super::super::context::EmulatedContext;
     use super::super::control::Control;
@@ -162,12 +183,12 @@ mod tests {
 
     #[test]
     fn a_wait_for_what_nobody_enqueued_is_an_error_and_no_hang() {
-        let stepper = Arc::new(Stepper::new(Schedule::Random(1)));
+        let stepper = Stepping::new(Schedule::Random(1), ());
         let context = EmulatedContext::new(0, 1 << 20, Backing::Host);
         let [blocked, free] = [1, 2].map(|handle| {
             let control = Arc::new(Control::new());
             let queue =
-                Queue::new(Arc::clone(&context), control, 0, Timeline::new(None), Some(Arc::clone(&stepper)));
+                Queue::new(Arc::clone(&context), control, 0, Timeline::new(None), Some(stepper.clone()));
             stepper.add(StreamHandle(handle), &queue);
             queue
         });

@@ -12,6 +12,7 @@ use gpu_spec::KernelSpec;
 
 use super::action::{Action, fault};
 use super::context::EmulatedContext;
+use super::testing::Testing;
 use crate::{FaultKind, LaunchConfig};
 
 /// Work that takes simulated time. What is not listed takes none.
@@ -45,11 +46,13 @@ pub(super) struct TimeModel {
     time: Arc<TimeFn>,
     /// Whether kernels take their time without running.
     idle: bool,
+    _testing: Testing,
 }
 
 impl TimeModel {
+    #[cfg(feature = "testing")]
     pub(super) fn new(time: impl Fn(&SimulatedWork<'_>) -> f64 + Send + Sync + 'static) -> Self {
-        Self { time: Arc::new(time), idle: false }
+        Self { time: Arc::new(time), idle: false, _testing: () }
     }
 
     pub(super) fn idle(self, idle: bool) -> Self {

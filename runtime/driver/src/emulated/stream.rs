@@ -18,7 +18,7 @@ use super::context::EmulatedContext;
 use super::control::Call;
 use super::control::Control;
 use super::graph::GraphRun;
-use super::schedule::Stepper;
+use super::schedule::Stepping;
 use super::simulated::{SimulatedWork, Timeline};
 use super::touched::{Access, Touched};
 use crate::error::Result;
@@ -171,7 +171,7 @@ pub(super) struct Queue {
     priority: i32,
     timeline: Timeline,
     /// Who has the tasks run, if not a worker.
-    stepper: Option<Arc<Stepper>>,
+    stepper: Option<Stepping>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -182,7 +182,7 @@ impl Queue {
         control: Arc<Control>,
         priority: i32,
         timeline: Timeline,
-        stepper: Option<Arc<Stepper>>,
+        stepper: Option<Stepping>,
     ) -> Arc<Self> {
         Arc::new(Self {
             context,
@@ -237,7 +237,7 @@ impl Queue {
 
     /// Waits until everything enqueued so far has run. Without a worker, runs it.
     ///
-    /// Fails as [`Stepper::run_until`].
+    /// Fails as [`Stepper::run_until`](super::schedule::Stepper::run_until).
     pub(super) fn wait(&self, call: Call) -> Result<()> {
         let mut state = self.state();
         let target = state.pushed;

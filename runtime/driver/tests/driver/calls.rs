@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 
 use crate::rig::*;
-use warpsmith_runtime::driver::{Driver, HostFunction};
+use warpsmith_runtime::driver::{Driver, HostFunction, StreamDriver};
 
 const INVALID_HANDLE: u32 = 400;
 const ASSERT: u32 = 710;
@@ -29,7 +29,6 @@ fn handles_that_stand_for_nothing_are_invalid_handles() {
     refused(driver.event_synchronize(context, event), INVALID_HANDLE, name);
     refused(driver.event_record(context, event, rig.stream), INVALID_HANDLE, name);
     refused(driver.stream_wait_event(context, rig.stream, event), INVALID_HANDLE, name);
-    refused(driver.event_export(context, event), INVALID_HANDLE, name);
     refused(driver.stream_query(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_synchronize(context, stream), INVALID_HANDLE, name);
     refused(driver.stream_priority(context, stream), INVALID_HANDLE, name);

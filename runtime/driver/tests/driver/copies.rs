@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use crate::common::driver;
 use crate::rig::*;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::driver::{Context, DevicePtr, Driver, Place, RowsCopy};
+use warpsmith_runtime::driver::{Context, DevicePtr, Driver, MemoryDriver, Place, RowsCopy, StreamDriver};
 
 const INVALID_VALUE: u32 = 1;
 const PEER_ACCESS_UNSUPPORTED: u32 = 217;

@@ -11,9 +11,9 @@ use gpu_spec::{KernelSpec, ParamKind, ParamSpec};
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::driver::{
-    CaptureMode, ConditionHandle, ConditionalKind, DevicePtr, Driver, ExecUpdate, FaultKind, FunctionHandle,
-    GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, LaunchConfig, ModuleHandle, NodeHandle,
-    NodeInfo, NodeWork,
+    CaptureMode, CodeDriver, ConditionHandle, ConditionalKind, DevicePtr, Driver, ExecUpdate, FaultKind,
+    FunctionHandle, GraphDriver, GraphExecHandle, GraphFunction, GraphHandle, LaunchConfig, ModuleHandle,
+    NodeHandle, NodeInfo, NodeWork,
 };
 
 const INVALID_VALUE: u32 = 1;
@@ -30,22 +30,7 @@ const fn kernel(
     params: &'static [ParamSpec],
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
-    KernelSpec {
-        name: symbol,
-        symbol,
-        package: "test-kernels",
-        version: "0.0.0",
-        types: &[],
-        consts: &[],
-        params,
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: false,
-        cooperative: false,
-        dependent: false,
-        entry,
-    }
+    KernelSpec { is_safe: false, ..KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry) }
 }
 
 /// Takes one from `counters[1]`, adds one to `counters[0]`, and sets a condition to `counters[1]`.
@@ -152,7 +137,7 @@ impl Rig {
     fn enqueue(&self, numbers: DevicePtr, config: LaunchConfig) -> Result<()> {
         let len = 1u64;
         let args = [(&raw const numbers.0).cast(), (&raw const len).cast()];
-        unsafe { self.driver.launch(self.context, self.function(&ADD_ONE), config, &args, self.stream) }
+        unsafe { self.driver.launch(self.context, self.function(&ADD_ONE), &config, &args, self.stream) }
     }
 
     fn instantiate(&self, graph: GraphHandle) -> GraphExecHandle {

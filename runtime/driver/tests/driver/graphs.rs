@@ -13,7 +13,7 @@ use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
 use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, DevicePtr, Driver, Fault, FaultKind, GraphDriver, GraphExecHandle,
-    GraphFunction, GraphHandle, NodeHandle, NodeWork,
+    GraphFunction, GraphHandle, MemoryDriver, NodeHandle, NodeWork, StreamDriver,
 };
 
 const INVALID_VALUE: u32 = 1;

@@ -6,7 +6,9 @@ use std::ffi::c_void;
 use crate::machine::*;
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};
-use warpsmith_runtime::driver::{CaptureMode, DevicePtr, Driver, GraphDriver, HostAccess, HostWork};
+use warpsmith_runtime::driver::{
+    CaptureMode, DevicePtr, Driver, GraphDriver, HostAccess, HostWork, MemoryDriver, StreamDriver,
+};
 
 fn machine(streams: usize) -> Machine {
     Machine::new(stepped(Schedule::Oldest), streams)

@@ -14,8 +14,8 @@ use gpu_spec::Kernel;
 use warpsmith_runtime::driver::Result;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{
-    Context, DevicePtr, Driver, EventHandle, Fault, FaultKind, LaunchConfig, ModuleSource, RowsCopy,
-    StreamHandle,
+    CodeDriver, Context, DevicePtr, Driver, EventHandle, Fault, FaultKind, LaunchConfig, MemoryDriver,
+    ModuleSource, RowsCopy, StreamDriver, StreamHandle,
 };
 
 use crate::common::{Iota, driver};
@@ -99,7 +99,7 @@ impl Rig {
         let function = self.driver.module_function(self.context, module, Iota::spec())?;
         let config = LaunchConfig::new([len as u32, 1, 1], [1; 3], 0);
         let args: [*const c_void; 2] = [(&raw const ptr.0).cast(), (&raw const len).cast()];
-        unsafe { self.driver.launch(self.context, function, config, &args, self.stream) }
+        unsafe { self.driver.launch(self.context, function, &config, &args, self.stream) }
     }
 
     pub fn poison(&self) {

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 
 use crate::machine::*;
 use warpsmith_runtime::driver::emulated::{Call, Schedule};
-use warpsmith_runtime::driver::{DevicePtr, Driver};
+use warpsmith_runtime::driver::{DevicePtr, Driver, StreamDriver};
 
 /// The order in which five tasks on each of four streams run, by stream.
 fn order_of_twenty(schedule: Schedule) -> Vec<u32> {

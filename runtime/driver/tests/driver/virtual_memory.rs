@@ -7,7 +7,9 @@
 use crate::common::random;
 use crate::rig::{Rig, refused};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::driver::{DevicePtr, Driver, PhysicalHandle, StreamHandle};
+use warpsmith_runtime::driver::{
+    DevicePtr, Driver, MemoryDriver, PhysicalHandle, StreamDriver, StreamHandle,
+};
 use warpsmith_runtime::driver::{DriverError as Error, Result};
 
 const PAGE: usize = 2 << 20;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cudarc::cublas::sys::{self, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType};
+use cudarc::cublas::sys::{self, cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t};
 
 use super::handle::{self, Handle, check_with};
 use super::host::{self, HostMatrix};
@@ -10,9 +10,9 @@ use super::lt;
 use super::matrix::{Layout, Matrix, MatrixMut};
 use super::settings::Math;
 use super::types::sealed::Sum;
-use super::types::{DataType, Element, Multiply, Scale};
-use crate::error::LibraryError;
-use crate::work::HostWork;
+use super::types::{Element, Multiply, Scale};
+use crate::element::{DataType, Element as Number, code};
+use crate::error::{LibraryError, check_devices};
 use warpsmith_core::device::Device;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy};
@@ -39,7 +39,7 @@ pub struct Gemm<S> {
 
 impl<S: Sum> Default for Gemm<S> {
     fn default() -> Self {
-        Self { alpha: S::ONE, beta: S::ZERO, math: None }
+        Self { alpha: S::from_f64(1.0), beta: S::from_f64(0.0), math: None }
     }
 }
 
@@ -90,13 +90,13 @@ where
         return Ok(());
     }
     let math = options.math.unwrap_or_else(|| super::math(device));
-    if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
+    if problem.is_zero(options.alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
         // Zero, whatever it is scaled by.
-        return gemm(stream, Gemm { alpha: <Scale<A> as Sum>::ONE, ..options }, a, b, c);
+        return gemm(stream, Gemm { alpha: Scale::<A>::from_f64(1.0), ..options }, a, b, c);
     }
-    if A::TYPE.is_float8() {
+    if is_float8(A::TYPE) {
         let Gemm { alpha, beta, .. } = options;
         let options = lt::Matmul { alpha, beta, math: Some(math), ..lt::Matmul::default() };
         return lt::matmul(stream, &options, a, b, c);
@@ -108,7 +108,13 @@ where
         handle.set_math(math, A::TYPE)?;
         problem.call(handle, math, device, &alpha, &beta)
     };
-    handle::enqueue(stream, &parts, call, || Ok(problem.on_host::<A, B, C>(alpha, beta)))
+    handle::enqueue(
+        stream,
+        "blas::gemm",
+        &parts,
+        call,
+        problem.on_host::<A, B, C>(alpha, beta, |_, value| value),
+    )
 }
 
 /// Inputs with which a product is zero: for one without an inner dimension, which the libraries do not take, and one whose
@@ -151,16 +157,17 @@ pub(super) struct Operand {
 }
 
 impl Operand {
-    fn host(self) -> HostMatrix {
-        HostMatrix { ptr: self.ptr, layout: self.layout }
-    }
-
     /// How it is read by cuBLAS, for which a row-major matrix is the transpose.
     pub fn operation(&self) -> cublasOperation_t {
-        match self.layout.is_transposed {
-            true => cublasOperation_t::CUBLAS_OP_T,
-            false => cublasOperation_t::CUBLAS_OP_N,
-        }
+        operation(self.layout.is_transposed)
+    }
+}
+
+/// cuBLAS's name for a transpose, or none.
+pub(super) fn operation(is_transposed: bool) -> cublasOperation_t {
+    match is_transposed {
+        true => cublasOperation_t::CUBLAS_OP_T,
+        false => cublasOperation_t::CUBLAS_OP_N,
     }
 }
 
@@ -185,9 +192,8 @@ impl Problem {
         b: &Matrix<'_, B>,
         c: &MatrixMut<'_, C>,
     ) -> Result<Self> {
-        for (device, name) in [(a.slice.device(), "a"), (b.slice.device(), "b"), (c.slice.device(), "c")] {
-            stream.check_device(device, || ("multiplying matrices".to_owned(), name.to_owned()))?;
-        }
+        let used = [(a.slice.device(), "a"), (b.slice.device(), "b"), (c.slice.device(), "c")];
+        check_devices(stream, "multiplying matrices", used)?;
         let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());
         let count = c.layout.count();
         let counts = [a.layout.count(), b.layout.count()];
@@ -205,6 +211,11 @@ impl Problem {
     /// Whether there is nothing to be written.
     pub fn is_nothing(&self) -> bool {
         self.c.layout.is_empty()
+    }
+
+    /// Whether the product is zero: without an inner dimension, or with a factor of 0.
+    pub fn is_zero<S: Sum>(&self, alpha: S) -> bool {
+        self.k == 0 || alpha == S::from_f64(0.0)
     }
 
     /// The same for an output that is not transposed: that of a transposed one is the product of the other two's
@@ -230,12 +241,8 @@ impl Problem {
             let (stride, batch) = (layout.leading(), layout.batch_stride);
             format!("a stride of {stride}, a batch stride of {batch}, at {ptr:#x}")
         };
-        Err(LibraryError::Unsupported {
-            operation: "gemm",
-            what: format!("a product of i8 with {} and {}", of(&self.a), of(&self.b)),
-            needs: Some("strides and addresses that are multiples of 4".to_owned()),
-        }
-        .into())
+        let what = format!("a product of i8 with {} and {}", of(&self.a), of(&self.b));
+        Err(LibraryError::unsupported("gemm", what, "strides and addresses that are multiples of 4"))
     }
 
     /// Calls cuBLAS: columns of a column-major matrix are our rows, so it computes the transpose of the output.
@@ -267,14 +274,14 @@ impl Problem {
                     k,
                     alpha,
                     pointer(b),
-                    code(b.data),
+                    code::cublas(b.data),
                     b.layout.leading(),
                     pointer(a),
-                    code(a.data),
+                    code::cublas(a.data),
                     a.layout.leading(),
                     beta,
                     c.ptr as *mut c_void,
-                    code(c.data),
+                    code::cublas(c.data),
                     c.layout.leading(),
                     compute,
                     algorithm,
@@ -294,16 +301,16 @@ impl Problem {
                     k,
                     alpha,
                     pointer(b),
-                    code(b.data),
+                    code::cublas(b.data),
                     b.layout.leading(),
                     step(b),
                     pointer(a),
-                    code(a.data),
+                    code::cublas(a.data),
                     a.layout.leading(),
                     step(a),
                     beta,
                     c.ptr as *mut c_void,
-                    code(c.data),
+                    code::cublas(c.data),
                     c.layout.leading(),
                     step(c),
                     c.layout.count() as i64,
@@ -313,24 +320,25 @@ impl Problem {
             };
             ("cublasGemmStridedBatchedEx", status)
         };
-        check_with(call, status, || Some(self.to_string()))
+        check_with(call, status, || self.to_string())
     }
 
-    pub fn on_host<A, B, C>(&self, alpha: A::Sum, beta: A::Sum) -> HostWork
+    /// What the emulated device does: `finish` gets the column and the sum of each element.
+    pub fn on_host<A, B, C>(
+        self,
+        alpha: A::Sum,
+        beta: A::Sum,
+        finish: impl Fn(usize, f64) -> f64 + Send + Sync + 'static,
+    ) -> impl Fn() + Send + Sync + 'static
     where
         A: Element,
         B: Element<Sum = A::Sum>,
         C: Element<Sum = A::Sum>,
     {
-        let matrices = self.host_matrices();
+        let matrices = [self.a, self.b, self.c].map(|Operand { ptr, layout, .. }| HostMatrix { ptr, layout });
         // SAFETY: the layouts lie inside of memory that is noted as used by this work, that of `c` to be written; the
         // types are those of the problem, and the shapes fit.
-        Box::new(move || unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, |_, value| value) })
-    }
-
-    /// a, b, c and where the result goes.
-    pub fn host_matrices(&self) -> [HostMatrix; 4] {
-        [self.a, self.b, self.c, self.c].map(Operand::host)
+        move || unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, &finish) }
     }
 }
 
@@ -363,21 +371,11 @@ fn misfit(operation: &'static str, [a, b, c]: [&Layout; 3]) -> warpsmith_core::e
         shape(b),
         shape(c)
     );
-    LibraryError::Shape { operation, problem }.into()
+    LibraryError::shape(operation, problem)
 }
 
-/// NVIDIA's name for a type.
-pub(super) fn code(data: DataType) -> cudaDataType {
-    match data {
-        DataType::F32 => cudaDataType::CUDA_R_32F,
-        DataType::F64 => cudaDataType::CUDA_R_64F,
-        DataType::F16 => cudaDataType::CUDA_R_16F,
-        DataType::Bf16 => cudaDataType::CUDA_R_16BF,
-        DataType::I8 => cudaDataType::CUDA_R_8I,
-        DataType::I32 => cudaDataType::CUDA_R_32I,
-        DataType::F8E4M3 => cudaDataType::CUDA_R_8F_E4M3,
-        DataType::F8E5M2 => cudaDataType::CUDA_R_8F_E5M2,
-    }
+pub(super) fn is_float8(data: DataType) -> bool {
+    matches!(data, DataType::F8E4M3 | DataType::F8E5M2)
 }
 
 /// How products of a type are computed.

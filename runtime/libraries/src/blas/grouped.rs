@@ -2,16 +2,14 @@
 
 use cudarc::cublas::sys::{self, cublasOperation_t};
 
-use super::gemm::{Gemm, Operand, Problem, code, compute_type, gemm};
+use super::gemm::{Gemm, Operand, Problem, compute_type, gemm, is_float8};
 use super::handle::{self, Handle, check_with};
 use super::matrix::{Matrix, MatrixMut};
 use super::settings::Math;
-use super::types::sealed::Sum;
-use super::types::{DataType, Element, Multiply, Scale};
-use crate::error::LibraryError;
-use crate::error::VendorVersion;
+use super::types::{Element, Multiply, Scale};
+use crate::element::{DataType, code};
+use crate::error::{LibraryError, VendorVersion};
 use crate::vendor::Vendor;
-use crate::work::HostWork;
 use warpsmith_core::device::Device;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceBuffer;
@@ -42,10 +40,9 @@ where
 {
     let device = stream.device();
     let math = options.math.unwrap_or_else(|| super::math(device));
-    if A::TYPE.is_float8() {
-        let what = "a group of 8-bit floating point".to_owned();
-        let needs = Some("one call of `matmul` for each product".to_owned());
-        return Err(LibraryError::Unsupported { operation: "gemm_grouped", what, needs }.into());
+    if is_float8(A::TYPE) {
+        let needs = "one call of `matmul` for each product";
+        return Err(LibraryError::unsupported("gemm_grouped", "a group of 8-bit floating point", needs));
     }
     let (mut problems, mut parts, mut zero) = (Vec::new(), Vec::new(), Vec::new());
     for (index, (a, b, c)) in products.iter().enumerate() {
@@ -54,7 +51,7 @@ where
         if problem.is_nothing() {
             continue;
         }
-        if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
+        if problem.is_zero(options.alpha) {
             zero.push(index);
             continue;
         }
@@ -75,14 +72,11 @@ where
             None => problems.iter().try_for_each(|problem| problem.call(handle, math, device, &alpha, &beta)),
         }
     };
-    let host = || {
-        let work: Vec<HostWork> =
-            problems.iter().map(|problem| problem.on_host::<A, B, C>(alpha, beta)).collect();
-        let all: HostWork = Box::new(move || work.iter().for_each(|work| work()));
-        Ok(all)
-    };
+    let of_problem = |problem: &Problem| problem.on_host::<A, B, C>(alpha, beta, |_, value| value);
+    let all: Vec<_> = problems.iter().map(of_problem).collect();
+    let host = move || all.iter().for_each(|product| product());
     if !problems.is_empty() {
-        handle::enqueue(stream, &parts, call, host)?;
+        handle::enqueue(stream, "blas::gemm_grouped", &parts, call, host)?;
     }
     drop(parts);
     for (index, (a, b, c)) in products.into_iter().enumerate() {
@@ -112,7 +106,7 @@ fn is_one_call(stream: &Stream, math: Math, problems: &[Problem]) -> Result<bool
     Ok(may && Vendor::Cublas.version()? >= WITH_GROUPS)
 }
 
-/// What one call is told: each product is a group of its own.
+/// The arguments of one call: each product is a group of its own.
 struct Table {
     /// The addresses of all b, then of all a, then of all c: cuBLAS takes row-major matrices for their transposes.
     pointers: DeviceBuffer<u64>,
@@ -157,7 +151,7 @@ impl Table {
         let (alphas, betas, ones) = (vec![*alpha; count], vec![*beta; count], vec![1i64; count]);
         let addresses =
             |which: usize| self.pointers.as_device_ptr().offset(which * count * size_of::<u64>()).0;
-        let data = code(self.data);
+        let data = code::cublas(self.data);
         // SAFETY: the handle is alive and ours; every array has `count` elements, those of addresses on the device, where
         // earlier work on the stream puts them; the matrices lie inside of memory that is noted as used, of this type; the
         // scalars are of the type that the compute type asks for.
@@ -185,9 +179,7 @@ impl Table {
                 compute_type(self.data, math, device),
             )
         };
-        check_with("cublasGemmGroupedBatchedEx", status, || {
-            Some(format!("{count} products of {:?}", self.data))
-        })
+        check_with("cublasGemmGroupedBatchedEx", status, || format!("{count} products of {:?}", self.data))
     }
 }
 

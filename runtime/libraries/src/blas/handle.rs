@@ -1,16 +1,15 @@
 //! [`Handle`]: a handle of cuBLAS that remembers how it is set up; and [`enqueue`], which all calls go through.
 
 use std::ffi::c_void;
-use std::fmt::Debug;
 
 use cudarc::{cublas, cublaslt};
 
+use super::State;
 use super::settings::{Math, workspaces};
-use super::types::DataType;
+use crate::element::DataType;
 use crate::error::LibraryError;
 use crate::handles::LibraryHandle;
 use crate::vendor::Vendor;
-use crate::work::{HostWork, Work};
 use warpsmith_core::driver::StreamHandle;
 use warpsmith_core::error::Result;
 use warpsmith_core::seam::BufferUse;
@@ -48,16 +47,16 @@ impl LibraryHandle for Handle {
     }
 
     fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
-        // It takes the workspace away.
+        // It resets the workspace.
         self.workspace = None;
-        // SAFETY: the handle is alive and nobody else uses it; the stream is alive.
+        // SAFETY: the handle is alive and nothing else uses it; the stream is alive.
         check("cublasSetStream", unsafe { sys::cublasSetStream_v2(self.raw, stream.0 as *mut _) })
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it. It is dropped with the device, whose work has been waited for.
+        // SAFETY: nothing else has it. It is dropped with the device, whose work has been waited for.
         unsafe { sys::cublasDestroy_v2(self.raw) };
     }
 }
@@ -89,7 +88,7 @@ impl Handle {
             false => cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
         };
         if self.math != mode {
-            // SAFETY: the handle is alive and nobody else uses it.
+            // SAFETY: the handle is alive and nothing else uses it.
             check("cublasSetMathMode", unsafe { sys::cublasSetMathMode(self.raw, mode) })?;
             self.math = mode;
         }
@@ -103,7 +102,7 @@ impl Handle {
             false => cublasPointerMode_t::CUBLAS_POINTER_MODE_HOST,
         };
         if self.pointers != mode {
-            // SAFETY: the handle is alive and nobody else uses it.
+            // SAFETY: the handle is alive and nothing else uses it.
             check("cublasSetPointerMode", unsafe { sys::cublasSetPointerMode_v2(self.raw, mode) })?;
             self.pointers = mode;
         }
@@ -133,7 +132,7 @@ impl LibraryHandle for LtHandle {
 
 impl Drop for LtHandle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it. It is dropped with the device, whose work has been waited for.
+        // SAFETY: nothing else has it. It is dropped with the device, whose work has been waited for.
         unsafe { cublaslt::sys::cublasLtDestroy(self.0) };
     }
 }
@@ -145,37 +144,43 @@ impl LtHandle {
 }
 
 /// Enqueues calls of cuBLAS that use these parts, with a handle that is set up for the stream; on the emulated device
-/// what `host` gives. Scalars are on the host unless `call` says otherwise.
+/// `host`. Scalars are on the host unless `call` says otherwise.
 pub(super) fn enqueue(
     stream: &Stream,
+    operation: &'static str,
     parts: &[BufferUse<'_>],
     call: impl FnOnce(&mut Handle) -> Result<()>,
-    host: impl FnOnce() -> Result<HostWork>,
+    host: impl Fn() + Send + Sync + 'static,
 ) -> Result<()> {
-    let device = stream.device();
-    if device.is_emulated() {
+    if stream.device().is_emulated() {
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
         // inside them, by their shapes.
-        return unsafe { Work::new(stream, parts) }.enqueue(|_| Ok(()), host);
+        return unsafe { stream.enqueue_host_named(operation, parts, host) };
     }
+    enqueue_gpu(stream, operation, parts, call)
+}
+
+/// The same on a GPU.
+pub(super) fn enqueue_gpu(
+    stream: &Stream,
+    operation: &'static str,
+    parts: &[BufferUse<'_>],
+    call: impl FnOnce(&mut Handle) -> Result<()>,
+) -> Result<()> {
     Vendor::Cublas.version()?;
+    let device = stream.device();
     let bytes = workspaces(device).cublas;
-    let enqueue = |ptr: u64| {
+    with_workspace(stream, bytes, |workspace| {
         let library = |_| {
-            let mut handle = crate::blas::State::of(device).handles.acquire(stream)?;
-            handle.set_workspace(ptr, bytes)?;
+            let mut handle = State::of(device).handles.acquire(stream)?;
+            handle.set_workspace(workspace, bytes)?;
             handle.set_device_scalars(false)?;
             call(&mut handle)
         };
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
         // inside them, by their shapes.
-        unsafe { Work::new(stream, parts) }.enqueue(library, host)
-    };
-    if bytes == 0 {
-        return enqueue(0);
-    }
-    // SAFETY: the handle enqueues on this stream only. It is not used again without another call of `set_workspace`.
-    unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) }
+        unsafe { stream.enqueue_named(operation, parts, library) }
+    })
 }
 
 /// Enqueues a call of cuBLASLt that uses these parts and a workspace, whose address is 0 if it has no bytes.
@@ -185,27 +190,30 @@ pub(super) fn enqueue_lt(
     bytes: usize,
     call: impl FnOnce(&LtHandle, u64, StreamHandle) -> Result<()>,
 ) -> Result<()> {
-    let device = stream.device();
-    let enqueue = |workspace: u64| {
+    with_workspace(stream, bytes, |workspace| {
         let library = |stream_handle| {
-            let handle = crate::blas::State::of(device).lt_handles.acquire(stream)?;
+            let handle = State::of(stream.device()).lt_handles.acquire(stream)?;
             call(&handle, workspace, stream_handle)
         };
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
         // inside them, by their shapes.
-        unsafe { Work::new(stream, parts) }
-            .enqueue(library, || Err(LibraryError::NeedsGpu { operation: "matmul" }.into()))
-    };
+        unsafe { stream.enqueue_named("blas::matmul", parts, library) }
+    })
+}
+
+/// Calls a function with the address of the stream's workspace, or 0 for one without bytes.
+fn with_workspace(stream: &Stream, bytes: usize, enqueue: impl FnOnce(u64) -> Result<()>) -> Result<()> {
     match bytes {
         0 => enqueue(0),
-        // SAFETY: the work is enqueued on this stream only, and nobody keeps the address.
+        // SAFETY: the work is enqueued on this stream only. A handle that has kept the address is given another before its
+        // next call.
         bytes => unsafe { stream.with_scratch(WORKSPACE, bytes, |ptr, _| enqueue(ptr.0)) },
     }
 }
 
 /// The error of a call.
-pub(super) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
-    check_with(call, status, || None)
+pub(crate) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<()> {
+    check_with(call, status, String::new)
 }
 
 /// The same, with what was asked for.
@@ -213,11 +221,11 @@ pub(super) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<(
 pub(super) fn check_with(
     call: &'static str,
     status: sys::cublasStatus_t,
-    context: impl FnOnce() -> Option<String>,
+    context: impl FnOnce() -> String,
 ) -> Result<()> {
     match status {
         sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
-        _ => Err(failed("cuBLAS", call, &status, context())),
+        _ => Err(LibraryError::of_call("cuBLAS", call, status, context())),
     }
 }
 
@@ -225,16 +233,6 @@ pub(super) fn check_with(
 pub(super) fn check_lt(call: &'static str, status: cublaslt::sys::cublasStatus_t) -> Result<()> {
     match status {
         cublaslt::sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS => Ok(()),
-        _ => Err(failed("cuBLASLt", call, &status, None)),
+        _ => Err(LibraryError::of_call("cuBLASLt", call, status, "")),
     }
-}
-
-#[cold]
-fn failed(
-    library: &'static str,
-    call: &'static str,
-    status: &dyn Debug,
-    context: Option<String>,
-) -> warpsmith_core::error::Error {
-    LibraryError::Call { library, call, status: format!("{status:?}"), context }.into()
 }

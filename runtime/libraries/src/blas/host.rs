@@ -5,6 +5,7 @@
 use super::matrix::Layout;
 use super::types::Element;
 use super::types::sealed::Sum;
+use crate::element::Element as Number;
 
 /// A matrix in the emulated device's memory, which is memory of this process.
 #[derive(Debug, Clone, Copy)]
@@ -17,18 +18,18 @@ pub(super) struct HostMatrix {
 impl HostMatrix {
     /// # Safety
     /// The matrix is in memory that may be read, of elements of this type.
-    pub unsafe fn get<T: Element>(&self, batch: usize, row: usize, col: usize) -> T::Sum {
+    pub unsafe fn get<T: Number>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
         // SAFETY: the element is inside of the matrix, as the caller promises. Nothing is said about alignment.
-        unsafe { at.read_unaligned() }.widen()
+        unsafe { at.read_unaligned() }.to_f64()
     }
 
     /// # Safety
-    /// The same, and nobody else uses the matrix.
-    pub unsafe fn set<T: Element>(&self, batch: usize, row: usize, col: usize, value: T::Sum) {
+    /// The same, and nothing else uses the matrix.
+    pub unsafe fn set<T: Number>(&self, batch: usize, row: usize, col: usize, value: f64) {
         let at = (self.ptr as *mut T).wrapping_add(self.layout.index(batch, row, col));
-        // SAFETY: as above, and nobody else uses it.
-        unsafe { at.write_unaligned(T::narrow(value)) }
+        // SAFETY: as above, and nothing else uses it.
+        unsafe { at.write_unaligned(T::from_f64(value)) }
     }
 
     /// All elements of one matrix, row after row.
@@ -39,44 +40,37 @@ impl HostMatrix {
         let (rows, cols) = (self.layout.rows(), self.layout.cols());
         let indices = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
         // SAFETY: the indices are those of the matrix.
-        indices.map(|(row, col)| unsafe { self.get::<T>(batch, row, col) }).collect()
+        indices.map(|(row, col)| T::Sum::from_f64(unsafe { self.get::<T>(batch, row, col) })).collect()
     }
 }
 
-/// `d = finish(alpha * a * b + beta * c)`; `finish` is told the column. `c` may be `d`, and is not read with a `beta` of
-/// zero. The shapes fit, and all batches have as many matrices.
+/// `c = finish(alpha * a * b + beta * c)`; `finish` gets the column too. `c` is not read with a `beta` of zero. The shapes fit,
+/// and all batches have as many matrices.
 ///
 /// # Safety
-/// The matrices are in memory that may be read, that of `d` written, and nobody else uses `d`.
+/// The matrices are in memory that may be read, that of `c` written, and nothing else uses `c`.
 pub(super) unsafe fn gemm<A, B, C>(
     (alpha, beta): (A::Sum, A::Sum),
-    [a, b, c, d]: [HostMatrix; 4],
-    finish: impl Fn(usize, A::Sum) -> A::Sum,
+    [a, b, c]: [HostMatrix; 3],
+    finish: impl Fn(usize, f64) -> f64,
 ) where
     A: Element,
     B: Element<Sum = A::Sum>,
     C: Element<Sum = A::Sum>,
 {
-    let (m, n, k) = (d.layout.rows(), d.layout.cols(), a.layout.cols());
-    if m == 0 || n == 0 {
-        return;
-    }
-    let mut product = vec![A::Sum::ZERO; m * n];
-    for batch in 0..d.layout.count() {
-        if k > 0 {
+    let (m, n, k) = (c.layout.rows(), c.layout.cols(), a.layout.cols());
+    let zero = A::Sum::from_f64(0.0);
+    let mut product = vec![zero; m * n];
+    for batch in 0..c.layout.count() {
+        // SAFETY: passed on from the caller.
+        let (a, b) = unsafe { (a.packed::<A>(batch), b.packed::<B>(batch)) };
+        A::Sum::product(m, k, n, &a, &b, &mut product);
+        for (index, &sum) in product.iter().enumerate() {
+            let (row, col) = (index / n, index % n);
             // SAFETY: passed on from the caller.
-            let (a, b) = unsafe { (a.packed::<A>(batch), b.packed::<B>(batch)) };
-            A::Sum::product(m, k, n, &a, &b, &mut product);
-        }
-        for (row, sums) in product.chunks(n).enumerate() {
-            for (col, &sum) in sums.iter().enumerate() {
-                let mut value = if k > 0 { alpha.mul(sum) } else { A::Sum::ZERO };
-                if beta != A::Sum::ZERO {
-                    // SAFETY: passed on from the caller.
-                    value = value.add(beta.mul(unsafe { c.get::<C>(batch, row, col) }));
-                }
-                // SAFETY: passed on from the caller.
-                unsafe { d.set::<C>(batch, row, col, finish(col, value)) }
+            unsafe {
+                let before = if beta == zero { zero } else { A::Sum::from_f64(c.get::<C>(batch, row, col)) };
+                c.set::<C>(batch, row, col, finish(col, A::Sum::scaled(alpha, sum, beta, before).to_f64()));
             }
         }
     }
@@ -86,9 +80,9 @@ pub(super) unsafe fn gemm<A, B, C>(
 /// read, nor those of its diagonal if they are taken for ones. With an `alpha` of 0 neither is read.
 ///
 /// # Safety
-/// The matrices are in memory that may be read, that of `b` written, and nobody else uses `b`.
-pub(super) unsafe fn solve<T: Element>(
-    alpha: T::Sum,
+/// The matrices are in memory that may be read, that of `b` written, and nothing else uses `b`.
+pub(super) unsafe fn solve<T: Number>(
+    alpha: f64,
     is_lower: bool,
     unit_diagonal: bool,
     batch: usize,
@@ -102,15 +96,13 @@ pub(super) unsafe fn solve<T: Element>(
             let known = if is_lower { 0..row } else { row + 1..m };
             // SAFETY: `a` is m x m and `b` m x n, and the caller promises the memory.
             unsafe {
-                if alpha == T::Sum::ZERO {
-                    b.set::<T>(batch, row, col, T::Sum::ZERO);
+                if alpha == 0.0 {
+                    b.set::<T>(batch, row, col, 0.0);
                     continue;
                 }
-                let start = alpha.mul(b.get::<T>(batch, row, col));
-                let rest = known.fold(start, |rest, other| {
-                    rest.sub(a.get::<T>(a_batch, row, other).mul(b.get::<T>(batch, other, col)))
-                });
-                let x = if unit_diagonal { rest } else { rest.div(a.get::<T>(a_batch, row, row)) };
+                let product = |other| a.get::<T>(a_batch, row, other) * b.get::<T>(batch, other, col);
+                let rest = alpha * b.get::<T>(batch, row, col) - known.map(product).sum::<f64>();
+                let x = if unit_diagonal { rest } else { rest / a.get::<T>(a_batch, row, row) };
                 b.set::<T>(batch, row, col, x);
             }
         }

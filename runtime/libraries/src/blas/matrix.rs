@@ -4,6 +4,8 @@ use crate::error::LibraryError;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
+const VIEW: &str = "a view of a matrix";
+
 /// How a matrix, or a batch of matrices of one shape, lies in memory. All figures are in elements.
 ///
 /// ```
@@ -137,7 +139,7 @@ impl Layout {
         } else {
             return Ok(());
         };
-        Err(LibraryError::Shape { operation: "a view of a matrix", problem }.into())
+        Err(LibraryError::shape(VIEW, problem))
     }
 }
 
@@ -168,16 +170,48 @@ pub struct MatrixMut<'a, T: DeviceCopy> {
     pub(super) layout: Layout,
 }
 
-impl<'a, T: DeviceCopy> Matrix<'a, T> {
-    /// The first `rows * cols` elements.
-    ///
-    /// # Errors
-    /// [`LibraryError::Shape`] when there are not as many.
-    pub fn new(slice: impl Into<DeviceSlice<'a, T>>, rows: usize, cols: usize) -> Result<Self> {
-        Self::with_layout(slice, Layout::new(rows, cols))
-    }
+macro_rules! matrix {
+    ($matrix:ident, $slice:ident) => {
+        impl<'a, T: DeviceCopy> $matrix<'a, T> {
+            /// The first `rows * cols` elements.
+            ///
+            /// # Errors
+            /// [`LibraryError::Shape`] when there are fewer.
+            pub fn new(slice: impl Into<$slice<'a, T>>, rows: usize, cols: usize) -> Result<Self> {
+                Self::with_layout(slice, Layout::new(rows, cols))
+            }
 
-    /// Elements that lie so.
+            /// The same memory with another stride between rows.
+            ///
+            /// # Errors
+            /// As [`Self::with_layout`].
+            pub fn with_stride(self, stride: usize) -> Result<Self> {
+                Self::with_layout(self.slice, self.layout.with_stride(stride))
+            }
+
+            /// The transpose, in the same memory.
+            pub fn transposed(self) -> Self {
+                Self { layout: self.layout.transposed(), ..self }
+            }
+
+            /// The rows, of the transpose if it is one.
+            pub fn rows(&self) -> usize {
+                self.layout.rows()
+            }
+
+            /// The columns, of the transpose if it is one.
+            pub fn cols(&self) -> usize {
+                self.layout.cols()
+            }
+        }
+    };
+}
+
+matrix!(Matrix, DeviceSlice);
+matrix!(MatrixMut, DeviceSliceMut);
+
+impl<'a, T: DeviceCopy> Matrix<'a, T> {
+    /// Elements of this layout.
     ///
     /// # Errors
     /// [`LibraryError::Shape`] when some are beyond the end, or the stride is less than a row.
@@ -186,41 +220,10 @@ impl<'a, T: DeviceCopy> Matrix<'a, T> {
         layout.check(slice.len())?;
         Ok(Self { slice, layout })
     }
-
-    /// The same memory with another stride between rows.
-    ///
-    /// # Errors
-    /// As [`Self::with_layout`].
-    pub fn with_stride(self, stride: usize) -> Result<Self> {
-        Self::with_layout(self.slice, self.layout.with_stride(stride))
-    }
-
-    /// Read as its transpose.
-    pub fn transposed(self) -> Self {
-        Self { layout: self.layout.transposed(), ..self }
-    }
-
-    /// The rows as it is read.
-    pub fn rows(&self) -> usize {
-        self.layout.rows()
-    }
-
-    /// The columns as it is read.
-    pub fn cols(&self) -> usize {
-        self.layout.cols()
-    }
 }
 
 impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
-    /// The first `rows * cols` elements.
-    ///
-    /// # Errors
-    /// [`LibraryError::Shape`] when there are not as many.
-    pub fn new(slice: impl Into<DeviceSliceMut<'a, T>>, rows: usize, cols: usize) -> Result<Self> {
-        Self::with_layout(slice, Layout::new(rows, cols))
-    }
-
-    /// Elements that lie so.
+    /// Elements of this layout.
     ///
     /// # Errors
     /// [`LibraryError::Shape`] when some are beyond the end, the stride is less than a row, or matrices of the batch
@@ -229,42 +232,17 @@ impl<'a, T: DeviceCopy> MatrixMut<'a, T> {
         let slice = slice.into();
         layout.check(slice.len())?;
         if layout.overlaps() {
-            let problem = format!(
-                "matrices to write overlap: a batch stride of {} is less than a matrix takes",
-                layout.batch_stride
-            );
-            return Err(LibraryError::Shape { operation: "a view of a matrix", problem }.into());
+            let stride = layout.batch_stride;
+            let problem =
+                format!("matrices to write overlap: a batch stride of {stride} is less than a matrix takes");
+            return Err(LibraryError::shape(VIEW, problem));
         }
         Ok(Self { slice, layout })
-    }
-
-    /// The same memory with another stride between rows.
-    ///
-    /// # Errors
-    /// As [`Self::with_layout`].
-    pub fn with_stride(self, stride: usize) -> Result<Self> {
-        let layout = self.layout.with_stride(stride);
-        Self::with_layout(self.slice, layout)
-    }
-
-    /// Written as its transpose.
-    pub fn transposed(self) -> Self {
-        Self { layout: self.layout.transposed(), ..self }
     }
 
     /// The same, borrowed for a shorter time.
     pub fn reborrow(&mut self) -> MatrixMut<'_, T> {
         MatrixMut { slice: self.slice.reborrow(), layout: self.layout }
-    }
-
-    /// The rows as it is written.
-    pub fn rows(&self) -> usize {
-        self.layout.rows()
-    }
-
-    /// The columns as it is written.
-    pub fn cols(&self) -> usize {
-        self.layout.cols()
     }
 }
 
@@ -302,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_overlap_unless_they_are_apart_or_side_by_side() {
+    fn overlapping_batches_are_detected() {
         let layout = Layout::new(3, 4);
         assert!(!layout.with_batch(5, 12).overlaps());
         assert!(layout.with_batch(5, 11).overlaps());

@@ -23,13 +23,13 @@
 //! | `settings` | precision, workspaces |
 //! | `handle` | handles of the libraries, and how calls are enqueued |
 //! | `gemm`, `grouped`, `vector`, `trsm` | the operations of cuBLAS |
-//! | `lt` | those of cuBLASLt: plans, their cache, the timed search |
+//! | `lt` | those of cuBLASLt: plans, the timed search |
 //! | `host` | the emulated device's |
 
 mod float8;
 mod gemm;
 mod grouped;
-mod handle;
+pub(crate) mod handle;
 mod host;
 mod lt;
 mod matrix;
@@ -39,13 +39,12 @@ mod types;
 mod vector;
 mod vector_view;
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 pub use self::float8::{F8E4M3, F8E5M2};
 pub use self::gemm::{Gemm, gemm};
 pub use self::grouped::gemm_grouped;
-pub use self::lt::cache::PlanCache;
-pub use self::lt::{Activation, Epilogue, Matmul, Search, matmul, plan_cache};
+pub use self::lt::{Activation, Matmul, Search, matmul, plan_cache};
 pub use self::matrix::{Layout, Matrix, MatrixMut};
 pub use self::settings::{Math, Workspaces, math, set_math, workspaces};
 pub use self::trsm::{Side, Solve, Triangle, Trsm, trsm};
@@ -54,30 +53,35 @@ pub use self::vector::{axpy, dot, gemv, nrm2, scal};
 pub use self::vector_view::{Vector, VectorMut};
 
 use self::handle::{Handle, LtHandle};
-use self::settings::DefaultMath;
-use super::handles::{HandleGuard, HandlePool};
+use super::handles::HandlePool;
+use super::lru::Plans;
 use warpsmith_core::device::Device;
-use warpsmith_core::error::Result;
-use warpsmith_core::stream::Stream;
 
 /// What a device keeps for cuBLAS and cuBLASLt.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct State {
-    handles: HandlePool<Handle>,
+    pub(crate) handles: HandlePool<Handle>,
     lt_handles: HandlePool<LtHandle>,
-    plans: lt::cache::Plans,
-    math: DefaultMath,
+    plans: Plans<lt::Key, lt::Plan>,
+    math: Mutex<Math>,
     workspaces: OnceLock<Workspaces>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            handles: HandlePool::default(),
+            lt_handles: HandlePool::default(),
+            plans: Plans::new(1024),
+            math: Mutex::default(),
+            workspaces: OnceLock::new(),
+        }
+    }
 }
 
 impl State {
     /// That of a device.
     pub fn of(device: &Device) -> &Self {
         device.extension(Self::default)
-    }
-
-    /// A handle for another library's sake, without a workspace. The device's context is current.
-    pub(super) fn acquire(&self, stream: &Stream) -> Result<HandleGuard<'_, Handle>> {
-        self.handles.acquire(stream)
     }
 }

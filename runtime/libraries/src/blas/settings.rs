@@ -1,7 +1,8 @@
 //! [`Math`]: how exactly is computed, and [`Workspaces`]: how much memory cuBLAS is given.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::PoisonError;
 
+use super::State;
 use warpsmith_core::device::Device;
 
 /// How exactly products are computed. [`set_math`] sets a device's default; a call may say otherwise.
@@ -40,43 +41,9 @@ impl Default for Math {
     }
 }
 
-impl Math {
-    fn bits(self) -> u8 {
-        u8::from(self.allow_tf32)
-            | u8::from(self.allow_fp16_reduced_precision_reduction) << 1
-            | u8::from(self.allow_bf16_reduced_precision_reduction) << 2
-            | u8::from(self.deterministic) << 3
-    }
-
-    fn from_bits(bits: u8) -> Self {
-        Self {
-            allow_tf32: bits & 1 != 0,
-            allow_fp16_reduced_precision_reduction: bits & 2 != 0,
-            allow_bf16_reduced_precision_reduction: bits & 4 != 0,
-            deterministic: bits & 8 != 0,
-        }
-    }
-}
-
-/// A device's default.
-#[derive(Debug)]
-pub(super) struct DefaultMath(AtomicU8);
-
-impl Default for DefaultMath {
-    fn default() -> Self {
-        Self(AtomicU8::new(Math::default().bits()))
-    }
-}
-
-impl DefaultMath {
-    pub fn get(&self) -> Math {
-        Math::from_bits(self.0.load(Ordering::Relaxed))
-    }
-}
-
 /// How calls on this device compute that do not say.
 pub fn math(device: &Device) -> Math {
-    crate::blas::State::of(device).math.get()
+    *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says how later calls on this device compute that do not say themselves.
@@ -94,7 +61,7 @@ pub fn math(device: &Device) -> Math {
 /// # }
 /// ```
 pub fn set_math(device: &Device, math: Math) {
-    crate::blas::State::of(device).math.0.store(math.bits(), Ordering::Relaxed);
+    *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner) = math;
 }
 
 /// The memory that cuBLAS and cuBLASLt are given on each stream, from the caching allocator.
@@ -111,7 +78,7 @@ pub struct Workspaces {
 
 /// What the environment said about workspaces when they were first needed.
 pub fn workspaces(device: &Device) -> &Workspaces {
-    crate::blas::State::of(device).workspaces.get_or_init(|| {
+    State::of(device).workspaces.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
         Workspaces::parse(
             device.capability(),
@@ -183,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_good_text_the_default_is_used_and_the_warning_says_so() {
+    fn malformed_sizes_give_the_default_and_a_warning() {
         let default = Workspaces::parse((8, 6), None, None);
         assert_eq!((default.cublas, default.cublas_lt, default.warning), (8_519_680, 8_519_680, None));
         assert_eq!(Workspaces::parse((9, 0), None, None).cublas, 32 << 20);
@@ -199,12 +166,5 @@ mod tests {
         let parsed = Workspaces::parse((9, 0), Some(":16:8"), Some("much"));
         assert_eq!((parsed.cublas, parsed.cublas_lt), (128 << 10, 128 << 10));
         assert!(parsed.warning.is_some_and(|warning| warning.contains("CUBLASLT_WORKSPACE_SIZE")));
-    }
-
-    #[test]
-    fn every_setting_is_kept() {
-        for bits in 0..16 {
-            assert_eq!(Math::from_bits(bits).bits(), bits);
-        }
     }
 }

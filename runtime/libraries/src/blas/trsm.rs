@@ -1,14 +1,15 @@
 //! [`trsm`]: triangular systems of equations.
 
-use cudarc::cublas::sys::{self, cublasDiagType_t, cublasFillMode_t, cublasOperation_t, cublasSideMode_t};
+use cudarc::cublas::sys::{self, cublasDiagType_t, cublasFillMode_t, cublasSideMode_t};
 
+use super::gemm::operation;
 use super::handle::{self, Handle, check};
 use super::host::{self, HostMatrix};
 use super::matrix::{Matrix, MatrixMut};
 use super::types::sealed::Sum;
-use super::types::{DataType, Float, Scale};
-use crate::error::LibraryError;
-use crate::work::HostWork;
+use super::types::{Float, Scale};
+use crate::element::{DataType, Element as Number};
+use crate::error::{LibraryError, check_devices};
 use warpsmith_core::error::Result;
 use warpsmith_core::seam::Access;
 use warpsmith_core::stream::Stream;
@@ -49,7 +50,7 @@ pub struct Trsm<S> {
 
 impl<S: Sum> Default for Trsm<S> {
     fn default() -> Self {
-        Self { alpha: S::ONE, side: Side::Left, triangle: Triangle::Lower, unit_diagonal: false }
+        Self { alpha: S::from_f64(1.0), side: Side::Left, triangle: Triangle::Lower, unit_diagonal: false }
     }
 }
 
@@ -86,9 +87,7 @@ pub fn trsm<T: Solve>(
     a: Matrix<'_, T>,
     b: MatrixMut<'_, T>,
 ) -> Result<()> {
-    for (device, name) in [(a.slice.device(), "a"), (b.slice.device(), "b")] {
-        stream.check_device(device, || ("solving a triangular system".to_owned(), name.to_owned()))?;
-    }
+    check_devices(stream, "solving a triangular system", [(a.slice.device(), "a"), (b.slice.device(), "b")])?;
     let order = if options.side == Side::Left { b.rows() } else { b.cols() };
     let counts = (a.layout.count(), b.layout.count());
     if (a.rows(), a.cols()) != (order, order) || (counts.0 != counts.1 && counts.0 != 1) {
@@ -102,7 +101,7 @@ pub fn trsm<T: Solve>(
             b.cols(),
             options.side
         );
-        return Err(LibraryError::Shape { operation: "trsm", problem }.into());
+        return Err(LibraryError::shape("trsm", problem));
     }
     if b.layout.is_empty() {
         return Ok(());
@@ -113,22 +112,20 @@ pub fn trsm<T: Solve>(
         HostMatrix { ptr: b.slice.as_device_ptr().0, layout: b.layout },
     ];
     let call = |handle: &mut Handle| call::<T>(handle, &options, matrices);
-    handle::enqueue(stream, &parts, call, || Ok(on_host::<T>(options, matrices)))
-}
-
-fn on_host<T: Solve>(options: Trsm<Scale<T>>, [mut a, mut b]: [HostMatrix; 2]) -> HostWork {
-    let mut is_lower = options.triangle == Triangle::Lower;
-    if options.side == Side::Right {
-        // x * a = b is a' * x' = b'.
+    let Trsm { alpha, side, triangle, unit_diagonal } = options;
+    let [mut a, mut b] = matrices;
+    // x * a = b is a' * x' = b'.
+    if side == Side::Right {
         (a.layout, b.layout) = (a.layout.transposed(), b.layout.transposed());
-        is_lower = !is_lower;
     }
-    Box::new(move || {
+    let is_lower = (triangle == Triangle::Lower) == (side == Side::Left);
+    let host = move || {
         for batch in 0..b.layout.count() {
             // SAFETY: the matrices lie inside of memory that is noted as used by this work, and fit.
-            unsafe { host::solve::<T>(options.alpha, is_lower, options.unit_diagonal, batch, [a, b]) }
+            unsafe { host::solve::<T>(alpha.to_f64(), is_lower, unit_diagonal, batch, [a, b]) }
         }
-    })
+    };
+    handle::enqueue(stream, "blas::trsm", &parts, call, host)
 }
 
 /// Calls cuBLAS. It takes row-major matrices for their transposes, so that sides and triangles change places.
@@ -151,10 +148,6 @@ fn call<T: Solve>(
         true => cublasFillMode_t::CUBLAS_FILL_MODE_UPPER,
         false => cublasFillMode_t::CUBLAS_FILL_MODE_LOWER,
     };
-    let operation = match a.layout.is_transposed {
-        true => cublasOperation_t::CUBLAS_OP_T,
-        false => cublasOperation_t::CUBLAS_OP_N,
-    };
     let diagonal = match options.unit_diagonal {
         true => cublasDiagType_t::CUBLAS_DIAG_UNIT,
         false => cublasDiagType_t::CUBLAS_DIAG_NON_UNIT,
@@ -171,7 +164,7 @@ fn call<T: Solve>(
                     handle.raw(),
                     side,
                     fill,
-                    operation,
+                    operation(a.layout.is_transposed),
                     diagonal,
                     rows,
                     cols,

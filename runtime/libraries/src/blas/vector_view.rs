@@ -4,7 +4,7 @@ use crate::error::LibraryError;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 
-/// Elements to read: every one of a slice, or every so many.
+/// Elements to read: every one of a slice, or every n-th.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::Vector;
@@ -23,7 +23,7 @@ pub struct Vector<'a, T: DeviceCopy> {
     pub(super) stride: usize,
 }
 
-/// Elements to write: every one of a slice, or every so many.
+/// Elements to write: every one of a slice, or every n-th.
 #[derive(Debug)]
 pub struct VectorMut<'a, T: DeviceCopy> {
     pub(super) slice: DeviceSliceMut<'a, T>,
@@ -35,79 +35,49 @@ fn check(stride: usize) -> Result<usize> {
         return Ok(stride);
     }
     let problem = format!("a stride of {stride}: it is at least 1 and fits in an isize");
-    Err(LibraryError::Shape { operation: "a view of a vector", problem }.into())
+    Err(LibraryError::shape("a view of a vector", problem))
 }
 
-impl<'a, T: DeviceCopy> Vector<'a, T> {
-    /// Every element.
-    pub fn new(slice: impl Into<DeviceSlice<'a, T>>) -> Self {
-        Self { slice: slice.into(), stride: 1 }
-    }
+macro_rules! vector {
+    ($vector:ident, $slice:ident, $($buffer:tt)*) => {
+        impl<'a, T: DeviceCopy> $vector<'a, T> {
+            /// Every element.
+            pub fn new(slice: impl Into<$slice<'a, T>>) -> Self {
+                Self { slice: slice.into(), stride: 1 }
+            }
 
-    /// The first element and every `stride`-th after it.
-    ///
-    /// # Errors
-    /// [`LibraryError::Shape`] for 0.
-    pub fn with_stride(self, stride: usize) -> Result<Self> {
-        Ok(Self { stride: check(stride)?, ..self })
-    }
+            /// The first element and every `stride`-th after it.
+            ///
+            /// # Errors
+            /// [`LibraryError::Shape`] for 0.
+            pub fn with_stride(self, stride: usize) -> Result<Self> {
+                Ok(Self { stride: check(stride)?, ..self })
+            }
 
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.slice.len().div_ceil(self.stride)
-    }
+            /// The number of elements.
+            pub fn len(&self) -> usize {
+                self.slice.len().div_ceil(self.stride)
+            }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.slice.is_empty()
-    }
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.slice.is_empty()
+            }
+        }
+
+        impl<'a, T: DeviceCopy> From<$($buffer)*> for $vector<'a, T> {
+            fn from(buffer: $($buffer)*) -> Self {
+                Self::new(buffer)
+            }
+        }
+
+        impl<'a, T: DeviceCopy> From<$slice<'a, T>> for $vector<'a, T> {
+            fn from(slice: $slice<'a, T>) -> Self {
+                Self::new(slice)
+            }
+        }
+    };
 }
 
-impl<'a, T: DeviceCopy> VectorMut<'a, T> {
-    /// Every element.
-    pub fn new(slice: impl Into<DeviceSliceMut<'a, T>>) -> Self {
-        Self { slice: slice.into(), stride: 1 }
-    }
-
-    /// The first element and every `stride`-th after it.
-    ///
-    /// # Errors
-    /// [`LibraryError::Shape`] for 0.
-    pub fn with_stride(self, stride: usize) -> Result<Self> {
-        Ok(Self { stride: check(stride)?, ..self })
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        self.slice.len().div_ceil(self.stride)
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.slice.is_empty()
-    }
-}
-
-impl<'a, T: DeviceCopy> From<&'a DeviceBuffer<T>> for Vector<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        Self::new(buffer)
-    }
-}
-
-impl<'a, T: DeviceCopy> From<DeviceSlice<'a, T>> for Vector<'a, T> {
-    fn from(slice: DeviceSlice<'a, T>) -> Self {
-        Self::new(slice)
-    }
-}
-
-impl<'a, T: DeviceCopy> From<&'a mut DeviceBuffer<T>> for VectorMut<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        Self::new(buffer)
-    }
-}
-
-impl<'a, T: DeviceCopy> From<DeviceSliceMut<'a, T>> for VectorMut<'a, T> {
-    fn from(slice: DeviceSliceMut<'a, T>) -> Self {
-        Self::new(slice)
-    }
-}
+vector!(Vector, DeviceSlice, &'a DeviceBuffer<T>);
+vector!(VectorMut, DeviceSliceMut, &'a mut DeviceBuffer<T>);

@@ -7,16 +7,16 @@ use cudarc::cudnn::sys::cudnnHandle_t;
 
 use super::element::Float;
 use super::options::Handle;
-use super::tensor::{Shape, problem};
+use super::tensor::Shape;
 use crate::Vendor;
-use crate::error::LibraryError;
+use crate::element::DataType;
+use crate::error::{LibraryError, check_devices};
 use crate::handles::HandleGuard;
-use crate::work::Work;
 use warpsmith_core::device::Device;
 use warpsmith_core::driver::LibraryCalls;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_core::seam::BufferUse;
+use warpsmith_core::seam::{Access, BufferUse};
 use warpsmith_core::stream::Stream;
 
 /// A handle whose calls go to a stream. While it is there, this thread may call the library, also while it captures.
@@ -50,27 +50,16 @@ pub(super) fn acquire(stream: &Stream) -> Result<Acquired<'_>> {
 
 /// Fails unless the device, which is not emulated, computes with this type.
 pub(super) fn check_type<T: Float>(operation: &'static str, device: &Device) -> Result<()> {
-    let needed = match T::NAME {
-        "bf16" => (8, 0),
-        "f16" => (5, 3),
+    let needed = match T::TYPE {
+        DataType::Bf16 => (8, 0),
+        DataType::F16 => (5, 3),
         _ => (0, 0),
     };
     if device.properties().capability >= needed {
         return Ok(());
     }
-    let needs = Some(format!("compute capability {}.{} or newer", needed.0, needed.1));
-    Err(LibraryError::Unsupported { operation, what: format!("{} on {}", T::NAME, device.name()), needs }
-        .into())
-}
-
-/// Fails unless what an operation uses is on the stream's device.
-pub(super) fn check_device(
-    stream: &Stream,
-    operation: &'static str,
-    what: &'static str,
-    device: &Device,
-) -> Result<()> {
-    stream.check_device(device, || (operation.to_owned(), what.to_owned()))
+    let needs = format!("compute capability {}.{} or newer", needed.0, needed.1);
+    Err(LibraryError::unsupported(operation, format!("{} on {}", T::TYPE.name(), device.name()), &needs))
 }
 
 /// Fails unless two tensors have one shape and layout.
@@ -82,7 +71,7 @@ pub(super) fn check_same(
     if left == right {
         return Ok(());
     }
-    Err(problem(
+    Err(LibraryError::shape(
         operation,
         format!(
             "{left_name} is {:?} {:?} and {right_name} is {:?} {:?}; they must be the same",
@@ -94,31 +83,32 @@ pub(super) fn check_same(
     ))
 }
 
-/// Elements of the emulated device.
-///
-/// # Safety
-/// The slice is one that work underway reads, which was noted, and it runs now.
-pub(super) unsafe fn elements<'a, T: Float>(address: u64, len: usize) -> &'a [T] {
-    if len == 0 {
-        return &[];
-    }
-    // SAFETY: memory of the emulated device is memory of the process at this address; the caller's promise.
-    unsafe { std::slice::from_raw_parts(address as usize as *const T, len) }
+/// What an operation uses: a tensor, or a value for each channel.
+pub(super) struct Operand<'a> {
+    /// For errors.
+    pub name: &'static str,
+    /// `None` for one that is left out.
+    pub part: Option<BufferUse<'a>>,
+    pub place: Place,
 }
 
-/// As [`elements`], to write.
-///
-/// # Safety
-/// As [`elements`], of a slice that the work writes and nothing else uses.
-pub(super) unsafe fn elements_mut<'a, T: Float>(address: u64, len: usize) -> &'a mut [T] {
-    if len == 0 {
-        return &mut [];
+impl<'a> Operand<'a> {
+    pub fn read<T: Float>(name: &'static str, slice: &DeviceSlice<'a, T>) -> Self {
+        let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
+        Self { name, part: Some(slice.used(Access::Read)), place }
     }
-    // SAFETY: as above.
-    unsafe { std::slice::from_raw_parts_mut(address as usize as *mut T, len) }
+
+    pub fn written<T: Float>(name: &'static str, slice: &DeviceSliceMut<'a, T>) -> Self {
+        let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
+        Self { name, part: Some(slice.used()), place }
+    }
+
+    pub fn none(name: &'static str) -> Self {
+        Self { name, part: None, place: Place { address: 0, len: 0 } }
+    }
 }
 
-/// Where elements are, for work that runs later.
+/// Where the elements of an operand are, for work that runs later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     pub address: u64,
@@ -126,54 +116,85 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub fn of<T: Float>(slice: &DeviceSlice<'_, T>) -> Self {
-        Self { address: slice.as_device_ptr().0, len: slice.len() }
+    /// The address on a GPU.
+    pub fn pointer(self) -> *mut c_void {
+        self.address as usize as *mut c_void
     }
 
-    pub fn of_mut<T: Float>(slice: &DeviceSliceMut<'_, T>) -> Self {
-        Self { address: slice.as_device_ptr().0, len: slice.len() }
+    /// The elements on the emulated device, whose memory is memory of the process.
+    ///
+    /// # Safety
+    /// They are of this type, and of an operand of the work that runs now.
+    pub unsafe fn read<'a, T: Float>(self) -> &'a [T] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.address as usize as *const T, self.len) }
+    }
+
+    /// As [`Self::read`], to write.
+    ///
+    /// # Safety
+    /// As [`Self::read`], of an operand that the work writes and nothing else uses.
+    pub unsafe fn write<'a, T: Float>(self) -> &'a mut [T] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.address as usize as *mut T, self.len) }
     }
 }
 
-/// Enqueues an operation of the older interface: on a GPU `library`, which is given the handle, on the emulated device
-/// `host`. Of empty tensors nothing is done.
-///
-/// What both do stays inside of the parts, which have names for errors.
-pub(super) fn enqueue<T: Float>(
+/// Fails unless all operands are on the stream's device. Gives their parts and places.
+pub(super) fn check<'a, const N: usize>(
     operation: &'static str,
     stream: &Stream,
-    (parts, names): (&[BufferUse<'_>], &[&'static str]),
-    library: impl FnOnce(cudnnHandle_t) -> Result<()>,
-    host: impl Fn() + Send + Sync + 'static,
-) -> Result<()> {
-    for (part, name) in parts.iter().zip(names) {
-        check_device(stream, operation, name, part.device())?;
+    operands: [Operand<'a>; N],
+) -> Result<(Vec<BufferUse<'a>>, [Place; N])> {
+    let places = std::array::from_fn(|index| operands[index].place);
+    let mut parts = Vec::with_capacity(N + 1);
+    for Operand { name, part, .. } in operands {
+        if let Some(part) = part {
+            check_devices(stream, operation, [(part.device(), name)])?;
+            parts.push(part);
+        }
     }
+    Ok((parts, places))
+}
+
+/// Enqueues an operation of the older interface: on a GPU `library`, which gets the handle and the operands' addresses, on
+/// the emulated device `host`. Of empty tensors nothing is done. What both do stays inside of the operands.
+pub(super) fn enqueue<T: Float, const N: usize>(
+    operation: &'static str,
+    stream: &Stream,
+    operands: [Operand<'_>; N],
+    library: impl FnOnce(cudnnHandle_t, [*mut c_void; N]) -> Result<()>,
+    host: impl Fn([Place; N]) + Send + Sync + 'static,
+) -> Result<()> {
+    let (parts, places) = check(operation, stream, operands)?;
     if parts.iter().any(|part| part.bytes() == 0) {
         return Ok(());
     }
-    let device = stream.device();
-    if device.is_emulated() {
-        let library = |_| Err(LibraryError::NeedsGpu { operation }.into());
+    if stream.device().is_emulated() {
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
         // inside them, by their shapes.
-        return unsafe { Work::new(stream, parts) }.enqueue(library, || Ok(Box::new(host)));
+        return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
     }
-    check_type::<T>(operation, device)?;
+    enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
+}
+
+/// The same on a GPU. `library` stays inside of the parts.
+pub(super) fn enqueue_gpu<T: Float>(
+    operation: &'static str,
+    stream: &Stream,
+    parts: &[BufferUse<'_>],
+    library: impl FnOnce(cudnnHandle_t) -> Result<()>,
+) -> Result<()> {
+    check_type::<T>(operation, stream.device())?;
     let handle = acquire(stream)?;
     let raw = handle.raw.get();
-    let host = || Err(LibraryError::NeedsGpu { operation }.into());
     // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
     // inside them, by their shapes.
-    unsafe { Work::new(stream, parts) }.enqueue(|_| library(raw), host)
-}
-
-/// An address of the device, to read.
-pub(super) fn pointer(place: Place) -> *const c_void {
-    place.address as usize as *const c_void
-}
-
-/// An address of the device, to write.
-pub(super) fn pointer_mut(place: Place) -> *mut c_void {
-    place.address as usize as *mut c_void
+    unsafe { stream.enqueue_named(operation, parts, |_| library(raw)) }
 }

@@ -1,20 +1,18 @@
 //! [`convolution`] and its two gradients.
 
-use super::call::{self, Place, check_device, check_type, pointer_mut};
+use super::call::{self, Operand};
 use super::descriptor::{check, tensor};
-use super::element::{Float, Scale};
+use super::element::{Float, data};
 use super::functions;
-use super::geometry::{Epilogue, Geometry, Key, Operation};
+use super::geometry::{Epilogue, Geometry, Operation};
 use super::host;
 use super::options::{self, Options};
 use super::plan::{Outcome, Request};
 use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut};
+use crate::element::Factor;
 use crate::error::LibraryError;
-use crate::work::Work;
-use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceSliceMut;
-use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
@@ -94,10 +92,11 @@ pub fn convolution<T: Float>(
         operation: Operation::Forward,
         geometry: &geometry,
         options: convolution.options,
-        parts: [x.slice.used(Access::Read), w.slice.used(Access::Read), y.slice.used()],
-        places: [Place::of(&x.slice), Place::of(&w.slice), Place::of_mut(&y.slice)],
     }
-    .enqueue(&mut y.slice)
+    .enqueue(
+        [Operand::read("x", &x.slice), Operand::read("w", &w.slice), Operand::written("y", &y.slice)],
+        &mut y.slice,
+    )
 }
 
 /// Enqueues `dx = alpha * (gradient for the input) + beta * dx`, given the gradient `dy` for the output: also a transposed
@@ -120,10 +119,11 @@ pub fn convolution_backward_data<T: Float>(
         operation: Operation::BackwardData,
         geometry: &geometry,
         options: convolution.options,
-        parts: [dx.slice.used(), w.slice.used(Access::Read), dy.slice.used(Access::Read)],
-        places: [Place::of_mut(&dx.slice), Place::of(&w.slice), Place::of(&dy.slice)],
     }
-    .enqueue(&mut dx.slice)
+    .enqueue(
+        [Operand::written("dx", &dx.slice), Operand::read("w", &w.slice), Operand::read("dy", &dy.slice)],
+        &mut dx.slice,
+    )
 }
 
 /// Enqueues `dw = alpha * (gradient for the weights) + beta * dw`, given the gradient `dy` for the output.
@@ -145,50 +145,44 @@ pub fn convolution_backward_weights<T: Float>(
         operation: Operation::BackwardWeights,
         geometry: &geometry,
         options: convolution.options,
-        parts: [x.slice.used(Access::Read), dw.slice.used(), dy.slice.used(Access::Read)],
-        places: [Place::of(&x.slice), Place::of_mut(&dw.slice), Place::of(&dy.slice)],
     }
-    .enqueue(&mut dw.slice)
+    .enqueue(
+        [Operand::read("x", &x.slice), Operand::written("dw", &dw.slice), Operand::read("dy", &dy.slice)],
+        &mut dw.slice,
+    )
 }
 
 /// One of the three operations, on tensors that fit the geometry.
-struct Call<'a, 'p> {
+struct Call<'a> {
     name: &'static str,
     stream: &'a Stream,
     operation: Operation,
     geometry: &'a Geometry,
     options: Option<Options>,
-    /// Of x, w and y.
-    parts: [BufferUse<'p>; 3],
-    places: [Place; 3],
 }
 
-impl Call<'_, '_> {
-    /// Enqueues it; `target` is the one of the parts that is written.
-    fn enqueue<T: Float>(&self, target: &mut DeviceSliceMut<'_, T>) -> Result<()> {
-        let Self { name, stream, geometry, places, operation, .. } = *self;
-        let (names, device) = (["x", "w", "y"], stream.device());
-        for (part, what) in self.parts.iter().zip(names) {
-            check_device(stream, name, what, part.device())?;
-        }
+impl Call<'_> {
+    /// Enqueues it, with x, w and y or their gradients; `target` is the one of them that is written.
+    fn enqueue<T: Float>(
+        &self,
+        operands: [Operand<'_>; 3],
+        target: &mut DeviceSliceMut<'_, T>,
+    ) -> Result<()> {
+        let Self { name, stream, operation, geometry, options } = *self;
+        let (parts, places) = call::check(name, stream, operands)?;
         if target.is_empty() {
             return Ok(());
         }
-        if device.is_emulated() {
+        if stream.device().is_emulated() {
             let geometry = *geometry;
-            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-            // inside them, by their shapes.
-            return unsafe { Work::new(stream, &self.parts) }.enqueue(
-                |_| Err(LibraryError::NeedsGpu { operation: name }.into()),
-                || {
-                    // SAFETY: the parts are noted, lie at these places and are of the geometry's shapes.
-                    Ok(Box::new(move || unsafe {
-                        host::convolution::run::<T>(operation, &geometry, places);
-                    }))
-                },
-            );
+            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; they are of the
+            // geometry's shapes, and the work stays inside them.
+            return unsafe {
+                let host = move || host::convolution::run::<T>(operation, &geometry, places);
+                stream.enqueue_host_named(name, &parts, host)
+            };
         }
-        check_type::<T>(name, device)?;
+        call::check_type::<T>(name, stream.device())?;
         if places.iter().any(|place| place.len == 0) {
             let shape = match operation {
                 Operation::BackwardData => &geometry.x,
@@ -197,19 +191,16 @@ impl Call<'_, '_> {
             };
             return scale_only(name, stream, geometry.beta, shape, target);
         }
-        let addresses = places.map(|place| DevicePtr(place.address));
-        let options = self.options.unwrap_or_else(|| options::options(device));
-        let of_key = [addresses[0], addresses[1], addresses[2], DevicePtr::NULL];
-        let request = Request {
+        let options = options.unwrap_or_else(|| options::options(stream.device()));
+        let request = Request::new::<T>(
             name,
             stream,
-            key: Key::new::<T>(operation, Epilogue::Nothing, geometry, options, of_key),
-            data: T::DATA,
+            (operation, Epilogue::Nothing),
             geometry,
-            parts: &self.parts,
-            addresses: &addresses,
-        };
-        // SAFETY: parts and addresses are of tensors of the geometry's shapes, as `Geometry::new` has checked.
+            options,
+            (&parts, &places),
+        );
+        // SAFETY: parts and places are of tensors of the geometry's shapes, as `Geometry::new` has checked.
         match unsafe { request.run() }? {
             Outcome::Enqueued => Ok(()),
             Outcome::NoPlan(error) => Err(no_plan::<T>(name, geometry, &options, error)),
@@ -231,22 +222,15 @@ fn scale_only<T: Float>(
     if beta == 1.0 {
         return Ok(());
     }
-    let place = Place::of_mut(target);
-    let handle = call::acquire(stream)?;
-    let raw = handle.raw.get();
-    let (descriptor, beta) = (tensor(name, shape, T::DATA)?, Scale::of::<T>(beta));
-    let parts = [target.used()];
-    // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-    // inside them, by their shapes.
-    unsafe { Work::new(stream, &parts) }.enqueue(
+    let operand = Operand::written("the target", target);
+    let parts: Vec<BufferUse<'_>> = operand.part.into_iter().collect();
+    call::enqueue_gpu::<T>(name, stream, &parts, |handle| {
+        let (descriptor, beta) = (tensor(name, shape, data::<T>())?, Factor::of::<T>(beta));
         // SAFETY: handle, descriptor and factor are alive; the pointer is to a tensor of this shape, which is noted.
-        |_| unsafe {
-            let status =
-                functions::cudnnScaleTensor(raw, descriptor.get(), pointer_mut(place), beta.as_ptr());
-            check("cudnnScaleTensor", status)
-        },
-        || Err(LibraryError::NeedsGpu { operation: name }.into()),
-    )
+        check("cudnnScaleTensor", unsafe {
+            functions::cudnnScaleTensor(handle, descriptor.get(), operand.place.pointer(), beta.as_ptr())
+        })
+    })
 }
 
 /// The library has no plan for a geometry with these options.
@@ -256,27 +240,19 @@ fn no_plan<T: Float>(
     options: &Options,
     error: Option<Error>,
 ) -> Error {
-    let Geometry { x, w, groups, .. } = geometry;
-    let mut what = format!(
-        "a convolution of {} {:?} {:?} with weights {:?} in {groups} groups",
-        T::NAME,
-        x.shown(),
-        x.layout,
-        w.shown()
-    );
+    let (Geometry { x, w, groups, .. }, name) = (geometry, T::TYPE.name());
+    let (input, layout, weights) = (x.shown(), x.layout, w.shown());
+    let mut what =
+        format!("a convolution of {name} {input:?} {layout:?} with weights {weights:?} in {groups} groups");
     if let Some(error) = error {
         what += &format!(" ({error})");
     }
-    let mut needs = Vec::new();
-    if options.deterministic {
-        needs.push("`deterministic` off");
-    }
-    if !options.allow_tf32 && T::NAME == "f32" {
-        needs.push("`allow_tf32` on");
-    }
-    if geometry.beta != 0.0 {
-        needs.push("beta = 0");
-    }
-    needs.push("another layout or element type");
-    LibraryError::Unsupported { operation, what, needs: Some(needs.join(", or ")) }.into()
+    let needs = [
+        (options.deterministic, "`deterministic` off"),
+        (!options.allow_tf32 && name == "f32", "`allow_tf32` on"),
+        (geometry.beta != 0.0, "beta = 0"),
+        (true, "another layout or element type"),
+    ];
+    let needs: Vec<&str> = needs.into_iter().filter(|(may, _)| *may).map(|(_, need)| need).collect();
+    LibraryError::unsupported(operation, what, &needs.join(", or "))
 }

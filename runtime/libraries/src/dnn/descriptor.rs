@@ -23,15 +23,14 @@ pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
         return Ok(());
     }
     let mut message = [0 as c_char; 1024];
-    // SAFETY: cuDNN 9 has the function; it writes at most so many characters, with a zero at the end.
+    // SAFETY: cuDNN 9 has the function; it writes at most as many characters, with a zero at the end.
     unsafe { sys::cudnnGetLastErrorString(message.as_mut_ptr(), message.len()) };
     if let Some(last) = message.last_mut() {
         *last = 0;
     }
     // SAFETY: the characters end with a zero.
     let message = unsafe { CStr::from_ptr(message.as_ptr()) }.to_string_lossy();
-    let context = (!message.trim().is_empty()).then(|| message.trim().to_owned());
-    Err(LibraryError::Call { library: "cuDNN", call, status: status.name(), context }.into())
+    Err(LibraryError::of_call("cuDNN", call, status, message.trim()))
 }
 
 /// A handle of the library, which one thread uses at a time.
@@ -64,9 +63,33 @@ impl LibraryHandle for RawHandle {
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
-        // SAFETY: the handle is this value's, which goes away. What it reports is of no use to anybody.
+        // SAFETY: the handle is this value's, which goes away. What it reports is of no use.
         unsafe { functions::cudnnDestroy(self.0) };
     }
+}
+
+/// A type of attributes.
+pub(super) trait Attribute {
+    const KIND: Type;
+}
+
+macro_rules! attributes {
+    ($($type:ty, $kind:ident;)*) => { $(impl Attribute for $type {
+        const KIND: Type = Type::$kind;
+    })* };
+}
+
+attributes! {
+    i64, CUDNN_TYPE_INT64;
+    bool, CUDNN_TYPE_BOOLEAN;
+    f32, CUDNN_TYPE_FLOAT;
+    f64, CUDNN_TYPE_DOUBLE;
+    cudnnDataType_t, CUDNN_TYPE_DATA_TYPE;
+    cudnnHandle_t, CUDNN_TYPE_HANDLE;
+    sys::cudnnPointwiseMode_t, CUDNN_TYPE_POINTWISE_MODE;
+    sys::cudnnNanPropagation_t, CUDNN_TYPE_NAN_PROPOGATION;
+    sys::cudnnConvolutionMode_t, CUDNN_TYPE_CONVOLUTION_MODE;
+    sys::cudnnBackendHeurMode_t, CUDNN_TYPE_HEUR_MODE;
 }
 
 /// A descriptor of the graph interface.
@@ -91,78 +114,40 @@ impl Descriptor {
     }
 
     /// # Safety
-    /// The values are of the type that `kind` says.
-    unsafe fn set<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
+    /// The values are of the type of this kind.
+    unsafe fn set_as<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
         let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
-        // SAFETY: the descriptor is alive, and there are so many values of this type, by the caller's promise.
+        // SAFETY: the descriptor is alive, and there are as many values of this type, by the caller's promise.
         check("cudnnBackendSetAttribute", unsafe {
             functions::cudnnBackendSetAttribute(self.0, name, kind, count, values)
         })
     }
 
-    pub fn set_ints(&mut self, name: Name, values: &[i64]) -> Result<()> {
-        // SAFETY: the type is that of the values.
-        unsafe { self.set(name, Type::CUDNN_TYPE_INT64, values) }
-    }
-
-    pub fn set_bool(&mut self, name: Name, value: bool) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_BOOLEAN, &[value]) }
-    }
-
-    pub fn set_data_type(&mut self, name: Name, value: cudnnDataType_t) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_DATA_TYPE, &[value]) }
+    pub fn set<V: Attribute>(&mut self, name: Name, values: &[V]) -> Result<()> {
+        // SAFETY: the kind is that of the values.
+        unsafe { self.set_as(name, V::KIND, values) }
     }
 
     /// A factor, as the library wants it for a computation in this type.
     pub fn set_factor(&mut self, name: Name, compute: cudnnDataType_t, value: f64) -> Result<()> {
-        if compute == cudnnDataType_t::CUDNN_DATA_DOUBLE {
-            // SAFETY: the type is that of the value.
-            unsafe { self.set(name, Type::CUDNN_TYPE_DOUBLE, &[value]) }
-        } else {
-            // SAFETY: the type is that of the value.
-            unsafe { self.set(name, Type::CUDNN_TYPE_FLOAT, &[value as f32]) }
+        match compute {
+            cudnnDataType_t::CUDNN_DATA_DOUBLE => self.set(name, &[value]),
+            _ => self.set(name, &[value as f32]),
         }
-    }
-
-    pub fn set_pointwise_mode(&mut self, name: Name, value: sys::cudnnPointwiseMode_t) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_POINTWISE_MODE, &[value]) }
-    }
-
-    pub fn set_nan_propagation(&mut self, name: Name, value: sys::cudnnNanPropagation_t) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_NAN_PROPOGATION, &[value]) }
-    }
-
-    pub fn set_convolution_mode(&mut self, name: Name, value: sys::cudnnConvolutionMode_t) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_CONVOLUTION_MODE, &[value]) }
-    }
-
-    pub fn set_heuristics(&mut self, name: Name, value: sys::cudnnBackendHeurMode_t) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_HEUR_MODE, &[value]) }
-    }
-
-    pub fn set_handle(&mut self, name: Name, handle: &RawHandle) -> Result<()> {
-        // SAFETY: the type is that of the value.
-        unsafe { self.set(name, Type::CUDNN_TYPE_HANDLE, &[handle.get()]) }
     }
 
     /// Other descriptors, which must live as long as this one is used.
     pub fn set_descriptors(&mut self, name: Name, descriptors: &[&Descriptor]) -> Result<()> {
         let raw: Vec<_> = descriptors.iter().map(|descriptor| descriptor.0).collect();
         // SAFETY: the type is that of the values.
-        unsafe { self.set(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw) }
+        unsafe { self.set_as(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &raw) }
     }
 
     /// # Safety
     /// The addresses are what an execution with this descriptor may use.
     pub unsafe fn set_pointers(&mut self, name: Name, pointers: &[*mut c_void]) -> Result<()> {
         // SAFETY: the type is that of the values.
-        unsafe { self.set(name, Type::CUDNN_TYPE_VOID_PTR, pointers) }
+        unsafe { self.set_as(name, Type::CUDNN_TYPE_VOID_PTR, pointers) }
     }
 
     pub fn finalize(self) -> Result<Self> {
@@ -314,19 +299,13 @@ pub(super) fn tensor(
         (arrays.0, arrays.1, shape.elements().is_some_and(|n| n < 1 << 31))
     else {
         let what = format!("a tensor of shape {:?}", shape.shown());
-        let needs = Some("fewer than 2^31 elements; split the batch".to_owned());
-        return Err(LibraryError::Unsupported { operation, what, needs }.into());
+        return Err(LibraryError::unsupported(operation, what, "fewer than 2^31 elements; split the batch"));
     };
     let descriptor = OldDescriptor::<TensorKind>::new()?;
     // SAFETY: the descriptor is alive, and both arrays have `rank` values.
     check("cudnnSetTensorNdDescriptor", unsafe {
-        functions::cudnnSetTensorNdDescriptor(
-            descriptor.get(),
-            data,
-            rank as i32,
-            dims.as_ptr(),
-            strides.as_ptr(),
-        )
+        let (rank, dims, strides) = (rank as i32, dims.as_ptr(), strides.as_ptr());
+        functions::cudnnSetTensorNdDescriptor(descriptor.get(), data, rank, dims, strides)
     })?;
     Ok(descriptor)
 }

@@ -1,10 +1,6 @@
-//! The functions of cuDNN that are used, with what they return as a number.
-//!
-//! The bindings have an enumeration for it, of the codes of one version. Versions of cuDNN 9 add codes, and a value that an
-//! enumeration does not have is undefined behaviour; so the functions are found here by name.
+//! The functions of cuDNN that are used.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
 
 use cudarc::cudnn::sys::{
     self, cudaStream_t, cudnnActivationDescriptor_t, cudnnActivationMode_t, cudnnBackendAttributeName_t,
@@ -13,8 +9,10 @@ use cudarc::cudnn::sys::{
     cudnnPoolingMode_t, cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t, cudnnTensorDescriptor_t,
 };
 
+use crate::functions::functions;
+
 /// What a function returns. 0 is success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Status(u32);
 
@@ -22,45 +20,31 @@ impl Status {
     pub const SUCCESS: Self = Self(0);
     /// `CUDNN_STATUS_NOT_SUPPORTED`: what a function that the library does not have is said to return.
     const NOT_SUPPORTED: Self = Self(3000);
+}
 
-    /// The library's name of it, or its number.
-    pub fn name(self) -> String {
-        type Names = unsafe extern "C" fn(Status) -> *const c_char;
-        static NAMES: OnceLock<Option<Names>> = OnceLock::new();
-        let name = NAMES.get_or_init(|| find(b"cudnnGetErrorString\0")).map(|names| {
-            // SAFETY: for any number it gives a text that stays.
-            unsafe { names(self) }
-        });
+/// The library's name of it, or its number.
+impl std::fmt::Debug for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // SAFETY: the library is loaded, since all that calls functions starts from a handle of it; for any number the
+        // function gives a text that stays and ends with a zero.
+        let name = unsafe {
+            type Names = unsafe extern "C" fn(Status) -> *const c_char;
+            let names = sys::culib().get::<Names>(b"cudnnGetErrorString\0");
+            names
+                .ok()
+                .map(|names| names(*self))
+                .filter(|name| !name.is_null())
+                .map(|name| CStr::from_ptr(name))
+        };
         match name {
-            // SAFETY: the text ends with a zero.
-            Some(name) if !name.is_null() => unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned(),
-            _ => format!("status {}", self.0),
+            Some(name) => f.write_str(&name.to_string_lossy()),
+            None => write!(f, "status {}", self.0),
         }
     }
 }
 
-/// A function of the library, which is loaded: all that calls functions starts from a handle of it.
-fn find<F: Copy>(name: &'static [u8]) -> Option<F> {
-    // SAFETY: the library is loaded, and callers name the function's type.
-    unsafe { sys::culib().get(name).ok().map(|function| *function) }
-}
-
-macro_rules! functions {
-    ($($name:ident($($argument:ident: $type:ty),*);)*) => { $(
-        /// The library's function of this name, under its conditions.
-        #[allow(non_snake_case, clippy::too_many_arguments, reason = "as in the library")]
-        pub(super) unsafe fn $name($($argument: $type),*) -> Status {
-            static FUNCTION: OnceLock<Option<unsafe extern "C" fn($($type),*) -> Status>> = OnceLock::new();
-            match FUNCTION.get_or_init(|| find(concat!(stringify!($name), "\0").as_bytes())) {
-                // SAFETY: passed on from the caller.
-                Some(function) => unsafe { function($($argument),*) },
-                None => Status::NOT_SUPPORTED,
-            }
-        }
-    )* };
-}
-
 functions! {
+    sys::culib, Status, Status::NOT_SUPPORTED;
     cudnnActivationForward(handle: cudnnHandle_t, activation_desc: cudnnActivationDescriptor_t, alpha: *const c_void, x_desc: cudnnTensorDescriptor_t, x: *const c_void, beta: *const c_void, y_desc: cudnnTensorDescriptor_t, y: *mut c_void);
     cudnnAddTensor(handle: cudnnHandle_t, alpha: *const c_void, a_desc: cudnnTensorDescriptor_t, a: *const c_void, beta: *const c_void, c_desc: cudnnTensorDescriptor_t, c: *mut c_void);
     cudnnBackendCreateDescriptor(descriptor_type: cudnnBackendDescriptorType_t, descriptor: *mut cudnnBackendDescriptor_t);

@@ -2,22 +2,21 @@
 
 use cudarc::cudnn::sys::{cudnnActivationMode_t, cudnnNanPropagation_t};
 
-use super::call::{self, Place, check_device, check_type, pointer, pointer_mut};
+use super::call::{self, Operand};
 use super::convolution::{Convolution, convolution};
 use super::descriptor::{ActivationKind, OldDescriptor, TensorKind, check, tensor};
-use super::element::{Float, Scale};
+use super::element::{Float, data, factors};
 use super::functions;
-use super::geometry::{Epilogue, Geometry, Key, Operation};
+use super::geometry::{Epilogue, Geometry, Operation};
 use super::host;
 use super::options;
 use super::plan::{Outcome, Request};
-use super::tensor::{Shape, Tensor, TensorMut, problem};
+use super::tensor::{Shape, Tensor, TensorMut};
+use crate::element::Factor;
 use crate::error::LibraryError;
-use crate::work::Work;
-use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceSlice;
-use warpsmith_core::seam::Access;
+use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
 /// What is applied to each element in the end.
@@ -50,54 +49,40 @@ pub fn convolution_fused<T: Float>(
     const NAME: &str = "dnn::convolution_fused";
     let geometry = Geometry::new(NAME, options, &x.shape, &w.shape, &y.shape)?;
     if bias.len() != y.shape.dims[1] {
-        return Err(problem(
-            NAME,
-            format!("there are {} biases for {} output channels", bias.len(), y.shape.dims[1]),
-        ));
+        let text = format!("there are {} biases for {} output channels", bias.len(), y.shape.dims[1]);
+        return Err(LibraryError::shape(NAME, text));
     }
     let device = stream.device();
-    let parts =
-        [x.slice.used(Access::Read), w.slice.used(Access::Read), y.slice.used(), bias.used(Access::Read)];
-    for (part, what) in parts.iter().zip(["x", "w", "y", "bias"]) {
-        check_device(stream, NAME, what, part.device())?;
-    }
+    let operands = [
+        Operand::read("x", &x.slice),
+        Operand::read("w", &w.slice),
+        Operand::written("y", &y.slice),
+        Operand::read("bias", bias),
+    ];
+    let (parts, places) = call::check(NAME, stream, operands)?;
     if y.slice.is_empty() {
         return Ok(());
     }
-    let places = [Place::of(&x.slice), Place::of(&w.slice), Place::of_mut(&y.slice), Place::of(bias)];
     if device.is_emulated() {
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
-        return unsafe { Work::new(stream, &parts) }.enqueue(
-            |_| Err(LibraryError::NeedsGpu { operation: NAME }.into()),
-            || {
-                // SAFETY: the parts are noted, lie at these places and are of the geometry's shapes.
-                Ok(Box::new(move || unsafe {
-                    host::convolution::run_fused::<T>(&geometry, places, activation);
-                }))
-            },
-        );
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; they are of the
+        // geometry's shapes, and the work stays inside them.
+        return unsafe {
+            let host = move || host::convolution::run_fused::<T>(&geometry, places, activation);
+            stream.enqueue_host_named(NAME, &parts, host)
+        };
     }
-    check_type::<T>(NAME, device)?;
+    call::check_type::<T>(NAME, device)?;
     // Whether engines for one pass heed factors is not documented.
     let is_plain = geometry.alpha == 1.0 && geometry.beta == 0.0;
     if is_plain && places.iter().all(|place| place.len != 0) {
-        let addresses = places.map(|place| DevicePtr(place.address));
         let epilogue = match activation {
             Activation::Identity => Epilogue::Bias,
             Activation::Relu => Epilogue::BiasRelu,
         };
         let options = options.options.unwrap_or_else(|| options::options(device));
-        let request = Request {
-            name: NAME,
-            stream,
-            key: Key::new::<T>(Operation::Forward, epilogue, &geometry, options, addresses),
-            data: T::DATA,
-            geometry: &geometry,
-            parts: &parts,
-            addresses: &addresses,
-        };
-        // SAFETY: parts and addresses are of tensors of the geometry's shapes, as was checked above.
+        let what = (Operation::Forward, epilogue);
+        let request = Request::new::<T>(NAME, stream, what, &geometry, options, (&parts, &places));
+        // SAFETY: parts and places are of tensors of the geometry's shapes, as was checked above.
         match unsafe { request.run() } {
             Ok(Outcome::Enqueued) => return Ok(()),
             Ok(Outcome::NoPlan(_)) => {}
@@ -143,7 +128,7 @@ impl Passes {
                 Some(relu)
             }
         };
-        Ok(Self { bias: tensor(name, &of_bias, T::DATA)?, y: tensor(name, y, T::DATA)?, relu })
+        Ok(Self { bias: tensor(name, &of_bias, data::<T>())?, y: tensor(name, y, data::<T>())?, relu })
     }
 
     /// Enqueues `y = activation(y + bias)`; y is of the shape that this was made for.
@@ -154,38 +139,23 @@ impl Passes {
         bias: &DeviceSlice<'_, T>,
         y: &mut TensorMut<'_, T>,
     ) -> Result<()> {
-        let handle = call::acquire(stream)?;
-        let raw = handle.raw.get();
-        let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
-        let (from, to) = (pointer(Place::of(bias)), pointer_mut(Place::of_mut(&y.slice)));
-        let parts = [bias.used(Access::Read), y.slice.used()];
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
-        unsafe { Work::new(stream, &parts) }.enqueue(
-            |_| {
-                let of_y = self.y.get();
-                // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
-                // are the parts that are noted.
-                check("cudnnAddTensor", unsafe {
-                    functions::cudnnAddTensor(
-                        raw,
-                        one.as_ptr(),
-                        self.bias.get(),
-                        from,
-                        one.as_ptr(),
-                        of_y,
-                        to,
-                    )
-                })?;
-                let Some(relu) = &self.relu else { return Ok(()) };
-                let (one, zero) = (one.as_ptr(), zero.as_ptr());
-                // SAFETY: as above.
-                check("cudnnActivationForward", unsafe {
-                    functions::cudnnActivationForward(raw, relu.get(), one, of_y, to, zero, of_y, to)
-                })
-            },
-            || Err(LibraryError::NeedsGpu { operation: name }.into()),
-        )
+        let (from, to) = (Operand::read("bias", bias), Operand::written("y", &y.slice));
+        let parts: Vec<BufferUse<'_>> = [from.part, to.part].into_iter().flatten().collect();
+        let (from, to, bias, y) = (from.place.pointer(), to.place.pointer(), self.bias.get(), self.y.get());
+        call::enqueue_gpu::<T>(name, stream, &parts, |handle| {
+            let factors = factors::<T>();
+            let [one, zero] = factors.each_ref().map(Factor::as_ptr);
+            // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes, which
+            // are the parts that are noted.
+            check("cudnnAddTensor", unsafe {
+                functions::cudnnAddTensor(handle, one, bias, from, one, y, to)
+            })?;
+            let Some(relu) = &self.relu else { return Ok(()) };
+            // SAFETY: as above.
+            check("cudnnActivationForward", unsafe {
+                functions::cudnnActivationForward(handle, relu.get(), one, y, to, zero, y, to)
+            })
+        })
     }
 }
 
@@ -196,7 +166,7 @@ mod tests {
     use warpsmith_core::memory::DeviceBuffer;
 
     #[test]
-    fn passes_are_tried_when_there_is_no_workspace_for_one() {
+    fn passes_replace_one_without_workspace() {
         let stream = Device::emulated(0).unwrap().default_stream();
         assert!(is_for_workspace(&DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err()));
         let small = LibraryError::WorkspaceTooSmall { operation: "test", limit: 0, least: 1 };

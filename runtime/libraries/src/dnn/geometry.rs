@@ -3,7 +3,9 @@
 use super::convolution::Convolution;
 use super::element::Float;
 use super::options::Options;
-use super::tensor::{Layout, Shape, output_extent, problem};
+use super::tensor::{Layout, Shape, output_extent};
+use crate::element::DataType;
+use crate::error::LibraryError;
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
 
@@ -46,7 +48,7 @@ impl Geometry {
         w: &Shape,
     ) -> Result<Self> {
         let Convolution { padding, stride, dilation, groups, alpha, beta, .. } = *convolution;
-        let fail = |text: String| Err(problem(operation, text));
+        let fail = |text: String| Err(LibraryError::shape(operation, text));
         if x.layout != w.layout {
             return fail(format!(
                 "the input is {:?} and the weights are {:?}; give both in one layout",
@@ -108,7 +110,7 @@ impl Geometry {
     ) -> Result<Self> {
         let geometry = Self::of_input(operation, convolution, x, w)?;
         if geometry.y != *y {
-            return Err(problem(
+            return Err(LibraryError::shape(
                 operation,
                 format!(
                     "input {:?} and weights {:?} give an output {:?} {:?}, not {:?} {:?}",
@@ -124,12 +126,12 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// Spatial dimensions that the library is told of.
+    /// Spatial dimensions for the library.
     pub fn library_spatial(&self) -> usize {
         self.x.rank() - 2
     }
 
-    /// Values of the spatial dimensions that the library is told of.
+    /// Values of the spatial dimensions for the library.
     pub fn of_library(&self, values: [usize; 3]) -> [i64; 3] {
         let [d, h, w] = values.map(|value| i64::try_from(value).unwrap_or(i64::MAX));
         if self.x.spatial == 3 { [d, h, w] } else { [h, w, 0] }
@@ -141,8 +143,7 @@ impl Geometry {
 pub(super) struct Key {
     pub operation: Operation,
     pub epilogue: Epilogue,
-    /// The element type, by cuDNN's number.
-    pub data: u32,
+    pub data: DataType,
     pub is_nhwc: bool,
     pub options: Options,
     /// The largest power of two up to 16 that divides the addresses of x, w, y and the bias.
@@ -163,15 +164,15 @@ impl Key {
         epilogue: Epilogue,
         geometry: &Geometry,
         options: Options,
-        addresses: [DevicePtr; 4],
+        addresses: &[DevicePtr],
     ) -> Self {
         Self {
             operation,
             epilogue,
-            data: T::DATA as u32,
+            data: T::TYPE,
             is_nhwc: geometry.x.layout == Layout::Nhwc,
             options,
-            alignments: addresses.map(alignment),
+            alignments: std::array::from_fn(|at| addresses.get(at).map_or(16, |address| alignment(*address))),
             x: geometry.x.of_library(geometry.x.dims),
             w: geometry.w.of_library(geometry.w.dims),
             padding: geometry.of_library(geometry.padding),

@@ -13,7 +13,7 @@ use super::options::Options;
 use super::tensor::Shape;
 use warpsmith_core::error::{Error, Result};
 
-/// The numbers by which tensors are told apart: those of x, w, y and the bias, in the order of [`Key::alignments`].
+/// The identifiers of tensors: those of x, w, y and the bias, in the order of [`Key::alignments`].
 pub(super) const IDS: [i64; 4] = [1, 2, 3, 4];
 
 /// A finished graph, with what it refers to.
@@ -73,7 +73,7 @@ impl Graph {
         }
         parts.extend([x, w, y]);
         let mut graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
-        graph.set_handle(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)?;
+        graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &[handle.get()])?;
         let all: Vec<&Descriptor> = operations.iter().collect();
         graph.set_descriptors(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &all)?;
         Ok(Self { graph: graph.finalize()?, _operations: operations, _parts: parts })
@@ -102,7 +102,7 @@ impl Graph {
     fn suggested(&self, mode: Heuristics) -> Result<Vec<Descriptor>> {
         let mut heuristics = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
         heuristics.set_descriptors(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
-        heuristics.set_heuristics(Name::CUDNN_ATTR_ENGINEHEUR_MODE, mode)?;
+        heuristics.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
         let heuristics = heuristics.finalize()?;
         let results = Name::CUDNN_ATTR_ENGINEHEUR_RESULTS;
         let count = heuristics.count(results, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR)?;
@@ -144,13 +144,13 @@ impl Builder<'_> {
     ) -> Result<Descriptor> {
         let mut tensor = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
         let rank = shape.rank();
-        tensor.set_data_type(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, data)?;
-        tensor.set_ints(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &shape.of_library(shape.dims)[..rank])?;
-        tensor.set_ints(Name::CUDNN_ATTR_TENSOR_STRIDES, &shape.of_library(shape.strides())[..rank])?;
-        tensor.set_ints(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?;
-        tensor.set_ints(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[alignment])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, &[data])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &shape.of_library(shape.dims)[..rank])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &shape.of_library(shape.strides())[..rank])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id])?;
+        tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[alignment])?;
         if is_virtual {
-            tensor.set_bool(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, true)?;
+            tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[true])?;
         }
         tensor.finalize()
     }
@@ -177,15 +177,15 @@ impl Builder<'_> {
         let spatial = self.geometry.library_spatial();
         let mut window = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
         let mut set =
-            |name, values: [usize; 3]| window.set_ints(name, &self.geometry.of_library(values)[..spatial]);
+            |name, values: [usize; 3]| window.set(name, &self.geometry.of_library(values)[..spatial]);
         set(Name::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, padding)?;
         set(Name::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, padding)?;
         set(Name::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, stride)?;
         set(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)?;
-        window.set_ints(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[spatial as i64])?;
-        window.set_data_type(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, self.compute)?;
+        window.set(Name::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[spatial as i64])?;
+        window.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &[self.compute])?;
         let mode = cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
-        window.set_convolution_mode(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, mode)?;
+        window.set(Name::CUDNN_ATTR_CONVOLUTION_CONV_MODE, &[mode])?;
         let window = window.finalize()?;
 
         let (kind, [x_name, w_name, y_name, window_name, alpha_name, beta_name]) = names(self.key.operation);
@@ -210,11 +210,11 @@ impl Builder<'_> {
         parts: &mut Vec<Descriptor>,
     ) -> Result<Descriptor> {
         let mut kind = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
-        kind.set_pointwise_mode(Name::CUDNN_ATTR_POINTWISE_MODE, mode)?;
-        kind.set_data_type(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, self.compute)?;
+        kind.set(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?;
+        kind.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[self.compute])?;
         if mode == cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD {
             let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
-            kind.set_nan_propagation(Name::CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, nans)?;
+            kind.set(Name::CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, &[nans])?;
         }
         let kind = kind.finalize()?;
         let mut operation = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_are_taken_by_their_notes_as_the_options_say() {
+    fn options_decide_by_the_notes_of_engines() {
         let note = |note: Note| note as u32;
         let (down, random, tensor) = (
             note(Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS),

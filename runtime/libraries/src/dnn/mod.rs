@@ -37,7 +37,6 @@
 //! # }
 //! ```
 
-mod cache;
 mod call;
 mod convolution;
 mod descriptor;
@@ -64,9 +63,7 @@ pub use self::norm::{
     batch_norm_inference, batch_norm_training,
 };
 pub(crate) use self::options::State;
-pub use self::options::{
-    Options, PlanCache, clear_plan_cache, options, plan_cache, set_options, set_plan_cache_limit,
-};
+pub use self::options::{Options, options, plan_cache, set_options};
 pub use self::pooling::{Pooling, PoolingMode, pooling, pooling_backward};
 pub use self::softmax::{Softmax, softmax, softmax_backward};
 pub use self::tensor::{Axes, Layout, Tensor, TensorMut};

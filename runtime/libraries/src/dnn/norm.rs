@@ -2,16 +2,15 @@
 
 use cudarc::cudnn::sys::{cudnnBatchNormMode_t, cudnnDataType_t};
 
-use super::call::{self, Place, check_device, check_same, pointer, pointer_mut};
+use super::call::{self, Operand, check_same};
 use super::descriptor::{OldDescriptor, TensorKind, check, tensor};
-use super::element::{Float, Scale};
+use super::element::{Float, data, factors};
 use super::functions;
 use super::host;
-use super::tensor::{Shape, Tensor, TensorMut, problem};
+use super::tensor::{Shape, Tensor, TensorMut};
+use crate::error::LibraryError;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
-use warpsmith_core::seam::Access;
-use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
 /// The constants of a batch normalisation, which is over all dimensions but the channels, as PyTorch's `BatchNorm1d` to
@@ -60,16 +59,15 @@ pub struct BatchNormGradients<'a, T: Float> {
 }
 
 /// Fails unless each of these has a value for each channel.
-fn check_channels(operation: &'static str, shape: &Shape, lengths: &[(&str, usize)]) -> Result<()> {
-    for (name, len) in lengths {
-        if *len != shape.dims[1] {
-            return Err(problem(
-                operation,
-                format!("{name} has {len} values for {} channels", shape.dims[1]),
-            ));
+fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]) -> Result<()> {
+    let channels = shape.dims[1];
+    match values.iter().find(|value| value.part.is_some() && value.place.len != channels) {
+        None => Ok(()),
+        Some(Operand { name, place, .. }) => {
+            let text = format!("{name} has {} values for {channels} channels", place.len);
+            Err(LibraryError::shape(operation, text))
         }
     }
-    Ok(())
 }
 
 /// Fails unless a variance can be computed. There are channels.
@@ -79,14 +77,9 @@ fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
     if elements > 1 {
         return Ok(());
     }
-    Err(problem(
-        operation,
-        format!(
-            "shape {:?} has {} for each channel; training needs more than 1",
-            shape.shown(),
-            if elements == 1 { "1 element" } else { "no elements" }
-        ),
-    ))
+    let found = if elements == 1 { "1 element" } else { "no elements" };
+    let text = format!("shape {:?} has {found} for each channel; training needs more than 1", shape.shown());
+    Err(LibraryError::shape(operation, text))
 }
 
 impl BatchNorm {
@@ -94,7 +87,10 @@ impl BatchNorm {
         if self.epsilon >= 0.0 && self.epsilon.is_finite() && (0.0..=1.0).contains(&self.momentum) {
             return Ok(());
         }
-        Err(problem(operation, format!("{self:?}: epsilon is at least 0, and momentum from 0 to 1")))
+        Err(LibraryError::shape(
+            operation,
+            format!("{self:?}: epsilon is at least 0, and momentum from 0 to 1"),
+        ))
     }
 }
 
@@ -119,8 +115,8 @@ fn descriptors(
 /// batch, which are kept in `saved` and enter the running statistics.
 ///
 /// # Errors
-/// [`LibraryError::Shape`](crate::LibraryError::Shape), also for a batch of one element for each channel or none,
-/// [`LibraryError::Missing`](crate::LibraryError::Missing), [`warpsmith_core::Error::DifferentDevices`]; whatever the library or
+/// [`LibraryError::Shape`], also for a batch of one element for each channel or none,
+/// [`LibraryError::Missing`], [`warpsmith_core::Error::DifferentDevices`]; whatever the library or
 /// the driver reports.
 pub fn batch_norm_training<T: Float>(
     stream: &Stream,
@@ -134,53 +130,35 @@ pub fn batch_norm_training<T: Float>(
     const NAME: &str = "dnn::batch_norm_training";
     norm.check(NAME)?;
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
-    let mut lengths = vec![
-        ("scale", scale.len()),
-        ("bias", bias.len()),
-        ("saved.mean", saved.mean.len()),
-        ("saved.inverse_deviation", saved.inverse_deviation.len()),
+    let (running_mean, running_variance) = match running {
+        Some(RunningStatistics { mean, variance }) => {
+            (Operand::written("running.mean", mean), Operand::written("running.variance", variance))
+        }
+        None => (Operand::none("running.mean"), Operand::none("running.variance")),
+    };
+    let operands = [
+        Operand::read("scale", scale),
+        Operand::read("bias", bias),
+        Operand::written("saved.mean", &saved.mean),
+        Operand::written("saved.inverse_deviation", &saved.inverse_deviation),
+        running_mean,
+        running_variance,
+        Operand::read("x", &x.slice),
+        Operand::written("y", &y.slice),
     ];
-    if let Some(running) = &running {
-        lengths.push(("running.mean", running.mean.len()));
-        lengths.push(("running.variance", running.variance.len()));
-    }
-    check_channels(NAME, &x.shape, &lengths)?;
+    check_channels(NAME, &x.shape, &operands[..6])?;
     if x.shape.dims[1] == 0 {
         return Ok(());
     }
     check_elements(NAME, &x.shape)?;
-    let mut parts: Vec<BufferUse<'_>> = vec![
-        x.slice.used(Access::Read),
-        scale.used(Access::Read),
-        bias.used(Access::Read),
-        y.slice.used(),
-        saved.mean.used(),
-        saved.inverse_deviation.used(),
-    ];
-    let mut names = vec!["x", "scale", "bias", "y", "saved.mean", "saved.inverse_deviation"];
-    let places = [
-        Place::of(&x.slice),
-        Place::of(scale),
-        Place::of(bias),
-        Place::of_mut(&y.slice),
-        Place::of_mut(&saved.mean),
-        Place::of_mut(&saved.inverse_deviation),
-    ];
-    let running = running.map(|running| {
-        parts.extend([running.mean.used(), running.variance.used()]);
-        names.extend(["running.mean", "running.variance"]);
-        [Place::of_mut(&running.mean), Place::of_mut(&running.variance)]
-    });
     let (norm, shape) = (*norm, x.shape);
-    call::enqueue::<T>(
+    call::enqueue::<T, 8>(
         NAME,
         stream,
-        (&parts, &names),
-        |handle| {
-            let (whole, channels) = descriptors(NAME, &shape, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
-            let null = Place { address: 0, len: 0 };
-            let [mean, variance] = running.unwrap_or([null; 2]);
+        operands,
+        |handle, [scale, bias, mean, deviation, running_mean, running_variance, x, y]| {
+            let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
+            let [one, zero] = factors::<T>();
             // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
             // channel, or null where the library lets them be.
             check("cudnnBatchNormalizationForwardTraining", unsafe {
@@ -190,23 +168,23 @@ pub fn batch_norm_training<T: Float>(
                     one.as_ptr(),
                     zero.as_ptr(),
                     whole.get(),
-                    pointer(places[0]),
+                    x,
                     whole.get(),
-                    pointer_mut(places[3]),
+                    y,
                     channels.get(),
-                    pointer(places[1]),
-                    pointer(places[2]),
+                    scale,
+                    bias,
                     norm.momentum,
-                    pointer_mut(mean),
-                    pointer_mut(variance),
+                    running_mean,
+                    running_variance,
                     norm.epsilon,
-                    pointer_mut(places[4]),
-                    pointer_mut(places[5]),
+                    mean,
+                    deviation,
                 )
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of this shape, or of as many values as there are channels.
-        move || unsafe { host::norm::training::<T>(&norm, &shape, places, running) },
+        // SAFETY: the operands are of this shape, or of as many values as there are channels.
+        move |places| unsafe { host::norm::training::<T>(&norm, &shape, places) },
     )
 }
 
@@ -225,55 +203,35 @@ pub fn batch_norm_inference<T: Float>(
     const NAME: &str = "dnn::batch_norm_inference";
     norm.check(NAME)?;
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
-    let values = [("scale", scale), ("bias", bias), ("mean", mean), ("variance", variance)];
-    check_channels(NAME, &x.shape, &values.map(|(name, slice)| (name, slice.len())))?;
-    let parts = [
-        x.slice.used(Access::Read),
-        scale.used(Access::Read),
-        bias.used(Access::Read),
-        mean.used(Access::Read),
-        variance.used(Access::Read),
-        y.slice.used(),
+    let operands = [
+        Operand::read("scale", scale),
+        Operand::read("bias", bias),
+        Operand::read("mean", mean),
+        Operand::read("variance", variance),
+        Operand::read("x", &x.slice),
+        Operand::written("y", &y.slice),
     ];
-    let places = [
-        Place::of(&x.slice),
-        Place::of(scale),
-        Place::of(bias),
-        Place::of(mean),
-        Place::of(variance),
-        Place::of_mut(&y.slice),
-    ];
+    check_channels(NAME, &x.shape, &operands[..4])?;
     let (norm, shape) = (*norm, x.shape);
-    call::enqueue::<T>(
+    call::enqueue::<T, 6>(
         NAME,
         stream,
-        (&parts, &["x", "scale", "bias", "mean", "variance", "y"]),
-        |handle| {
-            let (whole, channels) = descriptors(NAME, &shape, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        operands,
+        |handle, [scale, bias, mean, variance, x, y]| {
+            let (of_x, of_channels) = descriptors(NAME, &shape, data::<T>())?;
+            let ([one, zero], whole, channels) = (factors::<T>(), of_x.get(), of_channels.get());
+            let (one, zero, epsilon) = (one.as_ptr(), zero.as_ptr(), norm.epsilon);
             // SAFETY: handle and descriptors are alive; the pointers are to a tensor of this shape and to a value for each
             // channel.
             check("cudnnBatchNormalizationForwardInference", unsafe {
                 functions::cudnnBatchNormalizationForwardInference(
-                    handle,
-                    MODE,
-                    one.as_ptr(),
-                    zero.as_ptr(),
-                    whole.get(),
-                    pointer(places[0]),
-                    whole.get(),
-                    pointer_mut(places[5]),
-                    channels.get(),
-                    pointer(places[1]),
-                    pointer(places[2]),
-                    pointer(places[3]),
-                    pointer(places[4]),
-                    norm.epsilon,
+                    handle, MODE, one, zero, whole, x, whole, y, channels, scale, bias, mean, variance,
+                    epsilon,
                 )
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of this shape, or of as many values as there are channels.
-        move || unsafe { host::norm::inference::<T>(&norm, &shape, places) },
+        // SAFETY: the operands are of this shape, or of as many values as there are channels.
+        move |places| unsafe { host::norm::inference::<T>(&norm, &shape, places) },
     )
 }
 
@@ -295,54 +253,31 @@ pub fn batch_norm_backward<T: Float>(
     let BatchNormGradients { input: dx, scale: dscale, bias: dbias } = gradients;
     check_same(NAME, ("x", &x.shape), ("dy", &dy.shape))?;
     check_same(NAME, ("x", &x.shape), ("the gradient for x", &dx.shape))?;
-    check_channels(
-        NAME,
-        &x.shape,
-        &[
-            ("scale", scale.len()),
-            ("mean", mean.len()),
-            ("inverse_deviation", inverse_deviation.len()),
-            ("the gradient for scale", dscale.len()),
-            ("the gradient for bias", dbias.len()),
-        ],
-    )?;
-    let parts = [
-        x.slice.used(Access::Read),
-        dy.slice.used(Access::Read),
-        scale.used(Access::Read),
-        mean.used(Access::Read),
-        inverse_deviation.used(Access::Read),
-        dx.slice.used(),
-        dscale.used(),
-        dbias.used(),
+    let operands = [
+        Operand::read("scale", scale),
+        Operand::read("mean", mean),
+        Operand::read("inverse_deviation", inverse_deviation),
+        Operand::written("the gradient for scale", dscale),
+        Operand::written("the gradient for bias", dbias),
+        Operand::read("x", &x.slice),
+        Operand::read("dy", &dy.slice),
+        Operand::written("the gradient for x", &dx.slice),
     ];
-    let names = ["x", "dy", "scale", "mean", "inverse_deviation", "gradient", "gradient", "gradient"];
+    check_channels(NAME, &x.shape, &operands[..5])?;
     if x.slice.is_empty() {
-        for (part, name) in parts.iter().zip(names) {
-            check_device(stream, NAME, name, part.device())?;
-        }
+        call::check(NAME, stream, operands)?;
         stream.memset(dscale, 0)?;
         return stream.memset(dbias, 0);
     }
     check_elements(NAME, &x.shape)?;
-    let places = [
-        Place::of(&x.slice),
-        Place::of(&dy.slice),
-        Place::of(scale),
-        Place::of(mean),
-        Place::of(inverse_deviation),
-        Place::of_mut(&dx.slice),
-        Place::of_mut(dscale),
-        Place::of_mut(dbias),
-    ];
     let (epsilon, shape) = (norm.epsilon, x.shape);
-    call::enqueue::<T>(
+    call::enqueue::<T, 8>(
         NAME,
         stream,
-        (&parts, &names),
-        |handle| {
-            let (whole, channels) = descriptors(NAME, &shape, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        operands,
+        |handle, [scale, mean, deviation, dscale, dbias, x, dy, dx]| {
+            let (whole, channels) = descriptors(NAME, &shape, data::<T>())?;
+            let [one, zero] = factors::<T>();
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of this shape and to values for each
             // channel.
             check("cudnnBatchNormalizationBackward", unsafe {
@@ -354,22 +289,22 @@ pub fn batch_norm_backward<T: Float>(
                     one.as_ptr(),
                     zero.as_ptr(),
                     whole.get(),
-                    pointer(places[0]),
+                    x,
                     whole.get(),
-                    pointer(places[1]),
+                    dy,
                     whole.get(),
-                    pointer_mut(places[5]),
+                    dx,
                     channels.get(),
-                    pointer(places[2]),
-                    pointer_mut(places[6]),
-                    pointer_mut(places[7]),
+                    scale,
+                    dscale,
+                    dbias,
                     epsilon,
-                    pointer(places[3]),
-                    pointer(places[4]),
+                    mean,
+                    deviation,
                 )
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of this shape, or of as many values as there are channels.
-        move || unsafe { host::norm::backward::<T>(&shape, places) },
+        // SAFETY: the operands are of this shape, or of as many values as there are channels.
+        move |places| unsafe { host::norm::backward::<T>(&shape, places) },
     )
 }

@@ -8,15 +8,15 @@ use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t,
 };
 
-use super::call;
+use super::call::{self, Place};
 use super::descriptor::{Descriptor, RawHandle, check};
+use super::element::{Float, data};
 use super::functions;
-use super::geometry::{Geometry, Key, Operation};
+use super::geometry::{Epilogue, Geometry, Key, Operation};
 use super::graph::{Candidates, Graph, IDS};
-use super::options::{Handle, State};
+use super::options::{Handle, Options, State};
 use crate::error::LibraryError;
-use crate::work::Work;
-use warpsmith_core::device::Device;
+use crate::on_device::OnDevice;
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::DeviceBuffer;
@@ -43,7 +43,7 @@ struct Ready {
 impl Plan {
     fn new(handle: &RawHandle, config: Descriptor) -> Result<Self> {
         let mut plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-        plan.set_handle(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &[handle.get()])?;
         plan.set_descriptors(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?;
         let plan = plan.finalize()?;
         let workspace = plan.int(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
@@ -71,7 +71,7 @@ impl Plan {
             *pointer = address.0 as usize as *mut c_void;
         }
         let mut pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
-        pack.set_ints(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &IDS[..addresses.len()])?;
+        pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &IDS[..addresses.len()])?;
         // SAFETY: the caller's promise.
         unsafe {
             pack.set_pointers(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers[..addresses.len()])?;
@@ -87,36 +87,17 @@ impl Plan {
     }
 }
 
-/// A plan that a captured graph uses: the code that the graph runs may be the plan's own.
-struct Kept {
-    /// There until it is dropped.
-    plan: Option<Arc<Plan>>,
-    /// Of the plan's handle, which goes with the device.
-    device: Device,
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let plan = self.plan.take();
-        match self.device.bind() {
-            Ok(_calls) => drop(plan),
-            // The device is lost, or another process's, and what the library has there with it.
-            Err(_) => std::mem::forget(plan),
-        }
-    }
-}
-
 /// A convolution to be enqueued on a GPU.
 pub(super) struct Request<'a, 'p> {
     /// As the user knows it.
-    pub name: &'static str,
-    pub stream: &'a Stream,
-    pub key: Key,
-    pub data: cudnnDataType_t,
-    pub geometry: &'a Geometry,
+    name: &'static str,
+    stream: &'a Stream,
+    key: Key,
+    data: cudnnDataType_t,
+    geometry: &'a Geometry,
     /// Of x, w, y and, for those that have one, the bias.
-    pub parts: &'a [BufferUse<'p>],
-    pub addresses: &'a [DevicePtr],
+    parts: &'a [BufferUse<'p>],
+    addresses: Vec<DevicePtr>,
 }
 
 /// Whether there was a plan.
@@ -130,7 +111,21 @@ pub(super) enum Outcome {
 /// The choice that says that there is no plan.
 const NONE: usize = usize::MAX;
 
-impl Request<'_, '_> {
+impl<'a, 'p> Request<'a, 'p> {
+    /// Of these parts and places: of x, w, y and, for those that have one, the bias.
+    pub fn new<T: Float>(
+        name: &'static str,
+        stream: &'a Stream,
+        (operation, epilogue): (Operation, Epilogue),
+        geometry: &'a Geometry,
+        options: Options,
+        (parts, places): (&'a [BufferUse<'p>], &[Place]),
+    ) -> Self {
+        let addresses: Vec<DevicePtr> = places.iter().map(|place| DevicePtr(place.address)).collect();
+        let key = Key::new::<T>(operation, epilogue, geometry, options, &addresses);
+        Self { name, stream, key, data: data::<T>(), geometry, parts, addresses }
+    }
+
     /// Enqueues it by the plan that is kept for its geometry, or by one that is looked for.
     ///
     /// # Safety
@@ -148,7 +143,7 @@ impl Request<'_, '_> {
         let mut lost = None;
         if let Some(plan) = plans.get(&self.key) {
             state.hits.fetch_add(1, Ordering::Relaxed);
-            match self.execute(raw, plan, self.addresses) {
+            match self.execute(raw, plan) {
                 // The plan is right, and there is not as much memory just now: another that needs less is not kept.
                 Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
                     (limit, lost) = (plan.workspace - 1, Some(error));
@@ -162,7 +157,7 @@ impl Request<'_, '_> {
         match self.search(state, raw, limit, lost)? {
             Found::Plan(plan) => {
                 if keep {
-                    plans.insert(self.key, plan, state.limit_of_handle());
+                    drop(plans.insert(self.key, plan));
                 }
                 Ok(Outcome::Enqueued)
             }
@@ -205,7 +200,7 @@ impl Request<'_, '_> {
             (Some((index, plan)), ..) => {
                 plan.ready()._graph = Some(graph);
                 if keep {
-                    state.choices().insert(self.key, index, state.limit());
+                    state.choices().insert(self.key, index);
                 }
                 Ok(Found::Plan(plan))
             }
@@ -222,26 +217,28 @@ impl Request<'_, '_> {
         match error {
             Some(error) if !is_unsupported(&error) => Err(error),
             error => {
-                state.choices().insert(self.key, NONE, state.limit());
+                state.choices().insert(self.key, NONE);
                 Ok(Found::None(error))
             }
         }
     }
 
     /// Enqueues a plan, with a workspace of its own.
-    fn execute(&self, handle: &RawHandle, plan: &Arc<Plan>, addresses: &[DevicePtr]) -> Result<()> {
-        let bytes = usize::try_from(plan.workspace).unwrap_or(usize::MAX);
-        let mut workspace = match bytes {
-            0 => None,
-            bytes => Some(DeviceBuffer::<u8>::uninit(self.stream, bytes)?),
-        };
-        self.execute_in(handle, plan, addresses, workspace.as_mut())
+    fn execute(&self, handle: &RawHandle, plan: &Arc<OnDevice<Plan>>) -> Result<()> {
+        self.execute_in(handle, plan, &self.addresses, self.workspace(plan)?.as_mut())
+    }
+
+    fn workspace(&self, plan: &Plan) -> Result<Option<DeviceBuffer<u8>>> {
+        match usize::try_from(plan.workspace).unwrap_or(usize::MAX) {
+            0 => Ok(None),
+            bytes => DeviceBuffer::uninit(self.stream, bytes).map(Some),
+        }
     }
 
     fn execute_in(
         &self,
         handle: &RawHandle,
-        plan: &Arc<Plan>,
+        plan: &Arc<OnDevice<Plan>>,
         addresses: &[DevicePtr],
         workspace: Option<&mut DeviceBuffer<u8>>,
     ) -> Result<()> {
@@ -253,18 +250,14 @@ impl Request<'_, '_> {
             parts.push(workspace.as_mut_slice().used());
         }
         self.stream.with_steady_capture(|| {
-            self.stream.keep_in_capture(|| {
-                let device = self.stream.device().clone();
-                Arc::new(Kept { plan: Some(Arc::clone(plan)), device })
-            });
-            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-            // inside them, by their shapes.
-            unsafe { Work::new(self.stream, &parts) }.enqueue(
-                // SAFETY: the addresses are of the parts, which are of the shapes that the plan was made for, by the promise
-                // of `run`'s caller; the workspace is as large as the plan needs.
-                |_| unsafe { plan.execute(handle, addresses, address) },
-                || Err(LibraryError::NeedsGpu { operation: self.name }.into()),
-            )
+            // The code that a captured graph runs may be the plan's own, whose handle goes with the device.
+            self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
+            // SAFETY: the parts are the operands', which were checked not to overlap where one is written. The addresses are
+            // of the parts, which are of the shapes that the plan was made for, by the promise of `run`'s caller; the
+            // workspace is as large as the plan needs.
+            unsafe {
+                self.stream.enqueue_named(self.name, &parts, |_| plan.execute(handle, addresses, address))
+            }
         })
     }
 
@@ -292,7 +285,7 @@ fn is_of_plan(error: &Error) -> bool {
 }
 
 enum Found {
-    Plan(Arc<Plan>),
+    Plan(Arc<OnDevice<Plan>>),
     None(Option<Error>),
 }
 
@@ -325,9 +318,11 @@ impl Failure {
 
 impl Search<'_, '_, '_> {
     /// The plan of a configuration, if the library can make it and its workspace is within the limit.
-    fn ready(&mut self, config: Descriptor) -> Option<Arc<Plan>> {
+    fn ready(&mut self, config: Descriptor) -> Option<Arc<OnDevice<Plan>>> {
         match Plan::new(self.handle, config) {
-            Ok(plan) if plan.workspace <= self.limit => Some(Arc::new(plan)),
+            Ok(plan) if plan.workspace <= self.limit => {
+                Some(Arc::new(OnDevice::new(self.request.stream.device(), plan)))
+            }
             Ok(plan) => {
                 self.least = Some(self.least.map_or(plan.workspace, |least| least.min(plan.workspace)));
                 None
@@ -340,10 +335,13 @@ impl Search<'_, '_, '_> {
     }
 
     /// The first that can be enqueued, which is then enqueued.
-    fn first(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Arc<Plan>)>> {
+    fn first(
+        &mut self,
+        candidates: Vec<(usize, Descriptor)>,
+    ) -> Result<Option<(usize, Arc<OnDevice<Plan>>)>> {
         for (index, config) in candidates {
             let Some(plan) = self.ready(config) else { continue };
-            match self.request.execute(self.handle, &plan, self.request.addresses) {
+            match self.request.execute(self.handle, &plan) {
                 Ok(()) => return Ok(Some((index, plan))),
                 Err(error) if is_of_plan(&error) => self.failed.note(error),
                 Err(error) => return Err(error),
@@ -353,14 +351,17 @@ impl Search<'_, '_, '_> {
     }
 
     /// The fastest of those that the options allow to be timed, which is then enqueued.
-    fn fastest(&mut self, candidates: Vec<(usize, Descriptor)>) -> Result<Option<(usize, Arc<Plan>)>> {
+    fn fastest(
+        &mut self,
+        candidates: Vec<(usize, Descriptor)>,
+    ) -> Result<Option<(usize, Arc<OnDevice<Plan>>)>> {
         let request = self.request;
         let most = match request.key.options.benchmark_limit {
             0 => usize::MAX,
             limit => limit as usize,
         };
         // What is timed must not add to the target again and again.
-        let mut addresses = request.addresses.to_vec();
+        let mut addresses = request.addresses.clone();
         let target = request.target();
         let spare = match request.geometry.beta == 0.0 {
             true => None,
@@ -378,7 +379,7 @@ impl Search<'_, '_, '_> {
             let address = spare.as_device_ptr().0;
             addresses[target] = DevicePtr(address + request.addresses[target].0 % 16);
         }
-        let mut timed: Vec<(f64, usize, Arc<Plan>)> = Vec::new();
+        let mut timed: Vec<(f64, usize, Arc<OnDevice<Plan>>)> = Vec::new();
         for (index, config) in candidates {
             if timed.len() == most {
                 break;
@@ -393,7 +394,7 @@ impl Search<'_, '_, '_> {
         timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
         // The fastest, unless its memory is gone by now.
         for (_, index, plan) in timed {
-            match request.execute(self.handle, &plan, request.addresses) {
+            match request.execute(self.handle, &plan) {
                 Ok(()) => return Ok(Some((index, plan))),
                 Err(error) if is_of_plan(&error) => self.failed.note(error),
                 Err(error) => return Err(error),
@@ -403,14 +404,10 @@ impl Search<'_, '_, '_> {
     }
 
     /// How long a plan takes on the device, in microseconds.
-    fn time(&self, plan: &Arc<Plan>, addresses: &[DevicePtr]) -> Result<f64> {
+    fn time(&self, plan: &Arc<OnDevice<Plan>>, addresses: &[DevicePtr]) -> Result<f64> {
         const ROUNDS: u32 = 4;
         let request = self.request;
-        let bytes = usize::try_from(plan.workspace).unwrap_or(usize::MAX);
-        let mut workspace = match bytes {
-            0 => None,
-            bytes => Some(DeviceBuffer::<u8>::uninit(request.stream, bytes)?),
-        };
+        let mut workspace = request.workspace(plan)?;
         let mut run = || request.execute_in(self.handle, plan, addresses, workspace.as_mut());
         // The first loads what it needs; the device is still busy with it when the others are enqueued.
         run()?;
@@ -425,6 +422,7 @@ impl Search<'_, '_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warpsmith_core::device::Device;
 
     fn of_library(status: &str) -> Error {
         let status = status.to_owned();
@@ -432,20 +430,20 @@ mod tests {
     }
 
     #[test]
-    fn that_memory_ran_out_is_told_rather_than_what_failed_besides() {
+    fn an_out_of_memory_error_hides_other_failures() {
         let stream = Device::emulated(0).unwrap().default_stream();
         let full = || DeviceBuffer::<u8>::uninit(&stream, 1 << 50).unwrap_err();
-        let told = |errors: [Error; 3]| {
+        let noted = |errors: [Error; 3]| {
             let mut failed = Failure(None);
             errors.into_iter().for_each(|error| failed.note(error));
             failed.0.unwrap()
         };
         let unsupported = || of_library("CUDNN_STATUS_NOT_SUPPORTED_LAYOUT");
         let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
-        assert!(matches!(told([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
-        assert!(matches!(told([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
+        assert!(matches!(noted([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
+        assert!(matches!(noted([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
         // A list of engines that could not be had: it is not that there are none.
-        assert!(!is_unsupported(&told([broken(), unsupported(), unsupported()])));
-        assert!(is_unsupported(&told([unsupported(), unsupported(), unsupported()])));
+        assert!(!is_unsupported(&noted([broken(), unsupported(), unsupported()])));
+        assert!(is_unsupported(&noted([unsupported(), unsupported(), unsupported()])));
     }
 }

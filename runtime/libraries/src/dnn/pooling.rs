@@ -2,15 +2,15 @@
 
 use cudarc::cudnn::sys::{cudnnNanPropagation_t, cudnnPoolingMode_t};
 
-use super::call::{self, Place, check_same, pointer, pointer_mut};
-use super::descriptor::{OldDescriptor, PoolingKind, check, tensor};
-use super::element::{Float, Scale};
+use super::call::{self, Operand, check_same};
+use super::descriptor::{OldDescriptor, PoolingKind, TensorKind, check, tensor};
+use super::element::{Float, data, factors};
 use super::functions;
 use super::host;
 use super::options;
-use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent, problem};
+use super::tensor::{Axes, Layout, Shape, Tensor, TensorMut, output_extent};
+use crate::error::LibraryError;
 use warpsmith_core::error::Result;
-use warpsmith_core::seam::Access;
 use warpsmith_core::stream::Stream;
 
 /// What is made of a window's elements.
@@ -59,7 +59,7 @@ impl Pooling {
     /// The shape of the output for an input of batch, channels and spatial dimensions.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`](crate::LibraryError::Shape) when the windows do not fit.
+    /// [`LibraryError::Shape`] when the windows do not fit.
     pub fn output_shape(&self, input: &[usize]) -> Result<Vec<usize>> {
         let x = Shape::new(input, Layout::Nchw)?;
         Ok(self.windows("Pooling::output_shape", &x)?.y.shown())
@@ -68,28 +68,24 @@ impl Pooling {
     fn windows(&self, operation: &'static str, x: &Shape) -> Result<Windows> {
         if x.spatial == 0 || x.dims[2..].contains(&0) {
             let text = format!("the input {:?} has no spatial dimension, or an empty one", x.shown());
-            return Err(problem(operation, text));
+            return Err(LibraryError::shape(operation, text));
         }
         let window = self.window.spread(operation, "window", x.spatial, 1)?;
         let padding = self.padding.spread(operation, "padding", x.spatial, 0)?;
         let stride = self.stride.unwrap_or(self.window).spread(operation, "stride", x.spatial, 1)?;
         let mut dims = [x.dims[0], x.dims[1], 1, 1, 1];
         for axis in 0..3 {
-            if padding[axis] > window[axis] / 2 {
-                return Err(problem(
-                    operation,
-                    format!("padding {} is more than half of the window's {}", padding[axis], window[axis]),
-                ));
+            let (window, padding, stride) = (window[axis], padding[axis], stride[axis]);
+            if padding > window / 2 {
+                let text = format!("padding {padding} is more than half of the window's {window}");
+                return Err(LibraryError::shape(operation, text));
             }
             let input = x.dims[axis + 2];
-            let Some(extent) = output_extent(input, window[axis], padding[axis], stride[axis], 1) else {
-                return Err(problem(
-                    operation,
-                    format!(
-                        "a window of {} with stride {} and padding {} does not fit into an extent of {input}",
-                        window[axis], stride[axis], padding[axis]
-                    ),
-                ));
+            let Some(extent) = output_extent(input, window, padding, stride, 1) else {
+                let text = format!(
+                    "a window of {window} with stride {stride} and padding {padding} does not fit into an extent of {input}"
+                );
+                return Err(LibraryError::shape(operation, text));
             };
             dims[axis + 2] = extent;
         }
@@ -103,7 +99,7 @@ impl Windows {
         check_same(operation, ("the output of this pooling", &self.y), ("the given tensor", y))
     }
 
-    fn descriptor(&self, is_deterministic: bool) -> Result<OldDescriptor<PoolingKind>> {
+    fn descriptors<T: Float>(&self, operation: &'static str, is_deterministic: bool) -> Result<Descriptors> {
         let mode = match self.mode {
             PoolingMode::Max if is_deterministic => cudnnPoolingMode_t::CUDNN_POOLING_MAX_DETERMINISTIC,
             PoolingMode::Max => cudnnPoolingMode_t::CUDNN_POOLING_MAX,
@@ -119,27 +115,29 @@ impl Windows {
             if rank == 3 { values } else { [values[1], values[2], 0] }
         };
         let (window, padding, stride) = (of(self.window), of(self.padding), of(self.stride));
-        let descriptor = OldDescriptor::<PoolingKind>::new()?;
+        let pooling = OldDescriptor::<PoolingKind>::new()?;
+        let nans = cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        let (window, padding, stride) = (window.as_ptr(), padding.as_ptr(), stride.as_ptr());
         // SAFETY: the descriptor is alive, and the arrays have `rank` values.
         check("cudnnSetPoolingNdDescriptor", unsafe {
-            functions::cudnnSetPoolingNdDescriptor(
-                descriptor.get(),
-                mode,
-                cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN,
-                rank as i32,
-                window.as_ptr(),
-                padding.as_ptr(),
-                stride.as_ptr(),
-            )
+            let rank = rank as i32;
+            functions::cudnnSetPoolingNdDescriptor(pooling.get(), mode, nans, rank, window, padding, stride)
         })?;
-        Ok(descriptor)
+        let [x, y] = [&self.x, &self.y].map(|shape| tensor(operation, shape, data::<T>()));
+        Ok(Descriptors { pooling, x: x?, y: y? })
     }
+}
+
+struct Descriptors {
+    pooling: OldDescriptor<PoolingKind>,
+    x: OldDescriptor<TensorKind>,
+    y: OldDescriptor<TensorKind>,
 }
 
 /// Enqueues `y = pooling(x)`.
 ///
 /// # Errors
-/// [`LibraryError::Shape`](crate::LibraryError::Shape), [`LibraryError::Missing`](crate::LibraryError::Missing),
+/// [`LibraryError::Shape`], [`LibraryError::Missing`],
 /// [`warpsmith_core::Error::DifferentDevices`]; whatever the library or the driver reports.
 pub fn pooling<T: Float>(
     stream: &Stream,
@@ -150,33 +148,22 @@ pub fn pooling<T: Float>(
     const NAME: &str = "dnn::pooling";
     let windows = pooling.windows(NAME, &x.shape)?;
     windows.check_output(NAME, &y.shape)?;
-    let places = [Place::of(&x.slice), Place::of_mut(&y.slice)];
     let is_deterministic = options::options(stream.device()).deterministic;
-    call::enqueue::<T>(
+    call::enqueue::<T, 2>(
         NAME,
         stream,
-        (&[x.slice.used(Access::Read), y.slice.used()], &["x", "y"]),
-        |handle| {
-            let descriptor = windows.descriptor(is_deterministic)?;
-            let of_x = tensor(NAME, &windows.x, T::DATA)?;
-            let of_y = tensor(NAME, &windows.y, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        [Operand::read("x", &x.slice), Operand::written("y", &y.slice)],
+        |handle, [x, y]| {
+            let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
+            let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
+            let (one, zero, pooling) = (one.as_ptr(), zero.as_ptr(), descriptors.pooling.get());
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
             check("cudnnPoolingForward", unsafe {
-                functions::cudnnPoolingForward(
-                    handle,
-                    descriptor.get(),
-                    one.as_ptr(),
-                    of_x.get(),
-                    pointer(places[0]),
-                    zero.as_ptr(),
-                    of_y.get(),
-                    pointer_mut(places[1]),
-                )
+                functions::cudnnPoolingForward(handle, pooling, one, of_x, x, zero, of_y, y)
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of the windows' shapes.
-        move || unsafe { host::pooling::forward::<T>(&windows, places) },
+        // SAFETY: the operands are of the windows' shapes.
+        move |places| unsafe { host::pooling::forward::<T>(&windows, places) },
     )
 }
 
@@ -198,42 +185,28 @@ pub fn pooling_backward<T: Float>(
     windows.check_output(NAME, &y.shape)?;
     windows.check_output(NAME, &dy.shape)?;
     check_same(NAME, ("x", &x.shape), ("dx", &dx.shape))?;
-    let places = [Place::of(&x.slice), Place::of(&y.slice), Place::of(&dy.slice), Place::of_mut(&dx.slice)];
-    let parts = [
-        x.slice.used(Access::Read),
-        y.slice.used(Access::Read),
-        dy.slice.used(Access::Read),
-        dx.slice.used(),
-    ];
     let is_deterministic = options::options(stream.device()).deterministic;
-    call::enqueue::<T>(
+    call::enqueue::<T, 4>(
         NAME,
         stream,
-        (&parts, &["x", "y", "dy", "dx"]),
-        |handle| {
-            let descriptor = windows.descriptor(is_deterministic)?;
-            let of_x = tensor(NAME, &windows.x, T::DATA)?;
-            let of_y = tensor(NAME, &windows.y, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        [
+            Operand::read("x", &x.slice),
+            Operand::read("y", &y.slice),
+            Operand::read("dy", &dy.slice),
+            Operand::written("dx", &dx.slice),
+        ],
+        |handle, [x, y, dy, dx]| {
+            let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
+            let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
+            let (one, zero, pooling) = (one.as_ptr(), zero.as_ptr(), descriptors.pooling.get());
             // SAFETY: handle and descriptors are alive; the pointers are to tensors of the descriptors' shapes.
             check("cudnnPoolingBackward", unsafe {
                 functions::cudnnPoolingBackward(
-                    handle,
-                    descriptor.get(),
-                    one.as_ptr(),
-                    of_y.get(),
-                    pointer(places[1]),
-                    of_y.get(),
-                    pointer(places[2]),
-                    of_x.get(),
-                    pointer(places[0]),
-                    zero.as_ptr(),
-                    of_x.get(),
-                    pointer_mut(places[3]),
+                    handle, pooling, one, of_y, y, of_y, dy, of_x, x, zero, of_x, dx,
                 )
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of the windows' shapes.
-        move || unsafe { host::pooling::backward::<T>(&windows, places) },
+        // SAFETY: the operands are of the windows' shapes.
+        move |places| unsafe { host::pooling::backward::<T>(&windows, places) },
     )
 }

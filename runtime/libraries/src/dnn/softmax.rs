@@ -2,14 +2,13 @@
 
 use cudarc::cudnn::sys::{cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t};
 
-use super::call::{self, Place, check_same, pointer, pointer_mut};
+use super::call::{self, Operand, check_same};
 use super::descriptor::{check, tensor};
-use super::element::{Float, Scale};
+use super::element::{Float, data, factors};
 use super::functions;
 use super::host;
 use super::tensor::{Tensor, TensorMut};
 use warpsmith_core::error::Result;
-use warpsmith_core::seam::Access;
 use warpsmith_core::stream::Stream;
 
 /// Which of the two functions.
@@ -21,6 +20,8 @@ pub enum Softmax {
     /// The logarithm of that, computed as such.
     Log,
 }
+
+const MODE: cudnnSoftmaxMode_t = cudnnSoftmaxMode_t::CUDNN_SOFTMAX_MODE_CHANNEL;
 
 impl Softmax {
     fn algorithm(self) -> cudnnSoftmaxAlgorithm_t {
@@ -60,31 +61,21 @@ pub fn softmax<T: Float>(
     const NAME: &str = "dnn::softmax";
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
     let shape = x.shape;
-    let places = [Place::of(&x.slice), Place::of_mut(&y.slice)];
-    call::enqueue::<T>(
+    call::enqueue::<T, 2>(
         NAME,
         stream,
-        (&[x.slice.used(Access::Read), y.slice.used()], &["x", "y"]),
-        |handle| {
-            let descriptor = tensor(NAME, &shape, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        [Operand::read("x", &x.slice), Operand::written("y", &y.slice)],
+        |handle, [x, y]| {
+            let descriptor = tensor(NAME, &shape, data::<T>())?;
+            let (both, [one, zero]) = (descriptor.get(), factors::<T>());
+            let (one, zero, algorithm) = (one.as_ptr(), zero.as_ptr(), function.algorithm());
             // SAFETY: handle and descriptor are alive; the pointers are to tensors of the descriptor's shape.
             check("cudnnSoftmaxForward", unsafe {
-                functions::cudnnSoftmaxForward(
-                    handle,
-                    function.algorithm(),
-                    cudnnSoftmaxMode_t::CUDNN_SOFTMAX_MODE_CHANNEL,
-                    one.as_ptr(),
-                    descriptor.get(),
-                    pointer(places[0]),
-                    zero.as_ptr(),
-                    descriptor.get(),
-                    pointer_mut(places[1]),
-                )
+                functions::cudnnSoftmaxForward(handle, algorithm, MODE, one, both, x, zero, both, y)
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of this shape.
-        move || unsafe { host::softmax::forward::<T>(function, &shape, places) },
+        // SAFETY: the operands are of this shape.
+        move |places| unsafe { host::softmax::forward::<T>(function, &shape, places) },
     )
 }
 
@@ -103,33 +94,20 @@ pub fn softmax_backward<T: Float>(
     check_same(NAME, ("y", &y.shape), ("dy", &dy.shape))?;
     check_same(NAME, ("y", &y.shape), ("dx", &dx.shape))?;
     let shape = y.shape;
-    let places = [Place::of(&y.slice), Place::of(&dy.slice), Place::of_mut(&dx.slice)];
-    let parts = [y.slice.used(Access::Read), dy.slice.used(Access::Read), dx.slice.used()];
-    call::enqueue::<T>(
+    call::enqueue::<T, 3>(
         NAME,
         stream,
-        (&parts, &["y", "dy", "dx"]),
-        |handle| {
-            let descriptor = tensor(NAME, &shape, T::DATA)?;
-            let (one, zero) = (Scale::of::<T>(1.0), Scale::of::<T>(0.0));
+        [Operand::read("y", &y.slice), Operand::read("dy", &dy.slice), Operand::written("dx", &dx.slice)],
+        |handle, [y, dy, dx]| {
+            let descriptor = tensor(NAME, &shape, data::<T>())?;
+            let (all, [one, zero]) = (descriptor.get(), factors::<T>());
+            let (one, zero, algorithm) = (one.as_ptr(), zero.as_ptr(), function.algorithm());
             // SAFETY: handle and descriptor are alive; the pointers are to tensors of the descriptor's shape.
             check("cudnnSoftmaxBackward", unsafe {
-                functions::cudnnSoftmaxBackward(
-                    handle,
-                    function.algorithm(),
-                    cudnnSoftmaxMode_t::CUDNN_SOFTMAX_MODE_CHANNEL,
-                    one.as_ptr(),
-                    descriptor.get(),
-                    pointer(places[0]),
-                    descriptor.get(),
-                    pointer(places[1]),
-                    zero.as_ptr(),
-                    descriptor.get(),
-                    pointer_mut(places[2]),
-                )
+                functions::cudnnSoftmaxBackward(handle, algorithm, MODE, one, all, y, all, dy, zero, all, dx)
             })
         },
-        // SAFETY: the parts are noted, lie at these places and are of this shape.
-        move || unsafe { host::softmax::backward::<T>(function, &shape, places) },
+        // SAFETY: the operands are of this shape.
+        move |places| unsafe { host::softmax::backward::<T>(function, &shape, places) },
     )
 }

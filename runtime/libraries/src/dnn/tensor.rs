@@ -30,7 +30,7 @@ impl Shape {
     /// Of what the user gave.
     pub fn new(shape: &[usize], layout: Layout) -> Result<Self> {
         let (2..=5) = shape.len() else {
-            return Err(problem(
+            return Err(LibraryError::shape(
                 "a tensor",
                 format!(
                     "{shape:?} has {} dimensions; it takes batch, channels and up to three spatial ones",
@@ -69,7 +69,7 @@ impl Shape {
         strides
     }
 
-    /// Dimensions that the library is told of: one spatial dimension is two of which the first is 1.
+    /// Dimensions for the library: one spatial dimension is two of which the first is 1.
     pub fn rank(&self) -> usize {
         if self.spatial == 3 { 5 } else { 4 }
     }
@@ -81,12 +81,7 @@ impl Shape {
     }
 }
 
-/// An error about shapes.
-pub(super) fn problem(operation: &'static str, problem: String) -> warpsmith_core::Error {
-    LibraryError::Shape { operation, problem }.into()
-}
-
-/// Fails unless a slice of so many elements has this shape.
+/// Fails unless a slice of n elements has this shape.
 fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     let shape = Shape::new(shape, layout)?;
     if shape.elements() == Some(elements) {
@@ -94,7 +89,7 @@ fn checked(elements: usize, shape: &[usize], layout: Layout) -> Result<Shape> {
     }
     let needs = shape.elements().map_or("more than there can be".to_owned(), |needs| needs.to_string());
     let text = format!("the slice has {elements} elements, and shape {:?} takes {needs}", shape.shown());
-    Err(problem("a tensor", text))
+    Err(LibraryError::shape("a tensor", text))
 }
 
 /// Elements of a device to read, with a shape.
@@ -115,29 +110,6 @@ pub struct Tensor<'a, T: Float> {
     pub(super) shape: Shape,
 }
 
-impl<'a, T: Float> Tensor<'a, T> {
-    /// The elements with a shape of batch, channels and up to three spatial dimensions. Weights have output channels,
-    /// input channels of a group, and the window.
-    ///
-    /// # Errors
-    /// [`LibraryError::Shape`] unless the shape takes exactly these elements.
-    pub fn new(elements: impl Into<DeviceSlice<'a, T>>, shape: &[usize], layout: Layout) -> Result<Self> {
-        let slice = elements.into();
-        let shape = checked(slice.len(), shape, layout)?;
-        Ok(Self { slice, shape })
-    }
-
-    /// Batch, channels and the spatial dimensions.
-    pub fn shape(&self) -> Vec<usize> {
-        self.shape.shown()
-    }
-
-    /// In which order the elements lie.
-    pub fn layout(&self) -> Layout {
-        self.shape.layout
-    }
-}
-
 /// Elements of a device to write, with a shape.
 #[derive(Debug)]
 pub struct TensorMut<'a, T: Float> {
@@ -145,27 +117,37 @@ pub struct TensorMut<'a, T: Float> {
     pub(super) shape: Shape,
 }
 
-impl<'a, T: Float> TensorMut<'a, T> {
-    /// As [`Tensor::new`].
-    ///
-    /// # Errors
-    /// As [`Tensor::new`].
-    pub fn new(elements: impl Into<DeviceSliceMut<'a, T>>, shape: &[usize], layout: Layout) -> Result<Self> {
-        let slice = elements.into();
-        let shape = checked(slice.len(), shape, layout)?;
-        Ok(Self { slice, shape })
-    }
+macro_rules! tensor {
+    ($tensor:ident, $slice:ident) => {
+        impl<'a, T: Float> $tensor<'a, T> {
+            /// The elements with a shape of batch, channels and up to three spatial dimensions. Weights have output
+            /// channels, input channels of a group, and the window.
+            ///
+            /// # Errors
+            /// [`LibraryError::Shape`] unless the shape takes exactly these elements.
+            pub fn new(elements: impl Into<$slice<'a, T>>, shape: &[usize], layout: Layout) -> Result<Self> {
+                let slice = elements.into();
+                let shape = checked(slice.len(), shape, layout)?;
+                Ok(Self { slice, shape })
+            }
 
-    /// Batch, channels and the spatial dimensions.
-    pub fn shape(&self) -> Vec<usize> {
-        self.shape.shown()
-    }
+            /// Batch, channels and the spatial dimensions.
+            pub fn shape(&self) -> Vec<usize> {
+                self.shape.shown()
+            }
 
-    /// In which order the elements lie.
-    pub fn layout(&self) -> Layout {
-        self.shape.layout
-    }
+            /// In which order the elements lie.
+            pub fn layout(&self) -> Layout {
+                self.shape.layout
+            }
+        }
+    };
+}
 
+tensor!(Tensor, DeviceSlice);
+tensor!(TensorMut, DeviceSliceMut);
+
+impl<T: Float> TensorMut<'_, T> {
     /// The same elements, to read.
     pub fn as_tensor(&self) -> Tensor<'_, T> {
         Tensor { slice: self.slice.as_slice(), shape: self.shape }
@@ -194,7 +176,7 @@ impl Axes {
             0 => spread[3 - spatial..].fill(self.values[0]),
             len if len == spatial => spread[3 - spatial..].copy_from_slice(&self.values[..len]),
             len => {
-                return Err(problem(
+                return Err(LibraryError::shape(
                     operation,
                     format!("the {what} has {len} values, and the tensors have {spatial} spatial dimensions"),
                 ));

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use num_complex::Complex;
 use rustfft::{Fft, FftNum, FftPlanner};
 
-use super::element::{Computed, Precision};
+use super::element::Computed;
 use super::shape::Key;
-use super::{Call, Direction, Kind, Real};
+use super::{Direction, Kind, Real};
+use crate::element::{DataType, Element};
 use warpsmith_core::driver::DevicePtr;
 
 /// A transform along one dimension, forward and inverse.
@@ -43,16 +44,16 @@ fn plan<C: FftNum>(sizes: &[usize]) -> Vec<Line<C>> {
     sizes.iter().map(line).collect()
 }
 
-pub(super) struct HostPlan {
+pub(crate) struct HostPlan {
     key: Key,
     lines: Lines,
 }
 
 impl HostPlan {
-    pub fn new(key: Key) -> Self {
+    pub(super) fn new(key: Key) -> Self {
         let lines = match key.precision {
-            Precision::Double => Lines::Double(plan(key.sizes())),
-            Precision::Half | Precision::Single => Lines::Single(plan(key.sizes())),
+            DataType::F64 => Lines::Double(plan(key.sizes())),
+            _ => Lines::Single(plan(key.sizes())),
         };
         Self { key, lines }
     }
@@ -60,19 +61,24 @@ impl HostPlan {
     /// Transforms what lies at `input` to `output`, which may be the same.
     ///
     /// # Safety
-    /// Both are memory of the process with the elements of the key, of this type, which nobody writes meanwhile.
-    pub unsafe fn run<T: Real>(&self, call: Call, input: DevicePtr, output: DevicePtr, factor: Option<f64>) {
+    /// Both are memory of the process with the elements of the key, of this type, which nothing writes meanwhile.
+    pub(super) unsafe fn run<T: Real>(
+        &self,
+        direction: Direction,
+        [input, output]: [DevicePtr; 2],
+        factor: Option<f64>,
+    ) {
         let Some(lines) = T::Computed::lines(&self.lines) else { return };
         let sizes = self.key.sizes();
         let last = sizes.last().copied().unwrap_or(1);
         let rows = self.key.batch * sizes.iter().rev().skip(1).product::<usize>();
         let (real, half) = (rows * last, rows * (last / 2 + 1));
-        let factor = factor.map(T::Computed::of);
+        let factor = factor.map(T::Computed::from_f64);
         let scaled = |value: T::Computed| match factor {
-            Some(factor) => T::down(T::down(value).up() * factor),
-            None => T::down(value),
+            Some(factor) => down::<T>(up(down::<T>(value)) * factor),
+            None => down::<T>(value),
         };
-        let transform = Transform { lines, sizes, direction: call.direction };
+        let transform = Transform { lines, sizes, direction };
         match self.key.kind {
             Kind::Complex => {
                 // SAFETY: passed on from the caller.
@@ -83,7 +89,7 @@ impl HostPlan {
             }
             Kind::FromReal => {
                 // SAFETY: passed on from the caller.
-                let data = unsafe { load(input, real, |x: T| Complex::from(x.up())) };
+                let data = unsafe { load(input, real, |x: T| Complex::from(up(x))) };
                 let mut found = transform.first_halves(data, last);
                 transform.axes(&mut found, last / 2 + 1, sizes.len() - 1);
                 // SAFETY: passed on from the caller.
@@ -99,6 +105,16 @@ impl HostPlan {
             }
         }
     }
+}
+
+/// The number that the host computes with.
+fn up<T: Real>(value: T) -> T::Computed {
+    T::Computed::from_f64(value.to_f64())
+}
+
+/// The nearest number to a result.
+fn down<T: Real>(computed: T::Computed) -> T {
+    T::from_f64(computed.to_f64())
 }
 
 /// One call's work.
@@ -173,7 +189,7 @@ unsafe fn load<T: Real, R>(from: DevicePtr, len: usize, convert: impl Fn(T) -> R
 unsafe fn load_complex<T: Real>(from: DevicePtr, len: usize) -> Vec<Complex<T::Computed>> {
     // SAFETY: passed on from the caller.
     let from = unsafe { std::slice::from_raw_parts(from.0 as *const Complex<T>, len) };
-    from.iter().map(|z| Complex::new(z.re.up(), z.im.up())).collect()
+    from.iter().map(|z| Complex::new(up(z.re), up(z.im))).collect()
 }
 
 /// # Safety

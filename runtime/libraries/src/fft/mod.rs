@@ -5,7 +5,7 @@
 //! - Sizes, types and lengths are checked before anything is enqueued. Both sides are contiguous, a whole transform after
 //!   the other, the last dimension fastest; a strided view is an error by its length.
 //! - The input is not changed, but by [`inverse_real`], which takes it to be overwritten.
-//! - Plans are kept for each device in a cache like PyTorch's ([`PlanCache`]). A call gives the same with and without it.
+//! - Plans are kept for each device in a cache like PyTorch's ([`plan_cache`]). A call gives the same with and without it.
 //! - cuFFT's work area is memory of the caching allocator, allocated for each call on its stream, so that calls on two
 //!   streams never share it. Calls can be captured in graphs; the graph keeps the plan.
 //! - [`Norm`] says which direction is divided by the number of elements, as `norm=` of `torch.fft` and `numpy.fft`; the
@@ -16,8 +16,6 @@
 //! | --- | --- | --- |
 //! | complex to complex | [`forward`], [`forward_in_place`] | [`inverse`], [`inverse_in_place`] |
 //! | real to half of a spectrum and back | [`forward_real`] | [`inverse_real`] |
-//!
-//! [`prepare`] makes a plan ahead.
 //!
 //! Elements are `f32`, `f64` or `f16`. Half precision takes powers of two in each dimension, on GPUs from compute
 //! capability 5.3, and overflows above 65504, which the sum of a transform reaches before it is divided.
@@ -43,12 +41,10 @@
 //! | --- | --- |
 //! | `shape` | [`Shape`], [`Norm`] and the checks |
 //! | `element` | [`Real`]: the types |
-//! | `cache` | [`PlanCache`] |
 //! | `plan` | a plan of cuFFT, or of the host |
 //! | `vendor` | cuFFT's functions |
 //! | `host` | transforms on the emulated device |
 
-mod cache;
 mod element;
 mod host;
 mod plan;
@@ -59,23 +55,41 @@ use std::sync::Arc;
 
 pub use num_complex::Complex;
 
-pub(crate) use self::cache::State;
-pub use self::cache::{DEFAULT_MAX_SIZE, PlanCache, plan_cache};
-use self::element::Precision;
 pub use self::element::Real;
-use self::plan::{Kept, Plan};
+use self::plan::Plan;
 use self::shape::Key;
 pub use self::shape::{Norm, Shape};
-use super::work::Work;
-use crate::error::LibraryError;
+use crate::element::DataType;
+use crate::error::{LibraryError, check_devices};
+use crate::lru::{PlanCache, Plans};
 use crate::scale;
 use warpsmith_core::device::Device;
 use warpsmith_core::driver::DevicePtr;
-use warpsmith_core::error::{Bytes, Result};
+use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
+
+/// What a device keeps for its transforms.
+#[derive(Debug)]
+struct State(Plans<Key, Plan>);
+
+impl State {
+    fn of(device: &Device) -> &Self {
+        device.extension(|| Self(Plans::new(4096)))
+    }
+
+    /// The plan for a key, found or made.
+    fn plan(device: &Device, operation: &'static str, key: Key) -> Result<Arc<Plan>> {
+        Self::of(device).0.get_or_make(&key, || Plan::new(device, operation, key))
+    }
+}
+
+/// The plan cache of a device: `torch.backends.cuda.cufft_plan_cache[device]`.
+pub fn plan_cache(device: &Device) -> PlanCache<'_> {
+    PlanCache(&State::of(device).0)
+}
 
 /// Which way a transform goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +102,7 @@ enum Direction {
 
 /// From what to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Complex numbers to complex numbers, in both directions.
     Complex,
     /// Real numbers to half of their spectrum: [`forward_real`].
@@ -97,46 +111,14 @@ pub enum Kind {
     ToReal,
 }
 
-/// Makes the plan for transforms of a shape, if it is not in the cache: so that the first of them takes no longer than the
-/// others, some milliseconds. A cache of at most 0 plans keeps it not.
-///
-/// ```
-/// use warpsmith_runtime::Device;
-/// use warpsmith_runtime::library::fft::{self, Kind};
-///
-/// # fn main() -> Result<(), warpsmith_runtime::Error> {
-/// let device = Device::emulated(0)?;
-/// fft::prepare::<f32>(&device, [640, 480], Kind::FromReal)?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// # Errors
-/// As [`forward`]; [`LibraryError::Shape`] for one that the device's memory does not hold.
-pub fn prepare<T: Real>(device: &Device, shape: impl Into<Shape>, kind: Kind) -> Result<()> {
-    let operation = "fft::prepare";
-    let (key, lengths) = shape.into().key::<T>(operation, kind)?;
-    let Some(key) = key else { return Ok(()) };
-    check_precision(device, operation, key)?;
-    device.check()?;
-    let elements = lengths[0].max(lengths[1]);
-    let (bytes, memory) = (elements.saturating_mul(size_of::<T>()) as u64, device.properties().total_memory);
-    if bytes > memory {
-        let problem =
-            format!("{} are {}, and the device has {}", key.describe(), Bytes(bytes), Bytes(memory));
-        return Err(LibraryError::Shape { operation, problem }.into());
-    }
-    crate::fft::State::of(device).plan(device, operation, key).map(|_| ())
-}
-
 /// Whether a GPU knows the type.
 fn check_precision(device: &Device, operation: &'static str, key: Key) -> Result<()> {
     let old = !device.is_emulated() && device.properties().capability < (5, 3);
-    if key.precision != Precision::Half || !old {
+    if key.precision != DataType::F16 || !old {
         return Ok(());
     }
-    let needs = Some("a GPU of compute capability 5.3 or newer, or f32".to_owned());
-    Err(LibraryError::Unsupported { operation, what: "half precision".to_owned(), needs }.into())
+    let needs = "a GPU of compute capability 5.3 or newer, or f32";
+    Err(LibraryError::unsupported(operation, "half precision", needs))
 }
 
 /// Enqueues the forward transform of complex numbers, after all earlier work on both sides.
@@ -241,12 +223,12 @@ pub fn inverse_real<'i, 'o, T: Real>(
 ) -> Result<()> {
     let call = Call { operation: "fft::inverse_real", kind: Kind::ToReal, direction: Direction::Inverse };
     let (shape, spectrum, output) = (shape.into(), spectrum.into(), output.into());
-    stream.check_device(spectrum.device(), || call.elsewhere("the spectrum"))?;
-    stream.check_device(output.device(), || call.elsewhere("the output"))?;
+    let used = [(spectrum.device(), "the spectrum"), (output.device(), "the output")];
+    check_devices(stream, call.operation, used)?;
     let Some(key) = shape.check::<T>(call, spectrum.len(), output.len())? else { return Ok(()) };
     shape::check_alignment::<T>(call, output.as_device_ptr())?;
-    let ends = Ends { input: spectrum.as_device_ptr(), output: output.as_device_ptr(), reals: output.len() };
-    call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends)
+    let ends = [spectrum.as_device_ptr(), output.as_device_ptr()];
+    call.enqueue::<T>(stream, shape, key, &[spectrum.used(), output.used()], ends, output.len())
 }
 
 /// One of the functions above.
@@ -257,20 +239,7 @@ struct Call {
     direction: Direction,
 }
 
-/// Where a call's data lies.
-#[derive(Debug, Clone, Copy)]
-struct Ends {
-    input: DevicePtr,
-    output: DevicePtr,
-    /// Real numbers of the output.
-    reals: usize,
-}
-
 impl Call {
-    fn elsewhere(self, what: &str) -> (String, String) {
-        (self.operation.to_owned(), what.to_owned())
-    }
-
     #[track_caller]
     fn apart<T: Real, I: DeviceCopy>(
         self,
@@ -279,15 +248,15 @@ impl Call {
         input: DeviceSlice<'_, I>,
         output: DeviceSliceMut<'_, Complex<T>>,
     ) -> Result<()> {
-        stream.check_device(input.device(), || self.elsewhere("the input"))?;
-        stream.check_device(output.device(), || self.elsewhere("the output"))?;
+        let used = [(input.device(), "the input"), (output.device(), "the output")];
+        check_devices(stream, self.operation, used)?;
         let Some(key) = shape.check::<T>(self, input.len(), output.len())? else { return Ok(()) };
         if self.kind == Kind::FromReal {
             shape::check_alignment::<T>(self, input.as_device_ptr())?;
         }
-        let reals = 2 * output.len();
-        let ends = Ends { input: input.as_device_ptr(), output: output.as_device_ptr(), reals };
-        self.enqueue::<T>(stream, shape, key, &[input.used(Access::Read), output.used()], ends)
+        let ends = [input.as_device_ptr(), output.as_device_ptr()];
+        let parts = [input.used(Access::Read), output.used()];
+        self.enqueue::<T>(stream, shape, key, &parts, ends, 2 * output.len())
     }
 
     #[track_caller]
@@ -297,14 +266,12 @@ impl Call {
         shape: Shape,
         data: DeviceSliceMut<'_, Complex<T>>,
     ) -> Result<()> {
-        stream.check_device(data.device(), || self.elsewhere("the data"))?;
+        check_devices(stream, self.operation, [(data.device(), "the data")])?;
         let Some(key) = shape.check::<T>(self, data.len(), data.len())? else { return Ok(()) };
-        let at = data.as_device_ptr();
-        let ends = Ends { input: at, output: at, reals: 2 * data.len() };
-        self.enqueue::<T>(stream, shape, key, &[data.used()], ends)
+        self.enqueue::<T>(stream, shape, key, &[data.used()], [data.as_device_ptr(); 2], 2 * data.len())
     }
 
-    /// The lengths of the ends are those of the key, and `parts` are of them.
+    /// The lengths of input and output are those of the key, `parts` are of them; the output has as many real numbers.
     #[track_caller]
     fn enqueue<T: Real>(
         self,
@@ -312,15 +279,17 @@ impl Call {
         shape: Shape,
         key: Key,
         parts: &[BufferUse<'_>],
-        ends: Ends,
+        ends: [DevicePtr; 2],
+        reals: usize,
     ) -> Result<()> {
+        let Self { operation, direction, .. } = self;
         let device = stream.device();
-        check_precision(device, self.operation, key)?;
-        let factor = shape.factor(self.direction);
+        check_precision(device, operation, key)?;
+        let factor = shape.factor(direction);
         if factor.is_some() {
             scale::check_library(device)?;
         }
-        let plan = crate::fft::State::of(device).plan(device, self.operation, key)?;
+        let plan = State::plan(device, operation, key)?;
         let area = match plan.work_bytes() {
             0 => None,
             bytes => Some(DeviceBuffer::<u8>::uninit(stream, bytes)?),
@@ -329,34 +298,28 @@ impl Call {
         let parts: Vec<BufferUse<'_>> = parts.iter().cloned().chain(area_part).collect();
         let area = area.as_ref().map_or(DevicePtr::NULL, DeviceBuffer::as_device_ptr);
         stream.with_steady_capture(|| {
-            stream.keep_in_capture(|| Arc::new(Kept::new(Arc::clone(&plan), device)));
-            // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-            // inside them, by their shapes.
-            unsafe { Work::new(stream, &parts) }.enqueue(
-                |handle| {
-                    if let Plan::Gpu(plan) = &*plan {
-                        // SAFETY: the parts have the lengths of the key, from which the plan was made, and are ordered; the
-                        // work area has what the plan asks for.
-                        unsafe { plan.execute(self, handle, area, ends.input, ends.output) }?;
+            // A graph keeps the plan, which goes first, and its device.
+            stream.keep_in_capture(|| Arc::new((Arc::clone(&plan), device.clone())));
+            let Plan::Gpu(gpu) = &*plan else {
+                let plan = Arc::clone(&plan);
+                let host = move || {
+                    if let Plan::Host(plan) = &*plan {
+                        // SAFETY: the parts have the lengths of the key, are ordered, and are memory of the process.
+                        unsafe { plan.run::<T>(direction, ends, factor) };
                     }
-                    match factor {
-                        // SAFETY: the output has as many real numbers, and is ordered.
-                        Some(factor) => unsafe {
-                            scale::enqueue::<T>(stream, ends.output, ends.reals, factor)
-                        },
-                        None => Ok(()),
-                    }
-                },
-                || {
-                    let plan = Arc::clone(&plan);
-                    Ok(Box::new(move || {
-                        if let Plan::Host(plan) = &*plan {
-                            // SAFETY: the parts have the lengths of the key, are ordered, and are memory of the process.
-                            unsafe { plan.run::<T>(self, ends.input, ends.output, factor) };
-                        }
-                    }))
-                },
-            )
+                };
+                // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work
+                // stays inside them, by their shapes.
+                return unsafe { stream.enqueue_host_named(operation, &parts, host) };
+            };
+            // SAFETY: the parts are the operands', which were checked not to overlap where one is written. They have the
+            // lengths of the key, from which the plan was made; the work area has what the plan asks for.
+            unsafe {
+                stream.enqueue_named(operation, &parts, |handle| {
+                    gpu.execute(direction, handle, area, ends)?;
+                    factor.map_or(Ok(()), |factor| scale::enqueue::<T>(stream, ends[1], reals, factor))
+                })
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! [`Shape`]: what is transformed, and whether the data fits it.
 
-use super::element::Precision;
 use super::{Call, Direction, Kind, Real};
+use crate::element::DataType;
 use crate::error::LibraryError;
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
@@ -69,24 +69,20 @@ impl Shape {
         kind: Kind,
     ) -> Result<(Option<Key>, [usize; 2])> {
         let Self { sizes, rank, batch, .. } = self;
-        let key = Key { sizes, rank, batch, kind, precision: T::PRECISION };
-        let shape = |problem| LibraryError::Shape { operation, problem };
+        let key = Key { sizes, rank, batch, kind, precision: T::TYPE };
         if let Some(axis) = key.sizes().iter().position(|size| *size == 0) {
             let problem =
                 format!("dimension {axis} of {:?} is 0; a transform has at least 1 element", key.sizes());
-            return Err(shape(problem).into());
+            return Err(LibraryError::shape(operation, problem));
         }
         let elements = |half| key.elements(half).filter(|elements| *elements <= i64::MAX as usize / 16);
         let (Some(real), Some(half)) = (elements(false), elements(true)) else {
-            return Err(shape(format!("{batch} x {:?} elements are too many", key.sizes())).into());
+            let problem = format!("{batch} x {:?} elements are too many", key.sizes());
+            return Err(LibraryError::shape(operation, problem));
         };
-        if key.precision == Precision::Half && key.sizes().iter().any(|size| !size.is_power_of_two()) {
-            return Err(LibraryError::Unsupported {
-                operation,
-                what: format!("half precision with sizes {:?}", key.sizes()),
-                needs: Some("sizes that are powers of two, or f32".to_owned()),
-            }
-            .into());
+        if key.precision == DataType::F16 && key.sizes().iter().any(|size| !size.is_power_of_two()) {
+            let what = format!("half precision with sizes {:?}", key.sizes());
+            return Err(LibraryError::unsupported(operation, what, "sizes that are powers of two, or f32"));
         }
         let lengths = match kind {
             Kind::Complex => [real, real],
@@ -106,7 +102,7 @@ impl Shape {
                 let problem = format!(
                     "the {side} has {found} elements; {batch} contiguous {transforms} of {sizes:?} are {wanted}"
                 );
-                return Err(LibraryError::Shape { operation: call.operation, problem }.into());
+                return Err(LibraryError::shape(call.operation, problem));
             }
         }
         Ok(key)
@@ -118,8 +114,8 @@ pub(super) fn check_alignment<T: Real>(call: Call, ptr: DevicePtr) -> Result<()>
     if ptr.0.is_multiple_of(2 * size_of::<T>() as u64) {
         return Ok(());
     }
-    let problem = "the real numbers begin at an odd element of their buffer; begin at an even one".to_owned();
-    Err(LibraryError::Shape { operation: call.operation, problem }.into())
+    let problem = "the real numbers begin at an odd element of their buffer; begin at an even one";
+    Err(LibraryError::shape(call.operation, problem))
 }
 
 impl From<usize> for Shape {
@@ -148,12 +144,12 @@ impl From<[usize; 3]> for Shape {
 
 /// What a plan is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(crate) struct Key {
     sizes: [usize; 3],
     rank: usize,
     pub batch: usize,
     pub kind: Kind,
-    pub precision: Precision,
+    pub precision: DataType,
 }
 
 impl Key {
@@ -176,12 +172,7 @@ impl Key {
             Kind::FromReal => "real to complex",
             Kind::ToReal => "complex to real",
         };
-        let precision = match self.precision {
-            Precision::Half => "f16",
-            Precision::Single => "f32",
-            Precision::Double => "f64",
-        };
-        format!("{} x {:?}, {kind}, {precision}", self.batch, self.sizes())
+        format!("{} x {:?}, {kind}, {}", self.batch, self.sizes(), self.precision.name())
     }
 }
 
@@ -190,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_direction_is_divided_as_the_norm_says() {
+    fn norms_say_what_each_direction_is_divided_by() {
         let factors = |norm| {
             let shape = Shape::from([4, 4]).batch(3).norm(norm);
             [Direction::Forward, Direction::Inverse].map(|direction| shape.factor(direction))

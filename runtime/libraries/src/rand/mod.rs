@@ -30,16 +30,15 @@ mod vendor;
 
 use std::fmt;
 
-use self::vendor::Raw;
+use self::vendor::{Distribution, Number, Raw};
 pub use self::vendor::{Float, Pseudo, Quasi};
 use super::pressure::with_memory;
-use super::work::Work;
 use crate::Vendor;
-use crate::error::LibraryError;
+use crate::error::{LibraryError, check_devices};
+use crate::on_device::OnDevice;
 use warpsmith_core::device::Device;
-use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
-use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSliceMut};
+use warpsmith_core::memory::{DeviceBuffer, DeviceSliceMut};
 use warpsmith_core::seam::Access;
 use warpsmith_core::stream::Stream;
 
@@ -49,7 +48,7 @@ const ALIGNMENT: u64 = 16;
 /// A generator of numbers: see the [module's documentation](self).
 pub struct Generator {
     /// Goes before what orders its work.
-    raw: Raw,
+    raw: OnDevice<Raw>,
     /// Of how many dimensions a vector is; `None` for pseudo-random numbers.
     dimensions: Option<u32>,
     /// Written by every call, so that they run one after the other on whatever streams.
@@ -75,7 +74,7 @@ impl Generator {
         let operation = "rand::Generator::quasi";
         if !(1..=20_000).contains(&dimensions) {
             let problem = format!("there are 1 to 20000 dimensions, not {dimensions}");
-            return Err(LibraryError::Shape { operation, problem }.into());
+            return Err(LibraryError::shape(operation, problem));
         }
         Self::make(device, operation, Some(dimensions), |stream| Raw::quasi(stream, kind, dimensions, offset))
     }
@@ -91,7 +90,7 @@ impl Generator {
         }
         Vendor::Curand.version()?;
         let stream = device.default_stream();
-        let raw = with_memory(device, || raw(&stream))?;
+        let raw = OnDevice::new(device, with_memory(device, || device.with_context(|| raw(&stream)))?);
         // After the first numbers were enqueued on its stream, so that every use of it comes after them.
         let order = DeviceBuffer::uninit(&stream, 1)?;
         Ok(Self { raw, dimensions, order })
@@ -115,10 +114,7 @@ impl Generator {
         stream: &Stream,
         output: impl Into<DeviceSliceMut<'o, T>>,
     ) -> Result<()> {
-        self.fill(stream, "rand::Generator::uniform", output.into(), 1, |raw, at, len| {
-            // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
-            unsafe { T::uniform(raw, at, len) }
-        })
+        self.fill(stream, "rand::Generator::uniform", output.into(), Distribution::Uniform)
     }
 
     /// Enqueues normal numbers with a mean and a standard deviation.
@@ -135,10 +131,7 @@ impl Generator {
     ) -> Result<()> {
         let operation = "rand::Generator::normal";
         check_normal::<T>(operation, mean, deviation)?;
-        self.fill(stream, operation, output.into(), 2, |raw, at, len| {
-            // SAFETY: `fill` gives as many aligned elements, whose use is ordered.
-            unsafe { T::normal(raw, at, len, mean, deviation) }
-        })
+        self.fill(stream, operation, output.into(), Distribution::Normal { mean, deviation })
     }
 
     /// Enqueues numbers whose logarithms are normal with a mean and a standard deviation.
@@ -155,10 +148,7 @@ impl Generator {
     ) -> Result<()> {
         let operation = "rand::Generator::log_normal";
         check_normal::<T>(operation, mean, deviation)?;
-        self.fill(stream, operation, output.into(), 2, |raw, at, len| {
-            // SAFETY: as above.
-            unsafe { T::log_normal(raw, at, len, mean, deviation) }
-        })
+        self.fill(stream, operation, output.into(), Distribution::LogNormal { mean, deviation })
     }
 
     /// Enqueues Poisson numbers with a mean.
@@ -175,29 +165,25 @@ impl Generator {
         let operation = "rand::Generator::poisson";
         if !(mean > 0.0 && mean.is_finite()) {
             let problem = format!("the mean is {mean}; it is positive and finite");
-            return Err(LibraryError::Shape { operation, problem }.into());
+            return Err(LibraryError::shape(operation, problem));
         }
-        self.fill(stream, operation, output.into(), 1, |raw, at, len| {
-            // SAFETY: as above.
-            unsafe { raw.poisson(at, len, mean) }
-        })
+        self.fill(stream, operation, output.into(), Distribution::Poisson { mean })
     }
 
-    /// Enqueues what `generate` does with the generator, an address, aligned to [`ALIGNMENT`], and the number of elements
-    /// that are there, whose use is ordered. Pseudo-random numbers come by as many as `group` at once: of what is left of the
-    /// last group, nothing is used.
+    /// Enqueues the numbers, through memory of the caching allocator where cuRAND does not take the output.
     #[track_caller]
-    fn fill<T: DeviceCopy>(
+    fn fill<T: Number>(
         &mut self,
         stream: &Stream,
         operation: &'static str,
         mut output: DeviceSliceMut<'_, T>,
-        group: usize,
-        generate: impl FnOnce(&mut Raw, DevicePtr, usize) -> Result<()>,
+        distribution: Distribution,
     ) -> Result<()> {
-        let elsewhere = |what: &'static str| move || (operation.to_owned(), what.to_owned());
-        stream.check_device(output.device(), elsewhere("the output"))?;
-        stream.check_device(self.device(), elsewhere("the generator"))?;
+        check_devices(
+            stream,
+            operation,
+            [(output.device(), "the output"), (self.device(), "the generator")],
+        )?;
         stream.check_not_capturing(
             operation,
             "each launch would give the same numbers; enqueue it before the graph, into a buffer that the graph reads",
@@ -207,39 +193,39 @@ impl Generator {
             && !len.is_multiple_of(dimensions as usize)
         {
             let problem = format!("{len} numbers are no multiple of {dimensions} dimensions");
-            return Err(LibraryError::Shape { operation, problem }.into());
+            return Err(LibraryError::shape(operation, problem));
         }
         if len == 0 {
             return Ok(());
         }
-        let whole = if self.dimensions.is_none() { len.next_multiple_of(group) } else { len };
+        // Normal pseudo-random numbers are made in pairs. Of the last pair one may be left over.
+        let is_paired = matches!(distribution, Distribution::Normal { .. } | Distribution::LogNormal { .. });
+        let whole = if is_paired && self.dimensions.is_none() { len.next_multiple_of(2) } else { len };
         if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {
-            return self.enqueue(stream, operation, &mut output, len, generate);
+            return self.enqueue(stream, operation, &mut output, distribution);
         }
         let mut buffer = DeviceBuffer::uninit(stream, whole)?;
-        self.enqueue(stream, operation, &mut buffer.as_mut_slice(), whole, generate)?;
+        self.enqueue(stream, operation, &mut buffer.as_mut_slice(), distribution)?;
         stream.copy(buffer.slice(..len), output)
     }
 
-    fn enqueue<T: DeviceCopy>(
+    fn enqueue<T: Number>(
         &mut self,
         stream: &Stream,
         operation: &'static str,
         output: &mut DeviceSliceMut<'_, T>,
-        len: usize,
-        generate: impl FnOnce(&mut Raw, DevicePtr, usize) -> Result<()>,
+        distribution: Distribution,
     ) -> Result<()> {
         let Self { raw, order, .. } = self;
         let parts = [output.used(), order.as_slice().used(Access::Write)];
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
-        unsafe { Work::new(stream, &parts) }.enqueue(
-            |handle| {
+        let (at, len) = (output.as_device_ptr(), output.len());
+        // SAFETY: the parts are the output and the generator's order; the numbers go to the output, which is aligned.
+        unsafe {
+            stream.enqueue_named(operation, &parts, |handle| {
                 raw.set_stream(handle)?;
-                generate(raw, output.as_device_ptr(), len)
-            },
-            || Err(LibraryError::NeedsGpu { operation }.into()),
-        )
+                raw.generate::<T>(distribution, at, len)
+            })
+        }
     }
 }
 
@@ -254,7 +240,7 @@ fn check_normal<T>(operation: &'static str, mean: f64, deviation: f64) -> Result
         "the mean is {mean} and the deviation {deviation}; both are finite in the type of the numbers, and the second is not \
          negative"
     );
-    Err(LibraryError::Shape { operation, problem }.into())
+    Err(LibraryError::shape(operation, problem))
 }
 
 impl fmt::Debug for Generator {

@@ -3,11 +3,9 @@
 use cudarc::curand::sys::{self, curandGenerator_t, curandRngType, curandStatus};
 
 use crate::error::LibraryError;
-use warpsmith_core::device::Device;
 use warpsmith_core::driver::{DevicePtr, StreamHandle};
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::DeviceCopy;
-use warpsmith_core::seam::{drop_elsewhere, in_host_function};
 use warpsmith_core::stream::Stream;
 
 /// How pseudo-random numbers come about.
@@ -34,11 +32,8 @@ pub enum Quasi {
     ScrambledSobol64,
 }
 
-/// A generator of cuRAND's. The device's context is current where its methods are called, but when it is dropped.
-pub struct Raw {
-    handle: curandGenerator_t,
-    device: Device,
-}
+/// A generator of cuRAND's. The device's context is current where its methods are called.
+pub struct Raw(curandGenerator_t);
 
 // SAFETY: a generator may be used by any thread, by one at a time.
 unsafe impl Send for Raw {}
@@ -55,7 +50,7 @@ impl Raw {
         Self::make(stream, kind, offset, |handle| {
             // SAFETY: the handle is a generator's.
             let status = unsafe { sys::curandSetPseudoRandomGeneratorSeed(handle, seed) };
-            check("curandSetPseudoRandomGeneratorSeed", status, "")
+            check("curandSetPseudoRandomGeneratorSeed", status)
         })
     }
 
@@ -69,7 +64,7 @@ impl Raw {
         Self::make(stream, kind, offset, |handle| {
             // SAFETY: the handle is a generator's.
             let status = unsafe { sys::curandSetQuasiRandomGeneratorDimensions(handle, dimensions) };
-            check("curandSetQuasiRandomGeneratorDimensions", status, "")
+            check("curandSetQuasiRandomGeneratorDimensions", status)
         })
     }
 
@@ -80,135 +75,99 @@ impl Raw {
         offset: u64,
         set: impl FnOnce(curandGenerator_t) -> Result<()>,
     ) -> Result<Self> {
-        let device = stream.device();
-        device.with_context(|| {
-            let mut handle = std::ptr::null_mut();
-            // SAFETY: the library is loaded; the pointer is to a local variable.
-            let status = unsafe { sys::curandCreateGenerator(&mut handle, kind) };
-            check("curandCreateGenerator", status, "")?;
-            let mut made = Self { handle, device: device.clone() };
-            set(made.handle)?;
-            // SAFETY: the handle is a generator's.
-            let status = unsafe { sys::curandSetGeneratorOffset(made.handle, offset) };
-            check("curandSetGeneratorOffset", status, "")?;
-            made.set_stream(stream.handle())?;
-            // SAFETY: as above.
-            let status = unsafe { sys::curandGenerateSeeds(made.handle) };
-            check("curandGenerateSeeds", status, "")?;
-            Ok(made)
-        })
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the library is loaded; the pointer is to a local variable.
+        check("curandCreateGenerator", unsafe { sys::curandCreateGenerator(&mut handle, kind) })?;
+        let mut made = Self(handle);
+        set(handle)?;
+        // SAFETY: the handle is a generator's.
+        check("curandSetGeneratorOffset", unsafe { sys::curandSetGeneratorOffset(handle, offset) })?;
+        made.set_stream(stream.handle())?;
+        // SAFETY: as above.
+        check("curandGenerateSeeds", unsafe { sys::curandGenerateSeeds(handle) })?;
+        Ok(made)
     }
 
     pub(super) fn set_stream(&mut self, stream: StreamHandle) -> Result<()> {
         // SAFETY: both handles are alive.
-        check("curandSetStream", unsafe { sys::curandSetStream(self.handle, stream.0 as *mut _) }, "")
+        check("curandSetStream", unsafe { sys::curandSetStream(self.0, stream.0 as *mut _) })
     }
 
-    /// Makes Poisson numbers.
-    ///
-    /// # Safety
-    /// There are as many `u32` at the address, aligned to 16 bytes, and their use is ordered.
-    pub(super) unsafe fn poisson(&mut self, at: DevicePtr, len: usize, mean: f64) -> Result<()> {
-        // SAFETY: passed on from the caller.
-        let status = unsafe { sys::curandGeneratePoisson(self.handle, at.0 as *mut u32, len, mean) };
-        check("curandGeneratePoisson", status, WIDE)
-    }
-}
-
-/// What may be the matter with a type.
-const WIDE: &str = "generators of 64-bit numbers give `f64` only";
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        if self.device.is_forked() {
-            return;
-        }
-        if in_host_function() {
-            let moved = Self { handle: self.handle, device: self.device.clone() };
-            return drop_elsewhere(Box::new(moved));
-        }
-        if let Ok(_calls) = self.device.bind() {
-            // SAFETY: the handle is this value's and goes away.
-            unsafe { sys::curandDestroyGenerator(self.handle) };
-        }
-    }
-}
-
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// `f32` or `f64`.
-pub trait Float: DeviceCopy + sealed::Sealed {
-    /// Makes uniform numbers.
+    /// Makes numbers of a distribution.
     ///
     /// # Safety
     /// There are as many elements at the address, aligned to 16 bytes, and their use is ordered.
-    #[doc(hidden)]
-    unsafe fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()>;
-    /// Makes normal numbers.
-    ///
-    /// # Safety
-    /// As [`Self::uniform`].
-    #[doc(hidden)]
-    unsafe fn normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()>;
-    /// Makes log-normal numbers.
-    ///
-    /// # Safety
-    /// As [`Self::uniform`].
-    #[doc(hidden)]
-    unsafe fn log_normal(raw: &mut Raw, at: DevicePtr, len: usize, mean: f64, deviation: f64) -> Result<()>;
-}
-
-macro_rules! float {
-    ($type:ty, $uniform:ident, $normal:ident, $log_normal:ident) => {
-        impl sealed::Sealed for $type {}
-
-        impl Float for $type {
-            unsafe fn uniform(raw: &mut Raw, at: DevicePtr, len: usize) -> Result<()> {
+    pub(super) unsafe fn generate<T: Number>(
+        &mut self,
+        distribution: Distribution,
+        at: DevicePtr,
+        len: usize,
+    ) -> Result<()> {
+        macro_rules! generate {
+            ($function:ident, $type:ty, $($parameter:expr),*) => {{
                 // SAFETY: passed on from the caller.
-                let status = unsafe { sys::$uniform(raw.handle, at.0 as *mut $type, len) };
-                check(stringify!($uniform), status, WIDE)
-            }
-
-            unsafe fn normal(
-                raw: &mut Raw,
-                at: DevicePtr,
-                len: usize,
-                mean: f64,
-                deviation: f64,
-            ) -> Result<()> {
-                let (at, mean, deviation) = (at.0 as *mut $type, mean as $type, deviation as $type);
-                // SAFETY: passed on from the caller.
-                let status = unsafe { sys::$normal(raw.handle, at, len, mean, deviation) };
-                check(stringify!($normal), status, WIDE)
-            }
-
-            unsafe fn log_normal(
-                raw: &mut Raw,
-                at: DevicePtr,
-                len: usize,
-                mean: f64,
-                deviation: f64,
-            ) -> Result<()> {
-                let (at, mean, deviation) = (at.0 as *mut $type, mean as $type, deviation as $type);
-                // SAFETY: passed on from the caller.
-                let status = unsafe { sys::$log_normal(raw.handle, at, len, mean, deviation) };
-                check(stringify!($log_normal), status, WIDE)
-            }
+                let status = unsafe { sys::$function(self.0, at.0 as *mut $type, len, $($parameter as _),*) };
+                check(stringify!($function), status)
+            }};
         }
-    };
+        match (distribution, T::IS_DOUBLE) {
+            (Distribution::Uniform, false) => generate!(curandGenerateUniform, f32,),
+            (Distribution::Uniform, true) => generate!(curandGenerateUniformDouble, f64,),
+            (Distribution::Normal { mean, deviation }, false) => {
+                generate!(curandGenerateNormal, f32, mean, deviation)
+            }
+            (Distribution::Normal { mean, deviation }, true) => {
+                generate!(curandGenerateNormalDouble, f64, mean, deviation)
+            }
+            (Distribution::LogNormal { mean, deviation }, false) => {
+                generate!(curandGenerateLogNormal, f32, mean, deviation)
+            }
+            (Distribution::LogNormal { mean, deviation }, true) => {
+                generate!(curandGenerateLogNormalDouble, f64, mean, deviation)
+            }
+            (Distribution::Poisson { mean }, _) => generate!(curandGeneratePoisson, u32, mean),
+        }
+    }
 }
 
-float!(f32, curandGenerateUniform, curandGenerateNormal, curandGenerateLogNormal);
-float!(f64, curandGenerateUniformDouble, curandGenerateNormalDouble, curandGenerateLogNormalDouble);
-
-fn check(call: &'static str, status: curandStatus, note: &str) -> Result<()> {
-    if status == curandStatus::CURAND_STATUS_SUCCESS {
-        return Ok(());
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this value's and goes away.
+        unsafe { sys::curandDestroyGenerator(self.0) };
     }
-    let context =
-        Some(note).filter(|note| !note.is_empty() && status == curandStatus::CURAND_STATUS_TYPE_ERROR);
-    let (status, context) = (format!("{status:?}"), context.map(str::to_owned));
-    Err(LibraryError::Call { library: "cuRAND", call, status, context }.into())
+}
+
+/// What numbers are made.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Distribution {
+    Uniform,
+    Normal { mean: f64, deviation: f64 },
+    LogNormal { mean: f64, deviation: f64 },
+    Poisson { mean: f64 },
+}
+
+/// `u32` for Poisson numbers, and [`Float`]s for the others.
+pub trait Number: DeviceCopy {
+    const IS_DOUBLE: bool = false;
+}
+
+impl Number for u32 {}
+impl Number for f32 {}
+impl Number for f64 {
+    const IS_DOUBLE: bool = true;
+}
+
+/// `f32` or `f64`.
+pub trait Float: Number {}
+
+impl Float for f32 {}
+impl Float for f64 {}
+
+fn check(call: &'static str, status: curandStatus) -> Result<()> {
+    let context = match status {
+        curandStatus::CURAND_STATUS_SUCCESS => return Ok(()),
+        curandStatus::CURAND_STATUS_TYPE_ERROR => "generators of 64-bit numbers give `f64` only",
+        _ => "",
+    };
+    Err(LibraryError::of_call("cuRAND", call, status, context))
 }

@@ -1,15 +1,12 @@
 //! [`Csr`]: a sparse matrix by rows, whose indices are known to be within it.
 
-use std::fmt;
-
 use super::plan::Plans;
 use super::{Index, Product, Value};
-use crate::error::LibraryError;
+use crate::error::{LibraryError, check_devices};
 use warpsmith_core::device::Device;
-use warpsmith_core::error::{Error, Result};
+use warpsmith_core::error::Result;
 use warpsmith_core::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
-use warpsmith_core::seam::Access;
-use warpsmith_core::seam::BufferUse;
+use warpsmith_core::seam::{Access, BufferUse};
 use warpsmith_core::stream::Stream;
 
 const OPERATION: &str = "sparse::Csr";
@@ -26,37 +23,6 @@ pub struct Csr<T: Value, I: Index> {
     indices: DeviceBuffer<I>,
     values: DeviceBuffer<T>,
 }
-
-/// A matrix that was not made. What was moved into it comes back.
-pub struct CsrFailed<M> {
-    /// What went wrong.
-    pub error: Error,
-    /// What was moved.
-    pub memory: M,
-}
-
-impl<M> fmt::Debug for CsrFailed<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
-    }
-}
-
-impl<M> fmt::Display for CsrFailed<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
-    }
-}
-
-impl<M> std::error::Error for CsrFailed<M> {}
-
-impl<M> From<Box<CsrFailed<M>>> for Error {
-    fn from(failed: Box<CsrFailed<M>>) -> Self {
-        failed.error
-    }
-}
-
-/// Offsets, columns and values.
-type Parts<T, I> = (DeviceBuffer<I>, DeviceBuffer<I>, DeviceBuffer<T>);
 
 impl<T: Value, I: Index> Csr<T, I> {
     /// A matrix of `[rows, columns]` from host memory.
@@ -83,67 +49,42 @@ impl<T: Value, I: Index> Csr<T, I> {
     /// downloaded to be checked, for which this waits.
     ///
     /// # Errors
-    /// As [`Self::from_host`]; a fault of a kernel that was running. The values come back.
+    /// As [`Self::from_host`]; a fault of a kernel that was running.
     pub fn new<'o, 'c>(
         stream: &Stream,
         shape: [usize; 2],
         offsets: impl Into<DeviceSlice<'o, I>>,
         columns: impl Into<DeviceSlice<'c, I>>,
         values: DeviceBuffer<T>,
-    ) -> std::result::Result<Self, Box<CsrFailed<DeviceBuffer<T>>>> {
+    ) -> Result<Self> {
         let (offsets, columns) = (offsets.into(), columns.into());
+        check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
+        check_devices(stream, OPERATION, [(values.device(), "the values")])?;
         // Copies, for a graph that the program captured before may write to its own.
-        let copied = |from: DeviceSlice<'_, I>| -> Result<DeviceBuffer<I>> {
-            let mut copy = DeviceBuffer::uninit(stream, from.len())?;
-            stream.copy(from, &mut copy)?;
-            Ok(copy)
-        };
-        let checked = || -> Result<_> {
-            check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
-            stream.check_device(values.device(), || (OPERATION.to_owned(), "the values".to_owned()))?;
-            let (offsets, indices) = (copied(offsets)?, copied(columns)?);
-            check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
-            Ok((offsets, indices))
-        };
-        match checked() {
-            Ok((offsets, indices)) => Ok(Self {
-                plans: Plans::default(),
-                rows: shape[0],
-                columns: shape[1],
-                offsets,
-                indices,
-                values,
-            }),
-            Err(error) => Err(Box::new(CsrFailed { error, memory: values })),
-        }
+        let (offsets, indices) = (super::copied(stream, offsets)?, super::copied(stream, columns)?);
+        check_indices(shape, &offsets.to_host()?, &indices.to_host()?)?;
+        let [rows, columns] = shape;
+        Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
-    /// A matrix of `[rows, columns]` from what is on the device already, without a look at it.
+    /// A matrix of `[rows, columns]` from what is on the device already, which is not read.
     ///
     /// # Errors
-    /// [`LibraryError::Shape`] when lengths do not fit each other, [`Error::DifferentDevices`]. Offsets, columns and values
-    /// come back.
+    /// [`LibraryError::Shape`] when lengths do not fit each other, [`Error::DifferentDevices`](warpsmith_core::Error).
     ///
     /// # Safety
     /// Whenever a product runs, the offsets do not decrease and go from 0 to the number of elements, and each column is
     /// within the matrix.
     pub unsafe fn new_unchecked(
-        shape: [usize; 2],
+        [rows, columns]: [usize; 2],
         offsets: DeviceBuffer<I>,
-        columns: DeviceBuffer<I>,
+        indices: DeviceBuffer<I>,
         values: DeviceBuffer<T>,
-    ) -> std::result::Result<Self, Box<CsrFailed<Parts<T, I>>>> {
-        let checked = || -> Result<()> {
-            check_lengths::<I>(shape, offsets.len(), columns.len(), values.len())?;
-            let stream = values.stream();
-            stream.check_device(offsets.device(), || (OPERATION.to_owned(), "the offsets".to_owned()))?;
-            stream.check_device(columns.device(), || (OPERATION.to_owned(), "the columns".to_owned()))
-        };
-        if let Err(error) = checked() {
-            return Err(Box::new(CsrFailed { error, memory: (offsets, columns, values) }));
-        }
-        let [rows, width] = shape;
-        Ok(Self { plans: Plans::default(), rows, columns: width, offsets, indices: columns, values })
+    ) -> Result<Self> {
+        check_lengths::<I>([rows, columns], offsets.len(), indices.len(), values.len())?;
+        let used = [(offsets.device(), "the offsets"), (indices.device(), "the columns")];
+        check_devices(values.stream(), OPERATION, used)?;
+        Ok(Self { plans: Plans::default(), rows, columns, offsets, indices, values })
     }
 
     /// The number of rows.
@@ -228,11 +169,11 @@ fn check_lengths<I: Index>(
     } else {
         return Ok(());
     };
-    Err(LibraryError::Shape { operation: OPERATION, problem }.into())
+    Err(LibraryError::shape(OPERATION, problem))
 }
 
 fn check_indices<I: Index>([_, columns]: [usize; 2], offsets: &[I], indices: &[I]) -> Result<()> {
-    let shape = |problem| LibraryError::Shape { operation: OPERATION, problem };
+    let shape = |problem: String| Err(LibraryError::shape(OPERATION, problem));
     let mut last = 0;
     for (row, offset) in offsets.iter().enumerate() {
         let problem = match offset.get() {
@@ -248,18 +189,14 @@ fn check_indices<I: Index>([_, columns]: [usize; 2], offsets: &[I], indices: &[I
             Some(offset) => format!("offset {row} is {offset}, but there are {} elements", indices.len()),
             None => format!("offset {row} is negative"),
         };
-        return Err(shape(problem).into());
+        return shape(problem);
     }
     if last != indices.len() {
-        return Err(
-            shape(format!("the last offset is {last}, but there are {} elements", indices.len())).into()
-        );
+        return shape(format!("the last offset is {last}, but there are {} elements", indices.len()));
     }
     let outside = |index: &I| index.get().is_none_or(|index| index >= columns);
     if let Some(element) = indices.iter().position(outside) {
-        return Err(
-            shape(format!("element {element} is in no column of the {columns} that there are")).into()
-        );
+        return shape(format!("element {element} is in no column of the {columns} that there are"));
     }
     Ok(())
 }
@@ -269,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_and_columns_that_lead_outside_are_told() {
+    fn offsets_and_columns_outside_are_refused() {
         let check = |offsets: &[i32], columns: &[i32]| match check_indices([2, 3], offsets, columns) {
             Ok(()) => "fine".to_owned(),
             Err(error) => error.to_string(),

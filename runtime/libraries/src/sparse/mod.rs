@@ -45,15 +45,14 @@ mod host;
 mod plan;
 mod vendor;
 
-pub use self::csr::{Csr, CsrFailed};
+pub use self::csr::Csr;
 pub use self::element::{Index, Value};
 use self::plan::{Dense, Operands};
-use super::work::Work;
-use crate::error::LibraryError;
+use crate::error::{LibraryError, check_devices};
 use crate::{Vendor, scale};
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
-use warpsmith_core::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::seam::Access;
 use warpsmith_core::stream::Stream;
 use warpsmith_core::transfer::{DeviceRows, DeviceRowsMut};
@@ -106,8 +105,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
 ) -> Result<()> {
     const OPERATION: &str = "sparse::spmv";
     let (x, mut y) = (x.into(), y.into());
-    stream.check_device(x.device(), || (OPERATION.to_owned(), "the vector".to_owned()))?;
-    stream.check_device(y.device(), || (OPERATION.to_owned(), "the output".to_owned()))?;
+    check_devices(stream, OPERATION, [(x.device(), "the vector"), (y.device(), "the output")])?;
     let [rows, columns] = matrix.shape_of(product);
     if (x.len(), y.len()) != (columns, rows) {
         let problem = format!(
@@ -116,7 +114,7 @@ pub fn spmv<'x, 'y, T: Value, I: Index>(
             y.len(),
             if product.transpose { " when transposed" } else { "" },
         );
-        return Err(LibraryError::Shape { operation: OPERATION, problem }.into());
+        return Err(LibraryError::shape(OPERATION, problem));
     }
     let dense = Dense::Vector;
     enqueue(stream, OPERATION, matrix, x, &mut y, dense, product)
@@ -152,8 +150,7 @@ pub fn spmm<T: Value, I: Index>(
     product: Product,
 ) -> Result<()> {
     const OPERATION: &str = "sparse::spmm";
-    stream.check_device(b.device(), || (OPERATION.to_owned(), "the dense matrix".to_owned()))?;
-    stream.check_device(c.device(), || (OPERATION.to_owned(), "the output".to_owned()))?;
+    check_devices(stream, OPERATION, [(b.device(), "the dense matrix"), (c.device(), "the output")])?;
     let [rows, inner] = matrix.shape_of(product);
     let fits =
         b.rows() == inner && c.rows() == rows && (b.row_len() == c.row_len() || inner == 0 || rows == 0);
@@ -167,7 +164,7 @@ pub fn spmm<T: Value, I: Index>(
             c.row_len(),
             if product.transpose { " when transposed" } else { "" },
         );
-        return Err(LibraryError::Shape { operation: OPERATION, problem }.into());
+        return Err(LibraryError::shape(OPERATION, problem));
     }
     let dense = Dense::Matrix { columns: c.row_len(), input_stride: b.stride(), output_stride: c.stride() };
     enqueue(stream, OPERATION, matrix, b.memory(), &mut c.memory_mut(), dense, product)
@@ -184,14 +181,14 @@ fn enqueue<T: Value, I: Index>(
     dense: Dense,
     product: Product,
 ) -> Result<()> {
-    stream.check_device(matrix.device(), || (operation.to_owned(), "the sparse matrix".to_owned()))?;
+    check_devices(stream, operation, [(matrix.device(), "the sparse matrix")])?;
     if product.transpose && product.deterministic {
-        return Err(LibraryError::Unsupported {
+        let what = "a deterministic product with the transposed matrix";
+        return Err(LibraryError::unsupported(
             operation,
-            what: "a deterministic product with the transposed matrix".to_owned(),
-            needs: Some("the transposed matrix as a matrix of its own".to_owned()),
-        }
-        .into());
+            what,
+            "the transposed matrix as a matrix of its own",
+        ));
     }
     if output.is_empty() || dense.columns() == 0 {
         return Ok(());
@@ -225,7 +222,7 @@ fn enqueue<T: Value, I: Index>(
 
 /// A copy at an address of its own, which is aligned.
 #[track_caller]
-fn copied<T: Value>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
+fn copied<T: DeviceCopy>(stream: &Stream, from: DeviceSlice<'_, T>) -> Result<DeviceBuffer<T>> {
     let mut copy = DeviceBuffer::uninit(stream, from.len())?;
     stream.copy(from, &mut copy)?;
     Ok(copy)
@@ -245,16 +242,18 @@ fn multiply<T: Value, I: Index>(
     let operands = Operands { input: input.as_device_ptr(), output: output.as_device_ptr(), dense, product };
     if stream.device().is_emulated() {
         let parts = matrix.parts(input.used(Access::Read), output.used());
-        let work = host::Work::new(matrix, operands, input.len(), output.len());
+        let work = host::Work {
+            rows: matrix.rows(),
+            offsets: matrix.offsets().as_device_ptr(),
+            indices: matrix.indices().as_device_ptr(),
+            values: matrix.values().as_device_ptr(),
+            nonzeros: matrix.nonzeros(),
+            operands,
+            lengths: [input.len(), output.len()],
+        };
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
-        return unsafe { Work::new(stream, &parts) }.enqueue(
-            |_| Err(LibraryError::NeedsGpu { operation }.into()),
-            || {
-                // SAFETY: the lengths fit each other, and the parts are memory of the process that is ordered.
-                Ok(Box::new(move || unsafe { work.run() }))
-            },
-        );
+        // inside them, for the lengths fit each other.
+        return unsafe { stream.enqueue_host_named(operation, &parts, move || work.run::<T, I>()) };
     }
     plan::run(stream, operation, matrix, input.used(Access::Read), output.used(), operands)
 }
@@ -285,14 +284,11 @@ fn scale_rows<T: Value>(
             stream.memset(&mut row, 0)?;
             continue;
         }
-        let parts = [row.used()];
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
-        unsafe { Work::new(stream, &parts) }.enqueue(
-            // SAFETY: the row has as many elements, and is ordered.
-            |_| unsafe { scale::enqueue::<T>(stream, row.as_device_ptr(), row_len, beta) },
-            || Err(LibraryError::NeedsGpu { operation }.into()),
-        )?;
+        let (parts, at) = ([row.used()], row.as_device_ptr());
+        // SAFETY: the row has as many elements, and is ordered.
+        unsafe {
+            stream.enqueue_named(operation, &parts, |_| scale::enqueue::<T>(stream, at, row_len, beta))
+        }?;
     }
     Ok(())
 }

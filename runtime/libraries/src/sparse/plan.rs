@@ -1,33 +1,29 @@
 //! [`Plans`]: what cuSPARSE needs for the products of a matrix, kept for each stream and kind of product.
 
-use std::ffi::c_void;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::cusparse::sys::{self, cudaDataType, cusparseOperation_t, cusparseSpMMAlg_t, cusparseSpMVAlg_t};
 
 use super::vendor::{Handle, Matrix, Operand, check, pointer};
 use super::{Csr, Index, Product, Value};
-use crate::error::LibraryError;
-use crate::work::Work;
+use crate::element::{DataType, Factor, code};
+use crate::lru::Lru;
+use crate::on_device::OnDevice;
 use crate::{Vendor, VendorVersion};
-use warpsmith_core::device::Device;
 use warpsmith_core::driver::DevicePtr;
 use warpsmith_core::error::Result;
 use warpsmith_core::memory::DeviceBuffer;
-use warpsmith_core::seam::Access;
-use warpsmith_core::seam::BufferUse;
-use warpsmith_core::seam::{drop_elsewhere, in_host_function};
+use warpsmith_core::seam::{Access, BufferUse};
 use warpsmith_core::stream::Stream;
-
-/// How many a matrix keeps; the least recently used go.
-const MOST: usize = 16;
 
 /// The first version with `cusparseSpMV_preprocess`.
 const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 0 };
 
+/// Dense matrices are not transposed.
+const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+
 /// What a sparse matrix is multiplied with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dense {
     Vector,
     /// By rows; the strides are in elements.
@@ -65,7 +61,7 @@ pub(super) struct Operands {
 }
 
 /// What a plan is made for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     stream: u64,
     dense: Dense,
@@ -74,48 +70,29 @@ struct Key {
 }
 
 /// See the [module's documentation](self).
-#[derive(Default)]
-pub(super) struct Plans {
-    /// The most recently used last.
-    kept: Mutex<Vec<(Key, Arc<Mutex<Plan>>)>>,
+#[derive(Debug)]
+pub(super) struct Plans(Mutex<Lru<Key, Arc<Mutex<Plan>>>>);
+
+impl Default for Plans {
+    fn default() -> Self {
+        Self(Mutex::new(Lru::new(16)))
+    }
 }
 
 impl Plans {
     pub fn clear(&self) {
-        let gone = std::mem::take(&mut *self.lock());
-        drop(gone);
+        let evicted = self.lock().clear();
+        drop(evicted);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Key, Arc<Mutex<Plan>>)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, key: Key) -> Option<Arc<Mutex<Plan>>> {
-        let mut kept = self.lock();
-        let at = kept.iter().rposition(|(known, _)| *known == key)?;
-        kept[at..].rotate_left(1);
-        kept.last().map(|(_, plan)| Arc::clone(plan))
-    }
-
-    fn keep(&self, key: Key, plan: &Arc<Mutex<Plan>>) {
-        let mut kept = self.lock();
-        kept.push((key, Arc::clone(plan)));
-        let gone = (kept.len() > MOST).then(|| kept.remove(0));
-        drop(kept);
-        drop(gone);
-    }
-}
-
-impl fmt::Debug for Plans {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} plans", self.lock().len())
+    fn lock(&self) -> MutexGuard<'_, Lru<Key, Arc<Mutex<Plan>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Descriptors and a workspace.
 struct Plan {
-    /// There until it is dropped.
-    descriptors: Option<Descriptors>,
+    descriptors: OnDevice<Descriptors>,
     operation: cusparseOperation_t,
     /// What it is computed in.
     computed: cudaDataType,
@@ -136,28 +113,6 @@ struct Descriptors {
 // SAFETY: descriptors are memory of the host without ties to a thread, used by one at a time.
 unsafe impl Send for Descriptors {}
 
-/// The two factors as cuSPARSE reads them.
-struct Factors {
-    double: [f64; 2],
-    single: [f32; 2],
-}
-
-impl Factors {
-    fn new(product: Product) -> Self {
-        let double = [product.alpha, product.beta];
-        Self { double, single: double.map(|factor| factor as f32) }
-    }
-
-    fn pointers(&self, computed: cudaDataType) -> [*const c_void; 2] {
-        match computed {
-            cudaDataType::CUDA_R_64F => {
-                self.double.each_ref().map(|factor| std::ptr::from_ref(factor).cast())
-            }
-            _ => self.single.each_ref().map(|factor| std::ptr::from_ref(factor).cast()),
-        }
-    }
-}
-
 /// Enqueues a product on a GPU. The matrix has elements, and lengths fit each other.
 #[track_caller]
 pub(super) fn run<'a, T: Value, I: Index>(
@@ -174,35 +129,34 @@ pub(super) fn run<'a, T: Value, I: Index>(
     stream.with_steady_capture(|| {
         let capturing = stream.is_capturing();
         // What is captured has memory of the graph's.
-        let found = if capturing { None } else { matrix.plans().find(key) };
+        let found = if capturing { None } else { matrix.plans().lock().get(&key).cloned() };
         let plan = match found {
             Some(plan) => plan,
             None => {
-                let plan = Arc::new(Mutex::new(Plan::new(stream, matrix, operands)?));
+                let plan = Arc::new(Mutex::new(Plan::new::<T, I>(stream, matrix, operands)?));
                 if !capturing {
-                    matrix.plans().keep(key, &plan);
+                    let evicted = matrix.plans().lock().insert(key, Arc::clone(&plan));
+                    drop(evicted);
                 }
                 plan
             }
         };
         let mut plan = plan.lock().unwrap_or_else(PoisonError::into_inner);
         let prepare = !capturing && !plan.prepared;
-        // Nobody else has the plan meanwhile, so this is the workspace's only use.
+        // Nothing else has the plan meanwhile, so this is the workspace's only use.
         let locked = &*plan;
         let workspace = locked.workspace.as_slice();
         let [offsets, indices, values, input, output] = matrix.parts(input, output);
         let parts = [offsets, indices, values, input, output, workspace.used(Access::Write)];
         let workspace = workspace.as_device_ptr();
-        // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
-        // inside them, by their shapes.
-        let done = unsafe { Work::new(stream, &parts) }.enqueue(
-            |_| {
+        // SAFETY: the parts are the operands', which were checked not to overlap where one is written, and what the
+        // descriptors say; the workspace is as large as it was asked for.
+        let done = unsafe {
+            stream.enqueue_named(operation, &parts, |_| {
                 let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
-                // SAFETY: the parts are what the descriptors say, and are ordered; the workspace is as large as it was asked for.
-                unsafe { locked.execute(&handle, operands, workspace, prepare) }
-            },
-            || Err(LibraryError::NeedsGpu { operation }.into()),
-        );
+                locked.execute::<T>(&handle, operands, workspace, prepare)
+            })
+        };
         plan.prepared |= prepare && done.is_ok();
         done
     })
@@ -224,7 +178,8 @@ impl Plan {
                 Dense::Matrix { columns, .. } => format!("with a matrix of {columns} columns"),
             },
         );
-        let mut plan = stream.device().with_context(|| {
+        let preprocesses = Vendor::Cusparse.version()? >= PREPROCESSES;
+        let (mut plan, bytes) = stream.device().with_context(|| {
             let (input, output) = match dense {
                 Dense::Vector => (Operand::vector::<T>(columns, input)?, Operand::vector::<T>(rows, output)?),
                 Dense::Matrix { columns: width, input_stride, output_stride } => (
@@ -232,31 +187,28 @@ impl Plan {
                     Operand::matrix::<T>(rows, width, output_stride, output)?,
                 ),
             };
-            Ok(Self {
-                descriptors: Some(Descriptors { matrix: Matrix::new(matrix)?, input, output }),
+            let descriptors = Descriptors { matrix: Matrix::new(matrix)?, input, output };
+            let plan = Self {
+                descriptors: OnDevice::new(stream.device(), descriptors),
                 operation: match product.transpose {
                     true => cusparseOperation_t::CUSPARSE_OPERATION_TRANSPOSE,
                     false => cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE,
                 },
-                computed: if T::DOUBLE { cudaDataType::CUDA_R_64F } else { cudaDataType::CUDA_R_32F },
+                computed: code::cusparse(match T::TYPE {
+                    DataType::F64 => DataType::F64,
+                    _ => DataType::F32,
+                }),
                 deterministic: product.deterministic,
-                prepared: dense != Dense::Vector,
+                prepared: dense != Dense::Vector || !preprocesses,
                 workspace: DeviceBuffer::uninit(stream, 0)?,
                 what,
-            })
-        })?;
-        plan.prepared |= Vendor::Cusparse.version()? < PREPROCESSES;
-        let bytes = stream.device().with_context(|| {
+            };
             let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
-            plan.workspace_bytes(&handle, product)
+            let bytes = plan.workspace_bytes::<T>(&handle, product)?;
+            Ok((plan, bytes))
         })?;
         plan.workspace = DeviceBuffer::uninit(stream, bytes)?;
         Ok(plan)
-    }
-
-    fn descriptors(&self) -> &Descriptors {
-        let Some(descriptors) = &self.descriptors else { unreachable!("they are there until it is dropped") };
-        descriptors
     }
 
     fn vector_algorithm(&self) -> cusparseSpMVAlg_t {
@@ -277,48 +229,30 @@ impl Plan {
         }
     }
 
-    fn workspace_bytes(&self, handle: &Handle, product: Product) -> Result<usize> {
-        let factors = Factors::new(product);
-        let [alpha, beta] = factors.pointers(self.computed);
-        let Descriptors { matrix, input, output } = self.descriptors();
-        let (matrix, computed, mut bytes) = (matrix.0.cast_const(), self.computed, 0);
+    fn workspace_bytes<T: Value>(&self, handle: &Handle, product: Product) -> Result<usize> {
+        let factors = [product.alpha, product.beta].map(Factor::of::<T>);
+        let [alpha, beta] = factors.each_ref().map(Factor::as_ptr);
+        let Descriptors { matrix, input, output } = &*self.descriptors;
+        let (handle, matrix, operation) = (handle.0, matrix.0.cast_const(), self.operation);
+        let (computed, mut bytes) = (self.computed, 0);
         let (call, status) = match (input, output) {
             (Operand::Vector(x), Operand::Vector(y)) => {
-                let (x, algorithm) = (x.cast_const(), self.vector_algorithm());
+                let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
                 // SAFETY: the handle and the descriptors are alive, the factors of the type that is computed in; the last
                 // pointer is to a local variable.
                 let status = unsafe {
                     sys::cusparseSpMV_bufferSize(
-                        handle.0,
-                        self.operation,
-                        alpha,
-                        matrix,
-                        x,
-                        beta,
-                        *y,
-                        computed,
-                        algorithm,
-                        &mut bytes,
+                        handle, operation, alpha, matrix, x, beta, y, computed, algorithm, &mut bytes,
                     )
                 };
                 ("cusparseSpMV_bufferSize", status)
             }
             (Operand::Matrix(b), Operand::Matrix(c)) => {
-                let (b, algorithm) = (b.cast_const(), self.matrix_algorithm());
-                let as_it_is = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
+                let (b, c, algorithm) = (b.cast_const(), *c, self.matrix_algorithm());
                 // SAFETY: as above.
                 let status = unsafe {
                     sys::cusparseSpMM_bufferSize(
-                        handle.0,
-                        self.operation,
-                        as_it_is,
-                        alpha,
-                        matrix,
-                        b,
-                        beta,
-                        *c,
-                        computed,
-                        algorithm,
+                        handle, operation, AS_IT_IS, alpha, matrix, b, beta, c, computed, algorithm,
                         &mut bytes,
                     )
                 };
@@ -334,28 +268,28 @@ impl Plan {
     ///
     /// # Safety
     /// What the descriptors and the operands name is there and ordered; `workspace` has the bytes that were asked for.
-    unsafe fn execute(
+    unsafe fn execute<T: Value>(
         &self,
         handle: &Handle,
         operands: Operands,
         workspace: DevicePtr,
         prepare: bool,
     ) -> Result<()> {
-        let Descriptors { matrix, input, output } = self.descriptors();
+        let Descriptors { matrix, input, output } = &*self.descriptors;
         input.set(operands.input)?;
         output.set(operands.output)?;
-        let factors = Factors::new(operands.product);
-        let [alpha, beta] = factors.pointers(self.computed);
-        let (matrix, computed, workspace) = (matrix.0.cast_const(), self.computed, pointer(workspace));
-        let operation = self.operation;
-        match (input, output) {
+        let factors = [operands.product.alpha, operands.product.beta].map(Factor::of::<T>);
+        let [alpha, beta] = factors.each_ref().map(Factor::as_ptr);
+        let (handle, matrix, operation) = (handle.0, matrix.0.cast_const(), self.operation);
+        let (computed, workspace) = (self.computed, pointer(workspace));
+        let (call, status) = match (input, output) {
             (Operand::Vector(x), Operand::Vector(y)) => {
                 let (x, y, algorithm) = (x.cast_const(), *y, self.vector_algorithm());
                 if prepare {
                     // SAFETY: passed on from the caller; the library has the function, as its version says.
                     let status = unsafe {
                         sys::cusparseSpMV_preprocess(
-                            handle.0, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
+                            handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
                         )
                     };
                     check("cusparseSpMV_preprocess", status, || self.what.clone())?;
@@ -363,52 +297,24 @@ impl Plan {
                 // SAFETY: passed on from the caller.
                 let status = unsafe {
                     sys::cusparseSpMV(
-                        handle.0, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
+                        handle, operation, alpha, matrix, x, beta, y, computed, algorithm, workspace,
                     )
                 };
-                check("cusparseSpMV", status, || self.what.clone())
+                ("cusparseSpMV", status)
             }
             (Operand::Matrix(b), Operand::Matrix(c)) => {
                 let (b, c, algorithm) = (b.cast_const(), *c, self.matrix_algorithm());
-                let as_it_is = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
                 // SAFETY: passed on from the caller.
                 let status = unsafe {
                     sys::cusparseSpMM(
-                        handle.0, operation, as_it_is, alpha, matrix, b, beta, c, computed, algorithm,
+                        handle, operation, AS_IT_IS, alpha, matrix, b, beta, c, computed, algorithm,
                         workspace,
                     )
                 };
-                check("cusparseSpMM", status, || self.what.clone())
+                ("cusparseSpMM", status)
             }
             _ => unreachable!("both are made together"),
-        }
-    }
-}
-
-impl Drop for Plan {
-    fn drop(&mut self) {
-        drop(Gone { descriptors: self.descriptors.take(), device: self.workspace.device().clone() });
-    }
-}
-
-/// What a plan leaves when it is dropped.
-struct Gone {
-    descriptors: Option<Descriptors>,
-    device: Device,
-}
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        let descriptors = self.descriptors.take();
-        if self.device.is_forked() {
-            return std::mem::forget(descriptors);
-        }
-        if in_host_function() {
-            return drop_elsewhere(Box::new(Self { descriptors, device: self.device.clone() }));
-        }
-        // If that fails, the device is lost, and there is nothing that descriptors free on it.
-        let calls = self.device.bind();
-        drop(descriptors);
-        drop(calls);
+        };
+        check(call, status, || self.what.clone())
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use cudarc::cusparse::sys::{self, cusparseHandle_t, cusparseStatus_t};
 
 use super::{Csr, Index, Value};
+use crate::element::code;
 use crate::error::LibraryError;
 use crate::handles::{HandlePool, LibraryHandle};
 use warpsmith_core::device::Device;
@@ -73,7 +74,7 @@ impl Matrix {
                 I::INDEX,
                 I::INDEX,
                 sys::cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO,
-                T::VALUE,
+                code::cusparse(T::TYPE),
             )
         };
         check("cusparseCreateCsr", status, || format!("{} x {}", matrix.rows(), matrix.columns()))?;
@@ -100,7 +101,8 @@ impl Operand {
         let mut descriptor = std::ptr::null_mut();
         let len = i64::try_from(len).unwrap_or(i64::MAX);
         // SAFETY: the first pointer is to a local variable; the other is used when a product is enqueued.
-        let status = unsafe { sys::cusparseCreateDnVec(&mut descriptor, len, pointer(at), T::VALUE) };
+        let status =
+            unsafe { sys::cusparseCreateDnVec(&mut descriptor, len, pointer(at), code::cusparse(T::TYPE)) };
         check("cusparseCreateDnVec", status, || format!("{len} elements"))?;
         Ok(Self::Vector(descriptor))
     }
@@ -112,7 +114,15 @@ impl Operand {
         let order = sys::cusparseOrder_t::CUSPARSE_ORDER_ROW;
         // SAFETY: as in `vector`.
         let status = unsafe {
-            sys::cusparseCreateDnMat(&mut descriptor, rows, columns, stride, pointer(at), T::VALUE, order)
+            sys::cusparseCreateDnMat(
+                &mut descriptor,
+                rows,
+                columns,
+                stride,
+                pointer(at),
+                code::cusparse(T::TYPE),
+                order,
+            )
         };
         check("cusparseCreateDnMat", status, || format!("{rows} x {columns}, {stride} apart"))?;
         Ok(Self::Matrix(descriptor))
@@ -158,6 +168,5 @@ pub(super) fn check(
     if status == cusparseStatus_t::CUSPARSE_STATUS_SUCCESS {
         return Ok(());
     }
-    let context = Some(context()).filter(|context| !context.is_empty());
-    Err(LibraryError::Call { library: "cuSPARSE", call, status: format!("{status:?}"), context }.into())
+    Err(LibraryError::of_call("cuSPARSE", call, status, context()))
 }

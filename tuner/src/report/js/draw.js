@@ -48,8 +48,6 @@ const plural = (count, one, many = `${one}s`) => `${count.toLocaleString("en")} 
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 const isUsable = (record) => record.outcome === "correct" && known(record.median) && record.median > 0;
-/** Whether the device took the time: what the host pays for a launch says nothing of bandwidth and arithmetic. */
-const isOfDevice = (record) => record.mode !== "enqueue";
 const fastest = (records) => records.reduce((a, b) => (b.median < a.median ? b : a));
 /** What stands for usable records of one case: its best (what a tuning run chose, if one did), else their fastest. */
 const bestOf = (records) => records.find((record) => record.is_best) ?? fastest(records);

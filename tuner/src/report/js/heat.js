@@ -148,7 +148,7 @@ const heatMap = (records, across, down, fixed) => {
           );
         continue;
       }
-      const tip = `${configuration(record)}\n${unit === "µs" ? "" : `${short(of(record))} ${unit}, `}${us(record.median)} µs${group.length > 1 ? `\nbest of ${group.length}` : ""}`;
+      const tip = `${configuration(record)}\n${short(of(record))} ${unit}, ${us(record.median)} µs${group.length > 1 ? `\nbest of ${group.length}` : ""}`;
       marks.append(
         mark("rect", { ...box, class: record === winner ? "cell winner" : "cell", fill: shade(share(record)) }, tip),
       );

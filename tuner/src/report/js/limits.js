@@ -140,7 +140,7 @@ const sharePlot = (run, records) => {
 };
 
 const rooflineSection = () => {
-  const best = DATA.records.filter((record) => record.is_best && isOfDevice(record));
+  const best = DATA.records.filter((record) => record.is_best);
   const plots = groupBy(best, (record) => record.run).flatMap((records) => {
     const run = records[0].run;
     return [

@@ -155,6 +155,7 @@ let drawn = main.clientWidth;
 new ResizeObserver(() => {
   if (Math.abs(main.clientWidth - drawn) < 8) return;
   drawn = main.clientWidth;
-  redrawAll();
+  // Not while sizes are observed: what is drawn changes them.
+  requestAnimationFrame(redrawAll);
 }).observe(main);
 document.documentElement.dataset.ready = "true";

@@ -1,8 +1,7 @@
 // GB/s over size: every configuration of a kernel and type, the best and the default of them marked.
 
-/** What a series is drawn in: GB/s where bytes are known, else GFLOP/s, else launches a second; of the host its time. */
+/** What a series is drawn in: GB/s where bytes are known, else GFLOP/s, else launches a second. */
 const rate = (records) => {
-  if (!records.every(isOfDevice)) return { unit: "µs", of: (record) => record.median };
   if (records.some((record) => record.bytes > 0))
     return { unit: "GB/s", of: (record) => record.bytes / record.median / 1e3, bytes: true };
   if (records.some((record) => record.flops > 0))
@@ -116,7 +115,7 @@ const throughputPlot = (records) => {
 
 /** All series, a few at first. */
 const throughputSection = () => {
-  const series = groupBy(DATA.records.filter(isOfDevice), seriesKey);
+  const series = groupBy(DATA.records, seriesKey);
   if (!series.length) return null;
   const grid = el("div", { class: "figures" });
   const section = el("section", { id: "throughput" }, el("h2", {}, "Throughput over size"), grid);

@@ -9,12 +9,9 @@
 //! For each kernel instance, kind of device and size (two for each power of two), the heuristic's choice and at most
 //! five others take turns in the program's launches, each between two timed events of the device's pool. Whether an
 //! event was reached is asked at later launches; nothing waits. After at most 36 measured launches the median
-//! decides: the heuristic's choice stays unless another takes 3 % less. The winner goes to the [`LaunchStore`], and later
-//! launches, of later processes too, look it up and are not measured. Launches of other sizes share the times by the
+//! decides: the heuristic's choice stays unless another takes 3 % less. The winner goes to the device's [`LaunchPolicy`], where
+//! later launches find it and are not measured. Launches of other sizes share the times by the
 //! ratio of their sizes; launches that are captured are not measured.
-//!
-//! On a CUDA device the store is the program's (see [`STORES`](super::store::STORES)). An emulated device has one in memory,
-//! because its times are those of the CPU; [`Device::set_launch_store`] gives it another.
 
 mod trial;
 
@@ -25,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use self::trial::Trial;
 use super::heuristic::GridChoice;
 use super::limits::Limits;
+use super::policy::{self, LaunchPolicy, OpenLaunch, Winner};
 use super::resolve::{Resolved, Source};
 use super::shape::Shape;
-use super::store::{LaunchStore, LaunchSubject, Winner};
 use super::{Function, Launch, LaunchConfig};
 use crate::device::observe::Operation;
 use crate::device::{Device, EventPool, Part};
@@ -50,7 +47,7 @@ pub(crate) struct Launches {
     /// Counts changes after which a launch may become another configuration.
     generation: Arc<AtomicU64>,
     /// `None` until it is first needed.
-    store: RwLock<Option<LaunchStore>>,
+    policy: RwLock<Option<Arc<dyn LaunchPolicy>>>,
     running: Mutex<HashMap<u64, Running>>,
 }
 
@@ -112,19 +109,18 @@ impl Launches {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn store(&self, device: &Device) -> LaunchStore {
-        if let Some(store) = &*self.store.read().unwrap_or_else(PoisonError::into_inner) {
-            return store.clone();
+    fn policy(&self, device: &Device) -> Arc<dyn LaunchPolicy> {
+        if let Some(policy) = &*self.policy.read().unwrap_or_else(PoisonError::into_inner) {
+            return policy.clone();
         }
-        let new = if device.is_emulated() { LaunchStore::in_memory() } else { LaunchStore::of_program() };
+        let new = policy::of(device);
         new.watch(&self.generation);
-        self.store.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
+        self.policy.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
     }
 
     /// What was measured for such a launch.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
-        let (subject, _) = subject(function, launch)?;
-        self.store(function.device()).get(&subject)
+        self.policy(function.device()).find(&open_launch(function, launch)?)
     }
 
     /// Returns the events of measurements that are never read. The device is closing.
@@ -135,17 +131,22 @@ impl Launches {
     }
 }
 
-/// What a winner for such a launch is kept under, and its size; `None` where block and grid are not free.
-fn subject<'a>(function: &'a Function, launch: &Launch) -> Option<(LaunchSubject<'a>, u64)> {
+/// `None` where block and grid are not free.
+fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch<'a>> {
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
         Shape::Bandwidth { items, .. } => (items, true),
         Shape::Linear { .. } | Shape::Explicit { .. } => return None,
     };
     let spec = function.spec();
-    let (device, image) = (function.device().properties(), function.image_hash());
-    let subject = LaunchSubject::of(device, (spec.package, spec.symbol), image, is_loop, n as u64);
-    (launch.is_open() && !spec.cooperative).then_some((subject, n as u64))
+    (launch.is_open() && !spec.cooperative).then(|| OpenLaunch {
+        device: function.device().properties(),
+        package: spec.package,
+        symbol: spec.symbol,
+        image: function.image_hash(),
+        is_loop,
+        n: n as u64,
+    })
 }
 
 /// Whether events may be recorded around work on this stream.
@@ -191,19 +192,19 @@ pub(super) fn choose(
 ) -> (LaunchConfig, Option<Measurement>) {
     let plain = (resolved.config, None);
     let launches = &function.device().part::<Launches>();
-    let (subject, n) = match (resolved.source, subject(function, launch)) {
-        (Source::Heuristic, Some(subject)) if may_measure(stream) => subject,
+    let open = match (resolved.source, open_launch(function, launch)) {
+        (Source::Heuristic, Some(open)) if may_measure(stream) => open,
         _ => return plain,
     };
-    let store = launches.store(function.device());
-    let key = subject.key();
+    let policy = launches.policy(function.device());
+    let (key, n) = (open.key(), open.n);
     let mut running = launches.running();
     if !running.contains_key(&key) {
-        if running.len() >= MOST_TRIALS || store.is_full() {
+        if running.len() >= MOST_TRIALS || policy.is_full() {
             return plain;
         }
         let heuristic = Winner { block: resolved.config.block[0], grid: grid_of(launch, &resolved.config) };
-        let trial = Trial::new(candidates(function, launch, subject.is_loop, heuristic));
+        let trial = Trial::new(candidates(function, launch, open.is_loop, heuristic));
         running.insert(key, Running { trial, pending: Vec::new(), n });
     }
     let Some(trial) = running.get_mut(&key) else { return plain };
@@ -214,7 +215,8 @@ pub(super) fn choose(
             [pending.start, pending.end].into_iter().for_each(|event| events.put(event, true));
         }
         drop(running);
-        store.put(&subject, winner, us);
+        policy.learn(&open, winner, us);
+        launches.changed();
         let settled = launch.configure(function, Some(winner)).ok().flatten();
         return (settled.unwrap_or(resolved.config), None);
     }
@@ -323,14 +325,15 @@ impl Device {
     }
 
     /// Where the device looks up which launches are fastest, and keeps what it measures.
-    pub fn launch_store(&self) -> LaunchStore {
-        self.part::<Launches>().store(self)
+    pub fn launch_policy(&self) -> Arc<dyn LaunchPolicy> {
+        self.part::<Launches>().policy(self)
     }
 
-    /// Gives the device another store. Launches look there from now on.
-    pub fn set_launch_store(&self, store: LaunchStore) {
-        store.watch(&self.part::<Launches>().generation);
-        *self.part::<Launches>().store.write().unwrap_or_else(PoisonError::into_inner) = Some(store);
-        self.part::<Launches>().changed();
+    /// Replaces the device's policy. Launches look there from now on.
+    pub fn set_launch_policy(&self, policy: Arc<dyn LaunchPolicy>) {
+        let launches = self.part::<Launches>();
+        policy.watch(&launches.generation);
+        *launches.policy.write().unwrap_or_else(PoisonError::into_inner) = Some(policy);
+        launches.changed();
     }
 }

@@ -1,6 +1,6 @@
 //! [`Trial`]: which candidate is measured next, and which was the fastest. It knows nothing of devices.
 
-use crate::launch::store::Winner;
+use crate::launch::policy::Winner;
 
 /// Measurements of each candidate. The first is not counted: it may have loaded code, or woken the device.
 const MEASUREMENTS: usize = 6;

@@ -129,7 +129,7 @@ pub(super) fn snapshot(allocator: &CachingAllocator, device: &Device) -> Snapsho
     }
     let mut device_traces = vec![Vec::new(); ordinal as usize];
     device_traces.push(trace);
-    Snapshot { segments, device_traces, allocator_settings: settings(&options), ..Snapshot::default() }
+    Snapshot { segments, device_traces, allocator_settings: settings(&options) }
 }
 
 /// Adds a segment; an expandable one as a segment for each range that has memory.
@@ -161,7 +161,6 @@ fn add_segments(
             },
             segment_pool_id: (arena.pool.0, arena.pool.1),
             is_expandable,
-            registration_counter: -1,
             frames: frames(Some(segment.site)),
             blocks: Vec::new(),
         });
@@ -215,6 +214,5 @@ fn settings(options: &AllocatorOptions) -> AllocatorSettings {
         roundup_power2_divisions: divisions,
         max_round_threshold: signed(options.pinned.max_round_threshold),
         max_cached_size: signed(options.pinned.max_cached_size),
-        ..AllocatorSettings::default()
     }
 }

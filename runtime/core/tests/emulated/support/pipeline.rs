@@ -83,22 +83,8 @@ unsafe impl Kernel for WaitAtGate {
     fn spec() -> &'static KernelSpec {
         static PARAMS: [ParamSpec; 1] =
             [ParamSpec { name: "gate", kind: ParamKind::Value, type_name: "u64", size: 8, align: 8 }];
-        static SPEC: KernelSpec = KernelSpec {
-            name: "wait_at_gate",
-            symbol: "wait_at_gate",
-            package: "test-kernels",
-            version: "0.0.0",
-            types: &[],
-            consts: &[],
-            params: &PARAMS,
-            launch_bounds: None,
-            stack: None,
-            min_arch: 0,
-            is_safe: true,
-            cooperative: false,
-            dependent: false,
-            entry: wait_at_gate,
-        };
+        static SPEC: KernelSpec =
+            KernelSpec::new("test-kernels", "0.0.0", "wait_at_gate", &PARAMS, wait_at_gate);
         &SPEC
     }
 }

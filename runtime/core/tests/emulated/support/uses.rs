@@ -13,22 +13,13 @@ const fn bytes(name: &'static str, kind: ParamKind) -> ParamSpec {
     ParamSpec { name, kind, type_name: "u8", size: 1, align: 1 }
 }
 
-static USE: KernelSpec = KernelSpec {
-    name: "use",
-    symbol: "use",
-    package: "test-kernels",
-    version: "0.0.0",
-    types: &[],
-    consts: &[],
-    params: &[bytes("read", ParamKind::Slice), bytes("written", ParamKind::SliceMut)],
-    launch_bounds: None,
-    min_arch: 0,
-    is_safe: true,
-    cooperative: false,
-    dependent: false,
-    stack: None,
-    entry: nothing,
-};
+static USE: KernelSpec = KernelSpec::new(
+    "test-kernels",
+    "0.0.0",
+    "use",
+    &[bytes("read", ParamKind::Slice), bytes("written", ParamKind::SliceMut)],
+    nothing,
+);
 
 unsafe fn nothing(_: *const *const c_void) {}
 
@@ -67,6 +58,6 @@ fn launch(stream: &Stream, read: (DevicePtr, u64), written: (DevicePtr, u64)) {
     unsafe {
         let (driver, context) = stream.device().driver();
         let function = driver.module_function(context, ModuleHandle(0), &USE).unwrap();
-        driver.launch(context, function, config, &args, stream.handle()).unwrap();
+        driver.launch(context, function, &config, &args, stream.handle()).unwrap();
     }
 }

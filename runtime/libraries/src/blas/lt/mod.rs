@@ -3,27 +3,27 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `plan` | descriptors of a product, and the algorithms that there are for it |
-//! | `cache` | plans of earlier calls |
 //! | `search` | choosing an algorithm by time |
 
-pub(super) mod cache;
 mod plan;
 mod search;
 
-use cudarc::cublaslt::sys::{self, cublasLtEpilogue_t};
+use cudarc::cublaslt::sys::cublasLtEpilogue_t;
 
-use self::cache::PlanCache;
-use self::plan::{Key, Pointers};
-use super::gemm::{Gemm, Operand, Problem, Zeros, gemm, uses_tf32};
+use self::plan::Pointers;
+pub(crate) use self::plan::{Key, Plan};
+use super::State;
+use super::gemm::{Gemm, Operand, Problem, Zeros, gemm, is_float8, uses_tf32};
 use super::handle;
-use super::host;
-use super::matrix::{Matrix, MatrixMut};
+use super::host::HostMatrix;
+use super::matrix::{Layout, Matrix, MatrixMut};
 use super::settings::{Math, workspaces};
 use super::types::sealed::Sum;
-use super::types::{DataType, Element, Multiply, Scale};
-use crate::error::LibraryError;
+use super::types::{Element, Multiply, Scale};
+use crate::element::{DataType, Element as Number};
+use crate::error::{LibraryError, check_devices};
+use crate::lru::PlanCache;
 use crate::vendor::Vendor;
-use crate::work::{HostWork, Work};
 use warpsmith_core::device::Device;
 use warpsmith_core::error::{Error, Result};
 use warpsmith_core::memory::{DeviceBuffer, DeviceCopy, DeviceSlice};
@@ -31,7 +31,7 @@ use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
-/// What is applied to every element of an output.
+/// What is applied to every element of an output, last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Nothing.
@@ -43,62 +43,33 @@ pub enum Activation {
     Gelu,
 }
 
-/// What is done to a product before it is stored. A bias has one element for each column of the output.
-#[derive(Debug, Clone, Copy, Default)]
-pub enum Epilogue<'a, C: DeviceCopy> {
-    /// Nothing.
-    #[default]
-    None,
-    /// `max(x, 0)`.
-    Relu,
-    /// The Gaussian error linear unit by its approximation with `tanh`.
-    Gelu,
-    /// A bias is added.
-    Bias(DeviceSlice<'a, C>),
-    /// A bias is added, then `max(x, 0)`.
-    ReluBias(DeviceSlice<'a, C>),
-    /// A bias is added, then the Gaussian error linear unit.
-    GeluBias(DeviceSlice<'a, C>),
-}
-
-impl<'a, C: DeviceCopy> Epilogue<'a, C> {
-    /// The bias, if there is one.
-    pub fn bias(&self) -> Option<DeviceSlice<'a, C>> {
-        match *self {
-            Self::Bias(bias) | Self::ReluBias(bias) | Self::GeluBias(bias) => Some(bias),
-            Self::None | Self::Relu | Self::Gelu => None,
+impl Activation {
+    fn code(self, has_bias: bool) -> cublasLtEpilogue_t {
+        match (self, has_bias) {
+            (Self::None, false) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
+            (Self::Relu, false) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
+            (Self::Gelu, false) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
+            (Self::None, true) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
+            (Self::Relu, true) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Self::Gelu, true) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
         }
     }
 
-    /// What comes after the bias.
-    pub fn activation(&self) -> Activation {
+    fn apply(self, value: f64) -> f64 {
         match self {
-            Self::None | Self::Bias(_) => Activation::None,
-            Self::Relu | Self::ReluBias(_) => Activation::Relu,
-            Self::Gelu | Self::GeluBias(_) => Activation::Gelu,
-        }
-    }
-
-    /// The same with another bias, if it has one.
-    fn with_bias<'b>(self, bias: DeviceSlice<'b, C>) -> Epilogue<'b, C> {
-        match self {
-            Self::None => Epilogue::None,
-            Self::Relu => Epilogue::Relu,
-            Self::Gelu => Epilogue::Gelu,
-            Self::Bias(_) => Epilogue::Bias(bias),
-            Self::ReluBias(_) => Epilogue::ReluBias(bias),
-            Self::GeluBias(_) => Epilogue::GeluBias(bias),
-        }
-    }
-
-    fn code(&self) -> cublasLtEpilogue_t {
-        match self {
-            Self::None => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
-            Self::Relu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU,
-            Self::Gelu => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU,
-            Self::Bias(_) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
-            Self::ReluBias(_) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS,
-            Self::GeluBias(_) => cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
+            Self::None => value,
+            // Unlike `max`, it keeps NaN.
+            Self::Relu => {
+                if value < 0.0 {
+                    0.0
+                } else {
+                    value
+                }
+            }
+            Self::Gelu => {
+                let inner = std::f64::consts::FRAC_2_PI.sqrt() * (value + 0.044715 * value * value * value);
+                0.5 * value * (1.0 + inner.tanh())
+            }
         }
     }
 }
@@ -127,8 +98,10 @@ pub struct Matmul<'a, S, C: DeviceCopy> {
     pub alpha: S,
     /// What the content of the output is multiplied by before it is added: 0 by default, and then it is not read.
     pub beta: S,
-    /// None by default.
-    pub epilogue: Epilogue<'a, C>,
+    /// One element for each column of the output, added to each row. None by default.
+    pub bias: Option<DeviceSlice<'a, C>>,
+    /// Applied last. None by default.
+    pub activation: Activation,
     /// One number on the device that `a` is multiplied by; for 8-bit floating point only.
     pub scale_a: Option<DeviceSlice<'a, f32>>,
     /// One number on the device that `b` is multiplied by; for 8-bit floating point only.
@@ -145,9 +118,10 @@ pub struct Matmul<'a, S, C: DeviceCopy> {
 impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
     fn default() -> Self {
         Self {
-            alpha: S::ONE,
-            beta: S::ZERO,
-            epilogue: Epilogue::None,
+            alpha: S::from_f64(1.0),
+            beta: S::from_f64(0.0),
+            bias: None,
+            activation: Activation::None,
             scale_a: None,
             scale_b: None,
             math: None,
@@ -159,14 +133,14 @@ impl<S: Sum, C: DeviceCopy> Default for Matmul<'_, S, C> {
 
 const OPERATION: &str = "matmul";
 
-/// Enqueues `c = epilogue(alpha * a * b + beta * c)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
+/// Enqueues `c = activation(alpha * a * b + beta * c + bias)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
 ///
 /// What cuBLASLt's heuristics choose for a shape is kept ([`plan_cache`]). 8-bit floating point needs compute capability
 /// 8.9, `b` as a transposed view, other matrices not transposed, inner dimensions and columns that are multiples of 16, and
-/// strides and addresses that are multiples of 16 bytes. 8-bit integers go to [`gemm`](super::gemm), without an epilogue.
+/// strides and addresses that are multiples of 16 bytes. 8-bit integers go to [`gemm`](super::gemm), without bias and activation.
 ///
 /// ```
-/// use warpsmith_runtime::library::blas::{self, Epilogue, Matmul, Matrix, MatrixMut};
+/// use warpsmith_runtime::library::blas::{self, Activation, Matmul, Matrix, MatrixMut};
 /// use warpsmith_runtime::{Device, DeviceBuffer};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
@@ -175,7 +149,7 @@ const OPERATION: &str = "matmul";
 /// let weights = DeviceBuffer::from_host(&stream, &[3f32, 4.0, -5.0, -6.0])?; // outputs x inputs
 /// let bias = DeviceBuffer::from_host(&stream, &[0.5f32, 0.5])?;
 /// let mut y = DeviceBuffer::zeros(&stream, 2)?;
-/// let options = Matmul { epilogue: Epilogue::ReluBias(bias.as_slice()), ..Matmul::default() };
+/// let options = Matmul { bias: Some(bias.as_slice()), activation: Activation::Relu, ..Matmul::default() };
 /// let weights = Matrix::new(&weights, 2, 2)?.transposed();
 /// blas::matmul(&stream, &options, Matrix::new(&x, 1, 2)?, weights, MatrixMut::new(&mut y, 1, 2)?)?;
 /// assert_eq!(y.to_host()?, [11.5, 0.0]);
@@ -201,36 +175,30 @@ where
 {
     let device = stream.device();
     let problem = Problem::new(OPERATION, stream, &a, &b, &c)?;
-    let scales = [options.scale_a, options.scale_b];
     check_extras(stream, options, &problem)?;
     if problem.is_nothing() {
         return Ok(());
     }
+    let Matmul { alpha, beta, bias, activation, math, .. } = *options;
     if A::TYPE == DataType::I8 {
-        if options.epilogue.code() != cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT {
-            return Err(unsupported(
-                "an epilogue for 8-bit integers".to_owned(),
-                "a product of floating point",
-            ));
+        if bias.is_some() || activation != Activation::None {
+            return Err(unsupported("an epilogue for 8-bit integers", "a product of floating point"));
         }
-        let Matmul { alpha, beta, math, .. } = *options;
         return gemm(stream, Gemm { alpha, beta, math }, a, b, c);
     }
-    if problem.k == 0 || options.alpha == <Scale<A> as Sum>::ZERO {
+    if problem.is_zero(alpha) {
         let zeros = Zeros::<A, B>::new(stream, &problem)?;
         let (a, b) = zeros.matrices()?;
         // Zero, whatever it is scaled by.
-        let unscaled = Matmul { alpha: <Scale<A> as Sum>::ONE, scale_a: None, scale_b: None, ..*options };
+        let one = Scale::<A>::from_f64(1.0);
+        let unscaled = Matmul { alpha: one, scale_a: None, scale_b: None, ..*options };
         return matmul(stream, &unscaled, a, b, c);
     }
-    if options.epilogue.bias().is_some() && problem.c.layout.is_transposed {
-        return Err(unsupported(
-            "a bias for a transposed output".to_owned(),
-            "an output that is not transposed",
-        ));
+    if bias.is_some() && problem.c.layout.is_transposed {
+        return Err(unsupported("a bias for a transposed output", "an output that is not transposed"));
     }
     check_support(device, options, &problem.upright())?;
-    let bias = options.epilogue.bias();
+    let scales = [options.scale_a, options.scale_b];
     if !device.is_emulated() {
         let bias = bias.map(|bias| bias.as_device_ptr());
         let scales = scales.map(|scale| scale.map(|scale| scale.as_device_ptr()));
@@ -244,14 +212,14 @@ where
     parts.extend(bias.iter().map(|bias| bias.used(Access::Read)));
     parts.extend(scales.iter().flatten().map(|scale| scale.used(Access::Read)));
     if device.is_emulated() {
+        let host = on_host::<A, B, C>(options, problem);
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written; the work stays
         // inside them, by their shapes.
-        return unsafe { Work::new(stream, &parts) }
-            .enqueue(|_| Ok(()), || Ok(on_host::<A, B, C>(options, problem)));
+        return unsafe { stream.enqueue_host_named("blas::matmul", &parts, host) };
     }
     Vendor::CublasLt.version()?;
     let problem = problem.upright();
-    let math = options.math.unwrap_or_else(|| super::math(device));
+    let math = math.unwrap_or_else(|| super::math(device));
     let pointer = |slice: Option<DeviceSlice<'_, f32>>| slice.map_or(0, |slice| slice.as_device_ptr().0);
     let pointers = Pointers {
         a: problem.a.ptr,
@@ -263,10 +231,9 @@ where
         scale_b: pointer(options.scale_b),
     };
     let limit = options.workspace_limit.unwrap_or_else(|| workspaces(device).cublas_lt);
-    let key = |search| {
-        Key::new(&problem, &pointers, &options.epilogue, math, uses_tf32(math, device), limit, search)
-    };
-    let plans = &crate::blas::State::of(device).plans;
+    let epilogue = activation.code(bias.is_some());
+    let key = |search| Key::new(&problem, &pointers, epilogue, math, uses_tf32(math, device), limit, search);
+    let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
         // What was found before the capture is taken.
@@ -276,7 +243,7 @@ where
         search => search,
     };
     let key = key(search);
-    let scalars = (options.alpha, options.beta);
+    let scalars = (alpha, beta);
     let make = || match search {
         Search::Heuristic => plan::make(stream, &key, &pointers, 1),
         Search::Timed { candidates, repeats } => {
@@ -296,7 +263,7 @@ where
     handle::enqueue_lt(stream, &parts, plan.workspace(), |handle, workspace, stream_handle| {
         // SAFETY: what the problem says lies inside of the parts, and fits; the scalars are of the type that sums are of; the
         // workspace is as large as the plan needs.
-        unsafe { plan.run(handle, &pointers, &scalars, workspace, stream_handle) }
+        unsafe { plan.run(0, handle, &pointers, &scalars, workspace, stream_handle) }
     })
 }
 
@@ -327,7 +294,7 @@ where
         }
     }
     let copy = |index: usize| scales[index].map(|_| copies.slice(index * APART..index * APART + 1));
-    let bias = match options.epilogue.bias() {
+    let bias = match options.bias {
         Some(bias) => {
             let mut copy = DeviceBuffer::uninit(stream, bias.len())?;
             stream.copy(bias, &mut copy)?;
@@ -335,17 +302,14 @@ where
         }
         None => None,
     };
-    let epilogue = match &bias {
-        Some(copy) => options.epilogue.with_bias(copy.as_slice()),
-        None => options.epilogue,
-    };
-    let options = Matmul { scale_a: copy(0), scale_b: copy(1), epilogue, ..*options };
+    let bias = bias.as_ref().map(DeviceBuffer::as_slice);
+    let options = Matmul { scale_a: copy(0), scale_b: copy(1), bias, ..*options };
     matmul(stream, &options, a, b, c)
 }
 
 /// Plans that a device keeps for [`matmul`].
 pub fn plan_cache(device: &Device) -> PlanCache<'_> {
-    PlanCache::new(&crate::blas::State::of(device).plans)
+    PlanCache(&State::of(device).plans)
 }
 
 /// Checks bias and scales.
@@ -354,30 +318,29 @@ fn check_extras<S, C: DeviceCopy>(
     options: &Matmul<'_, S, C>,
     problem: &Problem,
 ) -> Result<()> {
-    let misfit = |problem: String| Err(Error::from(LibraryError::Shape { operation: OPERATION, problem }));
-    if let Some(bias) = options.epilogue.bias() {
-        stream.check_device(bias.device(), || (OPERATION.to_owned(), "the bias".to_owned()))?;
+    if let Some(bias) = options.bias {
+        check_devices(stream, OPERATION, [(bias.device(), "the bias")])?;
         if bias.len() != problem.n {
-            return misfit(format!("a bias of {} elements for {} columns", bias.len(), problem.n));
+            let problem = format!("a bias of {} elements for {} columns", bias.len(), problem.n);
+            return Err(LibraryError::shape(OPERATION, problem));
         }
     }
     for scale in [options.scale_a, options.scale_b].into_iter().flatten() {
-        stream.check_device(scale.device(), || (OPERATION.to_owned(), "a scale".to_owned()))?;
+        check_devices(stream, OPERATION, [(scale.device(), "a scale")])?;
         if scale.len() != 1 {
-            return misfit(format!("a scale of {} elements; it is one", scale.len()));
+            let problem = format!("a scale of {} elements; it is one", scale.len());
+            return Err(LibraryError::shape(OPERATION, problem));
         }
-        if !problem.a.data.is_float8() {
-            return Err(unsupported(
-                format!("a scale for {:?}", problem.a.data),
-                "8-bit floating point, or `alpha`",
-            ));
+        if !is_float8(problem.a.data) {
+            let what = format!("a scale for {:?}", problem.a.data);
+            return Err(unsupported(what, "8-bit floating point, or `alpha`"));
         }
     }
     Ok(())
 }
 
-fn unsupported(what: String, needs: &str) -> Error {
-    LibraryError::Unsupported { operation: OPERATION, what, needs: Some(needs.to_owned()) }.into()
+fn unsupported(what: impl Into<String>, needs: &str) -> Error {
+    LibraryError::unsupported(OPERATION, what, needs)
 }
 
 /// Checks what is known to be refused, to say better why; on any device, so that what runs on the emulated one runs on a GPU.
@@ -386,9 +349,8 @@ fn check_support<S, C: DeviceCopy>(
     options: &Matmul<'_, S, C>,
     problem: &Problem,
 ) -> Result<()> {
-    let has_bias = options.epilogue.bias().is_some();
     let Problem { a, b, c, .. } = problem;
-    if !a.data.is_float8() {
+    if !is_float8(a.data) {
         return Ok(());
     }
     if !device.is_emulated() && device.capability() < (8, 9) {
@@ -400,7 +362,7 @@ fn check_support<S, C: DeviceCopy>(
     }
     if a.layout.is_transposed || !b.layout.is_transposed {
         return Err(unsupported(
-            "this order of 8-bit floating point".to_owned(),
+            "this order of 8-bit floating point",
             "a that is not transposed and b as a transposed view of its n x k elements",
         ));
     }
@@ -430,60 +392,38 @@ fn check_support<S, C: DeviceCopy>(
             "columns and an inner dimension that are multiples of 16, and strides and addresses that are multiples of 16 bytes",
         ));
     }
-    if has_bias && c.data == DataType::F32 {
+    if options.bias.is_some() && c.data == DataType::F32 {
         return Err(unsupported(
-            "a bias of f32 for 8-bit floating point".to_owned(),
+            "a bias of f32 for 8-bit floating point",
             "an output and a bias of bf16 or f16",
         ));
     }
     Ok(())
 }
 
-fn on_host<A, B, C>(options: &Matmul<'_, A::Sum, C>, problem: Problem) -> HostWork
+fn on_host<A, B, C>(
+    options: &Matmul<'_, A::Sum, C>,
+    problem: Problem,
+) -> impl Fn() + Send + Sync + 'static + use<A, B, C>
 where
     A: Element,
     B: Element<Sum = A::Sum>,
     C: Element<Sum = A::Sum>,
 {
-    let bias = options.epilogue.bias().map(|bias| host::HostMatrix {
-        ptr: bias.as_device_ptr().0,
-        layout: super::matrix::Layout::new(1, bias.len()),
-    });
-    let pointer = |scale: Option<DeviceSlice<'_, f32>>| scale.map(|scale| scale.as_device_ptr().0);
-    let scales = [pointer(options.scale_a), pointer(options.scale_b)];
-    let (alpha, beta, activation) = (options.alpha, options.beta, options.epilogue.activation());
-    let matrices = problem.host_matrices();
-    Box::new(move || {
-        let alpha = scales.into_iter().flatten().fold(alpha, |alpha, scale| {
+    let Matmul { alpha, beta, bias, activation, scale_a, scale_b, .. } = *options;
+    let bias =
+        bias.map(|bias| HostMatrix { ptr: bias.as_device_ptr().0, layout: Layout::new(1, bias.len()) });
+    let scales = [scale_a, scale_b].map(|scale| scale.map(|scale| scale.as_device_ptr().0));
+    move || {
+        let alpha = scales.into_iter().flatten().fold(alpha.to_f64(), |alpha, scale| {
             // SAFETY: it is one element of memory that is noted as used by this work.
-            alpha.mul(A::Sum::from_f64(unsafe { (scale as *const f32).read_unaligned() }.into()))
+            alpha * f64::from(unsafe { (scale as *const f32).read_unaligned() })
         });
-        let finish = |col: usize, value: A::Sum| {
+        let finish = move |col: usize, value: f64| {
             // SAFETY: there is an element for each column, in memory that is noted as used by this work.
-            let bias = bias.map(|bias| unsafe { bias.get::<C>(0, 0, col) });
-            let value = bias.map_or(value, |bias| value.add(bias));
-            match activation {
-                Activation::None => value,
-                Activation::Relu => value.relu(),
-                Activation::Gelu => value.gelu(),
-            }
+            let bias = bias.map_or(0.0, |bias| unsafe { bias.get::<C>(0, 0, col) });
+            activation.apply(value + bias)
         };
-        // SAFETY: the layouts lie inside of memory that is noted as used by this work, that of the output to be written;
-        // the types are those of the problem, and the shapes fit.
-        unsafe { host::gemm::<A, B, C>((alpha, beta), matrices, finish) }
-    })
-}
-
-/// NVIDIA's name for a type.
-fn code(data: DataType) -> sys::cudaDataType {
-    match data {
-        DataType::F32 => sys::cudaDataType::CUDA_R_32F,
-        DataType::F64 => sys::cudaDataType::CUDA_R_64F,
-        DataType::F16 => sys::cudaDataType::CUDA_R_16F,
-        DataType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
-        DataType::I8 => sys::cudaDataType::CUDA_R_8I,
-        DataType::I32 => sys::cudaDataType::CUDA_R_32I,
-        DataType::F8E4M3 => sys::cudaDataType::CUDA_R_8F_E4M3,
-        DataType::F8E5M2 => sys::cudaDataType::CUDA_R_8F_E5M2,
+        problem.on_host::<A, B, C>(A::Sum::from_f64(alpha), beta, finish)();
     }
 }

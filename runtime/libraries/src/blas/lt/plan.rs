@@ -5,23 +5,22 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use cudarc::cublas::sys::cublasOperation_t;
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t, cublasLtEpilogue_t, cublasLtMatmulAlgo_t, cublasLtMatmulDescAttributes_t,
     cublasLtMatmulHeuristicResult_t, cublasLtMatmulPreferenceAttributes_t, cublasLtMatrixLayoutAttribute_t,
     cublasLtReductionScheme_t, cublasStatus_t,
 };
 
-use super::super::gemm::{Operand, Problem};
+use super::super::State;
+use super::super::gemm::{Operand, Problem, operation};
 use super::super::handle::{LtHandle, check_lt};
 use super::super::matrix::Layout;
 use super::super::settings::Math;
-use super::super::types::DataType;
-use super::{Epilogue, OPERATION, Search, code};
+use super::{OPERATION, Search};
+use crate::element::{DataType, code};
 use crate::error::LibraryError;
 use warpsmith_core::driver::StreamHandle;
 use warpsmith_core::error::Result;
-use warpsmith_core::memory::DeviceCopy;
 use warpsmith_core::stream::Stream;
 
 /// Everything that the choice of an algorithm depends on.
@@ -58,10 +57,10 @@ fn alignment(ptr: u64) -> u32 {
 
 impl Key {
     /// Of an upright problem.
-    pub fn new<C: DeviceCopy>(
+    pub fn new(
         problem: &Problem,
         pointers: &Pointers,
-        epilogue: &Epilogue<'_, C>,
+        epilogue: cublasLtEpilogue_t,
         math: Math,
         uses_tf32: bool,
         limit: usize,
@@ -82,7 +81,7 @@ impl Key {
         }
         Self {
             operands: [operand(&problem.a), operand(&problem.b), operand(&problem.c)],
-            epilogue: epilogue.code(),
+            epilogue,
             has_scales: [pointers.scale_a != 0, pointers.scale_b != 0],
             alignments: [pointers.a, pointers.b, pointers.c, pointers.bias].map(alignment),
             uses_tf32: uses_tf32 && problem.a.data == DataType::F32,
@@ -104,7 +103,7 @@ impl Key {
     }
 }
 
-/// What cuBLASLt is told of a product. It takes row-major matrices for their transposes, so a and b change places.
+/// cuBLASLt's description of a product. It takes row-major matrices for their transposes, so a and b change places.
 #[derive(Debug)]
 struct Descriptors {
     product: sys::cublasLtMatmulDesc_t,
@@ -117,7 +116,7 @@ unsafe impl Send for Descriptors {}
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: nobody else has them. What was not made is null.
+        // SAFETY: nothing else has them. What was not made is null.
         unsafe {
             self.layouts.into_iter().filter(|layout| !layout.is_null()).for_each(|layout| {
                 sys::cublasLtMatrixLayoutDestroy(layout);
@@ -134,12 +133,10 @@ impl Descriptors {
         let mut this = Self { product: ptr::null_mut(), layouts: [ptr::null_mut(); 3] };
         let (compute, scalars) = key.compute_type();
         // SAFETY: the library is loaded; the pointer is to a place for the result.
-        let status = unsafe { sys::cublasLtMatmulDescCreate(&mut this.product, compute, code(scalars)) };
+        let status =
+            unsafe { sys::cublasLtMatmulDescCreate(&mut this.product, compute, code::cublaslt(scalars)) };
         check_lt("cublasLtMatmulDescCreate", status)?;
-        let operation = |layout: &Layout| match layout.is_transposed {
-            true => cublasOperation_t::CUBLAS_OP_T as i32,
-            false => cublasOperation_t::CUBLAS_OP_N as i32,
-        };
+        let operation = |layout: &Layout| operation(layout.is_transposed) as i32;
         use cublasLtMatmulDescAttributes_t as Attribute;
         let [a, b, _] = &key.operands;
         this.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &operation(&b.1))?;
@@ -149,48 +146,35 @@ impl Descriptors {
         for (place, (data, layout)) in this.layouts.iter_mut().zip(&key.operands) {
             let (rows, cols) = (layout.stored_cols as u64, layout.stored_rows as u64);
             // SAFETY: as above.
-            let status =
-                unsafe { sys::cublasLtMatrixLayoutCreate(place, code(*data), rows, cols, layout.leading()) };
+            let status = unsafe {
+                sys::cublasLtMatrixLayoutCreate(place, code::cublaslt(*data), rows, cols, layout.leading())
+            };
             check_lt("cublasLtMatrixLayoutCreate", status)?;
             if layout.count() == 1 {
                 continue;
             }
-            let count = i32::try_from(layout.count()).map_err(|_| LibraryError::Unsupported {
-                operation: OPERATION,
-                what: format!("a batch of {}", layout.count()),
-                needs: Some("at most 2^31 - 1 matrices".to_owned()),
+            let count = i32::try_from(layout.count()).map_err(|_| {
+                let what = format!("a batch of {}", layout.count());
+                LibraryError::unsupported(OPERATION, what, "at most 2^31 - 1 matrices")
             })?;
-            let (count_attribute, offset_attribute) = (
-                cublasLtMatrixLayoutAttribute_t::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-                cublasLtMatrixLayoutAttribute_t::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-            );
             let offset = layout.batch_stride as i64;
-            // SAFETY: the layout was just made; the values are of the types of the attributes.
-            let statuses = unsafe {
-                [
-                    sys::cublasLtMatrixLayoutSetAttribute(
-                        *place,
-                        count_attribute,
-                        (&raw const count).cast(),
-                        4,
-                    ),
-                    sys::cublasLtMatrixLayoutSetAttribute(
-                        *place,
-                        offset_attribute,
-                        (&raw const offset).cast(),
-                        8,
-                    ),
-                ]
-            };
-            statuses
-                .into_iter()
-                .try_for_each(|status| check_lt("cublasLtMatrixLayoutSetAttribute", status))?;
+            use cublasLtMatrixLayoutAttribute_t as Attribute;
+            let attributes = [
+                (Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), 4),
+                (Attribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const offset).cast(), 8),
+            ];
+            for (attribute, value, bytes) in attributes {
+                // SAFETY: the layout was just made; the values are of the types of the attributes.
+                let status =
+                    unsafe { sys::cublasLtMatrixLayoutSetAttribute(*place, attribute, value, bytes) };
+                check_lt("cublasLtMatrixLayoutSetAttribute", status)?;
+            }
         }
         Ok(this)
     }
 
     fn set<V>(&mut self, attribute: cublasLtMatmulDescAttributes_t, value: &V) -> Result<()> {
-        // SAFETY: the descriptor is alive and ours; the value's size is told.
+        // SAFETY: the descriptor is alive and ours; the value's size is given.
         let status = unsafe {
             sys::cublasLtMatmulDescSetAttribute(
                 self.product,
@@ -264,7 +248,7 @@ struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Drop for Preference {
     fn drop(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: nothing else has it.
         unsafe { sys::cublasLtMatmulPreferenceDestroy(self.0) };
     }
 }
@@ -287,7 +271,7 @@ impl Preference {
     }
 
     fn set<V>(&self, attribute: cublasLtMatmulPreferenceAttributes_t, value: &V) -> Result<()> {
-        // SAFETY: the preference is alive and ours; the value's size is told.
+        // SAFETY: the preference is alive and ours; the value's size is given.
         let status = unsafe {
             sys::cublasLtMatmulPreferenceSetAttribute(
                 self.0,
@@ -300,11 +284,11 @@ impl Preference {
     }
 }
 
-/// A product that cuBLASLt can be asked for at once.
+/// A product with its algorithms.
 #[derive(Debug)]
 pub(crate) struct Plan {
     descriptors: Mutex<Descriptors>,
-    /// In the order of preference; the first is what [`Self::run`] takes.
+    /// In the order of preference.
     candidates: Vec<(cublasLtMatmulAlgo_t, usize)>,
 }
 
@@ -312,7 +296,7 @@ pub(crate) struct Plan {
 pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize) -> Result<Plan> {
     let device = stream.device();
     device.with_context(|| {
-        let handle = crate::blas::State::of(device).lt_handles.acquire(stream)?;
+        let handle = State::of(device).lt_handles.acquire(stream)?;
         let descriptors = Descriptors::new(key, pointers)?;
         let found = descriptors.heuristics(&handle, key, key.limit, count)?;
         if found.is_empty() {
@@ -337,18 +321,16 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
         .into(),
         _ => {
             let [(a, a_layout), (b, b_layout), (c, c_layout)] = &key.operands;
-            LibraryError::Unsupported {
-                operation: OPERATION,
-                what: format!(
-                    "{} x {} x {} of {a:?}, {b:?} and {c:?} with {:?}",
-                    c_layout.rows(),
-                    c_layout.cols(),
-                    a_layout.cols(),
-                    key.epilogue
-                ) + if b_layout.is_transposed { ", b transposed" } else { "" },
-                needs: Some("another type, layout or epilogue: cuBLASLt has no algorithm for it".to_owned()),
-            }
-            .into()
+            let what = format!(
+                "{} x {} x {} of {a:?}, {b:?} and {c:?} with {:?}{}",
+                c_layout.rows(),
+                c_layout.cols(),
+                a_layout.cols(),
+                key.epilogue,
+                if b_layout.is_transposed { ", b transposed" } else { "" }
+            );
+            let needs = "another type, layout or epilogue: cuBLASLt has no algorithm for it";
+            LibraryError::unsupported(OPERATION, what, needs)
         }
     }
 }
@@ -373,29 +355,13 @@ impl Plan {
         }
     }
 
-    /// Enqueues the product.
+    /// Enqueues the product with one of the algorithms, of which 0 is the best.
     ///
     /// # Safety
     /// The pointers are to memory that is noted as used by this work, of the layouts of the plan's key; the scalars are of
-    /// the type that its products are summed in; the workspace has [`Self::workspace`] bytes, which nobody else uses on
-    /// another stream.
+    /// the type that its products are summed in; the workspace has the bytes that the algorithm needs, and is used on this
+    /// stream alone.
     pub unsafe fn run<S>(
-        &self,
-        handle: &LtHandle,
-        pointers: &Pointers,
-        scalars: &(S, S),
-        workspace: u64,
-        stream: StreamHandle,
-    ) -> Result<()> {
-        // SAFETY: passed on from the caller.
-        unsafe { self.run_candidate(0, handle, pointers, scalars, workspace, stream) }
-    }
-
-    /// Enqueues the product with one of the algorithms.
-    ///
-    /// # Safety
-    /// As [`Self::run`], with [`Self::choices`]' bytes of workspace.
-    pub unsafe fn run_candidate<S>(
         &self,
         index: usize,
         handle: &LtHandle,

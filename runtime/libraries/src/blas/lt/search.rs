@@ -66,6 +66,6 @@ fn enqueue<S>(
     handle::enqueue_lt(stream, &parts, bytes, |handle, workspace, stream_handle| {
         // SAFETY: the operands lie inside of the parts, and the output has a part of its own; the workspace is large enough
         // for every candidate.
-        unsafe { plan.run_candidate(index, handle, pointers, scalars, workspace, stream_handle) }
+        unsafe { plan.run(index, handle, pointers, scalars, workspace, stream_handle) }
     })
 }

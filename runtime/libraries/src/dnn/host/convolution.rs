@@ -2,15 +2,16 @@
 
 use std::ops::{AddAssign, Mul};
 
-use super::super::call::{Place, elements, elements_mut};
-use super::super::element::{Float, round, sealed::Element, widen};
+use super::super::call::Place;
+use super::super::element::{Float, round, widen};
 use super::super::fused::Activation;
 use super::super::geometry::{Geometry, Operation};
+use crate::element::Element;
 
 /// Computes one of the three tensors from the others.
 ///
 /// # Safety
-/// At the places are x, w and y of the geometry's shapes; the one that is computed is used by nobody else meanwhile.
+/// At the places are x, w and y of the geometry's shapes; the one that is computed is used by nothing else meanwhile.
 pub unsafe fn run<T: Float>(operation: Operation, geometry: &Geometry, places: [Place; 3]) {
     let [x, w, y] = places;
     let target = match operation {
@@ -21,7 +22,7 @@ pub unsafe fn run<T: Float>(operation: Operation, geometry: &Geometry, places: [
     // SAFETY: the caller's promise. The target is not among what is read below: each operation reads the other two.
     let sums = unsafe { sums::<T>(operation, geometry, places) };
     // SAFETY: the caller's promise; what was read is not borrowed any more.
-    let target = unsafe { elements_mut::<T>(target.address, target.len) };
+    let target = unsafe { target.write::<T>() };
     finish(geometry, &sums, target, |sum, _| sum);
 }
 
@@ -34,13 +35,13 @@ pub unsafe fn run_fused<T: Float>(geometry: &Geometry, places: [Place; 4], activ
     // SAFETY: the caller's promise.
     let (sums, bias, y) = unsafe {
         let sums = sums::<T>(Operation::Forward, geometry, [x, w, y]);
-        (sums, elements::<T>(bias.address, bias.len), elements_mut::<T>(y.address, y.len))
+        (sums, bias.read::<T>(), y.write::<T>())
     };
     let (strides, dims) = (geometry.y.strides(), geometry.y.dims);
     finish(geometry, &sums, y, |sum, index| {
         let sum = sum + widen(bias[index / strides[1] % dims[1]]);
         match activation {
-            Activation::Relu if sum.wide() < 0.0 => T::Real::narrow(0.0),
+            Activation::Relu if sum.to_f64() < 0.0 => T::Real::from_f64(0.0),
             _ => sum,
         }
     });
@@ -53,7 +54,7 @@ fn finish<T: Float>(
     target: &mut [T],
     last: impl Fn(T::Real, usize) -> T::Real,
 ) {
-    let (alpha, beta) = (T::Real::narrow(geometry.alpha), T::Real::narrow(geometry.beta));
+    let (alpha, beta) = (T::Real::from_f64(geometry.alpha), T::Real::from_f64(geometry.beta));
     for (index, (element, sum)) in target.iter_mut().zip(sums).enumerate() {
         let mut value = alpha * *sum;
         if geometry.beta != 0.0 {
@@ -66,9 +67,9 @@ fn finish<T: Float>(
 /// # Safety
 /// As [`run`]; the two that are not computed are read.
 unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [Place; 3]) -> Vec<T::Real> {
-    let zeros = |len| vec![T::Real::narrow(0.0); len];
+    let zeros = |len| vec![T::Real::from_f64(0.0); len];
     // SAFETY: the caller's promise.
-    let read = |place: Place| unsafe { elements::<T>(place.address, place.len) };
+    let read = |place: Place| unsafe { place.read::<T>() };
     let (target, [one, other]) = match operation {
         Operation::Forward => (y, [x, w]),
         Operation::BackwardData => (x, [w, y]),
@@ -78,24 +79,13 @@ unsafe fn sums<T: Float>(operation: Operation, geometry: &Geometry, [x, w, y]: [
         // There is nothing to be summed, and the extents may be any.
         return zeros(target.len);
     }
-    let rows = Rows::new(geometry);
+    let (rows, mut sums) = (Rows::new(geometry), zeros(target.len));
     match operation {
-        Operation::Forward => {
-            let mut sums = zeros(y.len);
-            rows.forward(read(x), read(w), &mut sums);
-            sums
-        }
-        Operation::BackwardData => {
-            let mut sums = zeros(x.len);
-            rows.backward_data(read(w), read(y), &mut sums);
-            sums
-        }
-        Operation::BackwardWeights => {
-            let mut sums = zeros(w.len);
-            rows.backward_weights(read(x), read(y), &mut sums);
-            sums
-        }
+        Operation::Forward => rows.forward(read(x), read(w), &mut sums),
+        Operation::BackwardData => rows.backward_data(read(w), read(y), &mut sums),
+        Operation::BackwardWeights => rows.backward_weights(read(x), read(y), &mut sums),
     }
+    sums
 }
 
 /// An input that is padding.
@@ -136,9 +126,9 @@ impl<'a> Rows<'a> {
     }
 
     fn forward<T: Float>(&self, x: &[T], w: &[T], sums: &mut [T::Real]) {
-        let mut row = vec![T::Real::narrow(0.0); self.outputs.len()];
+        let mut row = vec![T::Real::from_f64(0.0); self.outputs.len()];
         self.each_group(|group| {
-            let mut of_group = vec![T::Real::narrow(0.0); group.y.len() * row.len()];
+            let mut of_group = vec![T::Real::from_f64(0.0); group.y.len() * row.len()];
             group.each_tap(self, |at_x, at_w, tap| {
                 gather(x, at_x, tap, &mut row);
                 for (sums, k) in of_group.chunks_exact_mut(row.len()).zip(&group.w) {
@@ -152,11 +142,11 @@ impl<'a> Rows<'a> {
     }
 
     fn backward_data<T: Float>(&self, w: &[T], dy: &[T], sums: &mut [T::Real]) {
-        let mut row = vec![T::Real::narrow(0.0); self.outputs.len()];
+        let mut row = vec![T::Real::from_f64(0.0); self.outputs.len()];
         self.each_group(|group| {
             let of_group = self.packed(dy, group);
             group.each_tap(self, |at_x, at_w, tap| {
-                row.fill(T::Real::narrow(0.0));
+                row.fill(T::Real::from_f64(0.0));
                 for (gradients, k) in of_group.chunks_exact(row.len()).zip(&group.w) {
                     add_scaled(&mut row, widen(w[k + at_w]), gradients);
                 }
@@ -168,7 +158,7 @@ impl<'a> Rows<'a> {
     }
 
     fn backward_weights<T: Float>(&self, x: &[T], dy: &[T], sums: &mut [T::Real]) {
-        let mut row = vec![T::Real::narrow(0.0); self.outputs.len()];
+        let mut row = vec![T::Real::from_f64(0.0); self.outputs.len()];
         self.each_group(|group| {
             let of_group = self.packed(dy, group);
             group.each_tap(self, |at_x, at_w, tap| {
@@ -235,7 +225,7 @@ impl Group {
 /// What a tap meets in a channel that begins at this element.
 fn gather<T: Float>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
     for (value, at) in row.iter_mut().zip(tap) {
-        *value = if *at == OUTSIDE { T::Real::narrow(0.0) } else { widen(x[channel + at]) };
+        *value = if *at == OUTSIDE { T::Real::from_f64(0.0) } else { widen(x[channel + at]) };
     }
 }
 

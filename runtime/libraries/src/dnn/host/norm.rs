@@ -1,106 +1,84 @@
 //! Batch normalisation: sums in `f64`, each result rounded once.
 
-use super::super::call::{Place, elements, elements_mut};
-use super::super::element::{Float, sealed::Element};
+use super::super::call::Place;
+use super::super::element::Float;
 use super::super::norm::BatchNorm;
 use super::super::tensor::Shape;
+use crate::element::Element;
 
 /// # Safety
-/// The places are of x, scale, bias, y, and the mean and inverse deviation of the batch; then of the running mean and
-/// variance. The last are used by nobody else meanwhile, from y on.
-pub unsafe fn training<T: Float>(
-    norm: &BatchNorm,
-    shape: &Shape,
-    [x, scale, bias, y, mean, deviation]: [Place; 6],
-    running: Option<[Place; 2]>,
-) {
+/// The places are of scale, bias, the mean and inverse deviation of the batch, the running mean and variance or nothing, x and
+/// y; those from the third to the sixth, and the last, are used by nothing else meanwhile.
+pub unsafe fn training<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place; 8]) {
+    let [scale, bias, mean, deviation, running_mean, running_variance, x, y] = places;
     // SAFETY: the caller's promise.
-    let (x, scale, bias, y) = unsafe {
-        (
-            elements::<T>(x.address, x.len),
-            elements::<T::Real>(scale.address, scale.len),
-            elements::<T::Real>(bias.address, bias.len),
-            elements_mut::<T>(y.address, y.len),
-        )
-    };
+    let (scale, bias, x, y) =
+        unsafe { (scale.read::<T::Real>(), bias.read::<T::Real>(), x.read::<T>(), y.write::<T>()) };
     // SAFETY: the caller's promise.
-    let values = |place: Place| unsafe { elements_mut::<T::Real>(place.address, place.len) };
-    let (saved_mean, saved_deviation) = (values(mean), values(deviation));
-    let mut running = running.map(|[mean, variance]| (values(mean), values(variance)));
+    let [saved_mean, saved_deviation, running_mean, running_variance] =
+        [mean, deviation, running_mean, running_variance].map(|place| unsafe { place.write::<T::Real>() });
     for channel in 0..shape.dims[1] {
         let indices = indices(shape, channel);
         let count = indices.len() as f64;
-        let mean = indices.iter().map(|at| x[*at].wide()).sum::<f64>() / count;
-        let squares = indices.iter().map(|at| (x[*at].wide() - mean).powi(2)).sum::<f64>();
+        let mean = indices.iter().map(|at| x[*at].to_f64()).sum::<f64>() / count;
+        let squares = indices.iter().map(|at| (x[*at].to_f64() - mean).powi(2)).sum::<f64>();
         let inverse = (squares / count + norm.epsilon).sqrt().recip();
         for &at in &indices {
-            let value = (x[at].wide() - mean) * inverse;
-            y[at] = T::narrow(value * scale[channel].wide() + bias[channel].wide());
+            let value = (x[at].to_f64() - mean) * inverse;
+            y[at] = T::from_f64(value * scale[channel].to_f64() + bias[channel].to_f64());
         }
-        saved_mean[channel] = T::Real::narrow(mean);
-        saved_deviation[channel] = T::Real::narrow(inverse);
-        if let Some((running_mean, running_variance)) = &mut running {
-            let mix = |old: &mut T::Real, new: f64| {
-                *old = T::Real::narrow((1.0 - norm.momentum) * old.wide() + norm.momentum * new);
-            };
-            mix(&mut running_mean[channel], mean);
-            mix(&mut running_variance[channel], squares / (count - 1.0));
-        }
+        saved_mean[channel] = T::Real::from_f64(mean);
+        saved_deviation[channel] = T::Real::from_f64(inverse);
+        let mix = |old: &mut T::Real, new: f64| {
+            *old = T::Real::from_f64((1.0 - norm.momentum) * old.to_f64() + norm.momentum * new);
+        };
+        running_mean.get_mut(channel).into_iter().for_each(|old| mix(old, mean));
+        running_variance.get_mut(channel).into_iter().for_each(|old| mix(old, squares / (count - 1.0)));
     }
 }
 
 /// # Safety
-/// The places are of x, scale, bias, mean, variance and y; the last is used by nobody else meanwhile.
-pub unsafe fn inference<T: Float>(
-    norm: &BatchNorm,
-    shape: &Shape,
-    [x, scale, bias, mean, variance, y]: [Place; 6],
-) {
+/// The places are of scale, bias, mean, variance, x and y; the last is used by nothing else meanwhile.
+pub unsafe fn inference<T: Float>(norm: &BatchNorm, shape: &Shape, places: [Place; 6]) {
+    let [scale, bias, mean, variance, x, y] = places;
     // SAFETY: the caller's promise.
-    let (x, y) = unsafe { (elements::<T>(x.address, x.len), elements_mut::<T>(y.address, y.len)) };
+    let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     // SAFETY: the caller's promise.
-    let values = |place: Place| unsafe { elements::<T::Real>(place.address, place.len) };
-    let [scale, bias, mean, variance] = [scale, bias, mean, variance].map(values);
+    let [scale, bias, mean, variance] =
+        [scale, bias, mean, variance].map(|place| unsafe { place.read::<T::Real>() });
     for channel in 0..shape.dims[1] {
-        let inverse = (variance[channel].wide() + norm.epsilon).sqrt().recip();
+        let inverse = (variance[channel].to_f64() + norm.epsilon).sqrt().recip();
         for at in indices(shape, channel) {
-            let value = (x[at].wide() - mean[channel].wide()) * inverse;
-            y[at] = T::narrow(value * scale[channel].wide() + bias[channel].wide());
+            let value = (x[at].to_f64() - mean[channel].to_f64()) * inverse;
+            y[at] = T::from_f64(value * scale[channel].to_f64() + bias[channel].to_f64());
         }
     }
 }
 
 /// # Safety
-/// The places are of x, dy, scale, the mean and inverse deviation of the batch, dx, dscale and dbias; the last three are used
-/// by nobody else meanwhile.
-pub unsafe fn backward<T: Float>(
-    shape: &Shape,
-    [x, dy, scale, mean, deviation, dx, dscale, dbias]: [Place; 8],
-) {
+/// The places are of scale, the mean and inverse deviation of the batch, dscale, dbias, x, dy and dx; those that begin with d,
+/// but for dy, are used by nothing else meanwhile.
+pub unsafe fn backward<T: Float>(shape: &Shape, places: [Place; 8]) {
+    let [scale, mean, deviation, dscale, dbias, x, dy, dx] = places;
     // SAFETY: the caller's promise.
-    let (x, dy, dx) = unsafe {
-        let (x, dy) = (elements::<T>(x.address, x.len), elements::<T>(dy.address, dy.len));
-        (x, dy, elements_mut::<T>(dx.address, dx.len))
-    };
+    let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     // SAFETY: the caller's promise.
-    let values = |place: Place| unsafe { elements::<T::Real>(place.address, place.len) };
-    let [scale, mean, deviation] = [scale, mean, deviation].map(values);
+    let [scale, mean, deviation] = [scale, mean, deviation].map(|place| unsafe { place.read::<T::Real>() });
     // SAFETY: the caller's promise.
-    let values = |place: Place| unsafe { elements_mut::<T::Real>(place.address, place.len) };
-    let (dscale, dbias) = (values(dscale), values(dbias));
+    let [dscale, dbias] = [dscale, dbias].map(|place| unsafe { place.write::<T::Real>() });
     for channel in 0..shape.dims[1] {
-        let (mean, inverse) = (mean[channel].wide(), deviation[channel].wide());
+        let (mean, inverse) = (mean[channel].to_f64(), deviation[channel].to_f64());
         let indices = indices(shape, channel);
         let count = indices.len() as f64;
-        let normal = |at: usize| (x[at].wide() - mean) * inverse;
-        let sum: f64 = indices.iter().map(|at| dy[*at].wide()).sum();
-        let product: f64 = indices.iter().map(|at| dy[*at].wide() * normal(*at)).sum();
+        let normal = |at: usize| (x[at].to_f64() - mean) * inverse;
+        let sum: f64 = indices.iter().map(|at| dy[*at].to_f64()).sum();
+        let product: f64 = indices.iter().map(|at| dy[*at].to_f64() * normal(*at)).sum();
         for &at in &indices {
-            let rest = dy[at].wide() - sum / count - normal(at) * product / count;
-            dx[at] = T::narrow(scale[channel].wide() * inverse * rest);
+            let rest = dy[at].to_f64() - sum / count - normal(at) * product / count;
+            dx[at] = T::from_f64(scale[channel].to_f64() * inverse * rest);
         }
-        dscale[channel] = T::Real::narrow(product);
-        dbias[channel] = T::Real::narrow(sum);
+        dscale[channel] = T::Real::from_f64(product);
+        dbias[channel] = T::Real::from_f64(sum);
     }
 }
 

@@ -1,42 +1,39 @@
 //! Pooling: windows in the order of their elements, the first of equals is the greatest.
 
-use super::super::call::{Place, elements, elements_mut};
+use super::super::call::Place;
 use super::super::element::Float;
 use super::super::pooling::{PoolingMode, Windows};
 
 /// # Safety
-/// At the places are x and y of the windows' shapes; y is used by nobody else meanwhile.
+/// At the places are x and y of the windows' shapes; y is used by nothing else meanwhile.
 pub unsafe fn forward<T: Float>(windows: &Windows, [x, y]: [Place; 2]) {
     // SAFETY: the caller's promise.
-    let (x, y) = unsafe { (elements::<T>(x.address, x.len), elements_mut::<T>(y.address, y.len)) };
+    let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_window(windows, |at_y, inside| {
         y[at_y] = match windows.mode {
             PoolingMode::Max => x[greatest(x, inside)],
             _ => {
-                let sum: f64 = inside.iter().map(|at| x[*at].wide()).sum();
-                T::narrow(sum / divisor(windows, inside.len()))
+                let sum: f64 = inside.iter().map(|at| x[*at].to_f64()).sum();
+                T::from_f64(sum / divisor(windows, inside.len()))
             }
         };
     });
 }
 
 /// # Safety
-/// At the places are x, y, dy and dx of the windows' shapes; dx is used by nobody else meanwhile.
+/// At the places are x, y, dy and dx of the windows' shapes; dx is used by nothing else meanwhile.
 pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) {
     // SAFETY: the caller's promise.
-    let (x, dy, dx) = unsafe {
-        let (x, dy) = (elements::<T>(x.address, x.len), elements::<T>(dy.address, dy.len));
-        (x, dy, elements_mut::<T>(dx.address, dx.len))
-    };
+    let (x, dy, dx) = unsafe { (x.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     let mut sums = vec![0f64; dx.len()];
     each_window(windows, |at_y, inside| match windows.mode {
-        PoolingMode::Max => sums[greatest(x, inside)] += dy[at_y].wide(),
+        PoolingMode::Max => sums[greatest(x, inside)] += dy[at_y].to_f64(),
         _ => {
-            let share = dy[at_y].wide() / divisor(windows, inside.len());
+            let share = dy[at_y].to_f64() / divisor(windows, inside.len());
             inside.iter().for_each(|at| sums[*at] += share);
         }
     });
-    dx.iter_mut().zip(sums).for_each(|(element, sum)| *element = T::narrow(sum));
+    dx.iter_mut().zip(sums).for_each(|(element, sum)| *element = T::from_f64(sum));
 }
 
 /// What a window's sum is divided by.
@@ -51,7 +48,7 @@ fn divisor(windows: &Windows, inside: usize) -> f64 {
 fn greatest<T: Float>(x: &[T], inside: &[usize]) -> usize {
     let mut best = inside[0];
     for &at in &inside[1..] {
-        let (value, most) = (x[at].wide(), x[best].wide());
+        let (value, most) = (x[at].to_f64(), x[best].to_f64());
         if value > most || (value.is_nan() && !most.is_nan()) {
             best = at;
         }

@@ -1,22 +1,22 @@
 //! Softmax: sums in `f64`, each element rounded once.
 
-use super::super::call::{Place, elements, elements_mut};
+use super::super::call::Place;
 use super::super::element::Float;
 use super::super::softmax::Softmax;
 use super::super::tensor::Shape;
 
 /// # Safety
-/// At the places are x and y of this shape; y is used by nobody else meanwhile.
+/// At the places are x and y of this shape; y is used by nothing else meanwhile.
 pub unsafe fn forward<T: Float>(function: Softmax, shape: &Shape, [x, y]: [Place; 2]) {
     // SAFETY: the caller's promise.
-    let (x, y) = unsafe { (elements::<T>(x.address, x.len), elements_mut::<T>(y.address, y.len)) };
+    let (x, y) = unsafe { (x.read::<T>(), y.write::<T>()) };
     each_row(shape, |row| {
-        let values = || row.clone().map(|at| x[at].wide());
+        let values = || row.clone().map(|at| x[at].to_f64());
         let most = values().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = values().map(|value| (value - most).exp()).sum();
         for at in row.clone() {
-            let shifted = x[at].wide() - most;
-            y[at] = T::narrow(match function {
+            let shifted = x[at].to_f64() - most;
+            y[at] = T::from_f64(match function {
                 Softmax::Plain => shifted.exp() / sum,
                 Softmax::Log => shifted - sum.ln(),
             });
@@ -25,24 +25,21 @@ pub unsafe fn forward<T: Float>(function: Softmax, shape: &Shape, [x, y]: [Place
 }
 
 /// # Safety
-/// At the places are y, dy and dx of this shape; dx is used by nobody else meanwhile.
+/// At the places are y, dy and dx of this shape; dx is used by nothing else meanwhile.
 pub unsafe fn backward<T: Float>(function: Softmax, shape: &Shape, [y, dy, dx]: [Place; 3]) {
     // SAFETY: the caller's promise.
-    let (y, dy, dx) = unsafe {
-        let (y, dy) = (elements::<T>(y.address, y.len), elements::<T>(dy.address, dy.len));
-        (y, dy, elements_mut::<T>(dx.address, dx.len))
-    };
+    let (y, dy, dx) = unsafe { (y.read::<T>(), dy.read::<T>(), dx.write::<T>()) };
     each_row(shape, |row| {
         let sum: f64 = row
             .clone()
             .map(|at| match function {
-                Softmax::Plain => dy[at].wide() * y[at].wide(),
-                Softmax::Log => dy[at].wide(),
+                Softmax::Plain => dy[at].to_f64() * y[at].to_f64(),
+                Softmax::Log => dy[at].to_f64(),
             })
             .sum();
         for at in row.clone() {
-            let (value, gradient) = (y[at].wide(), dy[at].wide());
-            dx[at] = T::narrow(match function {
+            let (value, gradient) = (y[at].to_f64(), dy[at].to_f64());
+            dx[at] = T::from_f64(match function {
                 Softmax::Plain => value * (gradient - sum),
                 Softmax::Log => gradient - value.exp() * sum,
             });

@@ -2,107 +2,80 @@
 
 use super::*;
 
+/// Adds a bias to what a product should be, and activates it.
+fn with_epilogue<T: Number>(
+    (values, sizes): &mut (Vec<f64>, Vec<f64>),
+    bias: Option<&[f64]>,
+    activation: Activation,
+) {
+    for (at, (value, size)) in values.iter_mut().zip(sizes).enumerate() {
+        if let Some(bias) = bias {
+            *value += bias[at % bias.len()];
+            *size += bias[at % bias.len()].abs();
+        }
+        // The hardware's `tanh` has some 11 bits.
+        if activation == Activation::Gelu && T::UNIT < 1e-3 {
+            *size += value.abs() * 5e-4 / T::UNIT;
+        }
+        *value = match activation {
+            Activation::None => *value,
+            Activation::Relu => value.max(0.0),
+            Activation::Gelu => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (*value + 0.044715 * value.powi(3));
+                0.5 * *value * (1.0 + inner.tanh())
+            }
+        };
+    }
+}
+
 fn check_epilogues<T: Plain>() {
     let stream = stream();
-    let (m, n, k) = (24, 40, 16);
-    let [a, b, c] = [(1, m, k), (2, k, n), (3, m, n)].map(|(seed, r, c)| HostMatrix::new::<T>(seed, r, c));
-    let bias = HostMatrix::new::<T>(4, 1, n);
-    let bias_memory =
-        DeviceBuffer::from_host(&stream, &bias.at_place::<T>(Place::of(&bias, 0, false))).unwrap();
-    let bias_slice = bias_memory.as_slice();
-    for epilogue in [
-        Epilogue::None,
-        Epilogue::Relu,
-        Epilogue::Gelu,
-        Epilogue::Bias(bias_slice),
-        Epilogue::ReluBias(bias_slice),
-        Epilogue::GeluBias(bias_slice),
-    ] {
-        for (a_transposed, b_transposed, beta) in
-            [(false, true, 0.0), (true, false, 0.5), (false, false, 0.0)]
-        {
-            let places =
-                [Place::of(&a, 8, a_transposed), Place::of(&b, 0, b_transposed), Place::of(&c, 8, false)];
-            let upload = |matrix: &HostMatrix, place: Place| {
-                DeviceBuffer::from_host(&stream, &matrix.at_place::<T>(place)).unwrap()
-            };
-            let (a_memory, b_memory) = (upload(&a, places[0]), upload(&b, places[1]));
-            let mut c_memory = upload(&c, places[2]);
-            let math = Some(reducing(a_transposed));
-            let options =
-                Matmul { alpha: T::scalar(0.5), beta: T::scalar(beta), epilogue, math, ..Matmul::default() };
-            blas::matmul(
-                &stream,
-                &options,
-                Matrix::with_layout(&a_memory, places[0].layout()).unwrap(),
-                Matrix::with_layout(&b_memory, places[1].layout()).unwrap(),
-                MatrixMut::with_layout(&mut c_memory, places[2].layout()).unwrap(),
-            )
-            .unwrap();
-            let (mut expected, mut sizes) = reference((0.5, beta), &a, &b, &c);
-            for (at, (value, size)) in expected.iter_mut().zip(&mut sizes).enumerate() {
-                if epilogue.bias().is_some() {
-                    *value += bias.values[at % n];
-                    *size += bias.values[at % n].abs();
-                }
-                let before = value.abs();
-                *value = match epilogue.activation() {
-                    blas::Activation::None => *value,
-                    blas::Activation::Relu => value.max(0.0),
-                    blas::Activation::Gelu => {
-                        let inner = (2.0 / std::f64::consts::PI).sqrt() * (*value + 0.044715 * value.powi(3));
-                        0.5 * *value * (1.0 + inner.tanh())
-                    }
-                };
-                // The hardware's `tanh` has some 11 bits.
-                if epilogue.activation() == blas::Activation::Gelu && T::STORED < 1e-3 {
-                    *size += before * 5e-4 / T::STORED;
-                }
-            }
-            let found = places[2].read(&c_memory.to_host().unwrap());
-            let what = format!("{} with {epilogue:?}", std::any::type_name::<T>());
-            assert_near::<T>(&what, k, &found, &(expected, sizes));
+    let bias = HostMatrix::new::<T>(4, 1, 40).values;
+    let bias_memory = buffer(&stream, &bias.iter().map(|value| T::of(*value)).collect::<Vec<_>>());
+    let activations = [Activation::None, Activation::Relu, Activation::Gelu];
+    for (activation, has_bias) in activations.into_iter().flat_map(|one| [(one, false), (one, true)]) {
+        for (a, b, beta) in [(false, true, 0.0), (true, false, 0.5), (false, false, 0.0)] {
+            let mut product = Product::<T>::new(&stream, [24, 40, 16], [8, 0, 8], [a, b, false]);
+            let mut expected = product.expected((0.5, beta));
+            with_epilogue::<T>(&mut expected, has_bias.then_some(&bias), activation);
+            product.matmul(&Matmul {
+                alpha: T::scalar(0.5),
+                beta: T::scalar(beta),
+                bias: has_bias.then_some(bias_memory.as_slice()),
+                activation,
+                math: Some(reducing(a)),
+                ..Matmul::default()
+            });
+            product.check(&format!("{activation:?}, bias: {has_bias}"), &expected);
         }
     }
 }
 
 #[test]
-fn epilogues_add_a_bias_for_each_column_and_activate() {
-    check_epilogues::<f32>();
-    check_epilogues::<f16>();
-    check_epilogues::<bf16>();
+fn epilogues_add_a_bias_and_activate() {
+    each!(check_epilogues(): f32, f16, bf16);
 }
 
 /// Multiplies 8-bit floating point with scales at these places of a buffer, and without.
-fn check_eight_bits<A: Number + blas::Multiply<B, bf16, Sum = f32>, B: Number + blas::Element<Sum = f32>>(
+fn check_eight_bits<A: Number + Multiply<B, bf16, Sum = f32>, B: Number + Element<Sum = f32>>(
     scale_places: Option<[usize; 2]>,
 ) {
     let stream = stream();
-    let (m, n, k) = (32, 48, 64);
-    let (a, b) = (HostMatrix::new::<A>(1, m, k), HostMatrix::new::<B>(2, k, n));
-    let (a_place, b_place) = (Place::of(&a, 0, false), Place::of(&b, 0, true));
-    let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<A>(a_place)).unwrap();
-    let b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<B>(b_place)).unwrap();
+    let mut product = Product::<A, B, bf16>::new(&stream, [32, 48, 64], [0; 3], [false, true, false]);
     let mut scales = [0f32; 64];
     let (mut scale_a, mut scale_b) = (1.0, 1.0);
     if let Some([a, b]) = scale_places {
         (scale_a, scale_b) = (2.0, 0.25);
         (scales[a], scales[b]) = (scale_a, scale_b);
     }
-    let scales = DeviceBuffer::from_host(&stream, &scales).unwrap();
-    let mut c = DeviceBuffer::<bf16>::zeros(&stream, m * n).unwrap();
+    let scales = buffer(&stream, &scales);
     let at = |place: usize| scales.slice(place..place + 1);
-    let options = Matmul {
-        scale_a: scale_places.map(|places| at(places[0])),
-        scale_b: scale_places.map(|places| at(places[1])),
-        ..Matmul::default()
-    };
-    let a_matrix = Matrix::with_layout(&a_memory, a_place.layout()).unwrap();
-    let b_matrix = Matrix::with_layout(&b_memory, b_place.layout()).unwrap();
-    let c_matrix = MatrixMut::new(&mut c, m, n).unwrap();
     let done = match scale_places {
-        Some(_) => blas::matmul(&stream, &options, a_matrix, b_matrix, c_matrix),
-        None => blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, c_matrix),
+        Some([a, b]) => {
+            let (scale_a, scale_b) = (Some(at(a)), Some(at(b)));
+            product.matmul_as(&Matmul { scale_a, scale_b, ..Matmul::default() })
+        }
+        None => product.gemm_as(Gemm::default()),
     };
     let device = stream.device();
     if !device.is_emulated() && device.capability() < (8, 9) {
@@ -110,68 +83,47 @@ fn check_eight_bits<A: Number + blas::Multiply<B, bf16, Sum = f32>, B: Number + 
         return;
     }
     done.unwrap();
-    let zero = HostMatrix { rows: m, cols: n, values: vec![0.0; m * n] };
-    let found: Vec<f64> = c.to_host().unwrap().into_iter().map(bf16::to_f64).collect();
-    let (expected, sizes) = reference((f64::from(scale_a * scale_b), 0.0), &a, &b, &zero);
+    let (expected, sizes) = product.expected((f64::from(scale_a * scale_b), 0.0));
     // The tensor cores of Hopper sum with some 14 bits.
-    let sizes = sizes.into_iter().map(|size| size * (1.0 + 2f64.powi(-13) / bf16::STORED)).collect();
-    assert_near::<bf16>("8-bit", k, &found, &(expected, sizes));
+    let sizes = sizes.into_iter().map(|size| size * (1.0 + 2f64.powi(-13) / bf16::UNIT)).collect();
+    product.check("8-bit", &(expected, sizes));
 }
 
 #[test]
 fn a_bias_may_be_at_any_address() {
     fn check<T: Plain>() {
         let stream = stream();
-        let (m, n, k) = (64, 256, 128);
-        let [a, b] = [(1, m, k), (2, k, n)].map(|(seed, r, c)| HostMatrix::new::<T>(seed, r, c));
-        let bias = HostMatrix::new::<T>(4, 1, n);
-        let upload = |matrix: &HostMatrix| {
-            DeviceBuffer::from_host(&stream, &matrix.at_place::<T>(Place::of(matrix, 0, false))).unwrap()
-        };
-        let (a_memory, b_memory, bias_memory) = (upload(&a), upload(&b), upload(&bias));
-        let mut with_gap = DeviceBuffer::<T>::uninit(&stream, n + 8).unwrap();
-        let zero = HostMatrix { rows: m, cols: n, values: vec![0.0; m * n] };
-        let (mut expected, mut sizes) = reference((1.0, 0.0), &a, &b, &zero);
-        for (at, (value, size)) in expected.iter_mut().zip(&mut sizes).enumerate() {
-            *value = (*value + bias.values[at % n]).max(0.0);
-            *size += bias.values[at % n].abs();
-        }
+        let n = 256;
+        let bias = HostMatrix::new::<T>(4, 1, n).values;
+        let mut product = Product::<T>::new(&stream, [64, n, 128], [0; 3], [false; 3]);
+        let mut expected = product.expected((1.0, 0.0));
+        with_epilogue::<T>(&mut expected, Some(&bias), Activation::Relu);
         for start in [1, 2, 3, 4, 7, 8] {
-            stream.copy(&bias_memory, with_gap.slice_mut(start..start + n)).unwrap();
-            let epilogue = Epilogue::ReluBias(with_gap.slice(start..start + n));
-            let mut c = DeviceBuffer::<T>::uninit(&stream, m * n).unwrap();
-            blas::matmul(
-                &stream,
-                &Matmul { epilogue, ..Matmul::default() },
-                Matrix::new(&a_memory, m, k).unwrap(),
-                Matrix::new(&b_memory, k, n).unwrap(),
-                MatrixMut::new(&mut c, m, n).unwrap(),
-            )
-            .unwrap();
-            let found: Vec<f64> = c.to_host().unwrap().into_iter().map(T::value).collect();
-            let what = format!("{} from {start}", std::any::type_name::<T>());
-            assert_near::<T>(&what, k, &found, &(expected.clone(), sizes.clone()));
+            let mut padded = vec![T::of(0.0); n + 8];
+            padded[start..].iter_mut().zip(&bias).for_each(|(to, from)| *to = T::of(*from));
+            let padded = buffer(&stream, &padded);
+            let bias = Some(padded.slice(start..start + n));
+            product.matmul(&Matmul { bias, activation: Activation::Relu, ..Matmul::default() });
+            product.check(&format!("from {start}"), &expected);
         }
     }
-    check::<f16>();
-    check::<bf16>();
-    check::<f32>();
+    each!(check(): f16, bf16, f32);
 }
 
 #[test]
 fn activations_keep_nan() {
     let stream = stream();
-    let one = DeviceBuffer::from_host(&stream, &[1f32; 32 * 32]).unwrap();
+    let one = buffer(&stream, &[1f32; 32 * 32]);
     let mut bias = [1f32; 32];
     bias[5] = f32::NAN;
-    let bias = DeviceBuffer::from_host(&stream, &bias).unwrap();
-    for epilogue in [Epilogue::ReluBias(bias.as_slice()), Epilogue::GeluBias(bias.as_slice())] {
+    let bias = buffer(&stream, &bias);
+    for activation in [Activation::Relu, Activation::Gelu] {
         let mut c = DeviceBuffer::zeros(&stream, 32 * 32).unwrap();
         let matrix = Matrix::new(&one, 32, 32).unwrap();
-        let options = Matmul { epilogue, ..Matmul::default() };
+        let options = Matmul { bias: Some(bias.as_slice()), activation, ..Matmul::default() };
         blas::matmul(&stream, &options, matrix, matrix, MatrixMut::new(&mut c, 32, 32).unwrap()).unwrap();
         for (at, value) in c.to_host().unwrap().into_iter().enumerate() {
-            assert_eq!(value.is_nan(), at % 32 == 5, "{value} in column {} with {epilogue:?}", at % 32);
+            assert_eq!(value.is_nan(), at % 32 == 5, "{value} in column {} with {activation:?}", at % 32);
         }
     }
 }
@@ -179,9 +131,9 @@ fn activations_keep_nan() {
 #[test]
 fn a_transposed_output_has_no_bias() {
     let stream = stream();
-    let x = DeviceBuffer::from_host(&stream, &[1f32; 16]).unwrap();
+    let x = buffer(&stream, &[1f32; 16]);
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 16).unwrap();
-    let options = Matmul { epilogue: Epilogue::Bias(x.slice(..4)), ..Matmul::default() };
+    let options = Matmul { bias: Some(x.slice(..4)), ..Matmul::default() };
     let matrix = Matrix::new(&x, 4, 4).unwrap();
     let output = MatrixMut::new(&mut y, 4, 4).unwrap().transposed();
     let done = blas::matmul(&stream, &options, matrix, matrix, output);
@@ -190,9 +142,9 @@ fn a_transposed_output_has_no_bias() {
 }
 
 #[test]
-fn eight_bit_floats_are_refused_alike_on_all_devices() {
+fn odd_eight_bit_products_are_refused() {
     let stream = stream();
-    let x = DeviceBuffer::from_host(&stream, &[F8E4M3::from_f32(1.0); 64 * 64]).unwrap();
+    let x = buffer(&stream, &[F8E4M3::from_f32(1.0); 64 * 64]);
     let mut y = DeviceBuffer::<bf16>::zeros(&stream, 64 * 64).unwrap();
     let matrix = |layout: Layout| Matrix::with_layout(&x, layout).unwrap();
     let fit = |rows, cols| matrix(Layout::new(rows, cols));
@@ -214,14 +166,14 @@ fn eight_bit_floats_are_refused_alike_on_all_devices() {
 }
 
 #[test]
-fn eight_bit_integers_are_multiplied_without_an_epilogue() {
+fn eight_bit_integers_have_no_epilogue() {
     let stream = stream();
-    let x = DeviceBuffer::from_host(&stream, &[3i8; 16 * 16]).unwrap();
-    let bias = DeviceBuffer::from_host(&stream, &[1i32; 16]).unwrap();
-    let mut y = DeviceBuffer::from_host(&stream, &[7i32; 16 * 16]).unwrap();
+    let x = buffer(&stream, &[3i8; 16 * 16]);
+    let bias = buffer(&stream, &[1i32; 16]);
+    let mut y = buffer(&stream, &[7i32; 16 * 16]);
     let matrix = Matrix::new(&x, 16, 16).unwrap();
-    for epilogue in [Epilogue::Bias(bias.as_slice()), Epilogue::Relu] {
-        let options = Matmul { epilogue, ..Matmul::default() };
+    for (bias, activation) in [(Some(bias.as_slice()), Activation::None), (None, Activation::Relu)] {
+        let options = Matmul { bias, activation, ..Matmul::default() };
         let c = MatrixMut::new(&mut y, 16, 16).unwrap();
         let done = blas::matmul(&stream, &options, matrix, matrix, c);
         assert!(is_unsupported(&done), "{done:?}");
@@ -251,12 +203,12 @@ fn scales_may_be_at_any_address() {
 }
 
 #[test]
-fn plans_are_kept_and_results_do_not_depend_on_it() {
+fn kept_plans_change_no_result() {
     let stream = stream();
     let device = stream.device();
     let cache = blas::plan_cache(device);
     let run = || {
-        let mut square = Square::new(&stream, 3, 48);
+        let mut square = Product::square(&stream, 3, 48);
         square.matmul(&Matmul::default());
         square.c.to_host().unwrap()
     };
@@ -281,7 +233,7 @@ fn plans_are_kept_and_results_do_not_depend_on_it() {
 fn a_timed_search_writes_the_output_once() {
     let stream = stream();
     let size = 64;
-    let mut square = Square::new(&stream, 1, size);
+    let mut square = Product::square(&stream, 1, size);
     square.matmul(&Matmul::default());
     let once = square.c.to_host().unwrap();
     let search = Search::Timed { candidates: 6, repeats: 3 };
@@ -296,7 +248,7 @@ fn a_timed_search_writes_the_output_once() {
 #[test]
 fn without_a_workspace_the_result_is_right_too() {
     let stream = stream();
-    let mut square = Square::new(&stream, 1, 64);
+    let mut square = Product::square(&stream, 1, 64);
     square.matmul(&Matmul { workspace_limit: Some(0), ..Matmul::default() });
-    square.check("no workspace");
+    square.check_product("no workspace");
 }

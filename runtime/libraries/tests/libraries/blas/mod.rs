@@ -10,52 +10,20 @@ mod products;
 mod streams;
 mod vectors;
 
+use crate::numbers::{Number, assert_refused, buffer, each, is_refused, name, stream, values};
 use crate::under_test::device;
 use half::{bf16, f16};
+use warpsmith_runtime::library::LibraryError;
 use warpsmith_runtime::library::blas::{
-    self, Epilogue, F8E4M3, F8E5M2, Float, Gemm, Layout, Math, Matmul, Matrix, MatrixMut, Scale, Search,
-    Side, Triangle, Trsm, Vector, VectorMut,
+    self, Activation, Element, F8E4M3, F8E5M2, Float, Gemm, Layout, Math, Matmul, Matrix, MatrixMut,
+    Multiply, Scale, Search, Side, Triangle, Trsm, Vector, VectorMut,
 };
-
-use warpsmith_runtime::library::{LibraryError, Vendor};
-use warpsmith_runtime::{Device, DeviceBuffer, DeviceCopy, Error, Graph, Stream};
-
-fn stream() -> Stream {
-    Stream::new(&device()).unwrap()
-}
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, Stream};
 
 /// Numbers in -1..1 with 8 bits after the point.
 fn numbers(seed: u64, len: usize) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..len).map(|_| f64::from(random.u32(..512)) / 256.0 - 1.0).collect()
-}
-
-/// A type with its unit roundoffs.
-trait Number: DeviceCopy + PartialEq + std::fmt::Debug {
-    const STORED: f64;
-    const SUMMED: f64;
-    fn of(value: f64) -> Self;
-    fn value(self) -> f64;
-}
-
-macro_rules! number {
-    ($($type:ty, $stored:expr, $summed:expr, |$x:ident| $of:expr, |$y:ident| $value:expr;)*) => {
-        $(impl Number for $type {
-            const STORED: f64 = 1.0 / (1u64 << $stored) as f64;
-            const SUMMED: f64 = 1.0 / (1u64 << $summed) as f64;
-            fn of($x: f64) -> Self { $of }
-            fn value(self) -> f64 { let $y = self; $value }
-        })*
-    };
-}
-
-number! {
-    f32, 24, 24, |x| x as f32, |x| x.into();
-    f64, 53, 53, |x| x, |x| x;
-    f16, 11, 24, |x| f16::from_f64(x), |x| x.to_f64();
-    bf16, 8, 24, |x| bf16::from_f64(x), |x| x.to_f64();
-    F8E4M3, 4, 24, |x| F8E4M3::from_f32(x as f32), |x| x.to_f32().into();
-    F8E5M2, 3, 24, |x| F8E5M2::from_f32(x as f32), |x| x.to_f32().into();
 }
 
 /// Types that the emulated device and every GPU take, with their scalars.
@@ -91,6 +59,10 @@ struct HostMatrix {
 }
 
 impl HostMatrix {
+    fn zeros(rows: usize, cols: usize) -> Self {
+        Self { rows, cols, values: vec![0.0; rows * cols] }
+    }
+
     fn new<T: Number>(seed: u64, rows: usize, cols: usize) -> Self {
         let values = numbers(seed, rows * cols).into_iter().map(|x| T::of(x).value()).collect();
         Self { rows, cols, values }
@@ -179,7 +151,7 @@ fn reference(
 fn assert_near<T: Number>(what: &str, k: usize, found: &[f64], (expected, sizes): &(Vec<f64>, Vec<f64>)) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (index, ((found, expected), size)) in found.iter().zip(expected).zip(sizes).enumerate() {
-        let bound = 2.0 * (k as f64 + 4.0) * T::SUMMED * size + 2.0 * T::STORED * size;
+        let bound = 2.0 * (k as f64 + 4.0) * T::SUM_UNIT * size + 2.0 * T::UNIT * size;
         assert!(
             (found - expected).abs() <= bound,
             "{what}, element {index}: {found} instead of {expected}, not within {bound}"
@@ -187,56 +159,102 @@ fn assert_near<T: Number>(what: &str, k: usize, found: &[f64], (expected, sizes)
     }
 }
 
-/// A product of squares on a stream, and its operands.
-struct Square {
+/// A product on a stream, and its operands at their places.
+struct Product<A: Number = f32, B: Number = A, C: Number = A> {
     stream: Stream,
-    size: usize,
-    a: DeviceBuffer<f32>,
-    b: DeviceBuffer<f32>,
-    c: DeviceBuffer<f32>,
+    places: [Place; 3],
+    /// What c holds at first.
+    before: HostMatrix,
+    a: DeviceBuffer<A>,
+    b: DeviceBuffer<B>,
+    c: DeviceBuffer<C>,
 }
 
-impl Square {
-    fn new(stream: &Stream, seed: u64, size: usize) -> Self {
-        let upload = |seed| {
-            let values: Vec<f32> = numbers(seed, size * size).into_iter().map(|x| x as f32).collect();
-            DeviceBuffer::from_host(stream, &values).unwrap()
-        };
-        let c = DeviceBuffer::zeros(stream, size * size).unwrap();
-        Self { stream: stream.clone(), size, a: upload(seed), b: upload(seed + 1), c }
+impl<A: Number, B: Number, C: Number> Product<A, B, C> {
+    /// Of random matrices with these gaps, which lie transposed or not.
+    fn new(stream: &Stream, [m, n, k]: [usize; 3], gaps: [usize; 3], transposed: [bool; 3]) -> Self {
+        let (a, b, c) =
+            (HostMatrix::new::<A>(1, m, k), HostMatrix::new::<B>(2, k, n), HostMatrix::new::<C>(3, m, n));
+        let place = |which: usize, matrix| Place::of(matrix, gaps[which], transposed[which]);
+        let places = [place(0, &a), place(1, &b), place(2, &c)];
+        Self {
+            stream: stream.clone(),
+            places,
+            a: buffer(stream, &a.at_place(places[0])),
+            b: buffer(stream, &b.at_place(places[1])),
+            c: buffer(stream, &c.at_place(places[2])),
+            before: c,
+        }
     }
 
-    fn matrices(&mut self) -> (Matrix<'_, f32>, Matrix<'_, f32>, MatrixMut<'_, f32>) {
-        let Self { size, a, b, c, .. } = self;
-        let (a, b) = (Matrix::new(&*a, *size, *size).unwrap(), Matrix::new(&*b, *size, *size).unwrap());
-        (a, b, MatrixMut::new(c, *size, *size).unwrap())
+    fn matrices(&mut self) -> (Matrix<'_, A>, Matrix<'_, B>, MatrixMut<'_, C>) {
+        let [a, b, c] = self.places.map(|place| place.layout());
+        (
+            Matrix::with_layout(&self.a, a).unwrap(),
+            Matrix::with_layout(&self.b, b).unwrap(),
+            MatrixMut::with_layout(&mut self.c, c).unwrap(),
+        )
     }
 
-    fn gemm(&mut self) {
-        let stream = self.stream.clone();
-        let (a, b, c) = self.matrices();
-        blas::gemm(&stream, Gemm::default(), a, b, c).unwrap();
-    }
-
-    fn matmul(&mut self, options: &Matmul<'_, f32, f32>) {
-        let stream = self.stream.clone();
-        let (a, b, c) = self.matrices();
-        blas::matmul(&stream, options, a, b, c).unwrap();
+    /// What c should hold, and the sums of the sizes of the terms.
+    fn expected(&self, scalars: (f64, f64)) -> (Vec<f64>, Vec<f64>) {
+        let [of_a, of_b, _] = self.places;
+        let a =
+            HostMatrix { rows: of_a.rows, cols: of_a.cols, values: of_a.read(&self.a.to_host().unwrap()) };
+        let b =
+            HostMatrix { rows: of_b.rows, cols: of_b.cols, values: of_b.read(&self.b.to_host().unwrap()) };
+        reference(scalars, &a, &b, &self.before)
     }
 
     #[track_caller]
-    fn check(&self, what: &str) {
-        let size = self.size;
-        let host = |buffer: &DeviceBuffer<f32>| {
-            let values = buffer.to_host().unwrap().into_iter().map(f64::from).collect();
-            HostMatrix { rows: size, cols: size, values }
-        };
-        let zero = HostMatrix { rows: size, cols: size, values: vec![0.0; size * size] };
-        let expected = reference((1.0, 0.0), &host(&self.a), &host(&self.b), &zero);
-        assert_near::<f32>(what, size, &host(&self.c).values, &expected);
+    fn check(&self, what: &str, expected: &(Vec<f64>, Vec<f64>)) {
+        let found = self.places[2].read(&self.c.to_host().unwrap());
+        assert_near::<C>(&format!("{} {what}", name::<C>()), self.places[0].cols, &found, expected);
+    }
+}
+
+impl<A: Number + Multiply<B, C>, B: Number + Element<Sum = A::Sum>, C: Number + Element<Sum = A::Sum>>
+    Product<A, B, C>
+{
+    fn gemm_as(&mut self, options: Gemm<Scale<A>>) -> warpsmith_runtime::Result<()> {
+        let stream = self.stream.clone();
+        let (a, b, c) = self.matrices();
+        blas::gemm(&stream, options, a, b, c)
+    }
+
+    fn gemm(&mut self) {
+        self.gemm_as(Gemm::default()).unwrap();
+    }
+
+    fn matmul_as(&mut self, options: &Matmul<'_, Scale<A>, C>) -> warpsmith_runtime::Result<()> {
+        let stream = self.stream.clone();
+        let (a, b, c) = self.matrices();
+        blas::matmul(&stream, options, a, b, c)
+    }
+
+    fn matmul(&mut self, options: &Matmul<'_, Scale<A>, C>) {
+        self.matmul_as(options).unwrap();
+    }
+}
+
+impl Product {
+    /// Of squares without gaps.
+    fn square(stream: &Stream, seed: u64, size: usize) -> Self {
+        let mut product = Self::new(stream, [size; 3], [0; 3], [false; 3]);
+        for (seed, buffer) in [(seed, &mut product.a), (seed + 1, &mut product.b)] {
+            let values: Vec<f32> = numbers(seed, size * size).into_iter().map(|x| x as f32).collect();
+            buffer.copy_from_host(&values).unwrap();
+        }
+        product.c.as_mut_slice().memset(0).unwrap();
+        product
+    }
+
+    #[track_caller]
+    fn check_product(&self, what: &str) {
+        self.check(what, &self.expected((1.0, 0.0)));
     }
 }
 
 fn is_unsupported(done: &warpsmith_runtime::Result<()>) -> bool {
-    matches!(done, Err(error) if matches!(error.downcast_ref(), Some(LibraryError::Unsupported { .. })))
+    is_refused!(done, LibraryError::Unsupported { .. })
 }

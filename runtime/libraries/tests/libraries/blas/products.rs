@@ -4,60 +4,30 @@ use super::*;
 
 fn check_gemm<T: Plain>() {
     let stream = stream();
-    let shapes = [(1, 1, 1), (3, 5, 7), (16, 32, 48), (33, 17, 65), (1, 40, 9), (40, 1, 9)];
-    for (number, (m, n, k)) in shapes.into_iter().enumerate() {
+    let shapes = [[1, 1, 1], [3, 5, 7], [16, 32, 48], [33, 17, 65], [1, 40, 9], [40, 1, 9]];
+    for (number, shape) in shapes.into_iter().enumerate() {
         for flags in 0..8 {
-            let flag = |bit: u32| flags >> bit & 1 == 1;
-            let scalars = [(1.0, 0.0), (-0.5, 2.0)][(number + flags) % 2];
-            let [a, b, c] =
-                [(1, m, k), (2, k, n), (3, m, n)].map(|(seed, r, c)| HostMatrix::new::<T>(seed, r, c));
-            let places =
-                [Place::of(&a, 3, flag(0)), Place::of(&b, number, flag(1)), Place::of(&c, 2, flag(2))];
-            let upload = |matrix: &HostMatrix, place: Place| {
-                DeviceBuffer::from_host(&stream, &matrix.at_place::<T>(place)).unwrap()
-            };
-            let (a_memory, b_memory) = (upload(&a, places[0]), upload(&b, places[1]));
-            let mut c_memory = upload(&c, places[2]);
-            let math = Some(reducing(flag(0)));
-            let options = Gemm { alpha: T::scalar(scalars.0), beta: T::scalar(scalars.1), math };
-            blas::gemm(
-                &stream,
-                options,
-                Matrix::with_layout(&a_memory, places[0].layout()).unwrap(),
-                Matrix::with_layout(&b_memory, places[1].layout()).unwrap(),
-                MatrixMut::with_layout(&mut c_memory, places[2].layout()).unwrap(),
-            )
-            .unwrap();
-            let found = places[2].read(&c_memory.to_host().unwrap());
-            let what = format!("{} of {m} x {n} x {k}, {flags:03b}", std::any::type_name::<T>());
-            assert_near::<T>(&what, k, &found, &reference(scalars, &a, &b, &c));
+            let transposed = [0, 1, 2].map(|bit| flags >> bit & 1 == 1);
+            let (alpha, beta) = [(1.0, 0.0), (-0.5, 2.0)][(number + flags) % 2];
+            let mut product = Product::<T>::new(&stream, shape, [3, number, 2], transposed);
+            let expected = product.expected((alpha, beta));
+            let math = Some(reducing(transposed[0]));
+            product.gemm_as(Gemm { alpha: T::scalar(alpha), beta: T::scalar(beta), math }).unwrap();
+            product.check(&format!("{shape:?}, {flags:03b}"), &expected);
         }
     }
 }
 
 #[test]
 fn products_of_every_shape_stride_and_transpose() {
-    check_gemm::<f32>();
-    check_gemm::<f64>();
-    check_gemm::<f16>();
-    check_gemm::<bf16>();
+    each!(check_gemm(): f32, f64, f16, bf16);
 }
 
 #[test]
-fn half_precision_products_may_be_stored_in_single_precision() {
-    let stream = stream();
-    let (a, b) = (HostMatrix::new::<f16>(1, 8, 24), HostMatrix::new::<f16>(2, 24, 16));
-    let zero = HostMatrix::new::<f32>(0, 8, 16);
-    let place = |matrix| Place::of(matrix, 0, false);
-    let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<f16>(place(&a))).unwrap();
-    let b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<f16>(place(&b))).unwrap();
-    let mut c_memory = DeviceBuffer::<f32>::zeros(&stream, 8 * 16).unwrap();
-    let (a_matrix, b_matrix) =
-        (Matrix::new(&a_memory, 8, 24).unwrap(), Matrix::new(&b_memory, 24, 16).unwrap());
-    let c_matrix = MatrixMut::new(&mut c_memory, 8, 16).unwrap();
-    blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, c_matrix).unwrap();
-    let found = place(&zero).read(&c_memory.to_host().unwrap());
-    assert_near::<f32>("f16 to f32", 24, &found, &reference((1.0, 0.0), &a, &b, &zero));
+fn half_precision_products_are_stored_in_single() {
+    let mut product = Product::<f16, f16, f32>::new(&stream(), [8, 16, 24], [0; 3], [false; 3]);
+    product.gemm();
+    product.check("from f16", &product.expected((1.0, 0.0)));
 }
 
 #[test]
@@ -68,9 +38,9 @@ fn integers_are_multiplied_exactly() {
     let a: Vec<i8> = (0..m * k).map(|index| number(1, index)).collect();
     let b: Vec<i8> = (0..k * n).map(|index| number(2, index)).collect();
     let c: Vec<i32> = (0..m * n).map(|index| index as i32 * 1000).collect();
-    let a_memory = DeviceBuffer::from_host(&stream, &a).unwrap();
-    let b_memory = DeviceBuffer::from_host(&stream, &b).unwrap();
-    let mut c_memory = DeviceBuffer::from_host(&stream, &c).unwrap();
+    let a_memory = buffer(&stream, &a);
+    let b_memory = buffer(&stream, &b);
+    let mut c_memory = buffer(&stream, &c);
     blas::gemm(
         &stream,
         Gemm { alpha: 3, beta: -1, math: None },
@@ -89,41 +59,41 @@ fn integers_are_multiplied_exactly() {
 }
 
 #[test]
-fn without_beta_the_output_is_not_read() {
+fn outputs_are_not_read_without_beta() {
     let stream = stream();
-    let a = DeviceBuffer::from_host(&stream, &[1f32; 64]).unwrap();
-    let mut c = DeviceBuffer::from_host(&stream, &[f32::NAN; 64]).unwrap();
+    let a = buffer(&stream, &[1f32; 64]);
+    let mut c = buffer(&stream, &[f32::NAN; 64]);
     let matrix = Matrix::new(&a, 8, 8).unwrap();
     blas::gemm(&stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut c, 8, 8).unwrap()).unwrap();
     assert_eq!(c.to_host().unwrap(), [8.0; 64]);
-    let mut c = DeviceBuffer::from_host(&stream, &[f32::NAN; 64]).unwrap();
+    let mut c = buffer(&stream, &[f32::NAN; 64]);
     let options = Matmul::default();
     blas::matmul(&stream, &options, matrix, matrix, MatrixMut::new(&mut c, 8, 8).unwrap()).unwrap();
     assert_eq!(c.to_host().unwrap(), [8.0; 64]);
-    let mut y = DeviceBuffer::from_host(&stream, &[f32::NAN; 8]).unwrap();
+    let mut y = buffer(&stream, &[f32::NAN; 8]);
     blas::gemv(&stream, Gemm::default(), matrix, a.slice(..8), &mut y).unwrap();
     assert_eq!(y.to_host().unwrap(), [8.0; 8]);
 }
 
 #[test]
-fn with_an_alpha_of_zero_the_inputs_are_not_read() {
+fn inputs_are_not_read_with_alpha_zero() {
     fn check<T: Plain>() {
         let stream = stream();
-        let nan = DeviceBuffer::from_host(&stream, &[T::of(f64::NAN); 16 * 16]).unwrap();
+        let nan = buffer(&stream, &[T::of(f64::NAN); 16 * 16]);
         let values: Vec<T> = (0..16 * 16).map(|i| T::of(f64::from(i % 13))).collect();
         let square = || Matrix::new(&nan, 16, 16).unwrap();
         let (zero, two) = (T::scalar(0.0), T::scalar(2.0));
         for (beta, expected) in [(two, 2.0), (zero, 0.0)] {
-            let mut c = DeviceBuffer::from_host(&stream, &values).unwrap();
+            let mut c = buffer(&stream, &values);
             let output = MatrixMut::new(&mut c, 16, 16).unwrap();
             let options = Gemm { alpha: zero, beta, math: None };
             blas::gemm(&stream, options, square(), square(), output).unwrap();
-            let mut y = DeviceBuffer::from_host(&stream, &values[..16]).unwrap();
+            let mut y = buffer(&stream, &values[..16]);
             blas::gemv(&stream, options, square(), nan.slice(..16), &mut y).unwrap();
-            let mut grouped = DeviceBuffer::from_host(&stream, &values).unwrap();
+            let mut grouped = buffer(&stream, &values);
             let output = MatrixMut::new(&mut grouped, 16, 16).unwrap();
             blas::gemm_grouped(&stream, options, vec![(square(), square(), output)]).unwrap();
-            let mut by_lt = DeviceBuffer::from_host(&stream, &values).unwrap();
+            let mut by_lt = buffer(&stream, &values);
             let output = MatrixMut::new(&mut by_lt, 16, 16).unwrap();
             let options = Matmul { alpha: zero, beta, ..Matmul::default() };
             blas::matmul(&stream, &options, square(), square(), output).unwrap();
@@ -131,56 +101,78 @@ fn with_an_alpha_of_zero_the_inputs_are_not_read() {
             for (what, found) in all.map(|(what, buffer)| (what, buffer.to_host().unwrap())) {
                 let differs = |(found, value): (&T, &T)| found.value() != expected * value.value();
                 let at = found.iter().zip(&values).position(differs);
-                assert_eq!(at, None, "{what} of {}, beta {expected}", std::any::type_name::<T>());
+                assert_eq!(at, None, "{what} of {}, beta {expected}", name::<T>());
             }
         }
     }
-    check::<f32>();
-    check::<f64>();
-    check::<f16>();
-    check::<bf16>();
+    each!(check(): f32, f64, f16, bf16);
+}
+
+/// A batch of matrices at a distance, and on the device.
+fn batch<T: Number>(
+    stream: &Stream,
+    seed: u64,
+    [count, rows, cols, apart]: [usize; 4],
+) -> (Vec<HostMatrix>, DeviceBuffer<T>, Layout) {
+    let matrices: Vec<HostMatrix> =
+        (0..count).map(|index| HostMatrix::new::<T>(seed + index as u64, rows, cols)).collect();
+    let mut memory = vec![T::of(0.0); apart * (count - 1) + rows * cols];
+    for (index, matrix) in matrices.iter().enumerate() {
+        let values = matrix.values.iter().map(|value| T::of(*value));
+        memory[index * apart..].iter_mut().zip(values).for_each(|(to, from)| *to = from);
+    }
+    (matrices, buffer(stream, &memory), Layout::new(rows, cols).with_batch(count, apart))
+}
+
+/// Multiplies a batch with one matrix or a batch, into outputs of a layout in which each row begins at `at`.
+fn check_batch<T: Plain>(
+    (a, a_memory, a_layout): &(Vec<HostMatrix>, DeviceBuffer<T>, Layout),
+    (b, b_memory, b_layout): &(Vec<HostMatrix>, DeviceBuffer<T>, Layout),
+    layout: Layout,
+    at: impl Fn(usize, usize) -> usize,
+) {
+    let stream = a_memory.stream();
+    for with_plans in [false, true] {
+        let mut c_memory = DeviceBuffer::<T>::zeros(stream, layout.extent().unwrap()).unwrap();
+        let a_matrix = Matrix::with_layout(a_memory, *a_layout).unwrap();
+        let b_matrix = Matrix::with_layout(b_memory, *b_layout).unwrap();
+        let c_matrix = MatrixMut::with_layout(&mut c_memory, layout).unwrap();
+        match with_plans {
+            false => blas::gemm(stream, Gemm::default(), a_matrix, b_matrix, c_matrix).unwrap(),
+            true => blas::matmul(stream, &Matmul::default(), a_matrix, b_matrix, c_matrix).unwrap(),
+        }
+        let found = c_memory.to_host().unwrap();
+        for (index, (a, b)) in a.iter().zip(b.iter().cycle()).enumerate() {
+            let rows = (0..a.rows).flat_map(|row| found[at(index, row)..][..b.cols].iter());
+            let found: Vec<f64> = rows.map(|x| x.value()).collect();
+            let expected = reference((1.0, 0.0), a, b, &HostMatrix::zeros(a.rows, b.cols));
+            assert_near::<T>(&format!("{} {index} of a batch", name::<T>()), a.cols, &found, &expected);
+        }
+    }
 }
 
 #[test]
-fn batches_lie_apart_or_side_by_side_and_one_input_serves_all() {
+fn batches_lie_apart_or_side_by_side() {
     let stream = stream();
     let (m, n, k, count) = (5, 6, 7, 4);
-    let (a, b) = (numbers(1, count * m * k), numbers(2, k * n));
-    let to_f32 = |values: &[f64]| values.iter().map(|x| *x as f32).collect::<Vec<_>>();
-    let a_memory = DeviceBuffer::from_host(&stream, &to_f32(&a)).unwrap();
-    let b_memory = DeviceBuffer::from_host(&stream, &to_f32(&b)).unwrap();
-    let a_layout = Layout::new(m, k).with_batch(count, m * k);
+    let a = batch::<f32>(&stream, 1, [count, m, k, m * k]);
+    let b = batch::<f32>(&stream, 11, [1, k, n, k * n]);
     // The outputs' rows side by side, as the heads of attention.
     let side_by_side = Layout::new(m, n).with_stride(count * n).with_batch(count, n);
+    check_batch(&a, &b, side_by_side, |batch, row| row * count * n + batch * n);
     let apart = Layout::new(m, n).with_batch(count, m * n + 3);
-    for (layout, at) in [
-        (
-            side_by_side,
-            &(|batch: usize, row: usize| row * count * n + batch * n) as &dyn Fn(usize, usize) -> usize,
-        ),
-        (apart, &|batch: usize, row: usize| batch * (m * n + 3) + row * n),
-    ] {
-        for with_plans in [false, true] {
-            let mut c_memory = DeviceBuffer::<f32>::zeros(&stream, layout.extent().unwrap()).unwrap();
-            let a_matrix = Matrix::with_layout(&a_memory, a_layout).unwrap();
-            let b_matrix = Matrix::new(&b_memory, k, n).unwrap();
-            let c_matrix = MatrixMut::with_layout(&mut c_memory, layout).unwrap();
-            match with_plans {
-                false => blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, c_matrix).unwrap(),
-                true => blas::matmul(&stream, &Matmul::default(), a_matrix, b_matrix, c_matrix).unwrap(),
-            }
-            let found = c_memory.to_host().unwrap();
-            for batch in 0..count {
-                let values = a[batch * m * k..][..m * k].to_vec();
-                let a = HostMatrix { rows: m, cols: k, values };
-                let b = HostMatrix { rows: k, cols: n, values: b.clone() };
-                let zero = HostMatrix { rows: m, cols: n, values: vec![0.0; m * n] };
-                let rows = (0..m).flat_map(|row| found[at(batch, row)..][..n].iter());
-                let found: Vec<f64> = rows.map(|x| f64::from(*x)).collect();
-                assert_near::<f32>("a batch", k, &found, &reference((1.0, 0.0), &a, &b, &zero));
-            }
-        }
+    check_batch(&a, &b, apart, |batch, row| batch * (m * n + 3) + row * n);
+}
+
+/// Batches whose first matrices are aligned for wide accesses, and whose others are not.
+#[test]
+fn matrices_of_a_batch_may_be_at_any_distance() {
+    fn check<T: Plain>() {
+        let stream = stream();
+        let [a, b] = [1, 11].map(|seed| batch::<T>(&stream, seed, [3, 16, 16, 257]));
+        check_batch(&a, &b, Layout::new(16, 16).with_batch(3, 257), |index, row| index * 257 + row * 16);
     }
+    each!(check(): f16, bf16, f32, f64);
 }
 
 fn check_groups<T: Plain>(captured: bool) {
@@ -195,7 +187,7 @@ fn check_groups<T: Plain>(captured: bool) {
         .collect();
     let upload = |matrix: &HostMatrix, transposed| {
         let memory = matrix.at_place::<T>(Place::of(matrix, 0, transposed));
-        DeviceBuffer::from_host(&stream, &memory).unwrap()
+        buffer(&stream, &memory)
     };
     let memory: Vec<_> = inputs.iter().map(|(a, b)| (upload(a, false), upload(b, true))).collect();
     let mut outputs: Vec<_> =
@@ -213,9 +205,9 @@ fn check_groups<T: Plain>(captured: bool) {
         true => Graph::capture(&stream, run).unwrap().instantiate().unwrap().launch(&stream).unwrap(),
     }
     for ((a, b), output) in inputs.iter().zip(&outputs) {
-        let zero = HostMatrix { rows: a.rows, cols: b.cols, values: vec![0.0; a.rows * b.cols] };
-        let found: Vec<f64> = output.to_host().unwrap().into_iter().map(T::value).collect();
-        let what = format!("a group of {}, captured: {captured}", std::any::type_name::<T>());
+        let zero = HostMatrix::zeros(a.rows, b.cols);
+        let found = values(&output.to_host().unwrap());
+        let what = format!("a group of {}, captured: {captured}", name::<T>());
         assert_near::<T>(&what, a.cols, &found, &reference((2.0, 0.0), a, b, &zero));
     }
     blas::gemm_grouped::<T, T, T>(&stream, Gemm::default(), Vec::new()).unwrap();
@@ -224,22 +216,19 @@ fn check_groups<T: Plain>(captured: bool) {
 #[test]
 fn groups_have_many_shapes() {
     for captured in [false, true] {
-        check_groups::<f32>(captured);
-        check_groups::<f64>(captured);
-        check_groups::<f16>(captured);
-        check_groups::<bf16>(captured);
+        each!(check_groups(captured): f32, f64, f16, bf16);
     }
 }
 
 #[test]
-fn without_an_inner_dimension_the_product_is_zero_and_without_elements_nothing_is_done() {
+fn without_an_inner_dimension_products_are_zero() {
     let stream = stream();
     let empty = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
     let (a, b) = (Matrix::new(&empty, 4, 0).unwrap(), Matrix::new(&empty, 0, 6).unwrap());
-    let bias = DeviceBuffer::from_host(&stream, &[1f32, -2.0, 3.0, -4.0, 5.0, -6.0]).unwrap();
+    let bias = buffer(&stream, &[1f32, -2.0, 3.0, -4.0, 5.0, -6.0]);
     for (beta, expected) in [(0.0, 0.0), (1.0, 3.0), (-2.0, -6.0)] {
         let start = if beta == 0.0 { f32::NAN } else { 3.0 };
-        let mut c = DeviceBuffer::from_host(&stream, &[start; 4 * 8]).unwrap();
+        let mut c = buffer(&stream, &[start; 4 * 8]);
         let layout = Layout::new(4, 6).with_stride(8);
         let c_matrix = MatrixMut::with_layout(&mut c, layout).unwrap();
         blas::gemm(&stream, Gemm { beta, ..Gemm::default() }, a, b, c_matrix).unwrap();
@@ -247,17 +236,17 @@ fn without_an_inner_dimension_the_product_is_zero_and_without_elements_nothing_i
             assert_eq!(row[..6], [expected; 6], "beta {beta}");
             assert!(row[6..].iter().all(|gap| gap.to_bits() == start.to_bits()));
         }
-        let mut c = DeviceBuffer::from_host(&stream, &[start; 4 * 6]).unwrap();
-        let options = Matmul { beta, epilogue: Epilogue::Bias(bias.as_slice()), ..Matmul::default() };
+        let mut c = buffer(&stream, &[start; 4 * 6]);
+        let options = Matmul { beta, bias: Some(bias.as_slice()), ..Matmul::default() };
         blas::matmul(&stream, &options, a, b, MatrixMut::new(&mut c, 4, 6).unwrap()).unwrap();
         let host = [1f32, -2.0, 3.0, -4.0, 5.0, -6.0].map(|bias| expected + bias);
         assert!(c.to_host().unwrap().chunks(6).all(|row| row == host));
-        let mut y = DeviceBuffer::from_host(&stream, &[start; 4]).unwrap();
+        let mut y = buffer(&stream, &[start; 4]);
         blas::gemv(&stream, Gemm { beta, ..Gemm::default() }, a, &empty, &mut y).unwrap();
         assert_eq!(y.to_host().unwrap(), [expected; 4]);
     }
     let mut none = DeviceBuffer::<f32>::uninit(&stream, 0).unwrap();
-    let one = DeviceBuffer::from_host(&stream, &[1f32; 6]).unwrap();
+    let one = buffer(&stream, &[1f32; 6]);
     let wide = Matrix::new(&one, 1, 6).unwrap();
     let nothing = MatrixMut::new(&mut none, 0, 6).unwrap();
     blas::gemm(&stream, Gemm::default(), Matrix::new(&empty, 0, 1).unwrap(), wide, nothing).unwrap();
@@ -265,18 +254,18 @@ fn without_an_inner_dimension_the_product_is_zero_and_without_elements_nothing_i
     let system = Matrix::new(&empty, 0, 0).unwrap();
     blas::trsm(&stream, Trsm::default(), system, nothing).unwrap();
     blas::scal(&stream, 2.0, &mut none).unwrap();
-    let mut result = DeviceBuffer::from_host(&stream, &[9f32; 2]).unwrap();
+    let mut result = buffer(&stream, &[9f32; 2]);
     blas::dot(&stream, &empty, &empty, result.slice_mut(..1)).unwrap();
     blas::nrm2(&stream, &empty, result.slice_mut(1..)).unwrap();
     assert_eq!(result.to_host().unwrap(), [0.0; 2]);
 }
 
 #[test]
-fn without_an_inner_dimension_narrow_types_are_no_different() {
+fn narrow_products_without_inner_dimension_are_zero() {
     let stream = stream();
     let empty = DeviceBuffer::<i8>::uninit(&stream, 0).unwrap();
     let (a, b) = (Matrix::new(&empty, 4, 0).unwrap(), Matrix::new(&empty, 0, 4).unwrap());
-    let mut c = DeviceBuffer::from_host(&stream, &[3i32; 16]).unwrap();
+    let mut c = buffer(&stream, &[3i32; 16]);
     let output = MatrixMut::new(&mut c, 4, 4).unwrap();
     blas::gemm(&stream, Gemm { beta: 2, ..Gemm::default() }, a, b, output).unwrap();
     assert_eq!(c.to_host().unwrap(), [6; 16]);
@@ -286,7 +275,7 @@ fn without_an_inner_dimension_narrow_types_are_no_different() {
 
     let empty = DeviceBuffer::<F8E4M3>::uninit(&stream, 0).unwrap();
     let (a, b) = (Matrix::new(&empty, 16, 0).unwrap(), Matrix::new(&empty, 16, 0).unwrap().transposed());
-    let mut c = DeviceBuffer::from_host(&stream, &[bf16::from_f32(3.0); 256]).unwrap();
+    let mut c = buffer(&stream, &[bf16::from_f32(3.0); 256]);
     let options = Matmul { beta: 2.0, ..Matmul::default() };
     let done = blas::matmul(&stream, &options, a, b, MatrixMut::new(&mut c, 16, 16).unwrap());
     let device = stream.device();
@@ -298,56 +287,13 @@ fn without_an_inner_dimension_narrow_types_are_no_different() {
     }
 }
 
-/// Batches whose first matrices are aligned for wide accesses, and whose others are not.
-#[test]
-fn matrices_of_a_batch_may_be_at_any_distance() {
-    fn check<T: Plain>() {
-        let stream = stream();
-        let (size, count, apart) = (16, 3, 257);
-        let one = |seed| HostMatrix::new::<T>(seed, size, size);
-        let batch = |seed: u64| {
-            let matrices: Vec<HostMatrix> = (0..count).map(|index| one(seed + index)).collect();
-            let mut memory = vec![T::of(0.0); apart * matrices.len()];
-            for (index, matrix) in matrices.iter().enumerate() {
-                let values = matrix.values.iter().map(|value| T::of(*value));
-                memory[index * apart..].iter_mut().zip(values).for_each(|(to, from)| *to = from);
-            }
-            (matrices, DeviceBuffer::from_host(&stream, &memory).unwrap())
-        };
-        let ((a, a_memory), (b, b_memory)) = (batch(1), batch(11));
-        let layout = Layout::new(size, size).with_batch(count as usize, apart);
-        let [a_matrix, b_matrix] =
-            [&a_memory, &b_memory].map(|memory| Matrix::with_layout(memory, layout).unwrap());
-        for by_matmul in [false, true] {
-            let mut c = DeviceBuffer::<T>::zeros(&stream, apart * count as usize).unwrap();
-            let output = MatrixMut::with_layout(&mut c, layout).unwrap();
-            if by_matmul {
-                blas::matmul(&stream, &Matmul::default(), a_matrix, b_matrix, output).unwrap();
-            } else {
-                blas::gemm(&stream, Gemm::default(), a_matrix, b_matrix, output).unwrap();
-            }
-            let c = c.to_host().unwrap();
-            for (index, (a, b)) in a.iter().zip(&b).enumerate() {
-                let zero = HostMatrix { rows: size, cols: size, values: vec![0.0; size * size] };
-                let found: Vec<f64> = c[index * apart..][..size * size].iter().map(|x| x.value()).collect();
-                let what = format!("{} {index} of a batch, matmul: {by_matmul}", std::any::type_name::<T>());
-                assert_near::<T>(&what, size, &found, &reference((1.0, 0.0), a, b, &zero));
-            }
-        }
-    }
-    check::<f16>();
-    check::<bf16>();
-    check::<f32>();
-    check::<f64>();
-}
-
 /// As `torch.backends.cuda.matmul.allow_tf32` describes it: some 1e-3 of the result's size.
 #[test]
 fn tf32_is_off_by_default_and_less_exact() {
     let stream = stream();
     let device = stream.device();
     let size = if device.is_emulated() { 32 } else { 1024 };
-    let mut square = Square::new(&stream, 11, size);
+    let mut square = Product::square(&stream, 11, size);
     // Numbers with more bits than TF32 has.
     for (seed, buffer) in [(1, &mut square.a), (2, &mut square.b)] {
         let values: Vec<f32> =
@@ -368,14 +314,14 @@ fn tf32_is_off_by_default_and_less_exact() {
         false => assert!((1e-5..5e-3).contains(&difference), "{difference}"),
     }
     if device.is_emulated() {
-        square.check("without TF32");
+        square.check_product("without TF32");
     }
 }
 
 #[test]
 fn integers_need_strides_of_four() {
     let stream = stream();
-    let x = DeviceBuffer::from_host(&stream, &[1i8; 64]).unwrap();
+    let x = buffer(&stream, &[1i8; 64]);
     let mut y = DeviceBuffer::<i32>::zeros(&stream, 9).unwrap();
     let matrix = Matrix::new(&x, 3, 3).unwrap();
     let done = blas::gemm(&stream, Gemm::default(), matrix, matrix, MatrixMut::new(&mut y, 3, 3).unwrap());
@@ -391,7 +337,7 @@ fn integers_need_strides_of_four() {
 #[test]
 fn the_stride_of_a_single_row_does_not_matter() {
     let stream = stream();
-    let x = DeviceBuffer::from_host(&stream, &[2f32; 8]).unwrap();
+    let x = buffer(&stream, &[2f32; 8]);
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
     let row = Matrix::with_layout(&x, Layout::new(1, 8).with_stride(usize::MAX)).unwrap();
     for _ in 0..2 {

@@ -12,16 +12,16 @@ fn two_streams_and_many_threads_compute_at_once() {
             let device = &device;
             scope.spawn(move || {
                 let streams = [(); 2].map(|()| Stream::new(device).unwrap());
-                let mut squares: Vec<Square> = streams
+                let mut squares: Vec<Product> = streams
                     .iter()
                     .enumerate()
-                    .map(|(at, stream)| Square::new(stream, thread * 10 + at as u64 * 3, size))
+                    .map(|(at, stream)| Product::square(stream, thread * 10 + at as u64 * 3, size))
                     .collect();
                 for _ in 0..10 {
-                    squares.iter_mut().for_each(Square::gemm);
+                    squares.iter_mut().for_each(Product::gemm);
                     squares.iter_mut().for_each(|square| square.matmul(&Matmul::default()));
                 }
-                squares.iter().for_each(|square| square.check("at once"));
+                squares.iter().for_each(|square| square.check_product("at once"));
             });
         }
     });
@@ -38,7 +38,7 @@ fn streams_do_not_mix_the_parts_of_their_sums() {
             .map(|factor| {
                 let stream = Stream::new(&device).unwrap();
                 let a = vec![T::of(f64::from(factor) / 1024.0); size * inner];
-                let [a, b] = [&a, &one].map(|values| DeviceBuffer::from_host(&stream, values).unwrap());
+                let [a, b] = [&a, &one].map(|values| buffer(&stream, values));
                 let c = [(); 2].map(|()| DeviceBuffer::<T>::zeros(&stream, size * size).unwrap());
                 (stream, a, b, c)
             })
@@ -64,15 +64,14 @@ fn streams_do_not_mix_the_parts_of_their_sums() {
             }
         }
     }
-    check::<f32>();
-    check::<f16>();
+    each!(check(): f32, f16);
 }
 
 #[test]
-fn a_graph_computes_again_with_what_its_inputs_hold() {
+fn graphs_read_their_inputs_at_each_launch() {
     let stream = stream();
-    let mut square = Square::new(&stream, 1, 32);
-    let mut other = Square::new(&stream, 5, 32);
+    let mut square = Product::square(&stream, 1, 32);
+    let mut other = Product::square(&stream, 5, 32);
     let mut result = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
     let graph = Graph::capture(&stream, || {
         square.gemm();
@@ -88,15 +87,15 @@ fn a_graph_computes_again_with_what_its_inputs_hold() {
         square.a.copy_from_host(&values).unwrap();
         other.b.copy_from_host(&values).unwrap();
         exec.launch(&stream).unwrap();
-        square.check("the first of the graph");
-        other.check("the second of the graph");
+        square.check_product("the first of the graph");
+        other.check_product("the second of the graph");
         let (c, d) = (square.c.to_host().unwrap(), other.c.to_host().unwrap());
         let terms: Vec<f64> = c.iter().zip(&d).map(|(c, d)| f64::from(*c) * f64::from(*d)).collect();
         let sizes = terms.iter().map(|term| term.abs()).sum();
         let found = f64::from(result.to_host().unwrap()[0]);
         assert_near::<f32>("dot", 1024, &[found], &(vec![terms.iter().sum()], vec![sizes]));
         // Work of other calls on the stream does not disturb what the graph keeps for itself.
-        Square::new(&stream, 7, 64).gemm();
+        Product::square(&stream, 7, 64).gemm();
     }
 }
 
@@ -106,7 +105,7 @@ fn the_same_call_gives_the_same_bits() {
     let math = Math { deterministic: true, ..Math::default() };
     let search = Search::Timed { candidates: 8, repeats: 1 };
     let run = || {
-        let mut square = Square::new(&stream, 3, 96);
+        let mut square = Product::square(&stream, 3, 96);
         square.gemm();
         let product = square.c.to_host().unwrap();
         square.matmul(&Matmul { math: Some(math), search, ..Matmul::default() });
@@ -147,8 +146,8 @@ impl Everything {
         let square = |output| MatrixMut::new(output, SIZE, SIZE);
         blas::gemm(stream, options, x_matrix, y_matrix.transposed(), square(gemm)?)?;
         blas::gemm_grouped(stream, options, vec![(x_matrix, y_matrix, square(grouped)?)])?;
-        let epilogue = Epilogue::ReluBias(x.slice(..SIZE));
-        let with_bias = Matmul { epilogue, ..Matmul::default() };
+        let bias = Some(x.slice(..SIZE));
+        let with_bias = Matmul { bias, activation: Activation::Relu, ..Matmul::default() };
         blas::matmul(stream, &with_bias, x_matrix, y_matrix, square(matmul)?)?;
         blas::gemv(stream, options, x_matrix, y.slice(..SIZE), gemv.slice_mut(..SIZE))?;
         blas::axpy(stream, 2.0, &*x, axpy)?;
@@ -165,7 +164,7 @@ impl Everything {
 
 /// The first call of each is in the capture: what the libraries load then is no part of the graph.
 #[test]
-fn everything_may_be_captured_from_the_first_call_on() {
+fn the_first_call_may_be_captured() {
     let stream = stream();
     let mut captured = Everything::new(&stream);
     let before = captured.results();
@@ -185,7 +184,7 @@ fn everything_may_be_captured_from_the_first_call_on() {
 fn captures_again_and_again_keep_no_memory() {
     let stream = stream();
     let device = stream.device();
-    let mut square = Square::new(&stream, 1, 64);
+    let mut square = Product::square(&stream, 1, 64);
     let mut capture = || {
         let graph = Graph::capture(&stream, || {
             square.gemm();
@@ -197,7 +196,7 @@ fn captures_again_and_again_keep_no_memory() {
     };
     let mut reserved = |captures: usize| {
         (0..captures).for_each(|_| capture());
-        // The memory of graphs that are gone is kept until somebody wants it.
+        // The memory of graphs that were dropped is cached.
         device.memory().empty_cache().unwrap();
         device.memory().reserved()
     };
@@ -207,13 +206,13 @@ fn captures_again_and_again_keep_no_memory() {
 }
 
 #[test]
-fn calls_keep_nothing_but_one_workspace_for_each_stream() {
+fn calls_keep_one_workspace_for_each_stream() {
     let stream = stream();
     let memory = || {
         stream.synchronize().unwrap();
         stream.device().memory().allocated()
     };
-    let mut square = Square::new(&stream, 1, 64);
+    let mut square = Product::square(&stream, 1, 64);
     square.gemm();
     square.matmul(&Matmul::default());
     let allocated = memory();

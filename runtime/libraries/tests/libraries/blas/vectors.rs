@@ -11,9 +11,9 @@ fn check_vectors<T: Plain>() {
         let picked =
             |values: &[T]| -> Vec<f64> { values.iter().step_by(stride).map(|x| x.value()).collect() };
         let (xs, ys) = (picked(&x), picked(&y));
-        let what = format!("{} of {len} by {stride}", std::any::type_name::<T>());
-        let x_memory = DeviceBuffer::from_host(&stream, &x).unwrap();
-        let mut y_memory = DeviceBuffer::from_host(&stream, &y).unwrap();
+        let what = format!("{} of {len} by {stride}", name::<T>());
+        let x_memory = buffer(&stream, &x);
+        let mut y_memory = buffer(&stream, &y);
         let mut results = DeviceBuffer::<T>::zeros(&stream, 2).unwrap();
         let x_vector = || Vector::new(&x_memory).with_stride(stride).unwrap();
         let y_vector = Vector::new(&y_memory).with_stride(stride).unwrap();
@@ -22,7 +22,7 @@ fn check_vectors<T: Plain>() {
         let products: Vec<f64> = xs.iter().zip(&ys).map(|(x, y)| x * y).collect();
         let sizes = products.iter().map(|term| term.abs()).sum();
         let norm = xs.iter().map(|x| x * x).sum::<f64>().sqrt();
-        let found: Vec<f64> = results.to_host().unwrap().into_iter().map(T::value).collect();
+        let found = values(&results.to_host().unwrap());
         let expected = (vec![products.iter().sum(), norm], vec![sizes, norm]);
         assert_near::<T>(&what, len, &found, &expected);
 
@@ -45,16 +45,13 @@ fn check_vectors<T: Plain>() {
 
 #[test]
 fn vectors_of_every_type_and_stride() {
-    check_vectors::<f32>();
-    check_vectors::<f64>();
-    check_vectors::<f16>();
-    check_vectors::<bf16>();
+    each!(check_vectors(): f32, f64, f16, bf16);
 }
 
 #[test]
 fn squares_of_a_norm_do_not_overflow() {
     let stream = stream();
-    let x = DeviceBuffer::from_host(&stream, &[3e30f32, 4e30]).unwrap();
+    let x = buffer(&stream, &[3e30f32, 4e30]);
     let mut result = DeviceBuffer::<f32>::zeros(&stream, 1).unwrap();
     blas::nrm2(&stream, &x, &mut result).unwrap();
     let found = result.to_host().unwrap()[0];
@@ -70,9 +67,9 @@ fn check_gemv<T: Plain>() {
             let [x, y] = [(2, n), (3, m)].map(|(seed, len)| HostMatrix::new::<T>(seed, len, 1));
             let place = Place::of(&a, 2, transposed);
             let spread = |vector: &HostMatrix| vector.at_place::<T>(Place::of(vector, stride - 1, false));
-            let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<T>(place)).unwrap();
-            let x_memory = DeviceBuffer::from_host(&stream, &spread(&x)).unwrap();
-            let mut y_memory = DeviceBuffer::from_host(&stream, &spread(&y)).unwrap();
+            let a_memory = buffer(&stream, &a.at_place::<T>(place));
+            let x_memory = buffer(&stream, &spread(&x));
+            let mut y_memory = buffer(&stream, &spread(&y));
             let options = Gemm { alpha: T::scalar(2.0), beta: T::scalar(-1.0), ..Gemm::default() };
             blas::gemv(
                 &stream,
@@ -83,7 +80,7 @@ fn check_gemv<T: Plain>() {
             )
             .unwrap();
             let found = Place::of(&y, stride - 1, false).read(&y_memory.to_host().unwrap());
-            let what = format!("{} of {m} x {n}, {flags:02b}", std::any::type_name::<T>());
+            let what = format!("{} of {m} x {n}, {flags:02b}", name::<T>());
             assert_near::<T>(&what, n, &found, &reference((2.0, -1.0), &a, &x, &y));
         }
     }
@@ -91,10 +88,7 @@ fn check_gemv<T: Plain>() {
 
 #[test]
 fn products_of_matrix_and_vector() {
-    check_gemv::<f32>();
-    check_gemv::<f64>();
-    check_gemv::<f16>();
-    check_gemv::<bf16>();
+    each!(check_gemv(): f32, f64, f16, bf16);
 }
 
 /// What is solved, multiplied again, is the right-hand side.
@@ -112,8 +106,8 @@ fn triangular_systems_of_every_kind() {
         (0..order).for_each(|at| a.values[at * order + at] += 3.0);
         let b = HostMatrix::new::<f64>(50, rows, cols);
         let (a_place, b_place) = (Place::of(&a, 2, flag(3)), Place::of(&b, 1, flag(4)));
-        let a_memory = DeviceBuffer::from_host(&stream, &a.at_place::<f64>(a_place)).unwrap();
-        let mut b_memory = DeviceBuffer::from_host(&stream, &b.at_place::<f64>(b_place)).unwrap();
+        let a_memory = buffer(&stream, &a.at_place::<f64>(a_place));
+        let mut b_memory = buffer(&stream, &b.at_place::<f64>(b_place));
         blas::trsm(
             &stream,
             Trsm { alpha: 2.0, side, triangle, unit_diagonal },
@@ -134,7 +128,7 @@ fn triangular_systems_of_every_kind() {
                 };
             }
         }
-        let zero = HostMatrix { rows, cols, values: vec![0.0; rows * cols] };
+        let zero = HostMatrix::zeros(rows, cols);
         let (again, _) = match side {
             Side::Left => reference((1.0, 0.0), &a, &x, &zero),
             Side::Right => reference((1.0, 0.0), &x, &a, &zero),
@@ -146,17 +140,17 @@ fn triangular_systems_of_every_kind() {
 }
 
 #[test]
-fn triangular_systems_of_a_batch_have_a_matrix_each_or_one() {
+fn triangular_batches_share_a_matrix_or_not() {
     fn check<T: blas::Solve + Plain>() {
         let stream = stream();
         // Lower triangles of 2 x 2, five elements apart, and right-hand sides of 2 x 1, three apart.
         let values = |values: &[f64]| values.iter().map(|value| T::of(*value)).collect::<Vec<T>>();
         let a = values(&[2., 99., 1., 4., 0., 1., 99., 3., 2.]);
         let b = values(&[2., 9., 0., 4., 22.]);
-        let a = DeviceBuffer::from_host(&stream, &a).unwrap();
+        let a = buffer(&stream, &a);
         let layout = Layout::new(2, 1).with_batch(2, 3);
         let solve = |count: usize, alpha: f64, b: &[T]| {
-            let mut x = DeviceBuffer::from_host(&stream, b).unwrap();
+            let mut x = buffer(&stream, b);
             let a = Matrix::with_layout(&a, Layout::new(2, 2).with_batch(count, 5)).unwrap();
             let options = Trsm { alpha: T::scalar(alpha), ..Trsm::default() };
             blas::trsm(&stream, options, a, MatrixMut::with_layout(&mut x, layout).unwrap()).unwrap();
@@ -169,6 +163,5 @@ fn triangular_systems_of_a_batch_have_a_matrix_each_or_one() {
         b[0] = T::of(f64::NAN);
         assert_eq!(solve(2, 0.0, &b), [0.0; 5]);
     }
-    check::<f32>();
-    check::<f64>();
+    each!(check(): f32, f64);
 }

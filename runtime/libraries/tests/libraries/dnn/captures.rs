@@ -2,33 +2,29 @@
 
 use half::f16;
 use warpsmith_runtime::library::dnn::{self, *};
-use warpsmith_runtime::{DeviceBuffer, Graph, Stream};
+use warpsmith_runtime::{Graph, Stream};
 
 use super::support::*;
 use super::{CASES, Tensors, operator};
+use crate::numbers::{Number as _, buffer, random, uninit};
+use crate::under_test::device;
 
 #[test]
-fn a_captured_convolution_is_launched_again_with_other_inputs() {
+fn captured_convolutions_read_their_inputs_at_launch() {
     // Nothing of the library was used on this device before the capture.
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let (case, layout) = (CASES[0], Layout::Nchw);
     let tensors = Tensors::<f32>::new(case, layout, 71);
     let [mut x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
-    let mut y = DeviceBuffer::<f32>::uninit(&stream, tensors.y.len()).unwrap();
-    let mut pooled = DeviceBuffer::<f32>::uninit(&stream, 2 * 16 * 4 * 3).unwrap();
+    let mut y = uninit::<f32>(&stream, tensors.y.len());
+    let mut pooled = uninit::<f32>(&stream, 2 * 16 * 4 * 3);
     let graph = Graph::capture(&stream, || {
         let operator = Convolution {
             options: Some(Options { benchmark: true, ..Options::default() }),
             ..operator(&case)
         };
-        dnn::convolution(
-            &stream,
-            &operator,
-            &Tensor::new(&x, case.x, layout)?,
-            &Tensor::new(&w, case.w, layout)?,
-            &mut TensorMut::new(&mut y, &case.y(), layout)?,
-        )?;
+        convolve(&stream, &operator, (&case, layout), [&x, &w], &mut y)?;
         let y = Tensor::new(&y, &case.y(), layout)?;
         let pooled = &mut TensorMut::new(&mut pooled, &[2, 16, 4, 3], layout)?;
         dnn::pooling(&stream, &Pooling::default(), &y, pooled)
@@ -55,37 +51,30 @@ fn a_captured_convolution_is_launched_again_with_other_inputs() {
 }
 
 #[test]
-fn all_three_of_a_convolution_may_be_captured_before_there_is_a_plan() {
+fn convolutions_may_be_captured_before_any_plan() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     for (seed, case) in CASES.iter().enumerate() {
         let tensors = Tensors::<f32>::new(*case, Layout::Nchw, 300 + seed as u64);
-        let found = tensors.run_as(&stream, &operator(case), true).unwrap();
-        for ((found, sums), name) in found.iter().zip(&tensors.sums()).zip(["y", "dx", "dw"]) {
-            assert_close(found, sums, Bound::Tf32, |sum, _| sum, &format!("{case:?}: {name}"));
-        }
+        let found = tensors.run_at(&stream, &operator(case), true, 0).unwrap();
+        tensors.check(&found, Bound::Tf32, &format!("{case:?}"));
     }
 }
 
 #[test]
-fn a_captured_graph_has_the_plans_that_it_uses_though_nothing_else_keeps_them() {
+fn graphs_keep_the_plans_that_they_use() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
-    set_plan_cache_limit(&device, 0);
+    plan_cache(&device).set_max_size(0);
     let (case, layout) = (CASES[0], Layout::Nhwc);
     let tensors = Tensors::<f16>::new(case, layout, 75);
     let biases = random::<f16>(case.w[0], 76);
     let [mut x, w, bias] = [&tensors.x, &tensors.w, &biases].map(|values| buffer(&stream, values));
-    let shape = case.y();
-    let [mut y, mut biased] =
-        [(); 2].map(|()| DeviceBuffer::<f16>::uninit(&stream, tensors.y.len()).unwrap());
+    let [mut y, mut biased] = [(); 2].map(|()| uninit::<f16>(&stream, tensors.y.len()));
     let graph = Graph::capture(&stream, || {
-        let (x, w) = (Tensor::new(&x, case.x, layout)?, Tensor::new(&w, case.w, layout)?);
-        let target = &mut TensorMut::new(&mut y, &shape, layout)?;
-        dnn::convolution(&stream, &operator(&case), &x, &w, target)?;
-        let target = &mut TensorMut::new(&mut biased, &shape, layout)?;
-        let bias = &bias.as_slice();
-        convolution_fused(&stream, &operator(&case), &x, &w, bias, Activation::Relu, target)
+        let (operator, of_case) = (operator(&case), (&case, layout));
+        convolve(&stream, &operator, of_case, [&x, &w], &mut y)?;
+        convolve_fused(&stream, &operator, of_case, [&x, &w, &bias], Activation::Relu, &mut biased)
     })
     .unwrap();
     let exec = graph.instantiate().unwrap();
@@ -96,7 +85,7 @@ fn a_captured_graph_has_the_plans_that_it_uses_though_nothing_else_keeps_them() 
         for case in &CASES[1..4] {
             Tensors::<f16>::new(*case, layout, 77).run(&other, &operator(case)).unwrap();
         }
-        clear_plan_cache(&device);
+        plan_cache(&device).clear();
         let tensors = Tensors {
             x: Tensors::<f16>::new(case, layout, 78 + round).x,
             w: tensors.w.clone(),
@@ -107,8 +96,8 @@ fn a_captured_graph_has_the_plans_that_it_uses_though_nothing_else_keeps_them() 
         let (sums, what) = (&tensors.sums()[0], format!("round {round}"));
         assert_close(&y.to_host().unwrap(), sums, Bound::Exact, |sum, _| sum, &what);
         // Channels are the last dimension.
-        let last = |sum: f64, at: usize| (sum + biases[at % biases.len()].to()).max(0.0);
+        let last = |sum: f64, at: usize| (sum + biases[at % biases.len()].value()).max(0.0);
         assert_close(&biased.to_host().unwrap(), sums, Bound::Exact, last, &what);
     }
-    assert_eq!(plan_cache(&device).len, 0);
+    assert_eq!(plan_cache(&device).size(), 0);
 }

@@ -1,11 +1,13 @@
 //! Convolutions with bias and activation.
 
 use half::f16;
+use warpsmith_runtime::Stream;
 use warpsmith_runtime::library::dnn::*;
-use warpsmith_runtime::{DeviceBuffer, Stream};
 
 use super::support::*;
 use super::{CASES, LAYOUTS, Tensors, operator};
+use crate::numbers::{buffer, name, random, stream, uninit};
+use crate::under_test::device;
 
 /// Checks one with these factors.
 fn check<T: Number>(
@@ -15,31 +17,23 @@ fn check<T: Number>(
     (alpha, beta): (f64, f64),
     bound: Bound,
 ) {
-    let stream = Stream::new(&device()).unwrap();
+    let stream = stream();
     let tensors = Tensors::<T>::new(*case, layout, 21);
     let biases = random::<T>(case.w[0], 22);
     let [x, w, bias] = [&tensors.x, &tensors.w, &biases].map(|values| buffer(&stream, values));
     let shape = case.y();
     let mut y = buffer(&stream, &tensors.y);
-    convolution_fused(
-        &stream,
-        &Convolution { alpha, beta, ..operator(case) },
-        &Tensor::new(&x, case.x, layout).unwrap(),
-        &Tensor::new(&w, case.w, layout).unwrap(),
-        &bias.as_slice(),
-        activation,
-        &mut TensorMut::new(&mut y, &shape, layout).unwrap(),
-    )
-    .unwrap();
+    let operator = Convolution { alpha, beta, ..operator(case) };
+    convolve_fused(&stream, &operator, (case, layout), [&x, &w, &bias], activation, &mut y).unwrap();
     let mut of_channel = vec![0.0; tensors.y.len()];
     for place in places(five(&shape)) {
-        of_channel[at(five(&shape), layout, place)] = biases[place[1]].to();
+        of_channel[at(five(&shape), layout, place)] = biases[place[1]].value();
     }
     let last = |sum: f64, at: usize| {
-        let value = alpha * sum + beta * tensors.y[at].to() + of_channel[at];
+        let value = alpha * sum + beta * tensors.y[at].value() + of_channel[at];
         if activation == Activation::Relu { value.max(0.0) } else { value }
     };
-    let name = std::any::type_name::<T>();
+    let name = name::<T>();
     let what = format!("{name} {layout:?} {activation:?} {case:?}, {alpha} and {beta}");
     assert_close(&y.to_host().unwrap(), &tensors.sums()[0], bound, last, &what);
 }
@@ -69,7 +63,7 @@ fn bias_and_activation_come_after_the_factors() {
 
 #[test]
 fn the_activation_keeps_nan() {
-    let stream = Stream::new(&device()).unwrap();
+    let stream = stream();
     let case = CASES[0];
     // In one pass where there is one for it, and in three.
     for (alpha, layout) in [(1.0, Layout::Nhwc), (1.0, Layout::Nchw), (2.0, Layout::Nchw)] {
@@ -78,18 +72,11 @@ fn the_activation_keeps_nan() {
         let mut biases = random::<f16>(case.w[0], 42);
         biases[3] = f16::NAN;
         let bias = buffer(&stream, &biases);
-        let mut y = DeviceBuffer::<f16>::uninit(&stream, tensors.y.len()).unwrap();
+        let mut y = uninit::<f16>(&stream, tensors.y.len());
         let shape = case.y();
-        convolution_fused(
-            &stream,
-            &Convolution { alpha, ..operator(&case) },
-            &Tensor::new(&x, case.x, layout).unwrap(),
-            &Tensor::new(&w, case.w, layout).unwrap(),
-            &bias.as_slice(),
-            Activation::Relu,
-            &mut TensorMut::new(&mut y, &shape, layout).unwrap(),
-        )
-        .unwrap();
+        let operator = Convolution { alpha, ..operator(&case) };
+        let operands = [&x, &w, &bias];
+        convolve_fused(&stream, &operator, (&case, layout), operands, Activation::Relu, &mut y).unwrap();
         let y = y.to_host().unwrap();
         for place in places(five(&shape)) {
             let value = y[at(five(&shape), layout, place)];
@@ -109,17 +96,9 @@ fn bias_and_activation_are_one_pass_on_a_gpu() {
     let tensors = Tensors::<f16>::new(case, layout, 31);
     let [x, w] = [&tensors.x, &tensors.w].map(|values| buffer(&stream, values));
     let bias = buffer(&stream, &random::<f16>(case.w[0], 32));
-    let mut y = DeviceBuffer::<f16>::uninit(&stream, tensors.y.len()).unwrap();
-    convolution_fused(
-        &stream,
-        &operator(&case),
-        &Tensor::new(&x, case.x, layout).unwrap(),
-        &Tensor::new(&w, case.w, layout).unwrap(),
-        &bias.as_slice(),
-        Activation::Relu,
-        &mut TensorMut::new(&mut y, &case.y(), layout).unwrap(),
-    )
-    .unwrap();
+    let mut y = uninit::<f16>(&stream, tensors.y.len());
+    let operands = [&x, &w, &bias];
+    convolve_fused(&stream, &operator(&case), (&case, layout), operands, Activation::Relu, &mut y).unwrap();
     // In three passes, a plan would have been looked for once more, for the convolution alone.
-    assert_eq!(plan_cache(&device).misses, 1);
+    assert_eq!(plan_cache(&device).hits_and_misses().1, 1);
 }

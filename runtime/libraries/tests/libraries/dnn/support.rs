@@ -1,9 +1,7 @@
 //! References in `f64` by the definitions, and what is shared by its tests.
 
-use crate::numbers::number;
-pub use crate::under_test::device;
-use half::{bf16, f16};
-use warpsmith_runtime::library::dnn::{Float, Layout};
+use crate::numbers::{self, buffer};
+use warpsmith_runtime::library::dnn::{self, Activation, Convolution, Float, Layout, Tensor, TensorMut};
 use warpsmith_runtime::{DeviceBuffer, Error, Graph, Stream};
 
 /// Does what enqueues work on the stream: as it is, or while it is captured, and launches the graph.
@@ -19,43 +17,50 @@ pub fn enqueue(
     stream.synchronize()
 }
 
-pub trait Number: Float + PartialEq + std::fmt::Debug {
-    /// Half the distance from 1 to the next number.
-    const UNIT: f64;
-    /// The same of the sums.
-    const SUM_UNIT: f64;
-    fn of(value: f64) -> Self;
-    fn to(self) -> f64;
+/// Element types of tensors.
+pub trait Number: numbers::Number + Float {}
+
+impl<T: numbers::Number + Float> Number for T {}
+
+/// The elements from `first` on, with others before and behind them.
+pub fn padded<T: Number>(stream: &Stream, values: &[T], first: usize) -> DeviceBuffer<T> {
+    buffer(stream, &[&vec![T::of(0.0); first][..], values, &[T::of(7.0); 3]].concat())
 }
 
-macro_rules! number {
-    ($type:ty, $bits:literal, $sum_bits:literal, $of:expr, $to:expr) => {
-        impl Number for $type {
-            const UNIT: f64 = 1.0 / (1u64 << $bits) as f64;
-            const SUM_UNIT: f64 = 1.0 / (1u64 << $sum_bits) as f64;
-            fn of(value: f64) -> Self {
-                $of(value)
-            }
-            fn to(self) -> f64 {
-                $to(self)
-            }
-        }
-    };
+/// What [`padded`] elements have become, after checking that nothing before and behind them was written.
+#[track_caller]
+pub fn inside<T: Number>(buffer: &DeviceBuffer<T>, first: usize) -> Vec<T> {
+    let mut all = buffer.to_host().unwrap();
+    let behind = all.split_off(all.len() - 3);
+    let inside = all.split_off(first);
+    assert!(all.iter().all(|value| value.value() == 0.0) && behind.iter().all(|value| value.value() == 7.0));
+    inside
 }
 
-number!(f32, 24, 24, |value| value as f32, f64::from);
-number!(f64, 53, 53, |value| value, |value| value);
-number!(f16, 11, 24, f16::from_f64, f16::to_f64);
-number!(bf16, 8, 24, bf16::from_f64, bf16::to_f64);
-
-/// Numbers from -1 to 1.
-pub fn random<T: Number>(len: usize, seed: u64) -> Vec<T> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    (0..len).map(|_| T::of(number(&mut random))).collect()
+/// A convolution of tensors of a case.
+pub fn convolve<T: Number>(
+    stream: &Stream,
+    operator: &Convolution,
+    (case, layout): (&Case, Layout),
+    [x, w]: [&DeviceBuffer<T>; 2],
+    y: &mut DeviceBuffer<T>,
+) -> Result<(), Error> {
+    let (x, w) = (Tensor::new(x, case.x, layout)?, Tensor::new(w, case.w, layout)?);
+    dnn::convolution(stream, operator, &x, &w, &mut TensorMut::new(y, &case.y(), layout)?)
 }
 
-pub fn buffer<T: Number>(stream: &Stream, values: &[T]) -> DeviceBuffer<T> {
-    DeviceBuffer::from_host(stream, values).unwrap()
+/// The same with bias and activation.
+pub fn convolve_fused<T: Number>(
+    stream: &Stream,
+    operator: &Convolution,
+    (case, layout): (&Case, Layout),
+    [x, w, bias]: [&DeviceBuffer<T>; 3],
+    activation: Activation,
+    y: &mut DeviceBuffer<T>,
+) -> Result<(), Error> {
+    let (x, w) = (Tensor::new(x, case.x, layout)?, Tensor::new(w, case.w, layout)?);
+    let y = &mut TensorMut::new(y, &case.y(), layout)?;
+    dnn::convolution_fused(stream, operator, &x, &w, &bias.as_slice(), activation, y)
 }
 
 /// The index of an element, given its place and the shape: batch, channels, then three spatial dimensions.
@@ -128,7 +133,7 @@ impl Case {
                 let at_w = at(shape_w, layout, [k, tap[1], tap[2], tap[3], tap[4]]);
                 let products = [(at_y, x[at_x], w[at_w]), (at_x, y[at_y], w[at_w]), (at_w, x[at_x], y[at_y])];
                 for (sums, (index, a, b)) in sums.iter_mut().zip(products) {
-                    let product = a.to() * b.to();
+                    let product = a.value() * b.value();
                     let (sum, magnitude, count) = &mut sums[index];
                     *sum += product;
                     *magnitude += product.abs();
@@ -143,7 +148,7 @@ impl Case {
 /// How exact results must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// One rounding of each result; each sum within so many roundings of its magnitude as it has terms, times 8 for
+    /// One rounding of each result; each sum within as many roundings of its magnitude as it has terms, times 8 for
     /// algorithms that transform their inputs.
     Exact,
     /// And inputs rounded to ten bits.
@@ -166,7 +171,7 @@ pub fn assert_close<T: Number>(
         if bound == Bound::Tf32 {
             allowed += magnitude / 512.0;
         }
-        let error = (found.to() - expected).abs();
+        let error = (found.value() - expected).abs();
         assert!(error <= allowed, "{what}: element {index} is {found:?} for {expected}: {error} > {allowed}");
     }
 }

@@ -1,0 +1,37 @@
+//! What a type with atomic operations can do on the device that is compiled for.
+
+use core::sync::atomic::Ordering;
+
+use super::scope::Scope;
+
+/// The operations that all types have.
+///
+/// # Safety
+///
+/// Of every function: `p` is aligned and valid, and all access that may be simultaneous is atomic.
+pub trait Raw: Copy {
+    unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self;
+    unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering);
+    unsafe fn swap<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn add<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn min<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn max<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn compare_exchange<S: Scope>(
+        p: *mut Self,
+        current: Self,
+        new: Self,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<Self, Self>;
+}
+
+/// The operations that integers have besides.
+///
+/// # Safety
+///
+/// As [`Raw`].
+pub trait RawInteger: Raw {
+    unsafe fn and<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn or<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+    unsafe fn xor<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self;
+}

@@ -1,0 +1,169 @@
+//! The emulated driver's calls about streams, events, and functions that streams call on the host.
+
+use std::sync::Arc;
+
+use super::EmulatedDriver;
+use super::action::Action;
+use super::capture::NOTHING_RUNS;
+use super::control::{Call, driver_error};
+use super::simulated::Timeline;
+use super::stream::{Mark, Newest, Queue, Work};
+use super::touched::Touched;
+use crate::error::{Result, code};
+use crate::host_function::HostCall;
+use crate::{Context, EventHandle, HostFunction, HostWork, StreamDriver, StreamHandle};
+
+/// The ends of the range of priorities, as GPUs of today have them.
+const LEAST_URGENT: i32 = 0;
+const MOST_URGENT: i32 = -5;
+
+// SAFETY: as for `Driver`.
+unsafe impl StreamDriver for EmulatedDriver {
+    fn stream_priorities(&self, context: Context) -> Result<(i32, i32)> {
+        self.enter(Call::StreamPriorities, context).map(|_| (LEAST_URGENT, MOST_URGENT))
+    }
+
+    fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle> {
+        let handle = context;
+        let context = self.enter(Call::StreamCreate, context)?;
+        let priority = priority.clamp(MOST_URGENT, LEAST_URGENT);
+        let (own, control, stepper) = (Arc::clone(&context), Arc::clone(&self.control), self.stepper.clone());
+        let queue = Queue::new(own, control, priority, Timeline::new(self.time.clone()), stepper);
+        context.add_stream(&queue);
+        Ok(self.add_stream(handle, queue))
+    }
+
+    fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64> {
+        let context = self.enter(Call::StreamUniqueId, context)?;
+        self.stream_of(Call::StreamUniqueId, &context, stream)?;
+        // No handle is given out twice.
+        Ok(stream.0)
+    }
+
+    fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32> {
+        let context = self.enter(Call::StreamPriority, context)?;
+        Ok(self.stream_of(Call::StreamPriority, &context, stream)?.priority())
+    }
+
+    unsafe fn stream_destroy(&self, _context: Context, stream: StreamHandle) {
+        // There is no way to report that it failed. A host function can destroy nothing: it would wait for itself.
+        if self.control.enter_to_wait(Call::StreamDestroy).is_err() {
+            return;
+        }
+        if let Some(queue) = self.streams.remove(stream.0) {
+            self.captures.stream_destroyed(stream.0);
+            self.races.stream_destroyed(stream.0);
+            queue.close();
+        }
+    }
+
+    fn stream_query(&self, context: Context, stream: StreamHandle) -> Result<bool> {
+        self.enter(Call::StreamQuery, context)?;
+        self.captures.refuse(Call::StreamQuery, stream.0, NOTHING_RUNS)?;
+        let enqueued = self.races.of_stream(stream.0);
+        let idle = self.streams.get(Call::StreamQuery, stream.0)?.is_idle();
+        self.races.host_saw(enqueued.as_ref().filter(|_| idle));
+        Ok(idle)
+    }
+
+    fn stream_synchronize(&self, _context: Context, stream: StreamHandle) -> Result<()> {
+        let ordered = self.control.enter_to_wait(Call::StreamSynchronize)?;
+        let queue = self.streams.get(Call::StreamSynchronize, stream.0)?;
+        self.captures.refuse(Call::StreamSynchronize, stream.0, NOTHING_RUNS)?;
+        let enqueued = self.races.of_stream(stream.0);
+        queue.wait(Call::StreamSynchronize)?;
+        self.races.host_saw(enqueued.as_ref());
+        ordered?;
+        queue.context().check(Call::StreamSynchronize.name())
+    }
+
+    fn stream_wait_event(&self, context: Context, stream: StreamHandle, event: EventHandle) -> Result<()> {
+        let (call, skip) = (Call::StreamWaitEvent, self.control.skips_wait());
+        self.enter(call, context)?;
+        let newest = self.events.get(call, event.0)?.newest();
+        if skip || self.captures_wait(call, stream, &newest)? {
+            return Ok(());
+        }
+        match newest {
+            Newest::Mark(mark) => self.push(call, stream, Work::Wait(mark), Touched::new()),
+            Newest::Never | Newest::Captured(_) => Ok(()),
+        }
+    }
+
+    fn host_function(&self, context: Context, stream: StreamHandle, function: HostFunction) -> Result<()> {
+        self.enter(Call::HostFunction, context)?;
+        let work = Work::Host(HostCall::new(function));
+        self.push(Call::HostFunction, stream, work, Touched::new())
+    }
+
+    unsafe fn host_work(&self, context: Context, stream: StreamHandle, work: HostWork) -> Result<()> {
+        let context = self.enter(Call::HostWork, context)?;
+        let touched = self.check_uses(Call::HostWork, &context, work.uses())?;
+        self.push(Call::HostWork, stream, Work::Act(Action::HostWork(Arc::new(work))), touched)
+    }
+
+    fn event_create(&self, context: Context, _timing: bool) -> Result<EventHandle> {
+        self.enter(Call::EventCreate, context)?;
+        Ok(EventHandle(self.events.insert(Arc::default())))
+    }
+
+    unsafe fn event_destroy(&self, _context: Context, event: EventHandle) {
+        // There is no way to report that it failed. A host function can destroy nothing.
+        if self.control.enter_to_wait(Call::EventDestroy).is_err() {
+            return;
+        }
+        self.events.remove(event.0);
+    }
+
+    fn event_record(&self, context: Context, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        self.enter(Call::EventRecord, context)?;
+        let event = self.events.get(Call::EventRecord, event.0)?;
+        if let Some(captured) = self.captures.record(Call::EventRecord, stream.0)? {
+            event.set_newest(Newest::Captured(captured));
+            return Ok(());
+        }
+        let mark = Arc::new(Mark::default());
+        // A capture that another thread begins from here on comes after the record.
+        let (queue, record) =
+            (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
+        self.push_to_run(Call::EventRecord, stream, &queue, record, Touched::new())?;
+        // Not before: nobody can wait for what is not enqueued.
+        event.set_newest(Newest::Mark(mark));
+        Ok(())
+    }
+
+    fn event_query(&self, context: Context, event: EventHandle) -> Result<bool> {
+        self.enter(Call::EventQuery, context)?;
+        let Some(mark) = self.newest_mark(Call::EventQuery, event)? else { return Ok(true) };
+        let reached = mark.time().is_some();
+        self.races.host_saw(mark.clock().filter(|_| reached));
+        Ok(reached)
+    }
+
+    fn event_synchronize(&self, context: Context, event: EventHandle) -> Result<()> {
+        let ordered = self.control.enter_to_wait(Call::EventSynchronize)?;
+        if let Some(mark) = self.newest_mark(Call::EventSynchronize, event)? {
+            match &self.stepper {
+                Some(stepper) => stepper.run_until(Call::EventSynchronize, || mark.time().is_some())?,
+                None => drop(mark.wait()),
+            }
+            self.races.host_saw(mark.clock());
+        }
+        ordered?;
+        self.contexts.get(Call::EventSynchronize, context.0)?.check(Call::EventSynchronize.name())
+    }
+
+    fn event_elapsed(&self, context: Context, start: EventHandle, end: EventHandle) -> Result<f64> {
+        self.enter(Call::EventElapsed, context)?;
+        let time = |event: EventHandle| {
+            let missing = || driver_error("event_elapsed", code::NOT_READY, "an event is not complete");
+            let newest = self.newest_mark(Call::EventElapsed, event)?;
+            newest.and_then(|mark| mark.time()).ok_or_else(missing)
+        };
+        let (start, end) = (time(start)?, time(end)?);
+        Ok(match self.time {
+            Some(_) => end.simulated_us - start.simulated_us,
+            None => end.us_since(start),
+        })
+    }
+}

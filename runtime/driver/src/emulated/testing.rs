@@ -1,0 +1,8 @@
+//! [`Testing`]: what is there with the feature `testing` only.
+
+/// What the parts of the driver hold that only tests use. Without the feature `testing` there is no value of it, so the
+/// compiler leaves those parts out of the program.
+#[cfg(feature = "testing")]
+pub(super) type Testing = ();
+#[cfg(not(feature = "testing"))]
+pub(super) type Testing = std::convert::Infallible;

@@ -1,0 +1,33 @@
+//! [`StoreProblem`]: why a tuned configuration is not known or not kept.
+
+use warpsmith_runtime::Error;
+
+/// Why something is not known, or not kept for later processes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreProblem {
+    /// The file cannot be read or written.
+    #[error("{what}")]
+    File {
+        /// What failed with which file, why, and what to do.
+        what: String,
+    },
+    /// This is no configuration that can be kept.
+    #[error("a tuned configuration cannot be kept: {what}")]
+    Configuration {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// There is no room in memory for more.
+    #[error("a tuned configuration is not kept: the store has {most} of them; remove its file to begin anew")]
+    Full {
+        /// The most entries there can be.
+        most: usize,
+    },
+}
+
+impl From<StoreProblem> for Error {
+    fn from(problem: StoreProblem) -> Self {
+        Error::extension(problem)
+    }
+}
