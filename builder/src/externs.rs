@@ -43,7 +43,7 @@ fn mend(name: &str) -> &'static str {
 }
 
 /// The names of the `.extern .func` lines that nobody provides, in order, each once.
-fn missing(ptx: &str) -> Vec<&str> {
+pub fn missing(ptx: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for line in ptx.lines() {
         let Some(rest) = line.strip_prefix(".extern .func ") else { continue };

@@ -35,6 +35,9 @@ mod device_runtime;
 mod error;
 mod externs;
 mod fingerprint;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzed;
 mod image;
 mod link;
 mod packages;

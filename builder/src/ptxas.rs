@@ -41,7 +41,7 @@ pub fn assemble(
 }
 
 /// Reads the report of `ptxas -v`.
-fn parse(report: &str) -> Vec<(String, Resources)> {
+pub fn parse(report: &str) -> Vec<(String, Resources)> {
     let mut kernels: Vec<(String, Resources)> = Vec::new();
     // Properties of functions that are not kernels are reported too, under "Function properties for".
     let mut in_kernel = false;
@@ -54,8 +54,8 @@ fn parse(report: &str) -> Vec<(String, Resources)> {
         } else if let Some((_, resources)) = kernels.last_mut() {
             if in_kernel && line.contains("bytes stack frame") {
                 resources.stack_bytes = number_before(line, " bytes stack frame");
-                resources.spill_bytes =
-                    number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
+                resources.spill_bytes = number_before(line, " bytes spill stores")
+                    .saturating_add(number_before(line, " bytes spill loads"));
             } else if line.contains("Used ") && line.contains(" registers") {
                 resources.registers = number_before(line, " registers");
                 resources.shared_bytes = number_before(line, " bytes smem");

@@ -20,6 +20,7 @@
 //! | `scheduler` | decides which thread goes on; stops blocks whose kernel failed |
 //! | `diagnosis` | what went wrong, with the places where threads wait |
 //! | `runner` | the coroutines that threads run on, kept from block to block |
+//! | `fiber` | what ThreadSanitizer must know of these |
 //! | `registers` | who the running thread is, in thread-local storage |
 //! | [`thread`] | indices and sizes, as a kernel asks for them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
@@ -41,6 +42,7 @@ pub mod collective;
 mod diagnosis;
 pub mod dynamic;
 pub mod fault;
+mod fiber;
 pub mod launch;
 mod order;
 pub mod output;

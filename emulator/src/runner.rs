@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
+use crate::fiber::Fiber;
 use crate::registers::{Registers, registers};
 
 /// How a runner suspends itself.
@@ -57,6 +58,7 @@ pub(crate) struct Runners {
 struct Runner {
     coroutine: Coroutine<Command, Progress, (), DefaultStack>,
     suspended: bool,
+    fiber: Fiber,
 }
 
 impl Runners {
@@ -69,7 +71,7 @@ impl Runners {
         let stack = DefaultStack::new(stack_bytes)?;
         STACKS.fetch_add(1, Ordering::Relaxed);
         let coroutine = Coroutine::with_stack(stack, move |yielder, command| run(id, yielder, command));
-        self.runners.push(Runner { coroutine, suspended: false });
+        self.runners.push(Runner { coroutine, suspended: false, fiber: Fiber::new() });
         Ok(id)
     }
 
@@ -77,7 +79,7 @@ impl Runners {
     #[inline(always)]
     pub fn resume(&mut self, registers: &Registers, id: u32) {
         let runner = &mut self.runners[id as usize];
-        let result = runner.coroutine.resume(Command::Run);
+        let result = runner.fiber.run(|| runner.coroutine.resume(Command::Run));
         registers.yielder.set(std::ptr::null());
         match result {
             CoroutineResult::Yield(Progress::Suspended) => runner.suspended = true,
@@ -111,9 +113,13 @@ impl Drop for Runners {
 }
 
 fn quit(mut runner: Runner) {
-    // One whose thread is suspended is unwound by its own destructor; one that a panic ended cannot be resumed.
-    if !runner.suspended && !runner.coroutine.done() {
-        runner.coroutine.resume(Command::Quit);
+    // One that a panic ended cannot be resumed.
+    if !runner.coroutine.done() {
+        runner.fiber.run(|| match runner.suspended {
+            // Unwinds its thread.
+            true => drop(runner.coroutine),
+            false => _ = runner.coroutine.resume(Command::Quit),
+        });
     }
     STACKS.fetch_sub(1, Ordering::Relaxed);
 }

@@ -76,7 +76,13 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
     let location = Location::caller();
     let registers = running("shared_rank");
     let (block, set) = (registers.block(), registers.set());
-    match set.cluster(block).iter().position(|block| block.shared.find(pointer).is_some()) {
+    // The end of a block's memory may be where another's begins.
+    let rank = |is_inside: bool| {
+        set.cluster(block).iter().position(|block| {
+            block.shared.find(pointer).is_some_and(|(place, offset)| (offset < place.bytes()) == is_inside)
+        })
+    };
+    match rank(true).or_else(|| rank(false)) {
         Some(rank) => rank as u32,
         None => {
             let message = "shared_rank of an address outside the shared memory of the cluster".to_owned();
@@ -89,6 +95,15 @@ pub fn shared_rank(pointer: *const u8) -> u32 {
 enum Place {
     Site { key: *const u8, layout: Layout },
     Dynamic { bytes: usize },
+}
+
+impl Place {
+    fn bytes(&self) -> usize {
+        match self {
+            Place::Site { layout, .. } => layout.size(),
+            Place::Dynamic { bytes } => *bytes,
+        }
+    }
 }
 
 /// The shared memory of the blocks that run one after the other on a worker.

@@ -1,4 +1,4 @@
-//! [`KernelSpec`]: one kernel instance as data, and [`Kernel`]: the same as a type.
+//! [`KernelInfo`]: one kernel instance as data, [`KernelSpec`]: with its code for the emulated device, and [`Kernel`]: the same as a type.
 
 use core::ffi::c_void;
 
@@ -10,8 +10,8 @@ use core::ffi::c_void;
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
 /// One instance of a kernel: what to load, what to pass, and what it may not exceed.
-#[derive(Debug)]
-pub struct KernelSpec {
+#[derive(Debug, Clone, Copy)]
+pub struct KernelInfo {
     /// The kernel's name as written in the source, for example `axpy`.
     pub name: &'static str,
     /// The symbol of this instance in the GPU image, for example `axpy__f32_4_16`.
@@ -38,11 +38,43 @@ pub struct KernelSpec {
     pub cooperative: bool,
     /// Whether it may be started before the kernel ahead of it on the stream is done: it waits for that one by itself.
     pub dependent: bool,
+}
+
+/// One instance of a kernel that the program launches, on a GPU or on the emulated device.
+///
+/// Apart from [`KernelInfo`], of which a program lists all kernels of its crates, so that the code for the emulated
+/// device is linked for those only that it launches.
+#[derive(Debug)]
+pub struct KernelSpec {
+    /// The instance; its fields are fields of this too.
+    pub info: KernelInfo,
     /// The entry that the emulated device calls.
     pub entry: HostEntry,
 }
 
+impl core::ops::Deref for KernelSpec {
+    type Target = KernelInfo;
+
+    #[inline(always)]
+    fn deref(&self) -> &KernelInfo {
+        &self.info
+    }
+}
+
 impl KernelSpec {
+    /// A kernel written by hand, of [`KernelInfo::new`].
+    pub const fn new(
+        package: &'static str,
+        version: &'static str,
+        symbol: &'static str,
+        params: &'static [ParamSpec],
+        entry: HostEntry,
+    ) -> Self {
+        Self { info: KernelInfo::new(package, version, symbol, params), entry }
+    }
+}
+
+impl KernelInfo {
     /// A kernel written by hand: a safe function named as its symbol, with no type or const arguments, that promises and
     /// asks for nothing.
     pub const fn new(
@@ -50,7 +82,6 @@ impl KernelSpec {
         version: &'static str,
         symbol: &'static str,
         params: &'static [ParamSpec],
-        entry: HostEntry,
     ) -> Self {
         Self {
             name: symbol,
@@ -66,7 +97,6 @@ impl KernelSpec {
             is_safe: true,
             cooperative: false,
             dependent: false,
-            entry,
         }
     }
 
@@ -123,7 +153,7 @@ impl ParamSpec {
 
 /// One parameter of a kernel as a compiler laid it out: kind, size and alignment.
 ///
-/// The host compiler writes it into [`KernelSpec::params`]. The device compiler writes it into the GPU code: beside
+/// The host compiler writes it into [`KernelInfo::params`]. The device compiler writes it into the GPU code: beside
 /// the entry with symbol `S` stands a constant `[AbiParam; N]` with the symbol `__warpsmith_abi.S`, one element for
 /// each parameter in the source's order; a kernel without parameters has an array of length 0. In LLVM IR that is an
 /// array of bytes, every number little-endian, or `zeroinitializer`. The builder compares the constants with the

@@ -230,7 +230,8 @@ pub use gpu_macros::kernel;
 /// ```
 pub use gpu_macros::printf;
 pub use gpu_spec::{
-    ConstArgument, Kernel, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel, TypeArgument, param,
+    ConstArgument, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel,
+    TypeArgument, param,
 };
 pub use half::{self, bf16, f16};
 pub use vector::Vector;

@@ -3,11 +3,11 @@
 //! A kernel crate counts as part of the program when something in the program uses it; `use my_kernels as _;`
 //! is enough.
 
-use gpu_spec::KernelSpec;
+use gpu_spec::KernelInfo;
 
 /// Every kernel instance, in no particular order; `#[kernel]` adds to it.
 #[linkme::distributed_slice]
-pub static KERNELS: [&'static KernelSpec];
+pub static KERNELS: [&'static KernelInfo];
 
 /// Every kernel instance in the program.
 ///
@@ -16,6 +16,6 @@ pub static KERNELS: [&'static KernelSpec];
 ///     println!("{} {}", kernel.package, kernel.symbol);
 /// }
 /// ```
-pub fn kernels() -> impl Iterator<Item = &'static KernelSpec> {
+pub fn kernels() -> impl Iterator<Item = &'static KernelInfo> {
     KERNELS.iter().copied()
 }

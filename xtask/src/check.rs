@@ -1,7 +1,8 @@
 //! Everything a change must pass. Stops at the first failure.
 //!
 //! One profile and one target folder serve all steps, and nothing incremental is written: a run from scratch
-//! compiles each crate once to check it and once to run it.
+//! compiles each crate once to check it and once to run it. Clippy checks for the documentation too, and lints the
+//! user's package while that is compiled to be run: see [`with_clippy`].
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::time::Instant;
 use crate::browser;
 use crate::error::Result;
 use crate::layers;
-use crate::process::{cargo, run, step};
+use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
 /// The examples of the root package; each checks its own result.
@@ -47,18 +48,17 @@ pub fn check(root: &Path) -> Result<()> {
     let examples =
         || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
     let own_kernels = || {
-        run(&mut own(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-        run(&mut own(&["test", "--workspace"]))?;
-        run(&mut own(&["run", "--", "cpu"]))?;
+        run(with_clippy(&mut own(&["test", "--workspace"])))?;
+        run(with_clippy(&mut own(&["run", "--", "cpu"])))?;
         // In the profile of the tests, for which everything is built.
         let tune = ["bench", "--profile", "dev", "--bench", "tune", "--", "tune", "saxpy", "smooth"];
         let quick = ["--device", "cpu", "--sizes", "2^10", "--quick", "--no-store"];
         let results = target_dir(root).join("own-kernels-tune.json");
-        run(own(&[&tune[..], &quick].concat()).arg("--out").arg(results))
+        run(with_clippy(own(&[&tune[..], &quick].concat()).arg("--out").arg(results)))
     };
     let documentation = || {
-        let documented = ["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"];
-        run(workspace(&documented).env("RUSTDOCFLAGS", "-Dwarnings"))
+        let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"]);
+        run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
     let layers = || layers::check(root);
     let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
@@ -82,6 +82,20 @@ pub fn check(root: &Path) -> Result<()> {
     }
     println!("Passed: {}; together {:.0} s.", times.join(", "), start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Has cargo compile the workspace's packages with clippy's compiler, as `cargo clippy -- -D warnings` has it: what that
+/// has checked is used, and what is compiled is linted.
+fn with_clippy(command: &mut Command) -> &mut Command {
+    let beside_cargo =
+        std::env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name("clippy-driver"));
+    let driver = beside_cargo.filter(|driver| driver.is_file()).or_else(|| find("clippy-driver"));
+    if let Some(driver) = driver {
+        // The form in which `cargo clippy` passes its arguments on.
+        let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__";
+        command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", arguments);
+    }
+    command
 }
 
 /// Where cargo puts what it builds.

@@ -13,7 +13,7 @@ pub fn fence(line: &str, instruction: &str) -> Option<String> {
         let at = line.find(&format!(" {ordering}"))?;
         line[at + 1 + ordering.len()..].starts_with(',').then_some((at + 1, ordering))
     })?;
-    let scope = line.find("syncscope(").map_or("", |from| &line[from..at]);
+    let scope = line[..at].find("syncscope(").map_or("", |from| &line[from..at]);
     let (before, after) = match ordering {
         "acquire" => (None, Some("acquire")),
         "release" => (Some("release"), None),

@@ -30,7 +30,7 @@ pub(crate) mod text;
 
 use std::collections::{HashMap, HashSet};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 pub use kernels::Abi;
 pub use kernels::Kernel;
 

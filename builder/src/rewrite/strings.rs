@@ -35,7 +35,8 @@ pub fn terminate(string: &ByteString<'_>) -> Option<String> {
         return None;
     }
     let ByteString { before, length, text, after, .. } = string;
-    Some(format!("{before}{} x i8] c\"{text}\\00\"{after}", length + 1))
+    let length = length.checked_add(1)?;
+    Some(format!("{before}{length} x i8] c\"{text}\\00\"{after}"))
 }
 
 #[cfg(test)]

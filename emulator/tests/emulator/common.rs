@@ -9,11 +9,13 @@ const WORD: ParamSpec = ParamSpec { name: "p", kind: ParamKind::Value, type_name
 static WORDS: [ParamSpec; 4] = [WORD; 4];
 
 pub const fn spec(name: &'static str, entry: HostEntry, params: usize) -> KernelSpec {
-    KernelSpec { is_safe: false, ..KernelSpec::new("tests", "0.0.0", name, WORDS.split_at(params).0, entry) }
+    let mut spec = KernelSpec::new("tests", "0.0.0", name, WORDS.split_at(params).0, entry);
+    spec.info.is_safe = false;
+    spec
 }
 
 pub const fn bounded(mut spec: KernelSpec, max_threads: u32) -> KernelSpec {
-    spec.launch_bounds = Some(LaunchBounds { max_threads, min_blocks: 0 });
+    spec.info.launch_bounds = Some(LaunchBounds { max_threads, min_blocks: 0 });
     spec
 }
 

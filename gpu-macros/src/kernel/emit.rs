@@ -435,7 +435,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
-            static __SPEC: ::gpu_std::KernelSpec = ::gpu_std::KernelSpec {
+            const __INFO: ::gpu_std::KernelInfo = ::gpu_std::KernelInfo {
                 name: #label,
                 symbol: #symbol,
                 package: ::core::env!("CARGO_PKG_NAME"),
@@ -449,12 +449,13 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 is_safe: #is_safe,
                 cooperative: #cooperative,
                 dependent: #dependent,
-                entry: __entry,
             };
+
+            static __SPEC: ::gpu_std::KernelSpec = ::gpu_std::KernelSpec { info: __INFO, entry: __entry };
 
             #[::gpu_std::__private::linkme::distributed_slice(::gpu_std::registry::KERNELS)]
             #[linkme(crate = ::gpu_std::__private::linkme)]
-            static __REGISTERED: &::gpu_std::KernelSpec = &__SPEC;
+            static __REGISTERED: &::gpu_std::KernelInfo = &__INFO;
 
             #[allow(unused_variables)]
             unsafe fn __entry(args: *const *const ::core::ffi::c_void) {

@@ -44,17 +44,12 @@ macro_rules! kernel {
             type Params = $params;
             fn spec() -> &'static KernelSpec {
                 const PARAMS: &[ParamSpec] = &[$($param),*];
-                #[allow(unused_mut, unused_assignments)]
+                #[allow(unused_mut)]
                 const fn build() -> KernelSpec {
-                    let mut bounds = None;
-                    let mut arch = 0;
-                    $(bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
-                    $(arch = $arch;)?
-                    KernelSpec {
-                        launch_bounds: bounds,
-                        min_arch: arch,
-                        ..KernelSpec::new("test-kernels", "0.0.0", $symbol, PARAMS, $entry)
-                    }
+                    let mut spec = KernelSpec::new("test-kernels", "0.0.0", $symbol, PARAMS, $entry);
+                    $(spec.info.launch_bounds = Some(LaunchBounds { max_threads: $bounds, min_blocks: 0 });)?
+                    $(spec.info.min_arch = $arch;)?
+                    spec
                 }
                 static SPEC: KernelSpec = build();
                 &SPEC

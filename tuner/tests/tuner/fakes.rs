@@ -24,10 +24,11 @@ use warpsmith_tuner::verify::Check;
 static IMAGE: GpuImage = GpuImage::without_code("fakes", "0.0.0", "these kernels are not compiled for GPUs");
 
 /// The instance of every configuration.
-pub static SPEC: KernelSpec = KernelSpec {
-    name: "fake",
-    types: &[TypeArgument { parameter: "T", name: "f32" }],
-    ..KernelSpec::new("fakes", "0.0.0", "fake__f32", &[], entry)
+pub static SPEC: KernelSpec = {
+    let mut spec = KernelSpec::new("fakes", "0.0.0", "fake__f32", &[], entry);
+    spec.info.name = "fake";
+    spec.info.types = &[TypeArgument { parameter: "T", name: "f32" }];
+    spec
 };
 
 unsafe fn entry(_: *const *const c_void) {}

@@ -194,10 +194,9 @@ pub(super) mod tests {
     unsafe fn nothing(_: *const *const std::ffi::c_void) {}
 
     pub const fn spec(max_threads: u32) -> KernelSpec {
-        KernelSpec {
-            launch_bounds: Some(LaunchBounds { max_threads, min_blocks: 0 }),
-            ..KernelSpec::new("test", "0.0.0", "k", &[], nothing)
-        }
+        let mut spec = KernelSpec::new("test", "0.0.0", "k", &[], nothing);
+        spec.info.launch_bounds = Some(LaunchBounds { max_threads, min_blocks: 0 });
+        spec
     }
 
     static FREE: KernelSpec = spec(1024);

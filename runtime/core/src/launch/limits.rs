@@ -180,7 +180,11 @@ mod tests {
     use super::*;
 
     static KERNEL: KernelSpec = spec(512);
-    static WAITS: KernelSpec = KernelSpec { dependent: true, ..spec(512) };
+    static WAITS: KernelSpec = {
+        let mut waits = spec(512);
+        waits.info.dependent = true;
+        waits
+    };
 
     fn refused(
         kernel: &'static KernelSpec,

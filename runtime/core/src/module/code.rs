@@ -172,12 +172,11 @@ fn spec_of(name: &str) -> &'static KernelSpec {
         return spec;
     }
     let name: &'static str = Box::leak(name.into());
-    let spec = Box::leak(Box::new(KernelSpec {
-        is_safe: false,
-        // Whoever launches it so says that it waits by itself.
-        dependent: true,
-        ..KernelSpec::new("", "", name, &[], |_| {})
-    }));
+    let mut spec = KernelSpec::new("", "", name, &[], |_| {});
+    spec.info.is_safe = false;
+    // Whoever launches it so says that it waits by itself.
+    spec.info.dependent = true;
+    let spec = Box::leak(Box::new(spec));
     known.insert(name, spec);
     spec
 }

@@ -5,7 +5,7 @@
 
 mod sync {
     pub(crate) use loom::sync::Mutex;
-    pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};
 }
 
 #[path = "../../src/stream/handles.rs"]

@@ -47,12 +47,12 @@ fn a_block_without_uses_is_reused_at_once() {
 fn a_block_waits_for_all_of_its_streams() {
     let (driver, device) = device();
     let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
-    let target = DeviceBuffer::<u8>::zeros(&streams[0], 4096).unwrap();
+    let targets = [(); 3].map(|()| DeviceBuffer::<u8>::zeros(&streams[0], 4096).unwrap());
     streams[0].synchronize().unwrap();
     driver.set_stream_delay(streams[1].handle(), Duration::from_millis(400));
     let buffer = zeroed(&device, 4096);
     let address = buffer.as_ptr();
-    streams.iter().for_each(|stream| send(stream, &buffer, &target));
+    streams.iter().zip(&targets).for_each(|(stream, target)| send(stream, &buffer, target));
     buffer.record_use(&streams[2]).unwrap();
     driver.reset_calls();
     drop(buffer);
@@ -73,13 +73,13 @@ fn a_block_waits_for_all_of_its_streams() {
 fn a_slow_stream_keeps_only_its_blocks() {
     let (driver, device) = device();
     let [slow, fast] = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
-    let target = DeviceBuffer::<u8>::zeros(&fast, 4096).unwrap();
+    let targets = [(); 2].map(|()| DeviceBuffer::<u8>::zeros(&fast, 4096).unwrap());
     fast.synchronize().unwrap();
     driver.set_stream_delay(slow.handle(), Duration::from_millis(400));
     let [first, second] = [zeroed(&device, 4096), zeroed(&device, 4096)];
     let address = second.as_ptr();
-    send(&slow, &first, &target);
-    send(&fast, &second, &target);
+    send(&slow, &first, &targets[0]);
+    send(&fast, &second, &targets[1]);
     drop(first);
     drop(second);
     fast.synchronize().unwrap();

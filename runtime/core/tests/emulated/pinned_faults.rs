@@ -45,7 +45,8 @@ fn a_block_the_driver_keeps_stays_cached() {
 /// A little program that uses every part: it fails with an error or does what it should.
 fn program(device: &Device) -> Result<(), Error> {
     let streams = [Stream::new(device)?, Stream::new(device)?];
-    let target = DeviceBuffer::<u8>::zeros(&streams[0], 9000)?;
+    let targets =
+        [DeviceBuffer::<u8>::zeros(&streams[0], 9000)?, DeviceBuffer::<u8>::zeros(&streams[1], 9000)?];
     let memory = device.pinned_memory();
     memory.configure(PinnedOptions { max_cached_size: Some(8000), ..PinnedOptions::default() });
     for bytes in [100, 9000, 5000, 9000, 5000] {
@@ -54,9 +55,9 @@ fn program(device: &Device) -> Result<(), Error> {
         buffer.fill(bytes as u8);
         // SAFETY: what goes into its methods is of this device and alive.
         let (driver, context) = unsafe { device.driver() };
-        for stream in &streams {
+        for (stream, target) in streams.iter().zip(&targets) {
             buffer.record_use(stream)?;
-            // SAFETY: the use was noted, and the target waits for its own stream, which waits for the others.
+            // SAFETY: the use was noted, and the target waits for its own stream.
             unsafe {
                 let source: *const c_void = buffer.as_ptr().cast();
                 driver.copy_to_device(context, target.as_device_ptr(), source, bytes, stream.handle())?;
@@ -223,7 +224,7 @@ fn threads_under_a_limit_never_hold_more() {
 #[test]
 fn a_buffer_outlives_stream_and_device_handles() {
     let (driver, device, stream) = rig();
-    let target = DeviceBuffer::<u8>::zeros(&device.default_stream(), 4096).unwrap();
+    let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     let buffer = PinnedBuffer::from_slice(&device, &[5u8; 4096]).unwrap();
     let address = buffer.as_ptr();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(30));

@@ -4,7 +4,7 @@ use crate::common::*;
 use gpu_spec::image::{
     CodeForm, CodeKind, Compilers, ImagePart, ImageSpec, KernelAbi, KernelRecord, Package, Packed, StackUse,
 };
-use gpu_spec::{Kernel, KernelSpec};
+use gpu_spec::{Kernel, KernelInfo, KernelSpec};
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::error::code;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, GpuImage, Graph, Launch, StackError, Stream};
@@ -20,13 +20,8 @@ unsafe impl Kernel for Declared {
         static SPEC: std::sync::OnceLock<KernelSpec> = std::sync::OnceLock::new();
         let iota = Iota::spec();
         SPEC.get_or_init(|| KernelSpec {
-            symbol: "declared",
-            stack: Some(40_000),
-            params: iota.params,
-            types: &[],
-            consts: &[],
-            launch_bounds: None,
-            ..*iota
+            info: KernelInfo { symbol: "declared", stack: Some(40_000), ..iota.info },
+            entry: iota.entry,
         })
     }
 }

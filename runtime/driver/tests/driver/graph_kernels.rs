@@ -30,7 +30,9 @@ const fn kernel(
     params: &'static [ParamSpec],
     entry: gpu_spec::HostEntry,
 ) -> KernelSpec {
-    KernelSpec { is_safe: false, ..KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry) }
+    let mut spec = KernelSpec::new("test-kernels", "0.0.0", symbol, params, entry);
+    spec.info.is_safe = false;
+    spec
 }
 
 /// Takes one from `counters[1]`, adds one to `counters[0]`, and sets a condition to `counters[1]`.

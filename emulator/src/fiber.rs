@@ -1,0 +1,75 @@
+//! Tells ThreadSanitizer which coroutine runs, in programs that `cargo xtask tsan` builds: it sets `warpsmith_tsan`.
+//!
+//! Without that, ThreadSanitizer takes the stacks of all coroutines for one, and reports what is no race or crashes.
+//! A switch counts as synchronisation: races between the threads of a kernel are not looked for.
+
+#[cfg(not(warpsmith_tsan))]
+mod implementation {
+    /// What ThreadSanitizer keeps of a coroutine: without it, nothing.
+    pub(crate) struct Fiber;
+
+    impl Fiber {
+        pub fn new() -> Fiber {
+            Fiber
+        }
+
+        /// Calls `resume`, which runs the coroutine until it suspends itself or ends.
+        #[inline(always)]
+        pub fn run<R>(&self, resume: impl FnOnce() -> R) -> R {
+            resume()
+        }
+    }
+}
+
+#[cfg(warpsmith_tsan)]
+mod implementation {
+    use std::ffi::{c_uint, c_void};
+
+    unsafe extern "C" {
+        fn __tsan_get_current_fiber() -> *mut c_void;
+        fn __tsan_create_fiber(flags: c_uint) -> *mut c_void;
+        fn __tsan_destroy_fiber(fiber: *mut c_void);
+        fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
+    }
+
+    pub(crate) struct Fiber(*mut c_void);
+
+    /// The one that resumed a coroutine, which goes on when this is dropped.
+    struct Resumer(*mut c_void);
+
+    impl Fiber {
+        pub fn new() -> Fiber {
+            // SAFETY: takes no pointer.
+            Fiber(unsafe { __tsan_create_fiber(0) })
+        }
+
+        // Both switches are here, so that a function that is entered on one of the two stacks is left on the same.
+        #[inline(always)]
+        pub fn run<R>(&self, resume: impl FnOnce() -> R) -> R {
+            // SAFETY: this fiber lives until it is dropped, and its coroutine is about to run on this thread.
+            let _resumer = unsafe {
+                let resumer = Resumer(__tsan_get_current_fiber());
+                __tsan_switch_to_fiber(self.0, 0);
+                resumer
+            };
+            resume()
+        }
+    }
+
+    impl Drop for Resumer {
+        #[inline(always)]
+        fn drop(&mut self) {
+            // SAFETY: it is the fiber of the code that runs now, which was current when this was made.
+            unsafe { __tsan_switch_to_fiber(self.0, 0) }
+        }
+    }
+
+    impl Drop for Fiber {
+        fn drop(&mut self) {
+            // SAFETY: `new` created it, and it does not run: its coroutine is not being resumed.
+            unsafe { __tsan_destroy_fiber(self.0) }
+        }
+    }
+}
+
+pub(crate) use implementation::Fiber;
