@@ -158,7 +158,7 @@ impl LaunchPolicy for Fixed {
 }
 
 #[test]
-fn a_winner_that_the_device_cannot_launch_is_ignored() {
+fn an_impossible_winner_is_ignored() {
     let (_, device) = device();
     let explain = |function: &warpsmith_runtime::Function| Launch::auto(N).explain(function).unwrap();
     let [iota, axpy] = [

@@ -89,7 +89,7 @@ fn a_lost_device_is_an_error() {
 }
 
 #[test]
-fn memory_that_is_mapped_is_opened_to_the_peer() {
+fn mapped_memory_is_opened_to_the_peer() {
     let (driver, [first, second, _]) = devices();
     let options = AllocatorOptions { expandable_segments: true, ..AllocatorOptions::default() };
     second.memory().set_options(options).unwrap();
