@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use traces::{Event, Sizes, Trace};
+use traces::{Event, Trace};
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, Result, Stream};
 
@@ -48,8 +48,8 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
     }
     for (name, trace) in [
         ("training", traces::recorded(include_str!("../core/tests/data/training.trace")).expect("a trace")),
-        ("random 64 MiB", traces::rmm_random(1, 10_000, 64 << 20, 16 << 30, Sizes::LogUniform)),
-        ("random 1 GiB", traces::rmm_random(1, 10_000, 1 << 30, 16 << 30, Sizes::LogUniform)),
+        ("random 64 MiB", traces::rmm_random(1, 10_000, 64 << 20, 16 << 30)),
+        ("random 1 GiB", traces::rmm_random(1, 10_000, 1 << 30, 16 << 30)),
     ] {
         replays(criterion, name, &trace)?;
     }

@@ -8,6 +8,12 @@ use std::fmt::Debug;
 use half::{bf16, f16};
 use warpsmith::prelude::*;
 
+/// Calls a function for each of the types.
+macro_rules! for_types {
+    ($function:ident: $($t:ty),*) => { $($function::<$t>();)* };
+}
+pub(crate) use for_types;
+
 /// The name of the device under test.
 pub fn device_name() -> String {
     std::env::var("WARPSMITH_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_owned())

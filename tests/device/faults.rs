@@ -101,7 +101,7 @@ fn a_panic_names_text_kernel_place_and_thread() {
 }
 
 #[test]
-fn an_index_out_of_bounds_names_index_length_and_place() {
+fn a_bad_index_names_index_and_place() {
     let text = run("index");
     assert!(text.contains("in bounds: [7]"), "{text}");
     let error = text.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("{text}"));
@@ -110,8 +110,8 @@ fn an_index_out_of_bounds_names_index_length_and_place() {
 }
 
 #[test]
-fn the_emulated_device_reports_a_deadlock_with_who_waits_where() {
-    // A GPU has nobody to notice; `a_kernel_that_never_ends_times_out_by_name` is what it can do.
+fn an_emulated_deadlock_names_who_waits() {
+    // A GPU has nobody to notice; `an_endless_kernel_times_out_by_name` is what it can do.
     let text = run_on("cpu", "deadlock");
     let error = text.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("{text}"));
     assert!(error.contains("diagnose_deadlock") && error.contains("deadlock"), "{error}");
@@ -121,7 +121,7 @@ fn the_emulated_device_reports_a_deadlock_with_who_waits_where() {
 }
 
 #[test]
-fn a_kernel_that_never_ends_times_out_by_name() {
+fn an_endless_kernel_times_out_by_name() {
     let text = run("wait");
     let error = text.lines().find(|line| line.starts_with("timeout: ")).unwrap_or_else(|| panic!("{text}"));
     assert!(error.contains("diagnose_wait"), "{error}");

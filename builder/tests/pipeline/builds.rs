@@ -110,7 +110,7 @@ fn a_crate_without_kernels_is_an_error() {
 }
 
 #[test]
-fn a_shared_static_with_a_value_is_an_error() {
+fn a_shared_static_with_a_value_is_refused() {
     let error = error_of(
         "shared-value",
         "#[unsafe(link_section = \".shared\")] static mut TILE: [u32; 4] = [1; 4];\n\
@@ -173,7 +173,7 @@ fn a_symbol_of_two_crates_is_named() {
 }
 
 #[test]
-fn a_missing_crate_is_an_error_with_its_path() {
+fn a_missing_crate_is_named_by_path() {
     let error = build("missing", &PtxBuilder::new("no-such-crate")).unwrap_err();
     assert!(matches!(&error, Error::NoSuchCrate { path } if path.ends_with("no-such-crate")), "{error}");
 }

@@ -67,7 +67,7 @@ fn entries(ptx: &str) -> Vec<&str> {
 }
 
 #[test]
-fn launching_kernels_and_what_they_launch_have_a_module_of_their_own() {
+fn launching_kernels_have_a_module_of_their_own() {
     let image = image();
     for arch in ["sm_80", "sm_90a"] {
         let plain = ptx_of(image, arch, "scratch_device_runtime.sm_");
@@ -117,7 +117,7 @@ fn the_linked_module_links_with_the_device_runtime() {
 }
 
 #[test]
-fn a_second_build_is_reused_with_the_same_modules() {
+fn a_second_build_reuses_the_modules() {
     let first = build_source("device-runtime-again");
     let again = build_source("device-runtime-again");
     assert!(again.reused);

@@ -6,7 +6,7 @@ use crate::alone::alone;
 use crate::common::folders;
 
 #[test]
-fn flags_wrappers_and_targets_of_the_outer_build_stay_outside() {
+fn settings_of_the_outer_build_stay_outside() {
     let flags = "-Zmir-enable-passes=+JumpThreading";
     let outer = alone!(
         "RUSTFLAGS" => flags,

@@ -104,7 +104,7 @@ fn half_precision_is_native() {
 }
 
 #[test]
-fn libdevice_is_inlined_and_the_architecture_is_a_constant() {
+fn libdevice_is_inlined_and_the_architecture_constant() {
     for (arch, constant, other) in
         [("sm_80", "0f42A00000", "0f42B40000"), ("sm_90a", "0f42B40000", "0f42A00000")]
     {
@@ -117,7 +117,7 @@ fn libdevice_is_inlined_and_the_architecture_is_a_constant() {
 }
 
 #[test]
-fn a_kernel_is_left_out_of_architectures_below_its_own() {
+fn a_kernel_is_absent_below_its_architecture() {
     assert!(!ptx(image(), "sm_80").contains("hopper"));
     assert!(ptx(image(), "sm_90a").contains(".visible .entry hopper("));
     let hopper = image().kernels.iter().find(|kernel| kernel.symbol == "hopper").unwrap();
@@ -125,7 +125,7 @@ fn a_kernel_is_left_out_of_architectures_below_its_own() {
 }
 
 #[test]
-fn instructions_of_newer_architectures_are_in_their_ptx_only() {
+fn new_instructions_are_in_new_ptx_only() {
     let (old, new) = (ptx(image(), "sm_80"), ptx(image(), "sm_90a"));
     for instruction in ["griddepcontrol", "barrier.cluster", "mapa"] {
         assert!(!old.contains(instruction), "{instruction} for sm_80");

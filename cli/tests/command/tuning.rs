@@ -344,7 +344,7 @@ fn names_in_files_control_no_terminal() {
     fs::write(folder.join("wrong.json"), document.to_string()).unwrap();
     let frames = serde_json::json!([{ "filename": EVIL, "name": EVIL, "line": 1 }]);
     let block = serde_json::json!({ "address": 4096, "size": 512, "requested_size": 512, "state": "active_allocated", "frames": frames });
-    let segment = |kind: &str| serde_json::json!({ "segments": [{ "device": 0, "address": 4096, "total_size": 512, "stream": 0, "segment_type": kind, "blocks": [block] }] });
+    let segment = |kind: &str| serde_json::json!({ "segments": [{ "device": 0, "address": 4096, "total_size": 512, "allocated_size": 512, "active_size": 512, "requested_size": 512, "stream": 0, "segment_type": kind, "blocks": [block] }] });
     fs::write(folder.join("frames.json"), segment("small").to_string()).unwrap();
     fs::write(folder.join("kind.json"), segment(EVIL).to_string()).unwrap();
     for (args, code) in [

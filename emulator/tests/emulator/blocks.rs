@@ -11,7 +11,7 @@ kernel!(static INDICES = "indices"(out: Elements<[[u32; 3]; 4]>) {
 });
 
 #[test]
-fn every_thread_of_every_block_runs_once_and_knows_who_it_is() {
+fn every_thread_runs_once_with_its_indices() {
     for block_shape in SHAPES {
         for grid in [[1, 1, 1], [7, 1, 1], [2, 3, 5], [1, 1, 9]] {
             for order in ORDERS {
@@ -53,7 +53,7 @@ kernel!(static REDUCE = "reduce"(input: Elements<u64>, out: Elements<u64>) {
 });
 
 #[test]
-fn reductions_through_shared_memory_are_right_for_every_shape_and_order() {
+fn shared_memory_reductions_are_right_in_every_order() {
     for shape in SHAPES {
         let threads = shape.iter().product::<u32>() as usize;
         for order in ORDERS {
@@ -121,7 +121,7 @@ kernel!(static POISON = "poison"(out: Elements<[u8; 4]>) {
 });
 
 #[test]
-fn each_block_has_its_own_shared_memory_and_finds_it_poisoned() {
+fn each_block_has_its_own_poisoned_shared_memory() {
     let mut out = vec![[0u8; 4]; 300];
     launch_as(&POISON, [300, 1, 1], [40, 1, 1], 1000, Order::Sequential, &[word(&mut out)]).unwrap();
     assert!(out.iter().all(|v| *v == [shared::POISON; 4]));
@@ -133,7 +133,7 @@ kernel!(static GREEDY = "greedy"() {
 });
 
 #[test]
-fn more_static_shared_memory_than_a_gpu_has_is_a_fault() {
+fn too_much_static_shared_memory_is_a_fault() {
     let text = launch(&GREEDY, [1, 1, 1], [1, 1, 1], &[]).unwrap_err().to_string();
     assert!(text.contains("needs 49153 bytes of static shared memory, a GPU has 49152"), "{text}");
 }
@@ -147,7 +147,7 @@ kernel!(static NOTE_ORDER = "note_order"(log: Elements<u64>) {
 });
 
 #[test]
-fn a_seed_repeats_its_order_and_another_gives_another() {
+fn a_seed_determines_the_order() {
     let order_of = |seed| {
         let mut log = vec![0u64; 4 * 100 + 1];
         launch_as(&NOTE_ORDER, [4, 1, 1], [100, 1, 1], 0, Order::Seeded(seed), &[word(&mut log)]).unwrap();

@@ -16,7 +16,7 @@ kernel!(static OUT_OF_BOUNDS = "out_of_bounds"(at: u64) {
 });
 
 #[test]
-fn a_panic_names_kernel_block_thread_text_and_place() {
+fn a_panic_names_kernel_thread_text_and_place() {
     for order in ORDERS {
         let fault = launch_as(&OUT_OF_BOUNDS, [4, 2, 1], [20, 5, 1], 0, order, &[717]).unwrap_err();
         assert_eq!(
@@ -86,7 +86,7 @@ kernel!(static DROPS = "drops"(alive: &'static AtomicU64, created: &'static Atom
 });
 
 #[test]
-fn values_on_kernel_stacks_are_dropped_when_a_block_fails() {
+fn a_failing_block_drops_values_on_its_stacks() {
     for how in 0..2u64 {
         for order in ORDERS {
             let (alive, created) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -117,7 +117,7 @@ kernel!(static HANDSHAKE = "handshake"(turn: &'static AtomicU32, rounds: u64) {
 });
 
 #[test]
-fn threads_of_a_block_can_wait_for_each_other_by_spinning() {
+fn spinning_threads_of_a_block_meet() {
     for order in ORDERS {
         let turn = AtomicU32::new(0);
         launch_as(&HANDSHAKE, [1; 3], [70, 1, 1], 0, order, &[std::ptr::from_ref(&turn) as u64, 100])
@@ -157,7 +157,7 @@ kernel!(static ORPHANED = "orphaned"(flag: &'static AtomicU64) {
 });
 
 #[test]
-fn a_block_that_spins_stops_when_another_has_failed() {
+fn a_spinning_block_stops_when_another_fails() {
     let flag = AtomicU64::new(0);
     // One block spins on this host thread's behalf; the other can only run where there is a second one.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
@@ -203,7 +203,7 @@ kernel!(static PRINTS = "prints"() {
 });
 
 #[test]
-fn output_is_captured_also_from_a_kernel_that_fails() {
+fn output_of_a_failing_kernel_is_captured() {
     let (result, printed) = output::capture(|| launch(&PRINTS, [1, 1, 1], [3, 1, 1], &[]));
     assert_eq!(result.unwrap_err().message(), "after printing");
     let printed: Vec<_> = printed.into_iter().filter(|p| p.kernel == "prints").collect();
@@ -224,16 +224,6 @@ kernel!(static NESTED_LAUNCH = "nested_launch"() {
 #[test]
 fn a_launch_inside_a_kernel_is_refused() {
     launch_as(&NESTED_LAUNCH, [1; 3], [1; 3], 0, Order::Sequential, &[]).unwrap();
-}
-
-kernel!(static PAYLOAD = "payload"() {
-    std::panic::panic_any(7u32);
-});
-
-#[test]
-fn a_panic_without_text_is_reported_too() {
-    let fault = launch(&PAYLOAD, [1; 3], [1; 3], &[]).unwrap_err();
-    assert_eq!(fault.message(), "a panic without text");
 }
 
 /// Panics when it is dropped.
@@ -257,7 +247,7 @@ kernel!(static AFTER = "after"() {
 });
 
 #[test]
-fn a_payload_that_panics_on_drop_is_one_fault() {
+fn a_payload_panicking_on_drop_is_one_fault() {
     for order in ORDERS {
         let fault = launch_as(&BOMB, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
         assert_eq!(fault.message(), "a panic without text");

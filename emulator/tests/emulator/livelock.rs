@@ -1,6 +1,6 @@
 //! Threads that spin for ever. Each test has a process of its own, as the limit belongs to the process.
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::common::{ORDERS, launch_as};
 use warpsmith_emulator::collective::{barrier, spin_hint};
 use warpsmith_emulator::{Fault, settings, thread};
@@ -21,10 +21,8 @@ kernel!(static LONG = "long"() {
 });
 
 #[test]
-fn spinning_without_progress_is_reported_and_long_loops_are_not() {
-    if alone!().is_some() {
-        return;
-    }
+fn spinning_without_progress_is_reported() {
+    only_alone!();
     settings::set_spin_limit(100_000);
     for order in ORDERS {
         let fault = launch_as(&FOREVER, [2, 1, 1], [64, 1, 1], 0, order, &[]).unwrap_err();
@@ -52,10 +50,8 @@ kernel!(static SLOW_FIRST = "slow_first"(flag: &'static std::sync::atomic::Atomi
 });
 
 #[test]
-fn a_block_may_spin_for_long_while_another_works() {
-    if alone!().is_some() {
-        return;
-    }
+fn a_block_may_spin_while_another_works() {
+    only_alone!();
     settings::set_spin_limit(100_000);
     let flag = std::sync::atomic::AtomicU64::new(0);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();

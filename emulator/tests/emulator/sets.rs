@@ -29,7 +29,7 @@ kernel!(static GRID_CHAIN = "grid_chain"(values: Elements<u64>, out: Elements<u6
 });
 
 #[test]
-fn the_grid_meets_as_often_as_it_likes_in_every_order() {
+fn the_grid_meets_repeatedly_in_every_order() {
     for (grid, size) in
         [(ONE, [1, 1, 1]), ([5, 1, 1], [1, 1, 1]), ([3, 2, 2], [33, 1, 1]), ([40, 1, 1], [8, 2, 4])]
     {
@@ -115,7 +115,7 @@ kernel!(static CLUSTER_CHAIN = "cluster_chain"(out: Elements<u64>, rounds: u64) 
 });
 
 #[test]
-fn blocks_of_a_cluster_reach_each_others_shared_memory() {
+fn clusters_reach_each_others_shared_memory() {
     for (grid, cluster) in [(12, 4), (16, 16), (300, 2), (5, 1)] {
         for order in ORDERS {
             for cooperative in [false, true] {
@@ -156,7 +156,7 @@ kernel!(static EARLY_EXITS = "early_exits"(out: Elements<u64>) {
 });
 
 #[test]
-fn threads_that_have_exited_do_not_hold_up_a_cluster() {
+fn exited_threads_do_not_hold_up_a_cluster() {
     for order in ORDERS {
         let mut out = vec![0u64; 8 * 70];
         launch_at_once(&EARLY_EXITS, [8, 1, 1], [70, 1, 1], [4, 1, 1], false, order, &[word(&mut out)])
@@ -192,7 +192,7 @@ kernel!(static SPINS = "spins"(flags: &'static [AtomicU64; 8]) {
 });
 
 #[test]
-fn blocks_of_a_cooperative_launch_can_wait_for_each_other_by_spinning() {
+fn blocks_of_a_cooperative_launch_may_spin() {
     for order in ORDERS {
         let flags: [AtomicU64; 8] = Default::default();
         let args = [std::ptr::from_ref(&flags) as u64];
@@ -209,7 +209,7 @@ kernel!(static ONE_EXITS = "one_exits"(who: u64) {
 });
 
 #[test]
-fn a_thread_that_exits_before_the_grids_barrier_is_a_deadlock() {
+fn an_exit_before_the_grid_barrier_deadlocks() {
     for order in ORDERS {
         let fault = launch_at_once(&ONE_EXITS, [3, 1, 1], [40, 1, 1], ONE, true, order, &[50]).unwrap_err();
         let text = fault.to_string();
@@ -330,7 +330,7 @@ kernel!(static DROPS = "drops"(alive: &'static AtomicU64) {
 });
 
 #[test]
-fn values_on_kernel_stacks_are_dropped_in_every_block() {
+fn a_failing_grid_drops_values_on_its_stacks() {
     for order in ORDERS {
         let alive = AtomicU64::new(0);
         let args = [std::ptr::from_ref(&alive) as u64];
@@ -365,7 +365,7 @@ fn impossible_launches_are_refused() {
 }
 
 #[test]
-fn a_failed_launch_leaves_nothing_behind_for_the_next() {
+fn a_failed_launch_does_not_affect_the_next() {
     for order in ORDERS {
         launch_at_once(&ONE_EXITS, [3, 1, 1], [40, 1, 1], ONE, true, order, &[50]).unwrap_err();
         launch_at_once(&ONE_EXITS, [3, 1, 1], [40, 1, 1], ONE, true, order, &[u64::MAX]).unwrap();

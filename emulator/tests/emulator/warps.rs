@@ -19,7 +19,7 @@ kernel!(static GATHER = "gather"(mask: u64, out: Elements<WarpValues>) {
 });
 
 #[test]
-fn each_lane_of_the_mask_gets_the_values_of_all() {
+fn each_lane_gets_the_values_of_all() {
     for threads in [1u32, 31, 32, 33, 64, 95, 1000, 1024] {
         for mask in [u32::MAX, 1, 0x8000_0000, 0x5555_5555, 0x0000_ffff, 0xffff_0000, 0x0000_0006] {
             for order in ORDERS {
@@ -55,7 +55,7 @@ kernel!(static HALVES = "halves"(out: Elements<u64>) {
 });
 
 #[test]
-fn halves_of_a_warp_go_their_own_ways_and_meet_again() {
+fn halves_of_a_warp_part_and_meet() {
     for order in ORDERS {
         let mut out = vec![0u64; 96];
         launch_as(&HALVES, [1; 3], [96, 1, 1], 0, order, &[word(&mut out)]).unwrap();

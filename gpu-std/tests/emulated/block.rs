@@ -1,6 +1,6 @@
 //! Barriers and shared memory.
 
-use crate::common::{Args, launch, launch_shared, random, randoms};
+use crate::common::{Args, launch, launch_shared, randoms};
 use core::mem::MaybeUninit;
 use gpu_std::prelude::*;
 use gpu_std::shared;
@@ -81,39 +81,4 @@ fn shared_memory_is_the_blocks_own() {
             before.chunks(threads).flat_map(|block| block.iter().rev().copied()).collect();
         assert_eq!(data, expected);
     }
-}
-
-#[kernel]
-fn unwritten(mut out: DisjointMut<u32>) {
-    let memory = shared_array![u32; 4];
-    if let Some(out) = out.get_mut(thread::unique_index()) {
-        // SAFETY: the emulator fills shared memory with a pattern.
-        *out = unsafe { memory.add(3).read() };
-    }
-    // SAFETY: one thread a block.
-    unsafe { memory.add(3).write(1) };
-}
-
-#[test]
-fn shared_memory_starts_poisoned() {
-    let mut out = [0_u32; 8];
-    launch::<unwritten>([8, 1, 1], [1, 1, 1], &Args::new().view(&mut out));
-    assert_eq!(out, [0xA5A5_A5A5; 8]);
-}
-
-#[kernel]
-fn one_stays_away(who: u32) {
-    if thread::linear_in_block() != who {
-        thread::sync_threads();
-    } else {
-        warp::sync_warp(warp::FULL_MASK);
-    }
-}
-
-#[test]
-fn a_barrier_that_not_all_reach_is_reported() {
-    let who = random() as u32 % 64;
-    let fault =
-        launch_shared::<one_stays_away>([1, 1, 1], [64, 1, 1], 0, &Args::new().value(who)).unwrap_err();
-    assert!(fault.to_string().contains("block.rs"), "{fault}");
 }

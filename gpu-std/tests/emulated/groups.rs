@@ -59,75 +59,6 @@ fn threads_know_their_groups() {
     }
 }
 
-/// Each thread passes its value on to the next one of the group, `rounds` times over.
-///
-/// # Safety
-///
-/// `values` has two elements for each thread of the launch; `start` is where those of the group begin.
-unsafe fn pass_on(group: &impl Group, rounds: usize, values: *mut u64, start: usize) -> u64 {
-    let (rank, size) = (group.thread_rank(), group.size());
-    let mut value = (start + rank) as u64;
-    for round in 0..rounds {
-        let side = round % 2 * grid::threads() + start;
-        // SAFETY: the two elements are of this group; a barrier is between writing and reading, and another round
-        // between reading and writing again.
-        unsafe {
-            values.add(side + rank).write(value);
-            group.sync();
-            value = values.add(side + (rank + 1) % size).read().wrapping_mul(3) + round as u64;
-        }
-    }
-    value
-}
-
-/// # Safety
-///
-/// As for [`pass_on`].
-#[kernel(cooperative)]
-unsafe fn chain(kind: u32, rounds: usize, values: *mut u64, mut out: DisjointMut<u64>) {
-    let rank = grid::rank();
-    let tile = Tile::<8>::current();
-    // Clusters of neighbouring blocks in one dimension: every group is a range of the grid's threads.
-    // SAFETY: by this function's contract.
-    let value = unsafe {
-        match kind {
-            0 => pass_on(&Grid, rounds, values, 0),
-            1 => pass_on(&Cluster, rounds, values, rank - Cluster.thread_rank()),
-            2 => pass_on(&Block, rounds, values, rank - Block.thread_rank()),
-            _ => pass_on(&tile, rounds, values, rank - tile.thread_rank()),
-        }
-    };
-    if let Some(out) = out.get_mut(thread::unique_index()) {
-        *out = value;
-    }
-}
-
-#[test]
-fn every_group_meets_again_and_again() {
-    let (blocks, threads, cluster, rounds) = (6, 40, 3, 5_usize);
-    let all = blocks * threads;
-    for (kind, size) in [all, cluster * threads, threads, 8].into_iter().enumerate() {
-        for _ in 0..4 {
-            let (mut values, mut out) = (vec![0_u64; 2 * all], vec![0_u64; all]);
-            let args = Args::new().value(kind as u32).value(rounds).value(values.as_mut_ptr()).view(&mut out);
-            launch_clusters::<chain>(
-                [blocks as u32, 1, 1],
-                [threads as u32, 1, 1],
-                [cluster as u32, 1, 1],
-                &args,
-            )
-            .unwrap();
-            let mut expected: Vec<u64> = (0..all as u64).collect();
-            for round in 0..rounds as u64 {
-                expected = (0..all)
-                    .map(|i| expected[i / size * size + (i % size + 1) % size].wrapping_mul(3) + round)
-                    .collect();
-            }
-            assert_eq!(out, expected, "kind {kind}");
-        }
-    }
-}
-
 #[kernel(arch = 90)]
 fn split_barrier(rounds: u32, mut out: DisjointMut<u32>) {
     let slots = shared_array![u32; 2];
@@ -156,7 +87,7 @@ fn split_barrier(rounds: u32, mut out: DisjointMut<u32>) {
 }
 
 #[test]
-fn a_cluster_shares_its_memory_between_two_halves_of_a_barrier() {
+fn a_split_cluster_barrier_orders_shared_memory() {
     for cluster in [1, 2, 8, 16] {
         let mut out = vec![0_u32; 32 * 33];
         launch_clusters::<split_barrier>(
@@ -173,47 +104,9 @@ fn a_cluster_shares_its_memory_between_two_halves_of_a_barrier() {
     }
 }
 
-#[kernel]
-fn sync_without_asking() {
-    grid::sync();
-}
-
-#[kernel(cooperative)]
-fn some_stay_away(who: usize) {
-    if grid::rank() != who {
-        grid::sync();
-    }
-}
-
-#[kernel]
-fn arrive_only() {
-    cluster::arrive();
-    cluster::arrive();
-}
-
-#[test]
-fn misuse_of_barriers_is_reported() {
-    launch::<sync_without_asking>([1, 1, 1], [64, 1, 1], &Args::new());
-    let fault = launch_shared::<sync_without_asking>([2, 1, 1], [64, 1, 1], 0, &Args::new()).unwrap_err();
-    assert!(fault.to_string().contains("#[kernel(cooperative)]"), "{fault}");
-
-    let who = random() as usize % 128;
-    let fault =
-        launch_shared::<some_stay_away>([2, 1, 1], [64, 1, 1], 0, &Args::new().value(who)).unwrap_err();
-    let text = fault.to_string();
-    assert!(text.contains("grid::sync at") && text.contains("groups.rs"), "{text}");
-    assert!(text.contains("1 exited without it"), "{text}");
-
-    let fault = launch_shared::<arrive_only>([1, 1, 1], [1, 1, 1], 0, &Args::new()).unwrap_err();
-    assert!(
-        fault.to_string().contains("has arrived already") && fault.to_string().contains("groups.rs"),
-        "{fault}"
-    );
-}
-
 #[test]
 fn options_reach_the_registry() {
-    assert!(chain::spec().cooperative && !chain::spec().dependent);
+    assert!(ranks::spec().cooperative && !ranks::spec().dependent);
     assert!(after_the_last::spec().dependent && !after_the_last::spec().cooperative);
 }
 
@@ -225,15 +118,6 @@ fn after_the_last(mut out: DisjointMut<u32>) {
         *out += 1;
     }
     grid::dependency_wait();
-}
-
-#[test]
-fn dependent_kernels_run_here_one_after_the_other() {
-    let mut out = [0_u32; 64];
-    for _ in 0..3 {
-        launch::<after_the_last>([2, 1, 1], [32, 1, 1], &Args::new().view(&mut out));
-    }
-    assert_eq!(out, [3; 64]);
 }
 
 type Results = [u64; 14];
@@ -364,7 +248,7 @@ fn uneven() {
 }
 
 #[test]
-fn a_block_that_is_no_multiple_of_the_tile_panics() {
+fn a_tile_that_divides_no_block_panics() {
     launch::<uneven>([1, 1, 1], [24, 1, 1], &Args::new());
     let fault = launch_shared::<uneven>([1, 1, 1], [20, 1, 1], 0, &Args::new()).unwrap_err();
     assert!(fault.message().contains("divided into tiles of equal size"), "{fault}");
@@ -396,7 +280,7 @@ fn then(f: u64, g: u64) -> u64 {
 }
 
 #[test]
-fn blocks_reduce_and_scan_in_the_order_of_their_threads() {
+fn blocks_reduce_and_scan_in_thread_order() {
     for shape in
         [[1, 1, 1], [31, 1, 1], [32, 1, 1], [33, 1, 1], [5, 4, 7], [256, 1, 1], [10, 10, 10], [1024, 1, 1]]
     {

@@ -1,6 +1,6 @@
 //! Indices in one to three dimensions, disjoint views, grid strides.
 
-use crate::common::{Args, floats, launch, launch_shared, random};
+use crate::common::{Args, floats, launch, launch_shared};
 use gpu_std::prelude::*;
 
 #[kernel]
@@ -118,25 +118,4 @@ fn an_index_of_another_thread_is_refused() {
     let mut out = [0; 64];
     let fault = launch_shared::<steal>([1, 1, 1], [64, 1, 1], 0, &Args::new().view(&mut out)).unwrap_err();
     assert!(fault.message().contains("belongs to another thread"), "{fault}");
-}
-
-#[kernel]
-fn panics(data: &[u32], at: u32) {
-    let i = thread::index_1d();
-    assert!(i != at, "thread {i} was asked to panic");
-    let _ = core::hint::black_box(data[i as usize]);
-}
-
-#[test]
-fn panics_come_back_with_text_and_place() {
-    let at = random() as u32 % 50;
-    let data = [0_u32; 64];
-    let fault =
-        launch_shared::<panics>([1, 1, 1], [64, 1, 1], 0, &Args::new().slice(&data).value(at)).unwrap_err();
-    assert_eq!(fault.message(), format!("thread {at} was asked to panic"));
-    assert_eq!(fault.thread(), Some([at, 0, 0]));
-    assert!(fault.location().is_some_and(|place| place.contains("indices.rs")), "{fault}");
-    let fault = launch_shared::<panics>([1, 1, 1], [65, 1, 1], 0, &Args::new().slice(&data).value(99_u32))
-        .unwrap_err();
-    assert_eq!(fault.message(), "index out of bounds: the len is 64 but the index is 64");
 }

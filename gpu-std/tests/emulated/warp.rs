@@ -249,7 +249,7 @@ fn bad_width(width: u32) {
 }
 
 #[test]
-fn a_width_that_is_no_power_of_two_panics() {
+fn a_width_not_power_of_two_panics() {
     for width in [0, 3, 33, 64] {
         let fault =
             launch_shared::<bad_width>([1, 1, 1], [32, 1, 1], 0, &Args::new().value(width)).unwrap_err();

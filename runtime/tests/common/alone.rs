@@ -17,9 +17,7 @@ macro_rules! this_test {
 /// ```ignore
 /// #[test]
 /// fn one_device_is_hidden() {
-///     if alone!("CUDA_VISIBLE_DEVICES" => "1").is_some() {
-///         return;
-///     }
+///     only_alone!("CUDA_VISIBLE_DEVICES" => "1");
 ///     assert_eq!(Device::cuda_count(), 1);
 /// }
 /// ```
@@ -30,7 +28,18 @@ macro_rules! alone {
     }};
 }
 
-pub(crate) use {alone, this_test};
+/// As [`alone!`], for a test that has nothing to do once it has passed in its own process.
+#[allow(unused_macros, reason = "each program uses some of it")]
+macro_rules! only_alone {
+    ($($environment:tt)*) => {
+        if crate::alone::alone!($($environment)*).is_some() {
+            return;
+        }
+    };
+}
+
+#[allow(unused_imports, reason = "each program uses some of it")]
+pub(crate) use {alone, only_alone, this_test};
 
 /// Without the name of the program, which comes first, and that of the function within the test.
 pub fn test_of(function: &str) -> &str {

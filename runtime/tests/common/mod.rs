@@ -5,8 +5,9 @@ mod kernels;
 
 use std::sync::Arc;
 
+use gpu_spec::Kernel;
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
-use warpsmith_runtime::{Device, GpuImage, Module};
+use warpsmith_runtime::{Device, GpuImage, Module, Stream, TypedKernel};
 
 pub use self::kernels::*;
 
@@ -21,6 +22,33 @@ pub fn device() -> (Arc<EmulatedDriver>, Device) {
     let driver = driver(1);
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     (driver, device)
+}
+
+/// Devices of one driver.
+pub fn devices<const N: usize>() -> (Arc<EmulatedDriver>, [Device; N]) {
+    let driver = driver(N as u32);
+    let devices = std::array::from_fn(|ordinal| Device::with_driver(driver.clone(), ordinal as u32).unwrap());
+    (driver, devices)
+}
+
+/// A device with a stream.
+pub fn rig() -> (Arc<EmulatedDriver>, Device, Stream) {
+    let (driver, device, [stream]) = streams_rig();
+    (driver, device, stream)
+}
+
+/// A device with several streams.
+pub fn streams_rig<const N: usize>() -> (Arc<EmulatedDriver>, Device, [Stream; N]) {
+    let (driver, device) = device();
+    let streams = std::array::from_fn(|_| Stream::new(&device).unwrap());
+    (driver, device, streams)
+}
+
+/// A device with a stream and a kernel.
+pub fn kernel_rig<K: Kernel>() -> (Arc<EmulatedDriver>, Device, Stream, TypedKernel<K>) {
+    let (driver, device, stream) = rig();
+    let kernel = module(&device).kernel().unwrap();
+    (driver, device, stream, kernel)
 }
 
 pub fn module(device: &Device) -> Module {

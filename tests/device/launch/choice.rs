@@ -1,12 +1,12 @@
 //! Which block and grid launches get, on the device under test: occupancy against the driver, automatic shapes, the
 //! adaptive launcher, and what is refused.
 
-use crate::common::{device, own_device, stream};
+use crate::common::{device, own_device};
+use warpsmith::IMAGE;
 use warpsmith::kernels::elementwise::axpy;
 use warpsmith::launch::{Source, bytes_needed};
 use warpsmith::prelude::*;
 use warpsmith::store::LaunchStore;
-use warpsmith::{IMAGE, LaunchError};
 
 /// The device under test, which looks up nothing that was measured before.
 fn fresh() -> Device {
@@ -29,7 +29,7 @@ fn functions(device: &Device) -> Vec<warpsmith::Function> {
 }
 
 #[test]
-fn theoretical_occupancy_is_the_drivers_for_every_kernel_block_and_shared_memory() {
+fn theoretical_occupancy_is_the_drivers() {
     let device = device();
     let most = device.properties().shared_memory_per_block_optin;
     let shared = [0, 1, 1000, 4 << 10, 16 << 10, 48 << 10, most / 2, most - (8 << 10), most];
@@ -54,7 +54,7 @@ fn theoretical_occupancy_is_the_drivers_for_every_kernel_block_and_shared_memory
 }
 
 #[test]
-fn the_potential_block_has_the_most_threads_the_driver_allows() {
+fn the_potential_block_has_the_most_threads() {
     let device = device();
     for function in functions(&device).iter().step_by(37) {
         for of_thread in [0, 4, 40] {
@@ -73,7 +73,7 @@ fn the_potential_block_has_the_most_threads_the_driver_allows() {
 }
 
 #[test]
-fn chosen_shapes_do_all_the_work_and_can_be_explained() {
+fn chosen_shapes_work_and_explain_themselves() {
     let device = fresh();
     let stream = Stream::new(&device).unwrap();
     let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 4, 16>>().unwrap();
@@ -97,39 +97,6 @@ fn chosen_shapes_do_all_the_work_and_can_be_explained() {
         }
     }
     println!("{} bytes in flight needed on a multiprocessor", bytes_needed(device.properties()));
-}
-
-#[test]
-fn what_is_refused_leaves_the_stream_usable() {
-    let (device, stream) = (device(), stream());
-    let kernel = device.load(&IMAGE).unwrap().kernel::<axpy<f32, 1, 16>>().unwrap();
-    let x = DeviceBuffer::from_host(&stream, &[2.0f32; 100]).unwrap();
-    let mut y = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
-    let most = u32::try_from(kernel.function().max_blocks(128, 0).unwrap()).unwrap();
-    let refused = [
-        Launch::grid_block(1, 0),
-        Launch::grid_block(0, 1),
-        Launch::grid_block(1, 4096),
-        Launch::grid_block(1, (1, 1, 65)),
-        Launch::grid_block((1, 65536), 32),
-        Launch::grid_block(1, 32).shared(device.properties().shared_memory_per_block_optin + 1),
-        Launch::grid_block(most + 1, 128).cooperative(),
-        Launch::grid_block(3, 32).cluster(2),
-        Launch::auto(100).dependent(),
-    ];
-    for launch in refused {
-        let error = kernel.launch(&stream, launch, (1.0f32, &x, &mut y)).unwrap_err();
-        assert!(!error.is_device_lost() && error.driver_code().is_none(), "{launch:?}: {error}");
-    }
-    let error = kernel.launch(&stream, Launch::grid_block(most + 1, 128).cooperative(), (1.0f32, &x, &mut y));
-    let text = error.unwrap_err().to_string();
-    assert!(text.contains(&format!("over the maximum of {most}")), "{text}");
-    let error = kernel.prepare(Launch::auto(100).dependent()).unwrap_err();
-    assert!(matches!(error, warpsmith::Error::Launch(LaunchError::NotDependent { .. })), "{error}");
-    kernel.launch(&stream, Launch::grid_block(most, 128).cooperative(), (1.0f32, &x, &mut y)).unwrap();
-    let all = device.properties().shared_memory_per_block_optin;
-    kernel.launch(&stream, Launch::grid_block(2, 32).shared(all), (1.0f32, &x, &mut y)).unwrap();
-    assert_eq!(y.to_host().unwrap(), [5.0; 100], "the opt-in is raised by itself");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn a_cooperative_sum_is_that_of_two_launches() {
 }
 
 #[test]
-fn steps_in_one_cooperative_launch_are_those_of_many() {
+fn one_cooperative_launch_equals_many_steps() {
     let stream = stream();
     let (together, step) = (kernel::<diffuse>(), kernel::<diffuse_step>());
     let mut random = Random::new();

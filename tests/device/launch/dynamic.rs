@@ -59,7 +59,7 @@ fn launched_kernels_launch_kernels() {
 }
 
 #[test]
-fn a_launch_of_the_tail_sees_what_all_others_wrote() {
+fn a_tail_launch_sees_all_writes() {
     for (len, part) in [(1usize, 1usize), (1000, 64), (5000, 129)] {
         let (mut data, mut sum, mut refused) = (buffer(&vec![1; len]), buffer(&[9]), buffer(&[0, 0]));
         let arguments = (&mut data, len, part, &mut sum, &mut refused);
@@ -74,7 +74,7 @@ fn a_launch_of_the_tail_sees_what_all_others_wrote() {
 }
 
 #[test]
-fn work_after_the_launch_waits_for_what_it_launched() {
+fn later_work_waits_for_launched_kernels() {
     let stream = stream();
     let (mut data, mut refused) = (buffer(&[0; 512]), buffer(&[0, 0]));
     let kernel = kernel::<halve>();
@@ -87,7 +87,7 @@ fn work_after_the_launch_waits_for_what_it_launched() {
 }
 
 #[test]
-fn a_launch_over_the_limit_is_refused_and_the_others_run() {
+fn a_launch_over_the_limit_is_refused() {
     let launches = 3 * MAX_PENDING / 2;
     let (mut ran, mut refused) = (buffer(&[0]), buffer(&[0, 0]));
     let arguments = (launches, &mut ran, &mut refused);
@@ -170,7 +170,7 @@ fn images_with(library: Option<Packed>) -> Vec<(String, &'static GpuImage)> {
 }
 
 #[test]
-fn every_form_of_the_code_is_linked_and_runs() {
+fn every_form_is_linked_and_runs() {
     let images = images_with(IMAGE.spec().device_runtime);
     assert!(!images.is_empty() || is_emulated());
     for (name, image) in images {
@@ -185,7 +185,7 @@ fn every_form_of_the_code_is_linked_and_runs() {
 }
 
 #[test]
-fn code_that_cannot_be_linked_is_an_error_and_other_kernels_run() {
+fn unlinkable_code_fails_alone() {
     // An archive of a text. Drivers crash where an archive is cut off, which is why a build takes none.
     const NO_CODE: &[u8] = b"!<arch>\nreadme/         0           0     0     644     4         `\ntext";
     for (name, image) in images_with(Some(Packed::Plain(NO_CODE))) {

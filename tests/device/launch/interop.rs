@@ -31,7 +31,7 @@ fn adopted(stream: &Stream, values: &[f32]) -> (DeviceBuffer<f32>, Weak<CudaSlic
 }
 
 #[test]
-fn on_cuda_only_a_kernel_and_cublas_share_memory_of_cudarc() {
+fn on_cuda_only_cublas_shares_cudarcs_memory() {
     let device = device();
     if device.is_emulated() {
         return;
@@ -104,7 +104,7 @@ fn on_cuda_only_a_kernel_and_cublas_share_memory_of_cudarc() {
 }
 
 #[test]
-fn on_cuda_only_cudarc_sees_what_a_kernel_wrote() {
+fn on_cuda_only_cudarc_sees_kernel_writes() {
     let device = device();
     if device.is_emulated() {
         return;

@@ -7,7 +7,7 @@ use warpsmith::module::spec::StackUse;
 use warpsmith::prelude::*;
 
 #[test]
-fn the_image_records_that_the_stack_is_not_known() {
+fn the_image_records_unknown_stacks() {
     if IMAGE.missing().is_some() {
         return;
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use crate::common::{Element, LENGTHS, OFFSETS, Padded, Random, assert_close, stream};
+use crate::common::{Element, LENGTHS, OFFSETS, Padded, Random, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;
@@ -75,12 +75,7 @@ fn copy_moves_every_bit() {
             |[x]: [T; 1], found: T, what: &dyn Debug| assert_eq!(found.bits(), x.bits(), "{what:?}");
         check::<T, T, 1>("copy", 1e3, every_bit, |stream, [x], out| ops::copy(stream, x, out));
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
-    of::<i32>();
-    of::<u64>();
+    for_types!(of: f32, f64, f16, bf16, i32, u64);
 }
 
 #[test]
@@ -91,12 +86,7 @@ fn fill_writes_every_element() {
             ops::fill(stream, out, value)
         });
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
-    of::<u32>();
-    of::<i64>();
+    for_types!(of: f32, f64, f16, bf16, u32, i64);
 }
 
 fn axpy_of<T: Element + Real>() {
@@ -120,10 +110,7 @@ fn axpy_of<T: Element + Real>() {
 
 #[test]
 fn axpy_is_right_for_every_type() {
-    axpy_of::<f32>();
-    axpy_of::<f64>();
-    axpy_of::<f16>();
-    axpy_of::<bf16>();
+    for_types!(axpy_of: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -165,10 +152,7 @@ fn add_and_mul_of_floats_round_once() {
             ops::mul(s, x, y, out)
         });
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -193,10 +177,7 @@ fn fma_rounds_once() {
             ops::fma(s, x, y, z, out)
         });
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -213,10 +194,7 @@ fn activations_follow_their_definitions() {
         let (tolerance, absolute) = if size_of::<T>() == 2 { (1.0, 6e-8) } else { (100.0, 0.0) };
         check::<T, T, 1>("gelu", 8.0, close(tolerance, absolute, gelu), |s, [x], out| ops::gelu(s, x, out));
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 #[test]

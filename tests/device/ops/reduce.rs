@@ -1,7 +1,7 @@
 //! Every reduction and type against a reference in float64 or 128-bit integers: odd lengths, unaligned arrays,
 //! NaN, infinities, ties, and the same bits in every run.
 
-use crate::common::{Element, LENGTHS, Padded, Random, assert_close, stream};
+use crate::common::{Element, LENGTHS, Padded, Random, assert_close, for_types, stream};
 use half::{bf16, f16};
 use warpsmith::ops::{self, Config, GridRule, Real};
 use warpsmith::prelude::*;
@@ -42,10 +42,7 @@ where
 
 #[test]
 fn sum_and_mean_of_floats_are_close() {
-    floats_sum_up::<f32>();
-    floats_sum_up::<f64>();
-    floats_sum_up::<f16>();
-    floats_sum_up::<bf16>();
+    for_types!(floats_sum_up: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -67,7 +64,7 @@ fn sums_that_need_a_wide_accumulator_are_right() {
 }
 
 #[test]
-fn sum_and_product_of_integers_wrap_at_64_bits() {
+fn integer_sums_and_products_wrap() {
     macro_rules! of {
         ($($t:ty => $sum:ty),*) => { $( {
             let stream = stream();
@@ -109,10 +106,7 @@ fn product_of_floats_is_close() {
             assert_eq!(product.to_f64(), expected, "{n}, seed {}", random.seed);
         }
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 fn extremes_of<T: Element>() {
@@ -147,14 +141,7 @@ fn extremes_of<T: Element>() {
 
 #[test]
 fn extremes_and_their_places_are_exact() {
-    extremes_of::<f32>();
-    extremes_of::<f64>();
-    extremes_of::<f16>();
-    extremes_of::<bf16>();
-    extremes_of::<i32>();
-    extremes_of::<u32>();
-    extremes_of::<i64>();
-    extremes_of::<u64>();
+    for_types!(extremes_of: f32, f64, f16, bf16, i32, u32, i64, u64);
 }
 
 #[test]
@@ -182,10 +169,7 @@ fn nan_wins_wherever_it_is() {
             assert_eq!(ops::argmax(&stream, x.get()).unwrap(), first, "argmax {what:?}");
         }
     }
-    of::<f32>();
-    of::<f64>();
-    of::<f16>();
-    of::<bf16>();
+    for_types!(of: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -218,7 +202,7 @@ fn zero_elements_have_a_sum_but_no_extreme() {
 }
 
 #[test]
-fn every_configuration_sums_up_right_and_repeats_its_bits() {
+fn every_configuration_sums_reproducibly() {
     let stream = stream();
     let mut random = Random::new();
     for n in [1, 33, 1025, 50_021] {
@@ -244,7 +228,7 @@ fn every_configuration_sums_up_right_and_repeats_its_bits() {
 }
 
 #[test]
-fn reductions_on_two_streams_at_once_do_not_disturb_each_other() {
+fn reductions_on_two_streams_are_independent() {
     let device = crate::common::device();
     let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
     let inputs: Vec<DeviceBuffer<u32>> = streams

@@ -58,7 +58,7 @@ fn sums<T: Number + PartialEq + crate::common::Element>(scale: f64, plus: impl F
 }
 
 #[test]
-fn buffers_of_several_devices_are_added_in_their_order() {
+fn buffers_of_devices_add_in_order() {
     sums::<f32>(1e6, |x, y| x + y);
     sums::<f16>(100.0, |x, y| f16::from_f32(x.to_f32() + y.to_f32()));
     sums::<i32>(1.0, i32::wrapping_add);
@@ -66,27 +66,7 @@ fn buffers_of_several_devices_are_added_in_their_order() {
 }
 
 #[test]
-fn the_sum_comes_after_earlier_work_and_before_later_work_on_its_sources() {
-    let driver = EmulatedDriver::builder().devices(2).memory(1 << 30).build();
-    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-    let homes = devices.each_ref().map(Device::default_stream);
-    let mut buffers = homes.each_ref().map(|home| DeviceBuffer::<u32>::zeros(home, 1000).unwrap());
-    let stream = Stream::new(&devices[0]).unwrap();
-    let hold = driver.hold();
-    for (home, buffer) in homes.iter().zip(&mut buffers) {
-        ops::fill(home, buffer, 5).unwrap();
-    }
-    let sum = ops::reduce_add(&stream, &buffers).unwrap();
-    for (home, buffer) in homes.iter().zip(&mut buffers) {
-        ops::fill(home, buffer, 100).unwrap();
-    }
-    assert!(!stream.query().unwrap(), "nothing ran");
-    drop(hold);
-    assert_eq!(sum.to_host().unwrap(), [10; 1000]);
-}
-
-#[test]
-fn one_buffer_is_copied_and_the_same_one_may_be_added_twice() {
+fn one_buffer_may_be_added_twice() {
     let stream = crate::common::stream();
     let x = DeviceBuffer::from_host(&stream, &[1i64, -2, 3]).unwrap();
     let copy = ops::reduce_add(&stream, [&x]).unwrap();

@@ -2,9 +2,8 @@
 //!
 //! On an emulated device of their own, so that nobody else's launches are counted and no other test is disturbed.
 
-use crate::common::Random;
 use warpsmith::driver::emulated::EmulatedDriver;
-use warpsmith::ops::{self, Config, GridRule, default_config, tuned_config};
+use warpsmith::ops::{self, Config, GridRule, tuned_config};
 use warpsmith::prelude::*;
 use warpsmith::store::{LaunchStore, TunedConfiguration, TunedFor};
 use warpsmith::{Graph, IMAGE};
@@ -72,7 +71,7 @@ fn symbol(kernel: &str, types: &str, items: u32, vector: u32) -> &'static str {
 const TUNED: Config = Config { block: 96, grid: GridRule::Blocks(5), items: 2, vector: 4 };
 
 #[test]
-fn an_operation_takes_what_was_tuned_for_its_type_size_alignment_and_device() {
+fn an_operation_takes_its_tuned_configuration() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N + 1]).unwrap();
@@ -107,7 +106,7 @@ fn an_operation_takes_what_was_tuned_for_its_type_size_alignment_and_device() {
 }
 
 #[test]
-fn a_configuration_that_is_given_comes_before_the_tuned_one() {
+fn a_given_configuration_overrides_the_tuned_one() {
     let device = device();
     let stream = Stream::new(&device).unwrap();
     let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
@@ -170,41 +169,4 @@ fn what_cannot_be_launched_is_passed_over() {
     let named = Some(symbol("reduce_sum", "u32", 2, 4).to_owned());
     keep(&device, "reduce_sum", "u32", 16, TunedConfiguration { symbol: named, ..good.clone() });
     assert_eq!(summed(), expected);
-}
-
-#[test]
-fn results_are_the_same_whatever_was_tuned() {
-    let device = device();
-    let stream = Stream::new(&device).unwrap();
-    let mut random = Random::new();
-    let host: Vec<f32> = random.values(N, 10.0);
-    let x = DeviceBuffer::from_host(&stream, &host).unwrap();
-    let all = || -> (Vec<f32>, u64, Vec<i64>) {
-        let mut y = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
-        let mut cast = DeviceBuffer::uninit(&stream, N).unwrap();
-        ops::axpy(&stream, 3.0, &x, &mut y).unwrap();
-        ops::cast(&stream, &y, &mut cast).unwrap();
-        (y.to_host().unwrap(), ops::argmax(&stream, &y).unwrap(), cast.to_host().unwrap())
-    };
-    let expected = all();
-    for (block, grid) in [(1, GridRule::Blocks(7)), (96, GridRule::Waves(1)), (512, GridRule::Auto)] {
-        for (kernel, types) in [("axpy", "f32"), ("cast", "f32,i64"), ("reduce_argmax", "f32")] {
-            for variant in ops::variants(kernel, types) {
-                let config = Config { block, grid, items: variant.items, vector: variant.vector };
-                keep(&device, kernel, types, 16, values(config));
-                assert_eq!(tuned_config(kernel, types, N, 16, &device), Some(config), "{kernel}");
-                assert!(all() == expected, "{kernel} {config}, seed {}", random.seed);
-            }
-        }
-    }
-}
-
-#[test]
-fn the_default_is_what_it_was_without_a_store() {
-    let device = device();
-    let stream = Stream::new(&device).unwrap();
-    let mut x = DeviceBuffer::from_host(&stream, &vec![1.0f32; N]).unwrap();
-    let default = default_config("fill", 4, N, &device);
-    let given = launched(&stream, || ops::fill_with(&stream, default, &mut x, 1.0));
-    assert_eq!(launched(&stream, || ops::fill(&stream, &mut x, 1.0)), given);
 }

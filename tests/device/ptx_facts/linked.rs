@@ -60,7 +60,7 @@ fn only_the_linked_part_calls_the_device_runtime() {
 }
 
 #[test]
-fn parameters_of_the_device_runtime_are_passed_as_c_passes_them() {
+fn device_runtime_parameters_follow_the_c_abi() {
     for (arch, _, text) in ptx().into_iter().filter(|(_, linked, _)| *linked) {
         let start = text.find("__cudaCDP2GetParameterBufferV2").expect("it is declared");
         let declaration = &text[start..start + text[start..].find(')').expect("it ends")];

@@ -135,7 +135,7 @@ fn may_use_stack(symbol: &str) -> bool {
 }
 
 #[test]
-fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
+fn elementwise_kernels_need_no_barrier_or_stack() {
     for (arch, entries) in ptx() {
         for (symbol, body) in &entries {
             assert!(
@@ -155,7 +155,7 @@ fn elementwise_kernels_have_no_barriers_and_nothing_uses_local_memory() {
 }
 
 #[test]
-fn the_barrier_of_the_grid_is_one_atomic_addition_and_a_loop() {
+fn the_grid_barrier_is_one_atomic_addition() {
     let entries = &ptx()[&80];
     for (symbol, barriers) in [("grid_sync_rounds", 2), ("grid_sync_chain", 2)] {
         let body = &entries[symbol];

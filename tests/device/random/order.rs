@@ -10,7 +10,7 @@ use warpsmith::prelude::*;
 use warpsmith::{IMAGE, random};
 
 use super::model::{LAYOUTS, generator, increment, lengths, place};
-use crate::common::{Element, Padded, stream};
+use crate::common::{Element, Padded, for_types, stream};
 
 const SEED: u64 = 0x0123_4567_89AB_CDEF;
 
@@ -38,14 +38,7 @@ fn uniform_of<T: Element + Real + Float<Accumulator: Draw>>() {
 
 #[test]
 fn uniform_numbers_have_pytorchs_order() {
-    uniform_of::<f32>();
-    uniform_of::<f64>();
-}
-
-#[test]
-fn uniform_numbers_of_16_bits_have_pytorchs_order() {
-    uniform_of::<f16>();
-    uniform_of::<bf16>();
+    for_types!(uniform_of: f32, f64, f16, bf16);
 }
 
 #[test]
@@ -67,7 +60,7 @@ fn every_configuration_gives_the_same_numbers() {
 }
 
 #[test]
-fn the_kernel_gives_the_same_numbers_in_any_launch() {
+fn the_kernel_is_independent_of_the_launch() {
     let stream = stream();
     let kernel = stream.device().load(&IMAGE).unwrap().kernel::<kernels::uniform<f32, 4, 16>>().unwrap();
     let base = DeviceBuffer::<u64>::uninit(&stream, 0).unwrap();

@@ -43,6 +43,7 @@ pub struct ArgumentList<'a> {
 }
 
 /// The buffers behind arguments, with the arguments' numbers, from 1.
+#[derive(Default)]
 pub(crate) struct Uses<'a>(Inline<(usize, BufferUse<'a>), MAX_USES>);
 
 /// A machine parameter: a value that lies elsewhere, or a word that lies here.
@@ -87,9 +88,9 @@ impl<'a> ArgumentList<'a> {
         args: &'a A,
         work: impl FnOnce(&[*const c_void], &mut Uses<'a>) -> R,
     ) -> R {
-        let mut list = Self { params: Inline::new(), uses: Uses(Inline::new()), count: 0 };
+        let mut list = Self { params: Inline::default(), uses: Uses::default(), count: 0 };
         args.add_all(&mut list);
-        let mut pointers = Inline::<*const c_void, MAX_PARAMS>::new();
+        let mut pointers = Inline::<*const c_void, MAX_PARAMS>::default();
         for param in list.params.as_slice() {
             pointers.push(match param {
                 Param::Word(word) => std::ptr::from_ref(word).cast(),

@@ -9,15 +9,17 @@ pub(super) struct Inline<T, const N: usize> {
     len: usize,
 }
 
-impl<T, const N: usize> Inline<T, N> {
-    /// Values are forgotten with the list, which is nothing to them.
-    const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
-
-    #[inline]
-    pub fn new() -> Self {
+impl<T, const N: usize> Default for Inline<T, N> {
+    #[inline(always)]
+    fn default() -> Self {
         let () = Self::FORGETTABLE;
         Self { values: [const { MaybeUninit::uninit() }; N], len: 0 }
     }
+}
+
+impl<T, const N: usize> Inline<T, N> {
+    /// Values are forgotten with the list, which is nothing to them.
+    const FORGETTABLE: () = assert!(!std::mem::needs_drop::<T>());
 
     /// Adds a value.
     ///
@@ -42,7 +44,7 @@ mod tests {
 
     #[test]
     fn values_are_kept_in_order() {
-        let mut list = Inline::<&str, 3>::new();
+        let mut list = Inline::<&str, 3>::default();
         assert!(list.as_slice().is_empty());
         ["a", "b", "c"].into_iter().for_each(|value| list.push(value));
         assert_eq!(list.as_slice(), ["a", "b", "c"]);

@@ -170,11 +170,8 @@ impl Function {
         args: &[*const c_void],
     ) -> Result<()> {
         self.check_argument_count(args.len())?;
-        self.check_stream(stream)?;
-        let Some(config) = config else { return Ok(()) };
-        let code = self.code_use(stream);
         // SAFETY: passed on from the caller.
-        unsafe { self.enqueue(stream, &config, args, code.iter()) }
+        unsafe { self.launch_configured(stream, &config, args, &mut Uses::default()) }
     }
 
     pub(super) fn check_argument_count(&self, got: usize) -> Result<()> {

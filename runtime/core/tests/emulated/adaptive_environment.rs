@@ -1,14 +1,12 @@
 //! `WARPSMITH_ADAPTIVE_LAUNCH=1`.
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::common::*;
 use warpsmith_runtime::Device;
 
 #[test]
 fn the_environment_turns_it_on() {
-    if alone!("WARPSMITH_ADAPTIVE_LAUNCH" => "1").is_some() {
-        return;
-    }
+    only_alone!("WARPSMITH_ADAPTIVE_LAUNCH" => "1");
     let (_, device) = device();
     assert!(device.is_adaptive_launch());
     // SAFETY: no other thread of this process uses the environment.

@@ -12,7 +12,7 @@ const DRIVERS_POOL: &str = "backend:cudaMallocAsync";
 const UNCACHED: &str = "caching:False";
 
 #[test]
-fn without_caching_every_request_goes_to_the_driver_with_its_own_size() {
+fn without_caching_each_request_reaches_the_driver() {
     let (driver, device) = backed_device_with(64 * MIB, UNCACHED);
     let stream = device.default_stream();
     for n in 1..=3 {
@@ -25,7 +25,7 @@ fn without_caching_every_request_goes_to_the_driver_with_its_own_size() {
 }
 
 #[test]
-fn without_caching_freeing_waits_for_every_stream_that_used_the_memory() {
+fn without_caching_freeing_waits_for_all_users() {
     let (driver, device) = backed_device_with(64 * MIB, UNCACHED);
     let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(other.handle(), Duration::from_millis(20));
@@ -39,7 +39,7 @@ fn without_caching_freeing_waits_for_every_stream_that_used_the_memory() {
 }
 
 #[test]
-fn without_caching_memory_that_ran_out_is_reported_and_comes_back() {
+fn without_caching_out_of_memory_is_recoverable() {
     let (_, device) = backed_device_with(8 * MIB, UNCACHED);
     let stream = device.default_stream();
     let held = allocate(&stream, 6 * MIB);
@@ -66,7 +66,7 @@ fn without_caching_pools_and_statistics_work_too() {
 }
 
 #[test]
-fn the_drivers_own_pool_is_asked_and_given_back_in_the_order_of_the_stream() {
+fn the_drivers_pool_follows_stream_order() {
     let (driver, device) = backed_device_with(64 * MIB, DRIVERS_POOL);
     let stream = device.default_stream();
     assert_eq!(device.memory().options().backend.name(), "cudaMallocAsync");
@@ -84,7 +84,7 @@ fn the_drivers_own_pool_is_asked_and_given_back_in_the_order_of_the_stream() {
 }
 
 #[test]
-fn the_drivers_own_pool_has_memory_back_only_behind_the_work_of_other_streams() {
+fn the_drivers_pool_waits_for_other_streams() {
     let (driver, device) = backed_device_with(64 * MIB, DRIVERS_POOL);
     let [stream, slow] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(slow.handle(), Duration::from_millis(20));

@@ -1,18 +1,17 @@
 //! Requests that cannot be right: each is refused with an error that says why, and harms nothing.
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::support::allocator::*;
+use crate::support::pinned::panicked;
 use crate::warnings::Log;
 use tracing::Level;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::memory::options::Backend;
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
 #[test]
-fn no_bytes_are_the_null_address_and_ask_nobody() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn zero_bytes_are_the_null_address() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.reset_calls();
     let empty = allocate(&stream, 0);
     assert_eq!(empty.as_device_ptr(), DevicePtr::NULL);
@@ -29,9 +28,8 @@ fn no_bytes_are_the_null_address_and_ask_nobody() {
 }
 
 #[test]
-fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn more_than_the_device_has_is_refused() {
+    let (_, _, stream) = stream_with(64 * MIB, "");
     for bytes in [64 * MIB + 1, 800 << 30, 1 << 60] {
         let report = fails(&stream, bytes);
         assert_eq!((report.asked, report.total), (bytes as u64, 64 * MIB as u64));
@@ -41,9 +39,8 @@ fn more_than_the_device_has_is_out_of_memory_and_says_to_ask_for_less() {
 }
 
 #[test]
-fn more_than_2_to_the_60_bytes_are_refused_as_such() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn more_than_2_to_the_60_is_refused() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.reset_calls();
     let error = DeviceBuffer::<u8>::uninit(&stream, (1 << 60) + 1).unwrap_err();
     let Error::AllocationTooLarge { bytes, largest } = error else { panic!("{error}") };
@@ -88,7 +85,7 @@ fn an_address_of_something_else_is_refused() {
 }
 
 #[test]
-fn a_bare_address_that_is_recorded_on_a_stream_is_kept_for_it() {
+fn a_recorded_raw_address_waits_for_its_stream() {
     let (driver, device) = device_with(64 * MIB, "");
     let (memory, [stream, other]) = (device.memory(), [(); 2].map(|()| Stream::new(&device).unwrap()));
     let ptr = memory.allocate_raw(&stream, 1000).unwrap();
@@ -126,7 +123,7 @@ fn streams_of_another_device_are_refused() {
 }
 
 #[test]
-fn a_fraction_that_is_none_is_refused_and_changes_nothing() {
+fn a_bad_fraction_is_refused() {
     let (_, device) = device_with(64 * MIB, "");
     device.memory().set_fraction(0.75).unwrap();
     for fraction in [-0.1, 1.01, 2.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
@@ -145,8 +142,7 @@ fn a_fraction_that_is_none_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_pool_is_refused_after_its_release() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     allocate_and_free(&stream, 512);
@@ -168,7 +164,7 @@ fn a_pool_is_refused_after_its_release() {
 }
 
 #[test]
-fn options_that_are_fixed_at_the_start_cannot_change_after_the_first_request() {
+fn fixed_options_cannot_change_after_a_request() {
     let (_, device) = device_with(64 * MIB, "");
     let memory = device.memory();
     let changed = |change: fn(&mut AllocatorOptions)| {
@@ -190,7 +186,7 @@ fn options_that_are_fixed_at_the_start_cannot_change_after_the_first_request() {
 }
 
 #[test]
-fn options_out_of_their_range_are_refused_and_change_nothing() {
+fn options_out_of_range_are_refused() {
     let (_, device) = device_with(64 * MIB, "");
     let before = device.memory().options();
     for options in [
@@ -210,7 +206,7 @@ fn options_out_of_their_range_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn options_in_the_environment_that_are_unknown_are_told_with_the_nearest_name() {
+fn unknown_options_suggest_the_nearest_name() {
     let read = |value: &'static str| {
         AllocatorOptions::from_variables(move |name| {
             (name == "WARPSMITH_ALLOC_CONF").then(|| value.to_owned())
@@ -224,17 +220,15 @@ fn options_in_the_environment_that_are_unknown_are_told_with_the_nearest_name() 
 }
 
 #[test]
-fn a_device_is_not_opened_with_options_that_are_unknown() {
-    if alone!("WARPSMITH_ALLOC_CONF" => "foo:1").is_some() {
-        return;
-    }
+fn a_device_does_not_open_with_unknown_options() {
+    only_alone!("WARPSMITH_ALLOC_CONF" => "foo:1");
     let driver = EmulatedDriver::builder().unbacked().build();
     let error = Device::with_driver(driver, 0).unwrap_err();
     assert!(matches!(&error, Error::UnknownAllocatorOption { option, .. } if option == "foo"), "{error}");
 }
 
 #[test]
-fn devices_that_cannot_reach_each_other_are_no_peers() {
+fn unreachable_devices_are_no_peers() {
     let (_, device) = device_with(64 * MIB, "");
     let (_, stranger) = device_with(64 * MIB, "");
     device.memory().allow_peer(&device).unwrap();
@@ -243,9 +237,8 @@ fn devices_that_cannot_reach_each_other_are_no_peers() {
 }
 
 #[test]
-fn a_lost_device_gives_no_memory_and_takes_all_back() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_lost_device_frees_but_allocates_nothing() {
+    let (driver, device, [stream, other]) = streams_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     let in_pool = allocate(&stream, 512);
@@ -253,9 +246,7 @@ fn a_lost_device_gives_no_memory_and_takes_all_back() {
     let (buffer, recorded) = (allocate(&stream, 512), allocate(&stream, 20 * MIB));
     recorded.record_stream(&other).unwrap();
     let raw = device.memory().allocate_raw(&stream, 100).unwrap();
-    let message = "bad address".to_owned();
-    let (location, kernel, block, thread) = (None, None, None, None);
-    driver.poison(0, Fault { kind: FaultKind::Other, message, location, kernel, block, thread });
+    driver.poison(0, panicked());
     stream.synchronize().unwrap_err();
     let errors = [
         DeviceBuffer::<u8>::uninit(&stream, 512).map(drop),
@@ -293,8 +284,7 @@ fn options_without_effect_are_warned_of_once() {
 
 #[test]
 fn errors_of_drops_are_events() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     drop(allocate(&stream, 512));

@@ -8,9 +8,8 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, GraphError, MemoryPool, PoolOptions, Stream};
 
 #[test]
-fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
-    let (_, device) = device_with(128 * MIB, "");
-    let [captured, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_captured_stream_allocates_from_the_pool() {
+    let (_, device, [captured, other]) = streams_with(128 * MIB, "");
     let (pool, private) = (MemoryPool::for_graph(&device).unwrap(), MemoryPool::new(&device).unwrap());
     let capture = pool.capture(&captured).unwrap();
     let inside = allocate(&captured, MIB);
@@ -27,36 +26,7 @@ fn all_requests_for_the_captured_stream_go_to_the_pool_from_any_thread() {
 }
 
 #[test]
-fn segments_of_a_graphs_pool_are_of_the_sizes_of_any_pool() {
-    // Of three buffers the last stays as the graph's result: size, segments and MiB while all live, MiB after.
-    for (bytes, segments, during, after) in [
-        (512, 1, 2, 2),
-        (MIB, 2, 4, 2),
-        (MIB + 512, 1, 20, 20),
-        (10 * MIB - 512, 2, 40, 20),
-        (10 * MIB + 512, 3, 36, 12),
-    ] {
-        let (driver, device) = device_with(128 * MIB, "");
-        let stream = Stream::new(&device).unwrap();
-        let pool = MemoryPool::for_graph(&device).unwrap();
-        let capture = pool.capture(&stream).unwrap();
-        let [first, second, result] = [(); 3].map(|()| allocate(&stream, bytes));
-        drop(capture);
-        assert_eq!((driver.live_allocations(0), pool.reserved()), (segments, (during * MIB) as u64));
-        drop((first, second));
-        assert_eq!(pool.reserved(), (during * MIB) as u64, "a pool keeps what it has");
-        let place = address(&result);
-        drop(pool);
-        assert_eq!(device.memory().reserved(), (after * MIB) as u64, "of {bytes} bytes");
-        assert_eq!(find(&device.memory().snapshot(), place).1.requested_size, bytes as u64);
-        drop(result);
-        device.memory().empty_cache().unwrap();
-        assert_eq!((driver.live_allocations(0), device.memory().reserved()), (0, 0));
-    }
-}
-
-#[test]
-fn graphs_that_share_a_pool_use_the_same_memory_one_after_the_other() {
+fn graphs_sharing_a_pool_share_memory() {
     let (_, device) = device_with(128 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let reserved = [true, false].map(|shared| {
@@ -93,9 +63,8 @@ fn capturing_again_and_again_takes_no_more_memory() {
 }
 
 #[test]
-fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn blocks_of_other_streams_wait_for_the_capture() {
+    let (driver, device, [stream, other]) = streams_with(128 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     let outside = allocate(&stream, MIB);
     outside.record_stream(&other).unwrap();
@@ -127,9 +96,8 @@ fn blocks_that_other_streams_used_stay_out_of_use_until_the_capture_ends() {
 }
 
 #[test]
-fn blocks_wait_until_the_last_of_several_captures_ends() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [first, second, other] = [(); 3].map(|()| Stream::new(&device).unwrap());
+fn blocks_wait_for_the_last_capture() {
+    let (driver, device, [first, second, other]) = streams_with(128 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     let captures = (pool.capture(&first).unwrap(), pool.capture(&second).unwrap());
     let buffer = allocate(&other, MIB);
@@ -142,7 +110,7 @@ fn blocks_wait_until_the_last_of_several_captures_ends() {
 }
 
 #[test]
-fn a_block_that_only_its_own_stream_used_is_handed_out_again_within_the_capture() {
+fn a_block_of_one_stream_is_reused_within() {
     let (_, device) = device_with(128 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::for_graph(&device).unwrap();
@@ -153,7 +121,7 @@ fn a_block_that_only_its_own_stream_used_is_handed_out_again_within_the_capture(
 }
 
 #[test]
-fn the_last_handle_of_a_stream_may_go_while_a_block_waits_for_it() {
+fn a_stream_may_go_while_a_block_waits() {
     let (_, device) = device_with(128 * MIB, "");
     let (done, finished) = mpsc::channel();
     // In a thread of its own: what is asserted is that it comes to an end.
@@ -175,7 +143,7 @@ fn the_last_handle_of_a_stream_may_go_while_a_block_waits_for_it() {
 }
 
 #[test]
-fn running_out_of_memory_in_a_capture_is_reported_without_waiting_or_giving_back() {
+fn out_of_memory_in_a_capture_is_immediate() {
     let (driver, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     allocate_and_free(&stream, 40 * MIB);
@@ -193,7 +161,7 @@ fn running_out_of_memory_in_a_capture_is_reported_without_waiting_or_giving_back
 }
 
 #[test]
-fn what_must_wait_is_refused_while_a_capture_is_underway() {
+fn waiting_calls_are_refused_during_a_capture() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::for_graph(&device).unwrap();
@@ -208,7 +176,7 @@ fn what_must_wait_is_refused_while_a_capture_is_underway() {
 }
 
 #[test]
-fn a_pool_that_is_dropped_during_a_capture_gives_back_after_it() {
+fn a_pool_dropped_during_a_capture_frees_later() {
     let (driver, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let [captured, dropped] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
@@ -225,9 +193,8 @@ fn a_pool_that_is_dropped_during_a_capture_gives_back_after_it() {
 }
 
 #[test]
-fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn a_forbidding_capture_elsewhere_is_named() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     for code in [900, 901, 906] {
         driver.fail_call_with(Call::MemoryAllocate, 0, code);
         let error = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap_err();
@@ -239,23 +206,7 @@ fn a_capture_of_another_thread_that_forbids_allocation_is_told_as_such() {
 }
 
 #[test]
-fn the_result_of_a_graph_outlives_it_with_its_content() {
-    let (driver, device) = backed_device_with(64 * MIB, "");
-    let stream = Stream::new(&device).unwrap();
-    let pool = MemoryPool::for_graph(&device).unwrap();
-    let capture = pool.capture(&stream).unwrap();
-    let scratch = DeviceBuffer::from_host(&stream, &[1u8; MIB]).unwrap();
-    let result = DeviceBuffer::from_host(&stream, &[9u8; MIB]).unwrap();
-    drop((scratch, capture, pool));
-    allocate_and_free(&stream, 20 * MIB);
-    assert_eq!(result.to_host().unwrap(), vec![9; MIB]);
-    drop(result);
-    device.memory().empty_cache().unwrap();
-    assert_eq!(driver.live_allocations(0), 0);
-}
-
-#[test]
-fn a_pool_that_lends_serves_only_requests_that_are_for_no_pool() {
+fn a_lending_pool_serves_requests_without_pool() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     let lender = PoolOptions { use_on_oom: true, ..PoolOptions::default() };

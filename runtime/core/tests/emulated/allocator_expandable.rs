@@ -11,8 +11,7 @@ const ON: &str = "expandable_segments:True";
 
 #[test]
 fn a_segment_grows_in_place() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, ON);
     let parts = [30, 7, 40].map(|mib| allocate(&stream, mib * MIB));
     let offsets = parts.each_ref().map(|part| (address(part) - address(&parts[0])) as usize / MIB);
     assert_eq!(offsets, [0, 30, 37]);
@@ -25,20 +24,8 @@ fn a_segment_grows_in_place() {
 }
 
 #[test]
-fn memory_is_mapped_for_what_is_missing_only() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let place = allocate_and_free(&stream, 40 * MIB);
-    assert_eq!(device.memory().reserved(), 40 * MIB as u64);
-    let larger = allocate(&stream, 100 * MIB);
-    assert_eq!((address(&larger), device.memory().reserved()), (place, 100 * MIB as u64));
-    drop(larger);
-}
-
-#[test]
-fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+fn free_neighbours_serve_a_request_of_their_sum() {
+    let (driver, _, stream) = stream_with(256 * MIB, ON);
     let [first, second, last] = [20, 20, 20].map(|mib| allocate(&stream, mib * MIB));
     let place = address(&first);
     drop((first, second));
@@ -49,24 +36,7 @@ fn free_neighbours_of_different_requests_serve_a_request_of_their_sum() {
 }
 
 #[test]
-fn what_is_left_of_a_run_joins_the_free_block_behind_it() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let [first, hole, third, last] = [4, 8, 4, 4].map(|mib| allocate(&stream, mib * MIB));
-    let place = address(&first);
-    drop(hole);
-    device.memory().empty_cache().unwrap();
-    drop((first, third));
-    let run = allocate(&stream, 10 * MIB);
-    assert_eq!(address(&run), place);
-    let snapshot = device.memory().snapshot();
-    let (segment, rest) = find(&snapshot, place + 10 * MIB as u64);
-    assert_eq!((rest.size as usize, segment.blocks.len()), (6 * MIB, 3));
-    drop((run, last));
-}
-
-#[test]
-fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
+fn a_device_without_mapping_says_so() {
     let driver = EmulatedDriver::builder().memory(64 * MIB as u64).unbacked().without_mapping().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     set_options(&device, ON);
@@ -80,19 +50,8 @@ fn a_device_that_cannot_map_memory_says_so_and_serves_without() {
 }
 
 #[test]
-fn blocks_are_split_from_512_bytes_on_whatever_their_size() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let place = allocate_and_free(&stream, 40 * MIB);
-    let most = allocate(&stream, 40 * MIB - 512);
-    assert_eq!((address(&most), block_size(&most)), (place, 40 * MIB - 512));
-    drop(most);
-}
-
-#[test]
-fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn kinds_and_streams_have_segments_of_their_own() {
+    let (driver, device, [first, second]) = streams_with(256 * MIB, ON);
     let held =
         [(&first, 512), (&first, 2 * MIB), (&second, 512)].map(|(stream, bytes)| allocate(stream, bytes));
     assert_eq!(driver.live_reservations(0), 3);
@@ -102,31 +61,8 @@ fn small_and_large_blocks_and_every_stream_have_segments_of_their_own() {
 }
 
 #[test]
-fn more_is_mapped_for_the_small_pool_page_by_page() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let parts = [(); 5].map(|()| allocate(&stream, MIB));
-    assert!(parts.windows(2).all(|pair| address(&pair[1]) == address(&pair[0]) + MIB as u64));
-    assert_eq!(device.memory().reserved(), 6 * MIB as u64);
-    drop(parts);
-}
-
-#[test]
-fn the_count_of_segments_stays_and_no_block_counts_as_split() {
-    let (_, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
-    let [first, second] = [20, 20].map(|mib| allocate(&stream, mib * MIB));
-    drop(first);
-    let now = statistics(&device);
-    assert_eq!((now.segment.all.allocated, now.inactive_split.all.allocated), (0, 0));
-    assert_eq!(now.inactive_split_bytes.all.current, 0);
-    drop(second);
-}
-
-#[test]
-fn emptying_the_cache_unmaps_whole_pages_and_keeps_the_edges_of_a_hole() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+fn emptying_the_cache_unmaps_whole_pages_only() {
+    let (driver, device, stream) = stream_with(256 * MIB, ON);
     // Pages of 4 MiB: the hole from 3 to 39 MiB has the whole pages from 4 to 36.
     let [first, hole, last] = [3, 36, 5].map(|mib| allocate(&stream, mib * MIB));
     drop(hole);
@@ -149,8 +85,7 @@ fn emptying_the_cache_unmaps_whole_pages_and_keeps_the_edges_of_a_hole() {
 
 #[test]
 fn a_segment_without_memory_gives_its_addresses_back() {
-    let (driver, device) = device_with(256 * MIB, ON);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, ON);
     drop([512, 30 * MIB].map(|bytes| allocate(&stream, bytes)));
     assert_eq!(driver.live_reservations(0), 2);
     assert_eq!(device.memory().empty_cache().unwrap(), 34 * MIB as u64);
@@ -160,9 +95,8 @@ fn a_segment_without_memory_gives_its_addresses_back() {
 }
 
 #[test]
-fn under_pressure_pages_of_other_streams_and_kinds_go_back() {
-    let (_, device) = device_with(64 * MIB, ON);
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn pressure_frees_pages_of_other_streams() {
+    let (_, device, [first, second]) = streams_with(64 * MIB, ON);
     drop([allocate(&first, 40 * MIB), allocate(&first, 512)]);
     let buffer = allocate(&second, 60 * MIB);
     assert_eq!(device.memory().reserved(), 60 * MIB as u64);
@@ -170,9 +104,8 @@ fn under_pressure_pages_of_other_streams_and_kinds_go_back() {
 }
 
 #[test]
-fn fragments_serve_a_large_request_without_more_than_the_device_has() {
-    let (_, device) = device_with(128 * MIB, ON);
-    let stream = device.default_stream();
+fn fragments_serve_a_large_request() {
+    let (_, device, stream) = stream_with(128 * MIB, ON);
     let mut parts = [(); 12].map(|()| Some(allocate(&stream, 8 * MIB)));
     parts.iter_mut().step_by(2).for_each(|part| *part = None);
     let large = allocate(&stream, 64 * MIB);
@@ -182,7 +115,7 @@ fn fragments_serve_a_large_request_without_more_than_the_device_has() {
 }
 
 #[test]
-fn pages_that_are_free_elsewhere_are_moved_when_that_costs_no_wait() {
+fn free_pages_move_when_no_wait_is_needed() {
     for busy in [false, true] {
         let (driver, device) = device_with(512 * MIB, ON);
         let stream = Stream::new(&device).unwrap();
@@ -202,25 +135,9 @@ fn pages_that_are_free_elsewhere_are_moved_when_that_costs_no_wait() {
 }
 
 #[test]
-fn the_limit_on_split_sizes_neither_leaks_nor_exceeds_the_memory() {
-    let (driver, device) = device_with(128 * MIB, "expandable_segments:True,max_split_size_mb:20");
-    let stream = device.default_stream();
-    for round in 0..20 {
-        let held = [25, 3, 40, 12].map(|mib| allocate(&stream, (mib + round % 3) * MIB));
-        assert!(device.memory().reserved() <= 128 * MIB as u64);
-        drop(held);
-    }
-    assert_eq!(device.memory().allocated(), 0);
-    drop(allocate(&stream, 120 * MIB));
-    device.memory().empty_cache().unwrap();
-    assert_eq!((driver.live_allocations(0), device.memory().reserved()), (0, 0));
-}
-
-#[test]
 fn garbage_collection_leaves_expandable_segments_alone() {
     let options = "expandable_segments:True,garbage_collection_threshold:0.1";
-    let (driver, device) = device_with(256 * MIB, options);
-    let stream = device.default_stream();
+    let (driver, device, stream) = stream_with(256 * MIB, options);
     let held = [40, 40].map(|mib| allocate(&stream, mib * MIB));
     drop(held);
     driver.reset_calls();
@@ -231,7 +148,7 @@ fn garbage_collection_leaves_expandable_segments_alone() {
 }
 
 #[test]
-fn devices_that_were_let_in_may_use_memory_mapped_before_and_after() {
+fn peers_may_use_memory_mapped_before_and_after() {
     let driver = EmulatedDriver::builder().devices(3).memory(128 * MIB as u64).unbacked().build();
     let [owner, peer] = [0, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
     set_options(&owner, ON);
@@ -251,11 +168,10 @@ fn devices_that_were_let_in_may_use_memory_mapped_before_and_after() {
 }
 
 #[test]
-fn a_failure_half_way_leaves_nothing_but_a_larger_cache() {
+fn a_partial_failure_only_grows_the_cache() {
     for call in [Call::PhysicalCreate, Call::VirtualMap, Call::VirtualSetAccess, Call::VirtualReserve] {
         for after in 0..3 {
-            let (driver, device) = device_with(128 * MIB, ON);
-            let stream = device.default_stream();
+            let (driver, device, stream) = stream_with(128 * MIB, ON);
             driver.fail_call_with(call, after, 999);
             let results = [3, 30, 9].map(|mib| DeviceBuffer::<u8>::uninit(&stream, mib * MIB));
             let failed = results.iter().filter(|result| result.is_err()).count();
@@ -276,9 +192,8 @@ fn a_failure_half_way_leaves_nothing_but_a_larger_cache() {
 }
 
 #[test]
-fn memory_that_runs_out_while_pages_are_mapped_is_an_orderly_failure() {
-    let (driver, device) = device_with(64 * MIB, ON);
-    let stream = device.default_stream();
+fn out_of_memory_while_mapping_is_clean() {
+    let (driver, device, stream) = stream_with(64 * MIB, ON);
     let held = allocate(&stream, 30 * MIB);
     let report = fails(&stream, 40 * MIB);
     assert!(report.expandable);
@@ -292,8 +207,7 @@ fn memory_that_runs_out_while_pages_are_mapped_is_an_orderly_failure() {
 
 #[test]
 fn the_fraction_counts_mapped_memory_and_not_addresses() {
-    let (_, device) = device_with(200 * MIB, "expandable_segments:True,per_process_memory_fraction:0.5");
-    let stream = device.default_stream();
+    let (_, _, stream) = stream_with(200 * MIB, "expandable_segments:True,per_process_memory_fraction:0.5");
     let held = allocate(&stream, 96 * MIB);
     fails(&stream, 8 * MIB);
     drop(held);
@@ -301,18 +215,17 @@ fn the_fraction_counts_mapped_memory_and_not_addresses() {
 }
 
 #[test]
-fn addresses_are_reserved_as_the_option_says_and_again_when_they_are_used_up() {
-    let (driver, device) = device_with(256 * MIB, "expandable_segments:True,expandable_segments_reserve:32M");
-    let stream = device.default_stream();
+fn addresses_are_reserved_as_the_option_says() {
+    let (driver, _, stream) =
+        stream_with(256 * MIB, "expandable_segments:True,expandable_segments_reserve:32M");
     let parts = [20, 20, 40].map(|mib| allocate(&stream, mib * MIB));
     assert_eq!(driver.live_reservations(0), 3, "the last needs more than the option says");
     drop(parts);
 }
 
 #[test]
-fn private_pools_have_expandable_segments_too_unless_they_do_not_split() {
-    let (driver, device) = device_with(128 * MIB, ON);
-    let stream = device.default_stream();
+fn private_pools_expand_unless_they_do_not_split() {
+    let (driver, device, stream) = stream_with(128 * MIB, ON);
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     let parts = [10, 10].map(|mib| allocate(&stream, mib * MIB));
@@ -330,7 +243,7 @@ fn private_pools_have_expandable_segments_too_unless_they_do_not_split() {
 }
 
 #[test]
-fn work_on_mapped_memory_keeps_its_order_when_pages_go_and_come() {
+fn work_keeps_its_order_as_pages_move() {
     let (driver, device) = backed_device_with(64 * MIB, ON);
     let stream = device.default_stream();
     driver.set_delay(Duration::from_micros(200));
@@ -351,7 +264,7 @@ fn work_on_mapped_memory_keeps_its_order_when_pages_go_and_come() {
 }
 
 #[test]
-fn streams_that_grow_and_streams_that_begin_do_not_wait_for_each_other_for_ever() {
+fn growing_streams_do_not_deadlock() {
     let (_, device) = device_with(1 << 40, ON);
     let (done, finished) = mpsc::channel();
     // In threads of their own: what is asserted is that they come to an end.

@@ -16,17 +16,7 @@ fn actions(device: &Device) -> Vec<TraceAction> {
 }
 
 #[test]
-fn nothing_is_kept_unless_it_is_asked_for() {
-    let (_, device) = device_with(64 * MIB, "");
-    allocate_and_free(&device.default_stream(), 512);
-    assert!(history(&device).is_empty());
-    device.memory().record_history(Some(0));
-    allocate_and_free(&device.default_stream(), 512);
-    assert!(history(&device).is_empty());
-}
-
-#[test]
-fn events_stand_in_their_order_with_addresses_sizes_and_places() {
+fn events_are_ordered_with_address_size_and_place() {
     let (_, device) = device_with(64 * MIB, "");
     let stream = Stream::new(&device).unwrap();
     device.memory().record_history(Some(100));
@@ -55,19 +45,8 @@ fn events_stand_in_their_order_with_addresses_sizes_and_places() {
 }
 
 #[test]
-fn a_hit_takes_no_segment() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    allocate_and_free(&stream, 1000);
-    device.memory().record_history(Some(100));
-    allocate_and_free(&stream, 1000);
-    assert_eq!(actions(&device), [Alloc, FreeRequested, FreeCompleted]);
-}
-
-#[test]
-fn a_block_that_is_waited_for_is_pending_until_its_free_is_completed() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_waiting_block_is_pending_until_freed() {
+    let (driver, device, [stream, other]) = streams_with(64 * MIB, "");
     device.memory().record_history(Some(100));
     let buffer = allocate(&stream, 1000);
     let place = address(&buffer);
@@ -87,8 +66,7 @@ fn a_block_that_is_waited_for_is_pending_until_its_free_is_completed() {
 
 #[test]
 fn only_the_newest_events_are_kept() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     device.memory().record_history(Some(4));
     (1..10).for_each(|n| drop(allocate(&stream, n * 600)));
     let entries = history(&device);
@@ -97,9 +75,10 @@ fn only_the_newest_events_are_kept() {
 }
 
 #[test]
-fn recording_again_begins_anew_and_recording_nothing_ends_it() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn recording_again_starts_over() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
+    allocate_and_free(&stream, 2 * MIB);
+    assert!(history(&device).is_empty(), "nothing is kept unless it is asked for");
     device.memory().record_history(Some(100));
     let held = allocate(&stream, 512);
     assert_eq!(history(&device).len(), 2);
@@ -113,7 +92,7 @@ fn recording_again_begins_anew_and_recording_nothing_ends_it() {
 }
 
 #[test]
-fn the_histories_of_all_streams_are_one_in_the_order_of_time() {
+fn streams_share_one_history_in_time_order() {
     let (_, device) = device_with(64 * MIB, "");
     device.memory().record_history(Some(100));
     let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
@@ -131,9 +110,8 @@ fn the_histories_of_all_streams_are_one_in_the_order_of_time() {
 }
 
 #[test]
-fn running_out_of_memory_is_an_event_with_what_the_device_had_free() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn out_of_memory_is_an_event() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let held = allocate(&stream, 20 * MIB);
     device.memory().record_history(Some(100));
     fails(&stream, 100 * MIB);
@@ -145,8 +123,7 @@ fn running_out_of_memory_is_an_event_with_what_the_device_had_free() {
 
 #[test]
 fn events_of_a_pool_have_its_number() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::for_graph(&device).unwrap();
     device.memory().record_history(Some(100));
     let guard = pool.enter().unwrap();
@@ -164,8 +141,7 @@ fn events_of_a_pool_have_its_number() {
 
 #[test]
 fn mapping_and_unmapping_are_events_of_expandable_segments() {
-    let (_, device) = device_with(128 * MIB, "expandable_segments:True");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "expandable_segments:True");
     device.memory().record_history(Some(100));
     let [first, second] = [8, 8].map(|mib| allocate(&stream, mib * MIB));
     let places = [address(&first), address(&second)];
@@ -186,19 +162,4 @@ fn mapping_and_unmapping_are_events_of_expandable_segments() {
         ]
     );
     drop(first);
-}
-
-#[test]
-fn a_stream_that_takes_over_a_cache_has_its_number_in_the_events() {
-    let (_, device) = device_with(64 * MIB, "");
-    device.memory().record_history(Some(100));
-    let first = Stream::new(&device).unwrap();
-    let place = allocate_and_free(&first, 512);
-    let number = first.id();
-    drop(first);
-    let second = Stream::new(&device).unwrap();
-    assert_eq!(allocate_and_free(&second, 512), place);
-    let streams: Vec<_> =
-        history(&device).iter().filter(|entry| entry.action == Alloc).map(|entry| entry.stream).collect();
-    assert_eq!(streams, [number, second.id()]);
 }

@@ -4,23 +4,12 @@ use std::sync::OnceLock;
 
 use crate::alone::alone;
 use crate::common::{device, driver};
+use crate::support::pinned::panicked;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{AllocatorOptions, Device, DeviceBuffer, DevicePtr, Error, MemoryPool, Stream};
 
-fn fault() -> Fault {
-    Fault {
-        kind: FaultKind::Other,
-        message: "ordered by the test".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    }
-}
-
 #[test]
-fn buffers_streams_and_devices_may_be_dropped_in_every_order() {
+fn handles_may_be_dropped_in_every_order() {
     for options in ["", "expandable_segments:True", "backend:cudaMallocAsync", "caching:False"] {
         for order in 0..24 {
             let driver = driver(1);
@@ -71,19 +60,7 @@ fn given(driver: &warpsmith_runtime::driver::emulated::EmulatedDriver) -> i64 {
 }
 
 #[test]
-fn the_memory_of_a_stream_that_is_gone_serves_the_next_one() {
-    let (driver, device) = device();
-    for _ in 0..20 {
-        let stream = Stream::new(&device).unwrap();
-        let buffer = DeviceBuffer::<u8>::zeros(&stream, 3 << 20).unwrap();
-        drop(stream);
-        drop(buffer);
-    }
-    assert_eq!(driver.calls(Call::MemoryAllocate), 1);
-}
-
-#[test]
-fn a_buffer_of_a_pool_outlives_pool_stream_and_device_handle() {
+fn a_pooled_buffer_outlives_every_handle() {
     let (driver, device) = device();
     let stream = Stream::new(&device).unwrap();
     let pool = MemoryPool::new(&device).unwrap();
@@ -98,7 +75,7 @@ fn a_buffer_of_a_pool_outlives_pool_stream_and_device_handle() {
 }
 
 #[test]
-fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
+fn a_lost_device_reopens_with_no_memory() {
     for options in ["", "expandable_segments:True", "cross_stream_reuse:True", "caching:False"] {
         let driver = driver(1);
         let open = || {
@@ -112,7 +89,7 @@ fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
             (0..10).map(|n| DeviceBuffer::<u8>::zeros(&stream, 1000 << n).unwrap()).collect();
         buffers[3].record_stream(&other).unwrap();
         let raw = device.memory().allocate_raw(&other, 5 << 20).unwrap();
-        driver.poison(0, fault());
+        driver.poison(0, panicked());
         assert!(device.synchronize().is_err() && device.is_lost());
         let refused = DeviceBuffer::<u8>::uninit(&stream, 1).map(drop).unwrap_err();
         assert!(matches!(refused, Error::DeviceLost { .. }), "{refused}");
@@ -134,7 +111,7 @@ fn a_lost_device_takes_its_live_memory_along_and_opens_anew() {
 static ALIVE: OnceLock<(Device, Stream, DeviceBuffer<u8>, DevicePtr, MemoryPool)> = OnceLock::new();
 
 #[test]
-fn a_program_may_end_with_buffers_and_raw_memory_in_statics() {
+fn a_program_may_end_with_memory_in_statics() {
     const MARK: &str = "WARPSMITH_TEST_ENDS_WITH_LIVE_MEMORY";
     for options in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         if alone!(MARK => options).is_some() {

@@ -14,7 +14,7 @@ fn device(options: &str) -> Device {
 const OPTIONS: [&str; 3] = ["", "expandable_segments:True", "garbage_collection_threshold:0.9"];
 
 #[test]
-fn a_buffer_and_its_drop_allocate_nothing_when_a_block_is_cached() {
+fn a_cached_buffer_allocates_nothing_on_the_heap() {
     for options in OPTIONS {
         let device = device(options);
         let stream = Stream::new(&device).unwrap();
@@ -30,7 +30,7 @@ fn a_buffer_and_its_drop_allocate_nothing_when_a_block_is_cached() {
 }
 
 #[test]
-fn a_random_live_set_with_splits_and_merges_allocates_nothing_once_it_is_warm() {
+fn a_warm_random_live_set_allocates_nothing() {
     for options in OPTIONS {
         let device = device(options);
         let stream = Stream::new(&device).unwrap();

@@ -19,7 +19,7 @@ fn allocate_in(pool: &MemoryPool, stream: &Stream, bytes: usize) -> DeviceBuffer
 }
 
 #[test]
-fn the_numbers_of_pools_rise_and_say_whether_they_are_for_graphs() {
+fn pool_numbers_rise_and_mark_graph_pools() {
     let (_, device) = device_with(64 * MIB, "");
     let first = MemoryPool::new(&device).unwrap().id();
     let graph = MemoryPool::for_graph(&device).unwrap().id();
@@ -29,9 +29,8 @@ fn the_numbers_of_pools_rise_and_say_whether_they_are_for_graphs() {
 }
 
 #[test]
-fn a_guard_sends_requests_to_its_pool_while_it_lives() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn a_guard_directs_requests_to_its_pool() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let before = allocate(&stream, 512);
     let inside = allocate_in(&pool, &stream, 1000);
@@ -44,9 +43,8 @@ fn a_guard_sends_requests_to_its_pool_while_it_lives() {
 }
 
 #[test]
-fn a_block_returns_to_the_pool_it_came_from_wherever_it_is_freed() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn a_block_returns_to_its_own_pool() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let buffer = allocate_in(&one, &stream, 3 * MIB);
     let place = address(&buffer);
@@ -61,8 +59,7 @@ fn a_block_returns_to_the_pool_it_came_from_wherever_it_is_freed() {
 
 #[test]
 fn of_nested_guards_the_innermost_counts() {
-    let (_, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "");
     let [outer, inner] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let mut held = Vec::new();
     let of_outer = outer.enter().unwrap();
@@ -84,8 +81,7 @@ fn of_nested_guards_the_innermost_counts() {
 
 #[test]
 fn guards_may_be_dropped_in_any_order() {
-    let (_, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let (first, second) = (one.enter().unwrap(), two.enter().unwrap());
     drop(first);
@@ -130,9 +126,8 @@ fn a_guard_is_of_its_device_only() {
 }
 
 #[test]
-fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+fn pools_never_use_each_others_cache() {
+    let (driver, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let buffers = [allocate(&stream, MIB), allocate_in(&one, &stream, MIB), allocate_in(&two, &stream, MIB)];
     let places = buffers.each_ref().map(address);
@@ -144,23 +139,8 @@ fn pools_and_the_default_pool_never_use_what_the_other_has_cached() {
 }
 
 #[test]
-fn a_third_mib_opens_a_second_segment_of_the_pool() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
-    let pool = MemoryPool::new(&device).unwrap();
-    let guard = pool.enter().unwrap();
-    let mut held = Vec::from([(); 2].map(|()| allocate(&stream, MIB)));
-    assert_eq!(pool.reserved(), 2 * MIB as u64);
-    held.push(allocate(&stream, MIB));
-    assert_eq!(pool.reserved(), 4 * MIB as u64);
-    drop((guard, held, pool));
-    assert_eq!(driver.live_allocations(0), 0, "the driver has everything back when the pool is dropped");
-}
-
-#[test]
-fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
-    let (_, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+fn emptying_a_pool_leaves_the_others() {
+    let (_, device, stream) = stream_with(128 * MIB, "");
     let [one, two] = [(); 2].map(|()| MemoryPool::new(&device).unwrap());
     let inactive = MemoryPool::new(&device).unwrap();
     allocate_and_free(&stream, 20 * MIB);
@@ -173,32 +153,8 @@ fn emptying_a_pool_leaves_the_others_and_emptying_the_device_leaves_pools() {
 }
 
 #[test]
-fn one_thread_may_empty_the_cache_while_another_allocates_in_a_pool() {
-    let (_, device) = device_with(1 << 30, "");
-    let pool = MemoryPool::new(&device).unwrap();
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
-            let stream = Stream::new(&device).unwrap();
-            let guard = pool.enter().unwrap();
-            for n in 1..300 {
-                let held = [n, 2 * n, 3 * n].map(|n| allocate(&stream, n * 10_000));
-                assert!(pool.allocated() >= 60_000 * n as u64);
-                drop(held);
-            }
-            drop(guard);
-        });
-        while !worker.is_finished() {
-            device.memory().empty_cache().unwrap();
-            pool.empty_cache().unwrap();
-        }
-    });
-    assert_eq!(pool.allocated(), 0);
-}
-
-#[test]
-fn a_pool_without_splits_has_one_block_a_segment() {
-    let (_, device) = device_with(256 * MIB, "");
-    let stream = device.default_stream();
+fn a_pool_without_splits_allocates_whole_segments() {
+    let (_, device, stream) = stream_with(256 * MIB, "");
     let pool = MemoryPool::with_options(&device, PoolOptions { no_split: true, ..PoolOptions::default() });
     let pool = pool.unwrap();
     let held = [512, 512, 3 * MIB].map(|bytes| allocate_in(&pool, &stream, bytes));
@@ -211,10 +167,9 @@ fn a_pool_without_splits_has_one_block_a_segment() {
 }
 
 #[test]
-fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_out() {
+fn only_a_lending_pool_serves_under_pressure() {
     for lends in [false, true] {
-        let (_, device) = device_with(64 * MIB, "");
-        let stream = device.default_stream();
+        let (_, device, stream) = stream_with(64 * MIB, "");
         let options = PoolOptions { use_on_oom: lends, ..PoolOptions::default() };
         let pool = MemoryPool::with_options(&device, options).unwrap();
         let place = address(&allocate_in(&pool, &stream, 40 * MIB));
@@ -234,21 +189,8 @@ fn only_a_pool_that_was_made_to_lend_serves_the_default_pool_when_memory_runs_ou
 }
 
 #[test]
-fn a_dropped_pool_lends_nothing_and_has_given_its_memory_back() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let options = PoolOptions { use_on_oom: true, ..PoolOptions::default() };
-    let pool = MemoryPool::with_options(&device, options).unwrap();
-    let place = address(&allocate_in(&pool, &stream, 40 * MIB));
-    drop(pool);
-    assert_eq!(device.memory().reserved(), 0);
-    assert_ne!(address(&allocate(&stream, 40 * MIB)), place);
-}
-
-#[test]
-fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn a_pool_lives_until_its_last_handle() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let clone = pool.clone();
     let guard = pool.enter().unwrap();
@@ -262,48 +204,14 @@ fn a_pool_lives_as_long_as_its_last_handle_or_guard() {
 }
 
 #[test]
-fn memory_in_use_outlives_its_pool() {
-    let (driver, device) = backed_device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let pool = MemoryPool::new(&device).unwrap();
-    let guard = pool.enter().unwrap();
-    let buffer = DeviceBuffer::from_host(&stream, &[3u8; 3000]).unwrap();
-    drop(DeviceBuffer::<u8>::zeros(&stream, 5 * MIB).unwrap());
-    drop((guard, pool));
-    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (2 * MIB as u64, 1));
-    assert_eq!(buffer.to_host().unwrap(), [3; 3000]);
-    drop(buffer);
-    device.memory().empty_cache().unwrap();
-    assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (0, 0));
-    assert!(statistics(&device).reserved_bytes_by_private_pools.is_empty());
-}
-
-#[test]
-fn what_a_released_pool_still_cached_serves_others_under_pressure() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn a_released_pools_cache_serves_under_pressure() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let buffer = allocate_in(&pool, &stream, 40 * MIB);
     drop(pool);
     fails(&stream, 40 * MIB);
     drop(buffer);
     drop(allocate(&stream, 40 * MIB));
-}
-
-#[test]
-fn what_was_counted_of_a_pool_is_still_counted_after_its_release() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let pool = MemoryPool::new(&device).unwrap();
-    drop(allocate_in(&pool, &stream, 512));
-    let before = statistics(&device).allocation.all;
-    assert_eq!((before.allocated, before.freed, before.peak), (1, 1, 1));
-    drop(pool);
-    assert_eq!(statistics(&device).allocation.all, before);
-    device.memory().reset_accumulated_statistics();
-    device.memory().reset_peak_statistics();
-    let after = statistics(&device).allocation.all;
-    assert_eq!((after.allocated, after.freed, after.peak), (0, 0, 0));
 }
 
 #[test]

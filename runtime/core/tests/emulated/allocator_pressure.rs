@@ -14,10 +14,9 @@ fn calls(driver: &EmulatedDriver) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_cached_goes_back_to_the_driver_when_that_has_no_more() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    drop([(); 2].map(|()| allocate(&stream, 32 * MIB)));
+fn the_cache_is_freed_for_a_full_driver() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
+    drop([&stream, &Stream::new(&device).unwrap()].map(|stream| allocate(stream, 32 * MIB)));
     driver.reset_calls();
     let both = allocate(&stream, 64 * MIB);
     assert_eq!(calls(&driver), (2, 2));
@@ -26,19 +25,8 @@ fn what_is_cached_goes_back_to_the_driver_when_that_has_no_more() {
 }
 
 #[test]
-fn the_cache_of_other_streams_goes_back_too() {
-    let (_, device) = device_with(64 * MIB, "");
-    let other = Stream::new(&device).unwrap();
-    allocate_and_free(&other, 40 * MIB);
-    let buffer = allocate(&device.default_stream(), 40 * MIB);
-    assert_eq!(device.memory().reserved(), 40 * MIB as u64);
-    drop(buffer);
-}
-
-#[test]
-fn blocks_in_use_stay_as_they_were_when_a_request_fails() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn a_failed_request_leaves_blocks_in_use() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let held = [30, 3].map(|mib| allocate(&stream, mib * MIB));
     let before = (held.each_ref().map(address), device.memory().allocated());
     let report = fails(&stream, 40 * MIB);
@@ -51,27 +39,7 @@ fn blocks_in_use_stay_as_they_were_when_a_request_fails() {
 }
 
 #[test]
-fn blocks_that_wait_for_another_stream_are_waited_for_before_a_request_fails() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
-    let buffer = allocate(&stream, 40 * MIB);
-    buffer.record_stream(&other).unwrap();
-    let hold = driver.hold();
-    drop(buffer);
-    assert_eq!(statistics(&device).active.all.current, 1);
-    let release = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(30));
-        drop(hold);
-    });
-    let larger = allocate(&stream, 50 * MIB);
-    let now = statistics(&device);
-    assert_eq!((now.num_sync_all_streams, now.num_ooms, now.active.all.current), (1, 0, 1));
-    release.join().unwrap();
-    drop(larger);
-}
-
-#[test]
-fn after_the_wait_the_free_blocks_are_searched_again_before_anything_is_given_back() {
+fn free_blocks_are_searched_again_after_the_wait() {
     let (driver, device) = device_with(64 * MIB, "");
     let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
     let buffer = allocate(&stream, 40 * MIB);
@@ -86,14 +54,15 @@ fn after_the_wait_the_free_blocks_are_searched_again_before_anything_is_given_ba
     let again = allocate(&stream, 38 * MIB);
     assert_eq!(address(&again), place);
     assert_eq!(calls(&driver), (2, 0), "asked in vain once, and nothing went back");
+    let now = statistics(&device);
+    assert_eq!((now.num_sync_all_streams, now.num_alloc_retries, now.num_ooms), (1, 0, 0));
     release.join().unwrap();
     drop(again);
 }
 
 #[test]
-fn when_no_whole_segment_is_left_the_driver_is_asked_for_the_block_alone() {
-    let (driver, device) = device_with(8 * MIB, "");
-    let stream = device.default_stream();
+fn the_block_alone_is_requested_last() {
+    let (driver, device, stream) = stream_with(8 * MIB, "");
     let buffer = allocate(&stream, 3 * MIB);
     assert_eq!((device.memory().reserved(), calls(&driver)), (3 * MIB as u64, (3, 0)));
     let small = [(); 5].map(|()| allocate(&stream, MIB));
@@ -103,7 +72,7 @@ fn when_no_whole_segment_is_left_the_driver_is_asked_for_the_block_alone() {
 }
 
 #[test]
-fn the_part_of_the_memory_that_may_be_reserved_is_kept_to() {
+fn the_memory_fraction_is_kept() {
     let (driver, device) = device_with(200 * MIB, "");
     let (memory, stream) = (device.memory(), device.default_stream());
     assert_eq!(memory.fraction(), 1.0);
@@ -122,18 +91,8 @@ fn the_part_of_the_memory_that_may_be_reserved_is_kept_to() {
 }
 
 #[test]
-fn the_fraction_may_come_with_the_options() {
-    let (_, device) = device_with(200 * MIB, "per_process_memory_fraction:0.25");
-    let stream = device.default_stream();
-    assert_eq!(device.memory().fraction(), 0.25);
-    drop(allocate(&stream, 50 * MIB));
-    fails(&stream, 50 * MIB + 1);
-}
-
-#[test]
-fn a_fraction_below_what_is_reserved_takes_nothing_away() {
-    let (_, device) = device_with(200 * MIB, "");
-    let stream = device.default_stream();
+fn a_low_fraction_takes_nothing_away() {
+    let (_, device, stream) = stream_with(200 * MIB, "");
     let held = allocate(&stream, 100 * MIB);
     device.memory().set_fraction(0.1).unwrap();
     assert_eq!(device.memory().reserved(), 100 * MIB as u64);
@@ -145,7 +104,7 @@ fn a_fraction_below_what_is_reserved_takes_nothing_away() {
 }
 
 #[test]
-fn requests_over_the_limit_are_counted_as_rejections_where_the_option_says_so() {
+fn requests_over_the_limit_count_as_rejections() {
     for (options, rejections) in [("", 0), ("throw_on_cudamalloc_oom:True", 1)] {
         let (_, device) = device_with(100 * MIB, options);
         device.memory().set_fraction(0.2).unwrap();
@@ -156,9 +115,8 @@ fn requests_over_the_limit_are_counted_as_rejections_where_the_option_says_so() 
 }
 
 #[test]
-fn one_oversize_block_that_is_large_enough_goes_back_and_the_rest_of_the_cache_stays() {
-    let (driver, device) = device_with(128 * MIB, "max_split_size_mb:20");
-    let stream = device.default_stream();
+fn one_large_enough_oversize_block_is_freed() {
+    let (driver, device, stream) = stream_with(128 * MIB, "max_split_size_mb:20");
     let [normal, small, large] = [12, 30, 80].map(|mib| allocate(&stream, mib * MIB));
     let kept = [address(&normal), address(&large)];
     drop((normal, small, large));
@@ -175,9 +133,8 @@ fn one_oversize_block_that_is_large_enough_goes_back_and_the_rest_of_the_cache_s
 }
 
 #[test]
-fn oversize_blocks_go_back_largest_first_until_they_make_up_for_the_request() {
-    let (driver, device) = device_with(128 * MIB, "max_split_size_mb:20");
-    let stream = device.default_stream();
+fn oversize_blocks_are_freed_largest_first() {
+    let (driver, device, stream) = stream_with(128 * MIB, "max_split_size_mb:20");
     let held = [22, 40, 30, 30].map(|mib| allocate(&stream, mib * MIB));
     let smallest = address(&held[0]);
     drop(held);
@@ -190,9 +147,8 @@ fn oversize_blocks_go_back_largest_first_until_they_make_up_for_the_request() {
 }
 
 #[test]
-fn callbacks_are_asked_for_memory_on_a_miss_before_the_driver_is() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let stream = device.default_stream();
+fn callbacks_are_called_before_the_driver() {
+    let (driver, device, stream) = stream_with(128 * MIB, "");
     let spare: Arc<Mutex<Vec<DeviceBuffer<u8>>>> = Arc::default();
     spare.lock().unwrap().push(allocate(&stream, 40 * MIB));
     let asked = Arc::new(AtomicUsize::new(0));
@@ -218,7 +174,7 @@ fn callbacks_are_asked_for_memory_on_a_miss_before_the_driver_is() {
 }
 
 #[test]
-fn observers_are_told_once_of_a_request_that_fails_with_its_figures() {
+fn observers_see_a_failed_request_once() {
     let (_, device) = device_with(64 * MIB, "");
     let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
     let seen: Arc<Mutex<Vec<OutOfMemory>>> = Arc::default();
@@ -242,7 +198,7 @@ fn observers_are_told_once_of_a_request_that_fails_with_its_figures() {
 }
 
 #[test]
-fn the_report_names_other_processes_but_not_this_one() {
+fn the_report_names_other_processes() {
     let (driver, device) = device_with(64 * MIB, "");
     driver.set_process_memory(vec![(std::process::id(), 5), (4_000_001, 60 * MIB as u64)]);
     let report = fails(&device.default_stream(), 100 * MIB);
@@ -258,14 +214,13 @@ fn pass_time(stream: &Stream, times: usize) {
 }
 
 #[test]
-fn above_the_threshold_segments_that_were_not_used_for_long_go_back() {
+fn unused_segments_above_the_threshold_are_freed() {
     // Half of the device, and half of the half that the program may have, with the threshold at 100 MiB.
     for (memory, options) in [
         (200, "garbage_collection_threshold:0.5"),
         (400, "garbage_collection_threshold:0.5,per_process_memory_fraction:0.5"),
     ] {
-        let (driver, device) = device_with(memory * MIB, options);
-        let stream = device.default_stream();
+        let (driver, device, stream) = stream_with(memory * MIB, options);
         let [clock, old, young] = [10, 50, 40].map(|mib| allocate(&stream, mib * MIB));
         let held = allocate(&stream, 20 * MIB);
         drop(clock);
@@ -283,10 +238,9 @@ fn above_the_threshold_segments_that_were_not_used_for_long_go_back() {
 }
 
 #[test]
-fn up_to_the_threshold_and_without_one_nothing_is_collected() {
+fn nothing_is_collected_below_the_threshold() {
     for options in ["garbage_collection_threshold:0.6", ""] {
-        let (driver, device) = device_with(200 * MIB, options);
-        let stream = device.default_stream();
+        let (driver, _, stream) = stream_with(200 * MIB, options);
         drop([(); 3].map(|()| allocate(&stream, 40 * MIB)));
         pass_time(&stream, 20);
         driver.reset_calls();
@@ -297,9 +251,8 @@ fn up_to_the_threshold_and_without_one_nothing_is_collected() {
 }
 
 #[test]
-fn small_segments_and_those_in_use_are_never_collected() {
-    let (driver, device) = device_with(200 * MIB, "garbage_collection_threshold:0.1");
-    let stream = device.default_stream();
+fn small_and_used_segments_are_never_collected() {
+    let (driver, _, stream) = stream_with(200 * MIB, "garbage_collection_threshold:0.1");
     let large = allocate(&stream, 20 * MIB);
     let part = allocate(&stream, 4 * MIB);
     allocate_and_free(&stream, 512);
@@ -312,7 +265,7 @@ fn small_segments_and_those_in_use_are_never_collected() {
 }
 
 #[test]
-fn emptying_the_cache_gives_back_what_is_free_as_a_whole_and_says_how_much() {
+fn emptying_the_cache_returns_the_freed_bytes() {
     let (driver, device) = device_with(128 * MIB, "");
     let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
     let part = allocate(&stream, 3 * MIB);
@@ -326,7 +279,7 @@ fn emptying_the_cache_gives_back_what_is_free_as_a_whole_and_says_how_much() {
 }
 
 #[test]
-fn emptying_the_cache_waits_for_blocks_that_other_streams_use() {
+fn emptying_the_cache_waits_for_other_streams() {
     let (driver, device) = backed_device_with(64 * MIB, "");
     let (stream, other) = (device.default_stream(), Stream::new(&device).unwrap());
     driver.set_stream_delay(other.handle(), Duration::from_millis(20));
@@ -341,9 +294,8 @@ fn emptying_the_cache_waits_for_blocks_that_other_streams_use() {
 }
 
 #[test]
-fn a_failure_of_the_driver_that_is_not_for_lack_of_memory_is_reported_as_it_is() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn other_driver_failures_are_reported_unchanged() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     driver.fail_call_with(Call::MemoryAllocate, 0, 999);
     let error = DeviceBuffer::<u8>::uninit(&stream, 100).unwrap_err();
     assert_eq!(error.driver_code(), Some(999), "{error}");
@@ -352,28 +304,14 @@ fn a_failure_of_the_driver_that_is_not_for_lack_of_memory_is_reported_as_it_is()
 }
 
 #[test]
-fn memory_that_the_driver_does_not_take_back_stays_usable() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn memory_the_driver_keeps_stays_usable() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let place = allocate_and_free(&stream, 30 * MIB);
     driver.fail_call(Call::MemoryFree, 0);
     device.memory().empty_cache().unwrap_err();
     assert_eq!(device.memory().reserved(), 30 * MIB as u64);
     assert_eq!(allocate_and_free(&stream, 30 * MIB), place);
     assert_eq!(device.memory().empty_cache().unwrap(), 30 * MIB as u64);
-}
-
-#[test]
-fn a_peak_of_what_is_reserved_is_never_more_than_the_driver_gave() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
-    let held = allocate(&stream, 20 * MIB);
-    fails(&stream, 50 * MIB);
-    let now = statistics(&device);
-    assert_eq!((now.reserved_bytes.all.peak, now.segment.all.peak), (20 * MIB as u64, 1));
-    assert_eq!((now.reserved_bytes.all.allocated, now.reserved_bytes.all.freed), (20 * MIB as u64, 0));
-    assert_eq!(now.num_device_free, 0, "nothing went back");
-    drop(held);
 }
 
 #[test]

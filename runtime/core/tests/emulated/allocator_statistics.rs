@@ -1,16 +1,13 @@
 //! The figures: what is counted when, peaks and resets, and that they agree with a snapshot.
 
-use crate::common::random;
 use crate::support::allocator::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::memory::snapshot::BlockState;
-use warpsmith_runtime::memory::statistics::{ByPool, Statistic};
-use warpsmith_runtime::{Device, DeviceBuffer, MemoryPool, Stream};
+use warpsmith_runtime::memory::statistics::Statistic;
+use warpsmith_runtime::{MemoryPool, Stream};
 
 #[test]
-fn the_figures_of_one_request_stand_under_pytorchs_names() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn one_request_fills_pytorchs_figures() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let buffer = allocate(&stream, 1000);
     let during = statistics(&device).to_map();
     for (key, value) in [
@@ -48,7 +45,7 @@ fn the_figures_of_one_request_stand_under_pytorchs_names() {
 }
 
 #[test]
-fn a_peak_is_the_most_there_was_until_it_is_reset() {
+fn a_peak_lasts_until_it_is_reset() {
     let (_, device) = device_with(64 * MIB, "");
     let (memory, stream) = (device.memory(), device.default_stream());
     let held = allocate(&stream, 3 * MIB);
@@ -66,9 +63,8 @@ fn a_peak_is_the_most_there_was_until_it_is_reset() {
 }
 
 #[test]
-fn resetting_what_is_accumulated_leaves_what_is_current_and_the_peaks() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn resetting_accumulated_figures_leaves_the_others() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let held = allocate(&stream, 3 * MIB);
     drop(allocate(&stream, 5 * MIB));
     fails(&stream, 100 * MIB);
@@ -84,25 +80,8 @@ fn resetting_what_is_accumulated_leaves_what_is_current_and_the_peaks() {
 }
 
 #[test]
-fn both_kinds_of_blocks_add_up_to_all() {
-    let (_, device) = device_with(256 * MIB, "");
-    let stream = device.default_stream();
-    let held = [100, MIB, MIB + 1, 30 * MIB].map(|bytes| allocate(&stream, bytes));
-    let now = statistics(&device);
-    for ByPool { all, small_pool, large_pool } in
-        [now.allocation, now.allocated_bytes, now.requested_bytes, now.segment, now.reserved_bytes]
-    {
-        assert_eq!(all.current, small_pool.current + large_pool.current);
-        assert!(small_pool.current > 0 && large_pool.current > 0);
-    }
-    assert_eq!((now.allocation.small_pool.current, now.allocation.large_pool.current), (2, 2));
-    drop(held);
-}
-
-#[test]
-fn pieces_of_segments_that_cannot_go_back_are_counted_as_inactive_splits() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn inactive_splits_are_counted() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let [first, second] = [4, 4].map(|mib| allocate(&stream, mib * MIB));
     assert_eq!(statistics(&device).inactive_split_bytes.all.current, 12 * MIB as u64);
     drop(first);
@@ -115,24 +94,8 @@ fn pieces_of_segments_that_cannot_go_back_are_counted_as_inactive_splits() {
 }
 
 #[test]
-fn oversize_blocks_and_segments_are_counted() {
-    let (_, device) = device_with(256 * MIB, "max_split_size_mb:20");
-    let stream = device.default_stream();
-    let held = [20, 21, 12].map(|mib| allocate(&stream, mib * MIB));
-    let now = statistics(&device);
-    assert_eq!((now.oversize_allocations.current, now.oversize_segments.current), (2, 2));
-    assert_eq!(now.max_split_size, Some(20 * MIB as u64));
-    drop(held);
-    device.memory().empty_cache().unwrap();
-    let now = statistics(&device);
-    assert_eq!((now.oversize_allocations.current, now.oversize_segments.current), (0, 0));
-    assert_eq!((now.oversize_allocations.peak, now.oversize_segments.freed), (2, 2));
-}
-
-#[test]
-fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
-    let (_, device) = device_with(256 * MIB, "");
-    let stream = device.default_stream();
+fn a_split_limit_recounts_blocks_in_use() {
+    let (_, device, stream) = stream_with(256 * MIB, "");
     let held = [30, 12].map(|mib| allocate(&stream, mib * MIB));
     set_options(&device, "max_split_size_mb:20");
     let now = statistics(&device);
@@ -151,9 +114,8 @@ fn a_limit_on_splits_set_while_blocks_are_in_use_counts_them_as_it_says() {
 }
 
 #[test]
-fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn driver_calls_are_counted_as_they_are() {
+    let (driver, device, stream) = stream_with(64 * MIB, "");
     let held = [12, 20, 3].map(|mib| allocate(&stream, mib * MIB));
     drop(held);
     drop(allocate(&stream, 60 * MIB));
@@ -165,45 +127,8 @@ fn calls_of_the_driver_are_counted_as_the_driver_counts_them() {
 }
 
 #[test]
-fn a_wait_that_frees_the_memory_is_no_retry_of_the_driver() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let buffer = allocate(&stream, 40 * MIB);
-    buffer.record_stream(&other).unwrap();
-    let hold = driver.hold();
-    drop(buffer);
-    let release = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        drop(hold);
-    });
-    drop(allocate(&stream, 40 * MIB));
-    release.join().unwrap();
-    let now = statistics(&device);
-    assert_eq!((now.num_sync_all_streams, now.num_alloc_retries), (1, 0));
-}
-
-#[test]
-fn what_is_pending_is_active_but_not_allocated() {
-    let (driver, device) = device_with(64 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let buffer = allocate(&stream, 700);
-    buffer.record_stream(&other).unwrap();
-    let hold = driver.hold();
-    drop(buffer);
-    let now = statistics(&device);
-    assert_eq!((now.allocated_bytes.all.current, now.active_bytes.all.current), (0, 1024));
-    assert_eq!(now.requested_bytes.all.current, 700, "as long as it is active");
-    drop(hold);
-    other.synchronize().unwrap();
-    allocate_and_free(&stream, 1);
-    let now = statistics(&device);
-    assert_eq!((now.active_bytes.all.current, now.requested_bytes.all.current), (0, 0));
-}
-
-#[test]
-fn each_private_pool_has_keys_of_its_own_while_it_has_memory() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+fn each_private_pool_has_keys_of_its_own() {
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
     let held = [512, 2 * MIB].map(|bytes| allocate(&stream, bytes));
@@ -219,77 +144,8 @@ fn each_private_pool_has_keys_of_its_own_while_it_has_memory() {
     assert!(!statistics(&device).to_map().contains_key(&name));
 }
 
-/// Whether statistics and snapshot tell the same, and the snapshot keeps to its rules.
-fn check(device: &Device, live: &[DeviceBuffer<u8>]) {
-    let (now, snapshot) = (statistics(device), device.memory().snapshot());
-    assert_eq!(snapshot.reserved(), now.reserved_bytes.all.current);
-    assert_eq!(snapshot.allocated(), now.allocated_bytes.all.current);
-    assert_eq!(snapshot.active(), now.active_bytes.all.current);
-    assert_eq!(snapshot.requested(), now.requested_bytes.all.current);
-    assert_eq!(snapshot.allocated(), device.memory().allocated());
-    let (mut in_use, mut last_end, mut splits) = (0, 0, 0);
-    for segment in &snapshot.segments {
-        assert!(segment.address >= last_end, "sorted, and none overlaps another");
-        last_end = segment.address + segment.total_size;
-        let mut at = segment.address;
-        for (index, block) in segment.blocks.iter().enumerate() {
-            assert_eq!(block.address, at, "no gaps");
-            assert!(block.requested_size <= block.size && block.size % 512 == 0);
-            let next = segment.blocks.get(index + 1);
-            let free = block.state == BlockState::Inactive;
-            assert!(!(free && next.is_some_and(|next| next.state == BlockState::Inactive)), "merged");
-            splits += u64::from(free && segment.blocks.len() > 1 && !segment.is_expandable);
-            in_use += usize::from(block.state == BlockState::ActiveAllocated);
-            at += block.size;
-        }
-        assert_eq!(at, last_end);
-    }
-    assert_eq!((in_use, now.inactive_split.all.current), (live.len(), splits));
-    for buffer in live {
-        let (_, block) = find(&snapshot, address(buffer));
-        assert_eq!((block.requested_size as usize, block.state), (buffer.len(), BlockState::ActiveAllocated));
-    }
-}
-
 #[test]
-fn statistics_and_snapshot_agree_after_any_requests() {
-    for options in ["", "expandable_segments:True", "max_split_size_mb:20"] {
-        let (driver, device) = device_with(512 * MIB, options);
-        let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
-        let pool = MemoryPool::new(&device).unwrap();
-        let mut random = random();
-        let mut live = Vec::new();
-        for step in 0..1500 {
-            if live.len() > 40 || (random.usize(..5) < 2 && !live.is_empty()) {
-                let buffer: DeviceBuffer<u8> = live.swap_remove(random.usize(..live.len()));
-                if random.usize(..3) == 0 {
-                    buffer.record_stream(&streams[random.usize(..3)]).unwrap();
-                }
-            } else {
-                let most = [1 << 10, MIB, 8 * MIB, 30 * MIB][random.usize(..4)];
-                let bytes = 1 + random.usize(..most);
-                let guard = (random.usize(..4) == 0).then(|| pool.enter().unwrap());
-                live.extend(DeviceBuffer::uninit(&streams[random.usize(..3)], bytes));
-                drop(guard);
-            }
-            if random.usize(..100) == 0 {
-                device.memory().empty_cache().unwrap();
-            }
-            if step % 10 == 0 {
-                check(&device, &live);
-            }
-        }
-        live.clear();
-        device.synchronize().unwrap();
-        drop(pool);
-        device.memory().empty_cache().unwrap();
-        check(&device, &[]);
-        assert_eq!((device.memory().reserved(), driver.live_allocations(0)), (0, 0), "{options}");
-    }
-}
-
-#[test]
-fn a_snapshot_says_what_was_asked_by_whom_and_how_the_options_stand() {
+fn a_snapshot_shows_requests_owners_and_options() {
     let (_, device) = device_with(64 * MIB, "max_split_size_mb:30,roundup_power2_divisions:2");
     let stream = Stream::new(&device).unwrap();
     let buffer = allocate(&stream, 1000);
@@ -308,8 +164,7 @@ fn a_snapshot_says_what_was_asked_by_whom_and_how_the_options_stand() {
 
 #[test]
 fn the_summary_has_every_row_with_its_figures() {
-    let (_, device) = device_with(64 * MIB, "");
-    let stream = device.default_stream();
+    let (_, device, stream) = stream_with(64 * MIB, "");
     let held = [300 * KIB, 3 * MIB].map(|bytes| allocate(&stream, bytes));
     fails(&stream, 100 * MIB);
     let summary = device.memory().summary(false);

@@ -8,9 +8,8 @@ use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Launch, MemoryPool, PoolOptions, Stream};
 
 #[test]
-fn a_request_never_has_a_free_block_of_another_stream() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_request_takes_no_other_streams_block() {
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "");
     let place = allocate_and_free(&first, 20 * MIB);
     device.synchronize().unwrap();
     let other = allocate(&second, 20 * MIB);
@@ -20,20 +19,8 @@ fn a_request_never_has_a_free_block_of_another_stream() {
 }
 
 #[test]
-fn a_block_returns_to_its_own_stream_whoever_frees_it() {
-    let (_, device) = device_with(128 * MIB, "");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let buffer = allocate(&first, 20 * MIB);
-    let place = address(&buffer);
-    allocate_and_free(&second, 512);
-    std::thread::spawn(move || drop(buffer)).join().unwrap();
-    assert_eq!(allocate_and_free(&first, 20 * MIB), place);
-}
-
-#[test]
-fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, busy] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_recorded_block_waits_for_its_stream() {
+    let (driver, device, [stream, busy]) = streams_with(128 * MIB, "");
     let buffer = allocate(&stream, 3 * MIB);
     let place = address(&buffer);
     buffer.record_stream(&busy).unwrap();
@@ -51,9 +38,8 @@ fn a_block_recorded_on_a_busy_stream_is_handed_out_only_when_that_is_done() {
 }
 
 #[test]
-fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn recording_a_stream_twice_changes_nothing() {
+    let (driver, _, [stream, other]) = streams_with(128 * MIB, "");
     let (own, twice) = (allocate(&stream, MIB), allocate(&stream, MIB));
     own.record_stream(&stream).unwrap();
     twice.record_stream(&other).and_then(|()| twice.record_stream(&other)).unwrap();
@@ -69,30 +55,12 @@ fn recording_the_own_stream_or_one_stream_twice_changes_nothing() {
 }
 
 #[test]
-fn work_on_a_part_of_a_buffer_keeps_the_whole_from_being_handed_out() {
-    let (driver, device) = backed_device_with(128 * MIB, "");
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let source = DeviceBuffer::from_host(&stream, &(0..5000).collect::<Vec<u32>>()).unwrap();
-    let mut target = DeviceBuffer::<u32>::uninit(&other, 2000).unwrap();
-    let place = source.as_device_ptr();
-    let hold = driver.hold();
-    target.copy_from(source.slice(3000..)).unwrap();
-    drop(source);
-    let meanwhile = DeviceBuffer::<u32>::uninit(&stream, 5000).unwrap();
-    assert_ne!(meanwhile.as_device_ptr(), place);
-    drop(hold);
-    assert_eq!(target.to_host().unwrap(), (3000..5000).collect::<Vec<u32>>());
-    assert_eq!(DeviceBuffer::<u32>::uninit(&stream, 5000).unwrap().as_device_ptr(), place);
-}
-
-#[test]
-fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, slow, fast] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    driver.set_stream_delay(slow.handle(), Duration::from_secs(2));
+fn a_slow_stream_delays_its_own_blocks_only() {
+    let (driver, _, [stream, slow, fast]) = streams_with(128 * MIB, "");
+    driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
     let [first, second] = [(); 2].map(|()| allocate(&stream, 20 * MIB));
     let places = [address(&first), address(&second)];
-    first.record_stream(&slow).unwrap();
+    [&slow, &fast].into_iter().for_each(|stream| first.record_stream(stream).unwrap());
     second.record_stream(&fast).unwrap();
     drop(first);
     drop(second);
@@ -105,27 +73,9 @@ fn a_slow_stream_holds_up_only_the_blocks_that_wait_for_it() {
 }
 
 #[test]
-fn a_block_that_several_streams_used_waits_for_all_of_them() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [stream, slow, fast] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    driver.set_stream_delay(slow.handle(), Duration::from_millis(300));
-    let buffer = allocate(&stream, 20 * MIB);
-    let place = address(&buffer);
-    [&slow, &fast].into_iter().for_each(|stream| buffer.record_stream(stream).unwrap());
-    drop(buffer);
-    fast.synchronize().unwrap();
-    assert_ne!(allocate_and_free(&stream, 20 * MIB), place);
-    assert!(!slow.query().unwrap());
-    slow.synchronize().unwrap();
-    let both = [(); 2].map(|()| allocate(&stream, 20 * MIB));
-    assert_eq!(address(&both[0]), place);
-}
-
-#[test]
-fn an_event_that_cannot_be_recorded_is_made_up_for_by_a_wait() {
+fn a_failed_event_is_replaced_by_a_wait() {
     for call in [Call::EventCreate, Call::EventRecord] {
-        let (driver, device) = device_with(128 * MIB, "");
-        let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let (driver, device, [stream, other]) = streams_with(128 * MIB, "");
         let place = {
             let buffer = allocate(&stream, 20 * MIB);
             buffer.record_stream(&other).unwrap();
@@ -139,7 +89,7 @@ fn an_event_that_cannot_be_recorded_is_made_up_for_by_a_wait() {
 }
 
 #[test]
-fn the_cache_of_a_dropped_stream_goes_to_the_next_one_which_waits_for_its_work() {
+fn a_dropped_streams_cache_goes_to_the_next() {
     let (driver, device) = device_with(128 * MIB, "");
     let first = Stream::new(&device).unwrap();
     let place = allocate_and_free(&first, 20 * MIB);
@@ -155,19 +105,7 @@ fn the_cache_of_a_dropped_stream_goes_to_the_next_one_which_waits_for_its_work()
 }
 
 #[test]
-fn making_and_dropping_streams_in_a_loop_takes_no_more_memory() {
-    let (driver, device) = device_with(128 * MIB, "");
-    for _ in 0..50 {
-        let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
-        for stream in &streams {
-            allocate_and_free(stream, 20 * MIB);
-        }
-    }
-    assert_eq!((driver.calls(Call::MemoryAllocate), device.memory().reserved()), (2, 40 * MIB as u64));
-}
-
-#[test]
-fn the_cache_of_a_dropped_stream_in_a_pool_stays_in_the_pool() {
+fn a_dropped_streams_pool_cache_stays_there() {
     let (_, device) = device_with(128 * MIB, "");
     let pool = MemoryPool::new(&device).unwrap();
     let guard = pool.enter().unwrap();
@@ -180,7 +118,7 @@ fn the_cache_of_a_dropped_stream_in_a_pool_stays_in_the_pool() {
 }
 
 #[test]
-fn with_the_option_a_free_segment_of_another_stream_is_taken_behind_its_last_work() {
+fn cross_stream_reuse_waits_for_the_last_work() {
     let (driver, device) = backed_device_with(128 * MIB, "cross_stream_reuse:True");
     let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
     driver.set_stream_delay(slow.handle(), Duration::from_millis(30));
@@ -201,9 +139,8 @@ fn with_the_option_a_free_segment_of_another_stream_is_taken_behind_its_last_wor
 }
 
 #[test]
-fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
-    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_segment_in_use_is_not_taken() {
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "cross_stream_reuse:True");
     let part = allocate(&first, 2 * MIB);
     driver.reset_calls();
     let other = allocate(&second, 2 * MIB);
@@ -212,9 +149,9 @@ fn a_segment_with_a_part_in_use_is_not_taken_by_another_stream() {
 }
 
 #[test]
-fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
-    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True,max_split_size_mb:20");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn an_oversize_segment_serves_no_small_request() {
+    let (driver, _, [first, second]) =
+        streams_with(128 * MIB, "cross_stream_reuse:True,max_split_size_mb:20");
     let place = allocate_and_free(&first, 40 * MIB);
     driver.reset_calls();
     let small = allocate(&second, 5 * MIB);
@@ -225,9 +162,8 @@ fn an_oversize_segment_of_another_stream_is_not_taken_for_a_small_request() {
 }
 
 #[test]
-fn a_pool_may_share_between_streams_on_its_own() {
-    let (driver, device) = device_with(128 * MIB, "");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_pool_may_share_between_streams() {
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "");
     let sharing = PoolOptions { cross_stream_reuse: Some(true), ..PoolOptions::default() };
     let pool = MemoryPool::with_options(&device, sharing).unwrap();
     let guard = pool.enter().unwrap();
@@ -243,9 +179,8 @@ fn a_pool_may_share_between_streams_on_its_own() {
 }
 
 #[test]
-fn a_wait_that_fails_leaves_the_segment_with_its_owner() {
-    let (driver, device) = device_with(128 * MIB, "cross_stream_reuse:True");
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_failed_wait_leaves_the_segment() {
+    let (driver, device, [first, second]) = streams_with(128 * MIB, "cross_stream_reuse:True");
     let place = allocate_and_free(&first, 20 * MIB);
     driver.fail_call(Call::StreamWaitEvent, 0);
     let error = DeviceBuffer::<u8>::uninit(&second, 20 * MIB).unwrap_err();
@@ -256,7 +191,7 @@ fn a_wait_that_fails_leaves_the_segment_with_its_owner() {
 
 /// Work on a segment after it was once free as a whole, whose end is not marked because of a capture.
 #[test]
-fn a_segment_whose_last_work_is_not_marked_is_not_taken_by_another_stream() {
+fn a_segment_with_unmarked_work_is_not_taken() {
     let (driver, device) = backed_device_with(128 * MIB, "cross_stream_reuse:True");
     let [slow, fast, captured] = [(); 3].map(|()| Stream::new(&device).unwrap());
     let kernel = module(&device).kernel::<Iota>().unwrap();
@@ -278,7 +213,7 @@ fn a_segment_whose_last_work_is_not_marked_is_not_taken_by_another_stream() {
 
 /// The same, where the segment comes back while the events of a third stream are waited for.
 #[test]
-fn a_segment_that_came_back_under_pressure_is_not_taken_unordered() {
+fn a_segment_freed_under_pressure_stays_ordered() {
     let (driver, device) = backed_device_with(32 * MIB, "cross_stream_reuse:True");
     let [slow, fast, user] = [(); 3].map(|()| Stream::new(&device).unwrap());
     let kernel = module(&device).kernel::<Axpy>().unwrap();

@@ -156,7 +156,7 @@ fn threads_that_do_everything_at_once_lose_nothing() {
 }
 
 #[test]
-fn pools_are_entered_and_released_while_other_threads_allocate() {
+fn pools_change_while_other_threads_allocate() {
     let (driver, device) = unbacked(1 << 30, "");
     let pools = Mutex::new(Vec::<MemoryPool>::new());
     let mut seeds = random();
@@ -200,7 +200,7 @@ fn pools_are_entered_and_released_while_other_threads_allocate() {
 }
 
 #[test]
-fn sixteen_streams_that_are_served_from_what_is_cached_take_no_shared_lock() {
+fn cached_requests_take_no_shared_lock() {
     for options in ["", "expandable_segments:True"] {
         let (_, device) = unbacked(64 << 30, options);
         let start = Barrier::new(17);

@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::graph::CaptureMode;
 use warpsmith_runtime::{
-    Capture, CopyFailed, Device, DeviceBuffer, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
+    Capture, CopyFailed, DeviceBuffer, Error, Event, Graph, GraphError, Launch, PinnedBuffer, Stream,
 };
 
 struct Unpark(Thread);
@@ -27,7 +26,7 @@ impl Wake for Unpark {
 
 /// Awaits one future. Fails when nothing wakes it for a minute.
 #[track_caller]
-fn block_on<F: IntoFuture>(future: F) -> F::Output {
+pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
     let mut future = pin!(future.into_future());
     let waker = Arc::new(Unpark(std::thread::current())).into();
     loop {
@@ -44,7 +43,7 @@ fn block_on<F: IntoFuture>(future: F) -> F::Output {
 
 /// Counts calls of a waker.
 #[derive(Default)]
-struct Count {
+pub struct Count {
     calls: Mutex<usize>,
     called: Condvar,
 }
@@ -70,7 +69,7 @@ impl Wake for Count {
 }
 
 /// Polls until the future does not have itself polled again.
-fn poll_until_registered<F: Future>(mut future: Pin<&mut F>, waker: &Arc<Count>) {
+pub fn poll_until_registered<F: Future>(mut future: Pin<&mut F>, waker: &Arc<Count>) {
     let task = Waker::from(Arc::clone(waker));
     loop {
         let before = waker.calls();
@@ -136,8 +135,7 @@ impl Executor {
 
 #[test]
 fn events_streams_and_copies_are_awaited() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     block_on(async {
         let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3])?;
         let event = stream.record_event()?;
@@ -158,9 +156,8 @@ fn events_streams_and_copies_are_awaited() {
 }
 
 #[test]
-fn a_future_is_ready_when_the_work_has_run() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_future_completes_with_its_work() {
+    let (driver, _, stream) = rig();
     let done = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&done);
     let hold = driver.hold();
@@ -179,8 +176,7 @@ fn a_future_is_ready_when_the_work_has_run() {
 
 #[test]
 fn a_future_is_woken_before_its_likely_end() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     for _ in 0..3 {
         stream.host_function(|| std::thread::sleep(Duration::from_millis(5))).unwrap();
         block_on(stream.completed()).unwrap();
@@ -195,18 +191,6 @@ fn a_future_is_woken_before_its_likely_end() {
     poll_until_registered(completed.as_mut(), &waker);
     drop(hold);
     block_on(completed).unwrap();
-}
-
-#[test]
-fn what_comes_later_is_not_awaited() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let completed = stream.completed();
-    let (go, wait) = mpsc::channel::<()>();
-    stream.host_function(move || _ = wait.recv()).unwrap();
-    block_on(completed).unwrap();
-    go.send(()).unwrap();
-    block_on(stream.completed()).unwrap();
 }
 
 /// Threads that wake futures.
@@ -253,8 +237,7 @@ fn thousands_of_futures_need_one_thread() {
 
 #[test]
 fn a_slow_stream_delays_no_other() {
-    let (_, device) = device();
-    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [slow, fast]) = streams_rig();
     let (go, wait) = mpsc::channel::<()>();
     slow.host_function(move || _ = wait.recv()).unwrap();
     // Recorded anew, on the slow stream, while it is awaited.
@@ -331,34 +314,8 @@ async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Er
 }
 
 #[test]
-fn a_device_that_stops_from_outside_wakes_futures() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let hold = driver.hold();
-    stream.host_function(|| ()).unwrap();
-    let mut completed = pin!(stream.completed());
-    let waker = Arc::new(Count::default());
-    poll_until_registered(completed.as_mut(), &waker);
-    let woken = waker.calls();
-    let fault = Fault {
-        kind: FaultKind::Other,
-        message: "it fell off the bus".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
-    driver.poison(0, fault);
-    waker.wait_for_more_than(woken);
-    let error = block_on(completed).unwrap_err();
-    assert!(error.is_device_lost() && error.to_string().contains("off the bus"), "{error}");
-    drop(hold);
-}
-
-#[test]
-fn a_failed_question_is_an_error_of_the_future() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_failed_query_is_the_futures_error() {
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     let event = stream.record_event().unwrap();
     let mut reached = pin!((&event).into_future());
@@ -384,8 +341,7 @@ fn a_failed_question_is_an_error_of_the_future() {
 
 #[test]
 fn captured_events_fail_as_synchronize_does() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let capture = Capture::begin(&stream, CaptureMode::Relaxed).unwrap();
     let event = stream.record_event().unwrap();
     for error in [
@@ -404,8 +360,7 @@ fn captured_events_fail_as_synchronize_does() {
 
 #[test]
 fn futures_are_awaited_while_another_stream_captures() {
-    let (driver, device) = device();
-    let [stream, captured] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, _, [stream, captured]) = streams_rig();
     let mut x = DeviceBuffer::<u8>::zeros(&captured, 8).unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(2));
     let graph = Graph::capture(&captured, || {
@@ -423,8 +378,7 @@ fn futures_are_awaited_while_another_stream_captures() {
 
 #[test]
 fn dropped_futures_lose_and_free_nothing_in_use() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
     let waker = Arc::new(Count::default());
@@ -471,9 +425,8 @@ fn futures_keep_the_device_open() {
 }
 
 #[test]
-fn the_last_waker_is_the_one_that_is_called() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn only_the_last_waker_is_called() {
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     stream.host_function(|| ()).unwrap();
     let [first, second] = [(); 2].map(|()| Arc::new(Count::default()));
@@ -496,21 +449,6 @@ fn the_last_waker_is_the_one_that_is_called() {
 }
 
 #[test]
-fn threads_await_one_event_together() {
-    let (_, device) = device();
-    for _ in 0..50 {
-        let stream = Stream::new(&device).unwrap();
-        stream.host_function(|| std::thread::sleep(Duration::from_micros(200))).unwrap();
-        let event = stream.record_event().unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| block_on(&event).unwrap());
-            }
-        });
-    }
-}
-
-#[test]
 fn a_waker_that_panics_stops_no_other() {
     struct Panics;
     impl Wake for Panics {
@@ -521,8 +459,7 @@ fn a_waker_that_panics_stops_no_other() {
         }
     }
 
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let hold = driver.hold();
     let mut first = pin!(stream.completed());
     let waker = Waker::from(Arc::new(Panics));
@@ -541,8 +478,7 @@ fn a_waker_that_panics_stops_no_other() {
 
 #[test]
 fn host_functions_get_errors_and_no_memory() {
-    let (driver, device) = device();
-    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [copying, other]) = streams_rig();
     let source = DeviceBuffer::from_host(&copying, &[7u8; 4096]).unwrap();
     driver.set_stream_delay(copying.handle(), Duration::from_millis(20));
     let pinned = PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap();
@@ -564,33 +500,4 @@ fn host_functions_get_errors_and_no_memory() {
     assert_eq!(answers.iter().collect::<Vec<_>>(), [true], "the second one panics");
     copying.synchronize().unwrap();
     assert!(next.iter().all(|byte| *byte == 0), "the memory was kept for the copy");
-}
-
-#[cfg(unix)]
-#[test]
-fn in_a_forked_process_futures_fail() {
-    let (driver, device): (_, Device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let hold = driver.hold();
-    let mut completed = Box::pin(stream.completed());
-    poll_until_registered(completed.as_mut(), &Arc::default());
-    // SAFETY: the copy polls and drops what allows it there, and ends at once.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        // SAFETY: a plain system call: a copy that hangs is ended.
-        unsafe { libc::alarm(60) };
-        let waker = Waker::noop();
-        let polled = completed.as_mut().poll(&mut Context::from_waker(waker));
-        let is_right = matches!(polled, Poll::Ready(Err(Error::Forked)));
-        drop(completed);
-        // SAFETY: nothing is left to be done in the copy.
-        unsafe { libc::_exit(if is_right { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: the child is this process's, and the pointer is to a local variable.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0);
-    drop(hold);
-    block_on(completed).unwrap();
 }

@@ -1,17 +1,14 @@
 //! `CUDA_LAUNCH_BLOCKING=1`: a launch waits for its kernel and reports its fault by itself.
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{DeviceBuffer, Error, Launch};
 
 #[test]
 fn a_blocking_launch_reports_its_own_fault() {
-    if alone!("CUDA_LAUNCH_BLOCKING" => "1").is_some() {
-        return;
-    }
-    let (driver, device) = device();
-    let stream = device.default_stream();
+    only_alone!("CUDA_LAUNCH_BLOCKING" => "1");
+    let (driver, device, stream) = rig();
     let mut out = DeviceBuffer::uninit(&stream, 5).unwrap();
     let module = module(&device);
     driver.reset_calls();

@@ -2,11 +2,13 @@
 #![cfg(unix)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::alone::alone;
+use crate::alone::only_alone;
+use crate::awaiting::{block_on, poll_until_registered};
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{
@@ -84,11 +86,8 @@ fn numbers(device: &Device) -> Result<Vec<u32>> {
 
 #[test]
 fn every_call_on_a_device_from_before_fails() {
-    if alone!().is_some() {
-        return;
-    }
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    only_alone!();
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let other = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let event = stream.record_event().unwrap();
@@ -142,10 +141,8 @@ fn every_call_on_a_device_from_before_fails() {
 }
 
 #[test]
-fn no_device_of_the_kind_opens_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
+fn no_device_opens_in_the_copy() {
+    only_alone!();
     let device = Device::emulated(0).unwrap();
     let unopened = driver(2);
     in_a_copy(|| {
@@ -165,10 +162,8 @@ fn no_device_of_the_kind_opens_in_the_copy() {
 }
 
 #[test]
-fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
-    if alone!().is_some() {
-        return;
-    }
+fn drops_in_the_copy_call_no_driver() {
+    only_alone!();
     let (driver, device) = device();
     let [stream, second] = [0; 2].map(|_| Stream::new(&device).unwrap());
     let mut buffer = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
@@ -205,7 +200,7 @@ fn dropping_everything_in_the_copy_waits_for_nothing_and_calls_no_driver() {
 }
 
 #[test]
-fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
+fn foreign_owners_survive_drops_in_the_copy() {
     static DROPPED: AtomicBool = AtomicBool::new(false);
     struct Theirs(#[allow(dead_code, reason = "it keeps the memory")] DeviceBuffer<u32>);
     impl Drop for Theirs {
@@ -214,8 +209,7 @@ fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
         }
     }
 
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let theirs = DeviceBuffer::<u32>::zeros(&stream, 5).unwrap();
     let ptr = theirs.as_device_ptr();
     // SAFETY: the owner keeps the memory, which nothing else uses.
@@ -236,10 +230,8 @@ fn owners_of_foreign_memory_are_not_dropped_in_the_copy() {
 }
 
 #[test]
-fn guards_of_pools_and_captures_end_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
+fn pool_and_capture_guards_end_in_the_copy() {
+    only_alone!();
     let (driver, device) = device();
     let [stream, other] = [0; 2].map(|_| Stream::new(&device).unwrap());
     let pool = MemoryPool::new(&device).unwrap();
@@ -260,12 +252,9 @@ fn guards_of_pools_and_captures_end_in_the_copy() {
 }
 
 #[test]
-fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
-    if alone!().is_some() {
-        return;
-    }
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_held_lock_does_not_block_the_copy() {
+    only_alone!();
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     drop(DeviceBuffer::<u8>::zeros(&stream, 30 << 20).unwrap());
     stream.synchronize().unwrap();
@@ -291,12 +280,9 @@ fn a_lock_that_another_thread_had_holds_up_nothing_in_the_copy() {
 }
 
 #[test]
-fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
-    if alone!().is_some() {
-        return;
-    }
-    let (_driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_fork_during_use_leaves_a_working_copy() {
+    only_alone!();
+    let (_driver, device, stream) = rig();
     let stop = AtomicBool::new(false);
     /// Ends the threads also when a check fails.
     struct Stop<'a>(&'a AtomicBool);
@@ -332,10 +318,8 @@ fn a_fork_while_other_threads_use_the_device_leaves_a_copy_that_ends() {
 }
 
 #[test]
-fn a_copy_made_before_the_first_device_opens_its_own() {
-    if alone!().is_some() {
-        return;
-    }
+fn a_copy_made_early_opens_its_own_device() {
+    only_alone!();
     // Neither question uses a device.
     assert!(!Device::list().is_empty());
     assert!(Device::emulated_count() > 0);
@@ -350,10 +334,8 @@ fn a_copy_made_before_the_first_device_opens_its_own() {
 }
 
 #[test]
-fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
-    if alone!().is_some() {
-        return;
-    }
+fn the_best_device_fails_in_the_copy() {
+    only_alone!();
     let best = Device::best().unwrap();
     let current = Device::current().unwrap();
     assert_eq!(best, current);
@@ -367,9 +349,18 @@ fn the_best_device_in_the_copy_is_an_error_and_no_slower_device() {
 }
 
 #[test]
-fn other_programs_start_as_ever() {
-    let (_driver, device) = device();
-    let status = std::process::Command::new("true").status().unwrap();
-    assert!(status.success());
-    assert_eq!(numbers(&device).unwrap(), [0, 1, 2, 3, 4]);
+fn futures_fail_in_the_copy() {
+    only_alone!();
+    let (driver, _device, stream) = rig();
+    let hold = driver.hold();
+    let mut completed = Box::pin(stream.completed());
+    poll_until_registered(completed.as_mut(), &Arc::default());
+    let mut completed = Some(completed);
+    in_a_copy(|| {
+        let mut completed = completed.take().unwrap();
+        let polled = completed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Ready(Err(Error::Forked))));
+    });
+    drop(hold);
+    block_on(completed.unwrap()).unwrap();
 }

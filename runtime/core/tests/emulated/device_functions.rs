@@ -3,20 +3,15 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::common::*;
 use warpsmith_runtime::device::{Uuid, visible};
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::{Device, DeviceGuard, Launch};
 
-fn devices() -> [Device; 3] {
-    let driver = driver(3);
-    [0, 1, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap())
-}
-
 #[test]
-fn a_device_that_is_set_stays_until_another_is() {
-    let [first, second, _] = devices();
+fn a_set_device_stays_until_changed() {
+    let (_, [first, second, _]) = devices();
     first.set_current();
     assert_eq!(Device::current().unwrap(), first);
     let other = std::thread::spawn(|| Device::current().unwrap()).join().unwrap();
@@ -27,7 +22,7 @@ fn a_device_that_is_set_stays_until_another_is() {
 
 #[test]
 fn guards_restore_whatever_was_current() {
-    let [first, second, third] = devices();
+    let (_, [first, second, third]) = devices();
     let outer = first.guard();
     {
         let _inner = second.guard();
@@ -47,11 +42,11 @@ fn guards_restore_whatever_was_current() {
 }
 
 #[test]
-fn a_guard_that_ends_with_its_thread_does_no_harm() {
+fn a_guard_ending_with_its_thread_is_harmless() {
     thread_local! {
         static KEPT: RefCell<Vec<DeviceGuard>> = const { RefCell::new(Vec::new()) };
     }
-    let [first, second, _] = devices();
+    let (_, [first, second, _]) = devices();
     let thread = std::thread::spawn(move || {
         KEPT.with_borrow_mut(|kept| kept.extend([first.guard(), second.guard()]));
         Device::current().unwrap()
@@ -61,9 +56,7 @@ fn a_guard_that_ends_with_its_thread_does_no_harm() {
 
 #[test]
 fn a_lost_best_device_is_opened_anew() {
-    if alone!("CUDA_VISIBLE_DEVICES" => "").is_some() {
-        return;
-    }
+    only_alone!("CUDA_VISIBLE_DEVICES" => "");
     let lost = Device::current().unwrap();
     let kernel = module(&lost).kernel::<PanicAt>().unwrap();
     kernel.launch(&lost.default_stream(), Launch::auto(1), (0u32,)).unwrap();
@@ -77,7 +70,7 @@ fn a_lost_best_device_is_opened_anew() {
 
 #[test]
 fn a_device_tells_what_it_is() {
-    let devices = devices();
+    let (_, devices) = devices::<3>();
     for (index, device) in devices.iter().enumerate() {
         assert_eq!(device.ordinal() as usize, index);
         assert_eq!(device.capability(), device.properties().capability);
@@ -92,20 +85,8 @@ fn a_device_tells_what_it_is() {
 }
 
 #[test]
-fn things_on_a_device_name_it() {
-    let [_, device, _] = devices();
-    let stream = device.default_stream();
-    let buffer = warpsmith_runtime::DeviceBuffer::<u8>::zeros(&stream, 1).unwrap();
-    let _guard = buffer.device().guard();
-    assert_eq!(Device::current().unwrap(), device);
-    assert_eq!((stream.device(), stream.record_event().unwrap().device()), (&device, &device));
-}
-
-#[test]
-fn the_environment_says_how_many_emulated_devices_there_are() {
-    if alone!("WARPSMITH_EMULATED_DEVICES" => "3", "CUDA_VISIBLE_DEVICES" => "").is_some() {
-        return;
-    }
+fn the_environment_sets_the_emulated_device_count() {
+    only_alone!("WARPSMITH_EMULATED_DEVICES" => "3", "CUDA_VISIBLE_DEVICES" => "");
     assert_eq!(Device::emulated_count(), 3);
     let [first, third] = [0, 2].map(|ordinal| Device::emulated(ordinal).unwrap());
     assert!(first.can_access_peer(&third).unwrap());
@@ -114,8 +95,7 @@ fn the_environment_says_how_many_emulated_devices_there_are() {
 
 #[test]
 fn peers_are_devices_of_one_driver() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [first, second]) = devices();
     let again = Device::with_driver(driver.clone(), 0).unwrap();
     let (_, stranger) = device();
     assert!(first.can_access_peer(&second).unwrap() && second.can_access_peer(&first).unwrap());
@@ -138,9 +118,7 @@ fn availability_is_what_opening_finds() {
 
 #[test]
 fn a_hidden_device_is_not_available() {
-    if alone!("CUDA_VISIBLE_DEVICES" => "-1").is_some() {
-        return;
-    }
+    only_alone!("CUDA_VISIBLE_DEVICES" => "-1");
     assert!(!Device::is_available());
     assert!(visible::here().is_none_or(|here| here.devices.is_empty()));
     assert!(Device::current().unwrap().is_emulated());

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Event, Launch, Stream};
+use warpsmith_runtime::{DeviceBuffer, Error, Event, Launch, Stream};
 
 #[test]
-fn an_event_that_was_never_recorded_holds_up_nobody() {
+fn an_unrecorded_event_delays_nothing() {
     let (driver, device) = device();
     let event = Event::new(&device).unwrap();
     driver.reset_calls();
@@ -21,7 +21,7 @@ fn an_event_that_was_never_recorded_holds_up_nobody() {
 }
 
 #[test]
-fn a_recorded_event_is_reached_with_its_stream_and_means_its_last_record() {
+fn an_event_means_its_last_record() {
     let (driver, device) = device();
     let [first, second] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
     let event = Event::new(&device).unwrap();
@@ -38,8 +38,7 @@ fn a_recorded_event_is_reached_with_its_stream_and_means_its_last_record() {
 
 #[test]
 fn elapsed_time_says_why_there_is_none() {
-    let driver = driver(2);
-    let [device, other] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [device, other]) = devices();
     let stream = device.default_stream();
     let why = |later: &Event, earlier: &Event| match later.elapsed_us(earlier) {
         Err(Error::NoElapsedTime(why)) => why,
@@ -66,9 +65,8 @@ fn elapsed_time_says_why_there_is_none() {
 }
 
 #[test]
-fn an_event_is_recorded_on_its_own_device_only_and_waited_for_everywhere() {
-    let driver = driver(2);
-    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn an_event_is_recorded_on_its_device_only() {
+    let (_, [here, there]) = devices();
     let event = Event::new(&here).unwrap();
     let error = event.record(&there.default_stream()).unwrap_err();
     let text = error.to_string();
@@ -80,9 +78,8 @@ fn an_event_is_recorded_on_its_own_device_only_and_waited_for_everywhere() {
 }
 
 #[test]
-fn events_go_back_to_the_pool_and_are_destroyed_with_the_device() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+fn events_return_to_the_pool() {
+    let (driver, device, stream) = rig();
     for _ in 0..50 {
         let (plain, timed) = (stream.record_event().unwrap(), stream.record_timed_event().unwrap());
         // SAFETY: they are only compared.
@@ -94,7 +91,7 @@ fn events_go_back_to_the_pool_and_are_destroyed_with_the_device() {
 }
 
 #[test]
-fn an_event_may_go_while_a_stream_waits_for_it_and_be_recorded_elsewhere() {
+fn an_awaited_event_may_be_dropped() {
     let (driver, device) = device();
     let [slow, fast, third] = [(); 3].map(|()| Stream::from_pool(&device).unwrap());
     let reached = Arc::new(AtomicBool::new(false));
@@ -116,7 +113,7 @@ fn an_event_may_go_while_a_stream_waits_for_it_and_be_recorded_elsewhere() {
 }
 
 #[test]
-fn an_event_recorded_right_behind_a_use_spares_the_wait_for_later_work() {
+fn a_recorded_event_spares_later_waits() {
     let (driver, device) = device();
     let [copying, computing] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
     let kernel = module(&device).kernel::<Axpy>().unwrap();
@@ -137,23 +134,7 @@ fn an_event_recorded_right_behind_a_use_spares_the_wait_for_later_work() {
 }
 
 #[test]
-fn a_wait_for_something_older_spares_nothing() {
-    let (driver, device) = device();
-    let [writing, reading] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let mut x = DeviceBuffer::<f32>::zeros(&writing, 10).unwrap();
-    let early = writing.record_event().unwrap();
-    let source = DeviceBuffer::from_host(&writing, &[1.0f32; 10]).unwrap();
-    kernel.launch(&writing, Launch::auto(10), (1.0, &source, &mut x)).unwrap();
-    reading.wait_event(&early).unwrap();
-    let mut y = DeviceBuffer::<f32>::zeros(&reading, 10).unwrap();
-    driver.reset_calls();
-    kernel.launch(&reading, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
-    assert_eq!(driver.calls(Call::StreamWaitEvent), 1);
-}
-
-#[test]
-fn an_event_that_is_recorded_anew_while_others_wait_is_never_taken_for_an_older_record() {
+fn a_rerecorded_event_is_never_mistaken() {
     let (_, device) = device();
     let [writing, other] = [(); 2].map(|()| Stream::from_pool(&device).unwrap());
     let event = Event::new(&device).unwrap();
@@ -174,9 +155,8 @@ fn an_event_that_is_recorded_anew_while_others_wait_is_never_taken_for_an_older_
 }
 
 #[test]
-fn a_failing_driver_leaves_the_event_as_it_was() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+fn a_failed_call_leaves_the_event_unchanged() {
+    let (driver, device, stream) = rig();
     driver.fail_call(Call::EventCreate, 0);
     Event::new(&device).unwrap_err();
     let event = Event::new(&device).unwrap();

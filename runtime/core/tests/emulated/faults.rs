@@ -8,10 +8,8 @@ use warpsmith_runtime::driver::{Driver, Fault, FaultKind, HostWork, StreamDriver
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, Result, Stream};
 
 #[test]
-fn a_panic_is_told_once_and_the_device_is_lost_until_reopened() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+fn a_panic_loses_the_device_until_reopened() {
+    let (driver, device, stream, kernel) = kernel_rig::<PanicAt>();
     let buffer = DeviceBuffer::from_host(&stream, &[1u32; 9]).unwrap();
     kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();
     let error = stream.synchronize().unwrap_err();
@@ -58,9 +56,7 @@ fn a_panic_is_told_once_and_the_device_is_lost_until_reopened() {
 
 #[test]
 fn a_deadlock_is_told_with_where_threads_wait() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Deadlock>().unwrap();
+    let (_, device, stream, kernel) = kernel_rig::<Deadlock>();
     kernel.launch(&stream, Launch::grid_block(1, 32), ()).unwrap();
     let error = device.synchronize().unwrap_err();
     assert!(matches!(&error, Error::Deadlock { kernel, .. } if kernel == &["deadlock"]), "{error}");
@@ -70,9 +66,8 @@ fn a_deadlock_is_told_with_where_threads_wait() {
 }
 
 #[test]
-fn a_fault_of_an_unknown_kernel_names_those_it_can_have_been() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn an_unknown_kernels_fault_names_candidates() {
+    let (driver, device, stream) = rig();
     let module = module(&device);
     let (iota, shared) = (module.kernel::<Iota>().unwrap(), module.kernel::<SharedSum>().unwrap());
     let mut out = DeviceBuffer::uninit(&stream, 4).unwrap();
@@ -98,9 +93,8 @@ fn a_fault_of_an_unknown_kernel_names_those_it_can_have_been() {
 }
 
 #[test]
-fn a_fault_tells_configuration_and_stream_of_its_launch() {
-    let (_, device) = device();
-    let [quiet, stream] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_fault_names_configuration_and_stream() {
+    let (_, device, [quiet, stream]) = streams_rig();
     let kernel = module(&device).kernel::<PanicAt>().unwrap();
     // Of the same kernel, but too small to have that block.
     kernel.launch(&quiet, Launch::grid_block(2, 32), (1000u32,)).unwrap();
@@ -116,9 +110,8 @@ fn a_fault_tells_configuration_and_stream_of_its_launch() {
 }
 
 #[test]
-fn a_fault_that_names_no_kernel_lists_the_last_launches_of_all_streams_and_no_finished_one() {
-    let (driver, device) = device();
-    let [done, first, second] = [(); 3].map(|()| Stream::new(&device).unwrap());
+fn a_fault_lists_unfinished_launches_of_all_streams() {
+    let (driver, device, [done, first, second]) = streams_rig();
     let kernel = module(&device).kernel::<Iota>().unwrap();
     let mut out = DeviceBuffer::uninit(&first, 64).unwrap();
     kernel.launch(&done, Launch::grid_block(9, 1), (&mut out,)).unwrap();
@@ -148,7 +141,7 @@ fn a_fault_that_names_no_kernel_lists_the_last_launches_of_all_streams_and_no_fi
 }
 
 #[test]
-fn two_threads_that_meet_one_fault_both_learn_of_it() {
+fn two_threads_both_learn_of_one_fault() {
     let (_, device) = device();
     let streams = [(); 2].map(|()| Stream::new(&device).unwrap());
     let kernel = module(&device).kernel::<PanicAt>().unwrap();
@@ -197,7 +190,7 @@ fn program(device: &Device) -> Result<()> {
 }
 
 #[test]
-fn any_driver_call_may_fail_and_the_next_program_runs() {
+fn any_call_may_fail_and_programs_go_on() {
     let mut failed = 0;
     for &call in Call::ALL {
         for after in 0..6 {
@@ -250,8 +243,7 @@ fn any_driver_call_may_fail_and_the_next_program_runs() {
 
 #[test]
 fn a_panic_of_host_work_stops_the_device() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let context = driver.context_retain(0).unwrap();
     let work = HostWork::new(Vec::new(), Box::new(|| panic!("a shape of {} rows", 3)));
     // SAFETY: it touches no memory.

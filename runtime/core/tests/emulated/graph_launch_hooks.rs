@@ -36,7 +36,7 @@ fn counter() -> (Arc<AtomicU32>, impl Fn() -> Result<u8, Error> + Send + Sync + 
 }
 
 #[test]
-fn copies_parts_and_executables_of_a_graph_call_it_once_a_launch() {
+fn every_copy_of_a_graph_calls_it_once() {
     let stream = stream();
     let mut y = DeviceBuffer::zeros(&stream, 1).unwrap();
     let (count, next) = counter();
@@ -61,7 +61,7 @@ fn copies_parts_and_executables_of_a_graph_call_it_once_a_launch() {
 }
 
 #[test]
-fn an_error_of_it_is_the_launchs_and_nothing_runs() {
+fn its_error_fails_the_launch() {
     let stream = stream();
     let mut y = DeviceBuffer::zeros(&stream, 1).unwrap();
     let fails = Arc::new(AtomicU32::new(1));
@@ -99,7 +99,7 @@ fn a_launch_that_is_refused_calls_it_not() {
 }
 
 #[test]
-fn an_updated_executable_calls_that_of_the_new_graph() {
+fn an_updated_executable_calls_the_new_one() {
     let stream = stream();
     let (mut y, mut z) = (DeviceBuffer::zeros(&stream, 1).unwrap(), DeviceBuffer::zeros(&stream, 1).unwrap());
     let ((old, next), (new, other)) = (counter(), counter());
@@ -113,7 +113,7 @@ fn an_updated_executable_calls_that_of_the_new_graph() {
 }
 
 #[test]
-fn launches_of_two_threads_in_turn_each_see_what_was_written_for_them() {
+fn launches_of_two_threads_see_their_own_values() {
     let main = stream();
     let mut y = DeviceBuffer::zeros(&main, 1).unwrap();
     let (count, next) = counter();

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::*;
+use crate::support::pinned::{eventually, panicked};
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::driver::{Fault, FaultKind};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphExec, Stream};
 
 /// A graph that calls a function.
@@ -17,29 +17,9 @@ fn calling(device: &Device, function: impl Fn() + Send + Sync + 'static) -> Grap
     graph.instantiate().unwrap()
 }
 
-fn fault() -> Fault {
-    Fault {
-        kind: FaultKind::Other,
-        message: "ordered by the test".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    }
-}
-
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
-fn a_launch_that_failed_may_run_all_the_same() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_failed_launch_keeps_what_may_run() {
+    let (driver, device, stream) = rig();
     let alive = Arc::new(());
     let kept = Arc::clone(&alive);
     let exec = calling(&device, move || _ = &kept);
@@ -53,9 +33,8 @@ fn a_launch_that_failed_may_run_all_the_same() {
 }
 
 #[test]
-fn what_runs_on_a_lost_device_is_waited_for() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn running_work_of_a_lost_device_is_awaited() {
+    let (driver, device, stream) = rig();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
     let (started, released) = (Mutex::new(started), Mutex::new(released));
@@ -65,7 +44,7 @@ fn what_runs_on_a_lost_device_is_waited_for() {
     });
     exec.launch(&stream).unwrap();
     runs.recv_timeout(Duration::from_secs(60)).unwrap();
-    driver.poison(0, fault());
+    driver.poison(0, panicked());
     assert!(stream.query().is_err() && device.is_lost());
     let dropped = Arc::new(AtomicBool::new(false));
     let done = Arc::clone(&dropped);
@@ -80,9 +59,8 @@ fn what_runs_on_a_lost_device_is_waited_for() {
 }
 
 #[test]
-fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn running_work_is_kept_after_its_drop() {
+    let (driver, device, stream) = rig();
     let (started, runs) = channel();
     let (release, released) = channel::<()>();
     let (started, released) = (Mutex::new(started), Mutex::new(released));
@@ -96,7 +74,7 @@ fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
     exec.launch(&stream).unwrap();
     runs.recv_timeout(Duration::from_secs(60)).unwrap();
     drop(exec); // waits for nothing
-    driver.poison(0, fault());
+    driver.poison(0, panicked());
     assert!(stream.query().is_err() && device.is_lost());
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(Arc::strong_count(&alive), 2, "the function still runs");
@@ -105,7 +83,7 @@ fn what_runs_when_the_device_is_lost_after_the_drop_is_kept() {
 }
 
 #[test]
-fn streams_are_not_kept_when_launches_on_them_have_run() {
+fn finished_launches_keep_no_stream() {
     let (driver, device) = device();
     let exec = calling(&device, || ());
     let before = driver.calls(Call::StreamDestroy);
@@ -119,9 +97,8 @@ fn streams_are_not_kept_when_launches_on_them_have_run() {
 }
 
 #[test]
-fn a_cache_captures_on_a_stream_that_nobody_else_has() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+fn a_cache_captures_on_its_own_stream() {
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[1u8; 4]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut cache = GraphCache::new(&device, 4);

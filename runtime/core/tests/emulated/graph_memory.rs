@@ -9,9 +9,8 @@ use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Stream};
 
 #[test]
-fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn buffers_dropped_in_a_capture_share_memory() {
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[7u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
@@ -40,9 +39,8 @@ fn buffers_made_and_dropped_in_a_capture_share_memory_that_the_graph_keeps() {
 }
 
 #[test]
-fn a_buffer_made_in_a_capture_is_used_as_any_other() {
-    let (_, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_captured_buffer_is_used_as_any_other() {
+    let (_, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
         let mut result = DeviceBuffer::<u8>::uninit(&stream, 64)?;
@@ -60,9 +58,8 @@ fn a_buffer_made_in_a_capture_is_used_as_any_other() {
 }
 
 #[test]
-fn dropping_a_buffer_made_in_a_capture_keeps_the_graph_launchable() {
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn dropping_a_captured_buffer_keeps_the_graph_launchable() {
+    let (driver, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&other, 64).unwrap();
     let (graph, result) = Graph::capture_with(&stream, Default::default(), || {
@@ -81,9 +78,8 @@ fn dropping_a_buffer_made_in_a_capture_keeps_the_graph_launchable() {
 }
 
 #[test]
-fn executables_of_one_capture_do_not_use_its_memory_at_once() {
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn executables_of_one_capture_run_in_turn() {
+    let (driver, _, [stream, other]) = streams_rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 64).unwrap();
     let graph = Graph::capture(&stream, || {
@@ -102,8 +98,7 @@ fn executables_of_one_capture_do_not_use_its_memory_at_once() {
 
 #[test]
 fn what_runs_keeps_everything_when_it_is_dropped() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 1 << 20]).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     let before = driver.live_allocations(0);
@@ -133,34 +128,6 @@ fn what_runs_keeps_everything_when_it_is_dropped() {
     assert!(device.take_drop_error().is_none());
 }
 
-#[test]
-fn everything_goes_in_any_order() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
-    let (graph, y) = Graph::capture_with(&stream, Default::default(), || {
-        let mut y = DeviceBuffer::<u8>::uninit(&stream, 64)?;
-        stream.copy(&x, &mut y)?;
-        Ok::<_, Error>(y)
-    })
-    .unwrap();
-    let exec = graph.instantiate().unwrap();
-    exec.launch(&stream).unwrap();
-    drop(device);
-    drop(x);
-    drop(stream);
-    drop(graph);
-    drop(exec);
-    assert_eq!(y.to_host().unwrap(), [5; 64]);
-    drop(y);
-    let start = std::time::Instant::now();
-    while driver.live_allocations(0) != 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "the device is never given back");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Device::with_driver(driver, 0).unwrap();
-}
-
 /// A device that runs in steps and looks for races.
 fn checked(seed: u64) -> (Arc<EmulatedDriver>, Device) {
     let schedule = Schedule::Random(seed);
@@ -170,7 +137,7 @@ fn checked(seed: u64) -> (Arc<EmulatedDriver>, Device) {
 }
 
 #[test]
-fn memory_that_another_captured_stream_uses_is_not_handed_out_again_in_the_capture() {
+fn memory_of_another_captured_stream_is_not_reused() {
     for seed in 0..20 {
         let (driver, device) = checked(seed);
         let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -198,7 +165,7 @@ fn memory_that_another_captured_stream_uses_is_not_handed_out_again_in_the_captu
 }
 
 #[test]
-fn a_buffer_with_the_memory_of_an_earlier_one_of_the_capture_is_ordered_with_launches() {
+fn a_buffer_with_reused_memory_waits_for_launches() {
     for seed in 0..20 {
         let (driver, device) = checked(seed);
         let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -224,7 +191,7 @@ fn a_buffer_with_the_memory_of_an_earlier_one_of_the_capture_is_ordered_with_lau
 }
 
 #[test]
-fn without_caching_a_capture_keeps_its_memory_and_gives_other_memory_back_when_it_ends() {
+fn without_caching_a_capture_keeps_its_memory() {
     let (driver, device) = device();
     device.memory().set_options("caching:False".parse().unwrap()).unwrap();
     let stream = Stream::new(&device).unwrap();
@@ -261,9 +228,8 @@ fn nothing_is_captured_with_the_drivers_own_pool() {
 }
 
 #[test]
-fn a_host_buffer_waits_for_launches_that_another_stream_has_waited_for() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_host_buffer_waits_for_awaited_launches() {
+    let (driver, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[5u8; 64]).unwrap();
     let output = HostBuffer::<u8>::zeroed(&device, 64).unwrap();
     let graph = Graph::capture(&stream, || stream.copy_to_host_buffer(&x, &output)).unwrap();

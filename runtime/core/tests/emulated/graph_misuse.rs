@@ -16,7 +16,7 @@ fn set_up(device: &Device) -> (Stream, DeviceBuffer<u8>, DeviceBuffer<u8>) {
 }
 
 #[test]
-fn what_cannot_be_captured_names_itself_and_the_capture_goes_on() {
+fn what_cannot_be_captured_is_named() {
     let (_, device) = device();
     let (stream, x, mut y) = set_up(&device);
     let event = Event::new(&device).unwrap();
@@ -54,7 +54,7 @@ fn what_cannot_be_captured_names_itself_and_the_capture_goes_on() {
 }
 
 #[test]
-fn the_default_stream_is_not_captured_and_no_stream_twice() {
+fn no_default_stream_and_no_stream_twice() {
     let (_, device) = device();
     let default = device.default_stream();
     assert!(matches!(
@@ -76,7 +76,7 @@ fn the_default_stream_is_not_captured_and_no_stream_twice() {
 }
 
 #[test]
-fn a_capture_ends_with_an_error_of_the_work_and_with_a_panic() {
+fn a_capture_ends_with_an_error_or_panic() {
     let (driver, device) = device();
     let (stream, x, mut y) = set_up(&device);
     let failed = Graph::capture(&stream, || {
@@ -128,7 +128,7 @@ fn streams_that_took_part_must_be_waited_for() {
 }
 
 #[test]
-fn a_graph_whose_buffer_was_dropped_is_not_launched() {
+fn a_graph_without_its_buffer_is_refused() {
     let (_, device) = device();
     let (stream, x, mut y) = set_up(&device);
     let graph = Graph::capture(&stream, || stream.copy(&x, &mut y)).unwrap();
@@ -142,9 +142,8 @@ fn a_graph_whose_buffer_was_dropped_is_not_launched() {
 }
 
 #[test]
-fn graphs_and_streams_of_different_devices_do_not_mix() {
-    let driver = warpsmith_runtime::driver::emulated::EmulatedDriver::builder().devices(2).build();
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn graphs_of_different_devices_do_not_mix() {
+    let (_, [first, second]) = devices();
     let (stream, x, mut y) = set_up(&first);
     let (other, z, _) = set_up(&second);
     let graph = Graph::capture(&stream, || stream.copy(&x, &mut y)).unwrap();
@@ -182,7 +181,7 @@ fn a_launch_into_a_capture_is_refused() {
 }
 
 #[test]
-fn work_of_another_thread_that_meets_a_capture_spoils_the_graph_or_is_outside() {
+fn work_of_another_thread_cannot_slip_in() {
     // Whatever the race does, no graph may be launched with work in it that nobody noted.
     for _ in 0..200 {
         let (_, device) = device();
@@ -206,8 +205,7 @@ fn work_of_another_thread_that_meets_a_capture_spoils_the_graph_or_is_outside() 
 }
 
 #[test]
-fn what_is_decided_by_whether_a_stream_is_captured_spoils_a_capture_that_begins_meanwhile()
--> Result<(), Error> {
+fn a_capture_begun_meanwhile_is_tainted() -> Result<(), Error> {
     let stream = Stream::new(&Device::emulated(0)?)?;
     let steady: Result<u32, Error> = stream.with_steady_capture(|| Ok(7));
     assert_eq!(steady?, 7);

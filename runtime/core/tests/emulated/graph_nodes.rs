@@ -9,7 +9,7 @@ use warpsmith_runtime::graph::HostBuffer;
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphCache, GraphError, Launch, Stream};
 
 #[test]
-fn nodes_are_ordered_by_what_they_use_and_by_what_they_name() {
+fn nodes_are_ordered_by_use_and_by_name() {
     let driver = EmulatedDriver::builder().stepped(Schedule::Random(5)).check_races().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let stream = device.default_stream();
@@ -46,9 +46,7 @@ fn nodes_are_ordered_by_what_they_use_and_by_what_they_name() {
 
 #[test]
 fn a_kernel_node_is_given_other_arguments() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
-    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let (driver, device, stream, kernel) = kernel_rig::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 3).unwrap();
     let mut z = DeviceBuffer::zeros(&stream, 3).unwrap();
@@ -72,9 +70,7 @@ fn a_kernel_node_is_given_other_arguments() {
 
 #[test]
 fn arguments_that_need_another_order_are_refused() {
-    let (_, device) = device();
-    let stream = device.default_stream();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+    let (_, device, stream, kernel) = kernel_rig::<Iota>();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let mut graph = Graph::new(&device).unwrap();
@@ -94,9 +90,8 @@ fn arguments_that_need_another_order_are_refused() {
 }
 
 #[test]
-fn a_graph_is_a_node_of_another_and_copies_are_apart() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn child_graphs_and_clones_are_independent() {
+    let (_, device, stream) = rig();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let inner = Graph::capture(&stream, || {
@@ -121,8 +116,7 @@ fn a_graph_is_a_node_of_another_and_copies_are_apart() {
 
 #[test]
 fn nodes_added_to_a_capture_come_after_it() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let host = HostBuffer::zeroed(&device, 4).unwrap();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut graph = Graph::capture(&stream, || stream.memset(&mut x, 6)).unwrap();
@@ -133,8 +127,7 @@ fn nodes_added_to_a_capture_come_after_it() {
 
 #[test]
 fn parts_of_a_graph_run_by_condition() {
-    let (_, device) = device();
-    let stream = device.default_stream();
+    let (_, device, stream) = rig();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     for (initial, expected) in [(0, 0), (1, 8), (5, 8)] {
         let mut graph = Graph::new(&device).unwrap();
@@ -191,8 +184,7 @@ fn parts_of_a_graph_run_by_condition() {
 
 #[test]
 fn conditional_parts_that_cannot_be_are_refused() {
-    let driver = crate::common::driver(2);
-    let [device, other] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (driver, [device, other]) = devices();
     let stream = device.default_stream();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 4).unwrap();
     let mut graph = Graph::new(&device).unwrap();
@@ -241,9 +233,8 @@ fn conditional_parts_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_cache_captures_once_for_each_key_shape_and_address() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+fn a_cache_captures_each_key_shape_and_address() {
+    let (driver, device, stream) = rig();
     let buffers: Vec<DeviceBuffer<u32>> =
         (0..3).map(|value| DeviceBuffer::from_host(&stream, &[value; 16]).unwrap()).collect();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 16).unwrap();
@@ -271,9 +262,8 @@ fn a_cache_captures_once_for_each_key_shape_and_address() {
 }
 
 #[test]
-fn a_cache_captures_again_when_a_buffer_it_was_not_told_of_is_gone() {
-    let (_, device) = device();
-    let stream = device.default_stream();
+fn a_cache_recaptures_after_an_unlisted_buffer_goes() {
+    let (_, device, stream) = rig();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
     let mut cache = GraphCache::new(&device, 4);
     for value in 1..4u32 {

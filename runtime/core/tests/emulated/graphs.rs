@@ -10,10 +10,8 @@ use warpsmith_runtime::graph::{CaptureMode, HostBuffer};
 use warpsmith_runtime::{Capture, Device, DeviceBuffer, Error, Graph, GraphError, Launch, Stream};
 
 #[test]
-fn a_captured_graph_does_at_each_launch_what_was_enqueued() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Mix>().unwrap();
+fn each_launch_does_what_was_captured() {
+    let (driver, _, stream, kernel) = kernel_rig::<Mix>();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 3).unwrap();
     driver.reset_calls();
@@ -38,27 +36,8 @@ fn a_captured_graph_does_at_each_launch_what_was_enqueued() {
 }
 
 #[test]
-fn launches_are_ordered_with_other_work_on_the_same_buffers_on_any_stream() {
-    let (driver, device) = device();
-    let [captured, slow, fast] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    let mut x = DeviceBuffer::from_host(&captured, &[1u32; 64]).unwrap();
-    let mut y = DeviceBuffer::zeros(&captured, 64).unwrap();
-    let exec = Graph::capture(&captured, || captured.copy(&x, &mut y)).unwrap().instantiate().unwrap();
-    driver.set_stream_delay(slow.handle(), Duration::from_millis(20));
-    for value in 2..5 {
-        slow.memset(&mut x, value).unwrap(); // the graph reads it on another stream
-        exec.launch(&fast).unwrap();
-        slow.memset(&mut x, 99).unwrap(); // and must have read it before this
-        assert_eq!(y.to_host().unwrap(), [u32::from_ne_bytes([value; 4]); 64]);
-        exec.launch(&slow).unwrap(); // writes y, which the host reads on its home stream
-        assert_eq!(y.to_host().unwrap(), [u32::from_ne_bytes([99; 4]); 64]);
-    }
-}
-
-#[test]
 fn a_launch_on_one_stream_needs_no_wait() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let exec = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap().instantiate().unwrap();
     driver.reset_calls();
@@ -70,31 +49,8 @@ fn a_launch_on_one_stream_needs_no_wait() {
 }
 
 #[test]
-fn other_streams_take_part_and_conflicts_between_them_are_ordered() {
-    let driver = EmulatedDriver::builder().stepped(Schedule::Random(3)).check_races().build();
-    let device = Device::with_driver(driver.clone(), 0).unwrap();
-    let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let x = DeviceBuffer::from_host(&main, &[3u32; 16]).unwrap();
-    let mut y = DeviceBuffer::zeros(&main, 16).unwrap();
-    let mut z = DeviceBuffer::zeros(&main, 16).unwrap();
-    let graph = Graph::capture(&main, || {
-        side.wait_stream(&main)?;
-        side.copy(&x, &mut y)?; // y is written here
-        main.copy(&y, &mut z)?; // and read there: the wait is inserted
-        main.wait_stream(&side)
-    })
-    .unwrap();
-    let exec = graph.instantiate().unwrap();
-    exec.launch(&side).unwrap();
-    assert_eq!(z.to_host().unwrap(), [3; 16]);
-    assert!(driver.take_races().is_empty(), "{:?}", driver.take_races());
-    assert!(!main.is_capturing() && !side.is_capturing());
-}
-
-#[test]
 fn events_of_a_capture_let_streams_take_part() {
-    let (_, device) = device();
-    let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [main, side]) = streams_rig();
     let mut x = DeviceBuffer::<u8>::zeros(&main, 4).unwrap();
     let mut inside = None;
     let graph = Graph::capture(&main, || {
@@ -123,8 +79,7 @@ fn events_of_a_capture_let_streams_take_part() {
 
 #[test]
 fn eager_work_elsewhere_goes_on_during_a_capture() {
-    let (_, device) = device();
-    let [captured, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, _, [captured, other]) = streams_rig();
     let mut x = DeviceBuffer::from_host(&captured, &[1u32, 2]).unwrap();
     let mut y = DeviceBuffer::zeros(&other, 2).unwrap();
     captured.memset(&mut x, 5).unwrap(); // runs before the capture, on the stream that is captured
@@ -142,7 +97,7 @@ fn eager_work_elsewhere_goes_on_during_a_capture() {
 }
 
 #[test]
-fn what_is_learned_in_a_capture_is_not_believed_outside() {
+fn waits_of_a_capture_order_nothing_outside() {
     let driver = EmulatedDriver::builder().stepped(Schedule::Random(1)).check_races().build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let [main, side] = [(); 2].map(|()| Stream::new(&device).unwrap());
@@ -161,9 +116,8 @@ fn what_is_learned_in_a_capture_is_not_believed_outside() {
 }
 
 #[test]
-fn host_functions_of_a_graph_are_called_at_each_launch() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn each_launch_calls_the_host_functions() {
+    let (_, _, stream) = rig();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
     let graph = Graph::capture(&stream, || {
@@ -185,9 +139,8 @@ fn host_functions_of_a_graph_are_called_at_each_launch() {
 }
 
 #[test]
-fn host_buffers_are_copied_at_each_launch_and_are_the_programs_between() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn each_launch_copies_the_host_buffers() {
+    let (driver, device, stream) = rig();
     let (input, output) = (HostBuffer::zeroed(&device, 4).unwrap(), HostBuffer::zeroed(&device, 4).unwrap());
     let mut x = DeviceBuffer::<u32>::uninit(&stream, 4).unwrap();
     let graph = Graph::capture(&stream, || {
@@ -218,8 +171,7 @@ fn host_buffers_are_copied_at_each_launch_and_are_the_programs_between() {
 
 #[test]
 fn an_update_changes_later_launches_only() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let mut y = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let first = Graph::capture(&stream, || stream.memset(&mut x, 1)).unwrap();
@@ -245,10 +197,8 @@ fn an_update_changes_later_launches_only() {
 }
 
 #[test]
-fn a_fault_in_a_graph_names_the_kernel_and_loses_the_device() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+fn a_graphs_fault_names_the_kernel() {
+    let (_, device, stream, kernel) = kernel_rig::<PanicAt>();
     let graph = Graph::capture(&stream, || kernel.launch(&stream, Launch::linear(64, 32), (40,))).unwrap();
     let exec = graph.instantiate().unwrap();
     exec.launch(&stream).unwrap();
@@ -262,10 +212,8 @@ fn a_fault_in_a_graph_names_the_kernel_and_loses_the_device() {
 }
 
 #[test]
-fn a_picture_of_a_graph_names_what_its_nodes_do() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn a_picture_names_what_nodes_do() {
+    let (_, _, stream, kernel) = kernel_rig::<Iota>();
     let mut x = DeviceBuffer::<u32>::zeros(&stream, 100).unwrap();
     let graph = Graph::capture(&stream, || {
         stream.memset(&mut x, 1)?;

@@ -6,8 +6,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::*;
-use warpsmith_runtime::driver::{Fault, FaultKind, StreamDriver};
-use warpsmith_runtime::{Device, DeviceBuffer, PinnedBuffer, Stream};
+use crate::support::pinned::panicked;
+use warpsmith_runtime::driver::StreamDriver;
+use warpsmith_runtime::{DeviceBuffer, PinnedBuffer, Stream};
 
 const BYTES: usize = 4096;
 
@@ -25,9 +26,8 @@ fn drop_there(stream: &Stream, item: impl Send + 'static) {
 }
 
 #[test]
-fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
-    let (_, device) = device();
-    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn pinned_memory_dropped_there_outlives_its_copy() {
+    let (_, device, [copying, other]) = streams_rig();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -39,9 +39,8 @@ fn page_locked_memory_of_a_copy_that_is_dropped_there_is_kept_for_the_copy() {
 }
 
 #[test]
-fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
-    let (_, device) = device();
-    let [copying, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn waiting_there_panics_and_keeps_the_memory() {
+    let (_, device, [copying, other]) = streams_rig();
     let buffer = DeviceBuffer::from_host(&copying, &[7u8; BYTES]).unwrap();
     let go = stand_still(&copying);
     let pinned = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
@@ -57,9 +56,8 @@ fn waiting_there_for_a_copy_panics_and_gives_no_memory_back() {
 }
 
 #[test]
-fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
-    let (_, device) = device();
-    let [ending, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_streams_memory_dropped_there_stays_ordered() {
+    let (_, device, [ending, other]) = streams_rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&ending, BYTES).unwrap();
     let go = stand_still(&ending);
     ending.memset(&mut buffer, 7).unwrap();
@@ -77,9 +75,8 @@ fn the_memory_of_a_stream_that_ends_there_is_handed_out_behind_its_work() {
 }
 
 #[test]
-fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
-    let driver = driver(2);
-    let [near, far] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn a_remotely_used_buffer_dropped_there_is_kept() {
+    let (_, [near, far]) = devices();
     let [home, other] = [(); 2].map(|()| Stream::new(&near).unwrap());
     let using = Stream::new(&far).unwrap();
     let source = DeviceBuffer::from_host(&using, &[7u8; BYTES]).unwrap();
@@ -94,9 +91,8 @@ fn a_buffer_that_another_device_uses_is_kept_when_it_is_dropped_there() {
 }
 
 #[test]
-fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_drop_there_meets_an_emptied_cache() {
+    let (_, device, stream) = rig();
     let cached = DeviceBuffer::<u8>::zeros(&stream, 32 << 20).unwrap();
     let dropped = DeviceBuffer::<u8>::zeros(&stream, 1 << 20).unwrap();
     drop(cached);
@@ -115,9 +111,8 @@ fn a_buffer_may_be_dropped_there_while_another_thread_empties_the_cache() {
 }
 
 #[test]
-fn the_last_handle_of_everything_may_be_dropped_there() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn the_last_handles_may_be_dropped_there() {
+    let (driver, device, stream) = rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, BYTES).unwrap();
     let own = Stream::new(&device).unwrap();
     let ended = Arc::downgrade(&driver);
@@ -134,7 +129,7 @@ fn the_last_handle_of_everything_may_be_dropped_there() {
 }
 
 #[test]
-fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
+fn a_lost_devices_adopted_stream_is_awaited() {
     let (driver, device) = device();
     // SAFETY: what goes into its methods is of this device and alive.
     let handle = driver.stream_create(unsafe { device.driver() }.1, 0).unwrap();
@@ -155,15 +150,7 @@ fn a_wait_on_an_adopted_stream_of_a_device_that_stopped_waits_all_the_same() {
             .unwrap();
     }
     begins.recv().unwrap();
-    let fault = Fault {
-        kind: FaultKind::Other,
-        message: "by the test".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
-    driver.poison(0, fault);
+    driver.poison(0, panicked());
     let sending = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         go.send(()).unwrap();

@@ -7,18 +7,20 @@ use crate::common::*;
 use gpu_spec::Kernel;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::error::BlockLimit;
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 
 #[test]
 fn axpy_is_right_at_odd_sizes_and_shapes() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<Axpy>();
     let mut random = random();
     for n in ODD_SIZES {
         let shapes = [
             Launch::auto(n),
             Launch::auto(n).waves(1),
+            Launch::for_occupancy(n),
+            Launch::for_occupancy(n).waves(1).cooperative(),
+            Launch::for_bandwidth(n, 12),
+            Launch::for_bandwidth(n, 12).in_flight(64).waves(2),
             Launch::linear(n, 1 + random.usize(..300) as u32),
             Launch::grid_block(3, 33),
         ];
@@ -34,48 +36,8 @@ fn axpy_is_right_at_odd_sizes_and_shapes() {
 }
 
 #[test]
-fn auto_covers_every_element_of_a_kernel_without_a_loop() {
-    let (_, device) = device();
-    let stream = device.default_stream();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
-    for n in ODD_SIZES.into_iter().chain([3_000_001]) {
-        let mut out = DeviceBuffer::uninit(&stream, n).unwrap();
-        kernel.launch(&stream, Launch::auto(n), (&mut out,)).unwrap();
-        assert!(out.to_host().unwrap().into_iter().eq(0..n as u32), "n {n}");
-    }
-}
-
-#[test]
-fn slices_start_anywhere() {
-    let (_, device) = device();
-    let stream = device.default_stream();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let mut random = random();
-    let (x, y) = (floats(&mut random, 1000), floats(&mut random, 1000));
-    let device_x = DeviceBuffer::from_host(&stream, &x).unwrap();
-    let mut device_y = DeviceBuffer::from_host(&stream, &y).unwrap();
-    let mut expected = y.clone();
-    for _ in 0..50 {
-        let (start, source) = (random.usize(..1000), random.usize(..1000));
-        let n = random.usize(..1000 - start.max(source) + 1);
-        let out = device_y.slice_mut(start..start + n);
-        kernel.launch(&stream, Launch::auto(n), (-0.5, device_x.slice(source..source + n), out)).unwrap();
-        for i in 0..n {
-            expected[start + i] += -0.5f32 * x[source + i];
-        }
-    }
-    let (mut low, mut high) = device_y.split_at_mut(500);
-    kernel.launch(&stream, Launch::auto(500), (1.0, &low.as_slice().slice(0..0), &mut high)).unwrap();
-    kernel.launch(&stream, Launch::auto(500), (1.0, &device_x.slice(..500), &mut low)).unwrap();
-    expected.iter_mut().zip(&x[..500]).for_each(|(y, x)| *y += x);
-    assert_eq!(device_y.to_host().unwrap(), expected);
-}
-
-#[test]
 fn values_of_any_size_and_alignment_arrive() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Values>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<Values>();
     let mut random = random();
     let wide = Wide { bytes: std::array::from_fn(|_| random.u64(..) as u8) };
     let (a, b) = (random.u64(..) as u8, random.u64(..) as u16);
@@ -87,9 +49,7 @@ fn values_of_any_size_and_alignment_arrive() {
 
 #[test]
 fn unsafe_and_raw_launches_run() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<CopyRaw>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<CopyRaw>();
     let data: Vec<u32> = (0..77).map(|i| i * i).collect();
     let from = DeviceBuffer::from_host(&stream, &data).unwrap();
     let mut to = DeviceBuffer::zeros(&stream, 77).unwrap();
@@ -124,9 +84,7 @@ fn unsafe_and_raw_launches_run() {
 
 #[test]
 fn dynamic_shared_memory_is_there() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<SharedSum>().unwrap();
+    let (_, _, stream, kernel) = kernel_rig::<SharedSum>();
     for block in [1u32, 31, 32, 33, 1024] {
         let mut out = DeviceBuffer::uninit(&stream, 5).unwrap();
         kernel.launch(&stream, Launch::grid_block(5, block).shared(block * 4), (&mut out,)).unwrap();
@@ -136,9 +94,7 @@ fn dynamic_shared_memory_is_there() {
 
 #[test]
 fn limits_are_checked_before_the_driver_is_asked() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<SharedSum>().unwrap();
+    let (driver, device, stream, kernel) = kernel_rig::<SharedSum>();
     let bounded = module(&device).kernel::<Bounded>().unwrap();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     driver.reset_calls();
@@ -209,9 +165,7 @@ fn limits_are_checked_before_the_driver_is_asked() {
 
 #[test]
 fn launching_nothing_succeeds_and_asks_nothing() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
     driver.reset_calls();
     let x = DeviceBuffer::<f32>::from_host(&stream, &[]).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 0).unwrap();
@@ -227,8 +181,7 @@ fn launching_nothing_succeeds_and_asks_nothing() {
 
 #[test]
 fn things_of_two_devices_do_not_mix() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+    let (_, [first, second]) = devices();
     let (here, there) = (first.default_stream(), second.default_stream());
     let kernel = module(&first).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::<f32>::zeros(&there, 4).unwrap();
@@ -279,10 +232,8 @@ fn a_kernel_that_the_image_lacks_is_named() {
 }
 
 #[test]
-fn a_wait_with_a_limit_names_what_still_runs() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn a_wait_with_limit_names_running_work() {
+    let (driver, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::uninit(&stream, 10).unwrap();
     let hold = driver.hold();
     kernel.launch(&stream, Launch::auto(10), (&mut out,)).unwrap();

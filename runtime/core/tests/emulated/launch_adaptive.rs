@@ -71,7 +71,7 @@ fn it_is_off_until_it_is_turned_on() {
 }
 
 #[test]
-fn it_settles_within_bounds_and_then_measures_no_more() {
+fn it_settles_and_then_measures_nothing() {
     let (driver, device) = device();
     device.set_adaptive_launch(true);
     for launch in [Launch::auto(N), Launch::for_bandwidth(N, 12)] {
@@ -89,7 +89,7 @@ fn it_settles_within_bounds_and_then_measures_no_more() {
 }
 
 #[test]
-fn nothing_waits_and_few_events_are_in_use_while_nothing_runs() {
+fn it_needs_no_wait_and_few_events() {
     let (driver, device) = device();
     device.set_adaptive_launch(true);
     let mut program = Program::new(&device);
@@ -108,7 +108,7 @@ fn nothing_waits_and_few_events_are_in_use_while_nothing_runs() {
 }
 
 #[test]
-fn events_go_back_when_the_device_goes_in_the_middle_of_it() {
+fn events_are_destroyed_with_the_device() {
     let (driver, device) = device();
     device.set_adaptive_launch(true);
     let mut program = Program::new(&device);

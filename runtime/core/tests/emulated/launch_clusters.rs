@@ -1,13 +1,11 @@
 //! Clusters: what is rounded, what is refused, and how many fit.
 
 use crate::common::*;
-use warpsmith_runtime::{DeviceBuffer, Error, Launch, LaunchError, Stream};
+use warpsmith_runtime::{DeviceBuffer, Error, Launch, LaunchError};
 
 #[test]
-fn a_number_of_threads_is_rounded_up_to_whole_clusters() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn threads_are_rounded_up_to_whole_clusters() {
+    let (_, _, stream, kernel) = kernel_rig::<Iota>();
     for (n, cluster) in [(1, 2), (1000, 4), (257, 8), (5000, 3)] {
         let launch = Launch::linear(n, 64).cluster(cluster);
         let config = kernel.function().configure(launch).unwrap().unwrap();
@@ -21,10 +19,8 @@ fn a_number_of_threads_is_rounded_up_to_whole_clusters() {
 }
 
 #[test]
-fn a_cluster_that_does_not_fit_is_refused_with_the_largest() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn a_cluster_too_large_names_the_largest() {
+    let (_, device, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::uninit(&stream, 3).unwrap();
     let largest = kernel.function().max_cluster_blocks(32, 0).unwrap();
     assert!(largest >= device.properties().max_cluster);

@@ -5,33 +5,11 @@ use std::ffi::c_void;
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::launch::{Limiter, Source};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, LaunchConfig, LaunchError};
 
 /// The multiprocessors of the emulated device, of 2048 threads each.
 fn multiprocessors(device: &Device) -> u64 {
     u64::from(device.properties().multiprocessors)
-}
-
-#[test]
-fn every_chosen_shape_does_all_the_work() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    for n in ODD_SIZES.into_iter().chain([300_000]) {
-        let shapes = [
-            Launch::auto(n),
-            Launch::for_occupancy(n),
-            Launch::for_bandwidth(n, 12),
-            Launch::for_bandwidth(n, 12).in_flight(64).waves(2),
-            Launch::for_occupancy(n).waves(1).cooperative(),
-        ];
-        let x = DeviceBuffer::from_host(&stream, &vec![2.0f32; n]).unwrap();
-        for launch in shapes {
-            let mut y = DeviceBuffer::from_host(&stream, &vec![1.0f32; n]).unwrap();
-            kernel.launch(&stream, launch, (3.0, &x, &mut y)).unwrap();
-            assert!(y.to_host().unwrap().iter().all(|y| *y == 7.0), "n {n}, {launch:?}");
-        }
-    }
 }
 
 #[test]
@@ -52,9 +30,7 @@ fn shapes_of_at_least_n_threads_have_them() {
 
 #[test]
 fn a_chosen_shape_is_computed_once() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
     let x = DeviceBuffer::<f32>::zeros(&stream, 1000).unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream, 1000).unwrap();
     driver.reset_calls();
@@ -66,9 +42,8 @@ fn a_chosen_shape_is_computed_once() {
 }
 
 #[test]
-fn a_prepared_launch_is_checked_once_and_runs_as_often_as_asked() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_prepared_launch_runs_as_often_as_asked() {
+    let (driver, device, stream) = rig();
     let module = module(&device);
     let kernel = module.kernel::<Axpy>().unwrap();
     let prepared = kernel.prepare(Launch::for_bandwidth(1000, 12)).unwrap();
@@ -96,10 +71,8 @@ fn a_prepared_launch_is_checked_once_and_runs_as_often_as_asked() {
 }
 
 #[test]
-fn prepared_launches_of_unsafe_kernels_and_of_bare_pointers_run() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<CopyRaw>().unwrap();
+fn prepared_unsafe_and_raw_launches_run() {
+    let (_, _, stream, kernel) = kernel_rig::<CopyRaw>();
     let prepared = kernel.prepare(Launch::auto(50)).unwrap();
     let from = DeviceBuffer::from_host(&stream, &[7u32; 50]).unwrap();
     let mut to = DeviceBuffer::<u32>::zeros(&stream, 50).unwrap();
@@ -121,10 +94,8 @@ fn prepared_launches_of_unsafe_kernels_and_of_bare_pointers_run() {
 }
 
 #[test]
-fn a_cooperative_grid_over_the_maximum_is_refused_with_the_maximum() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn a_cooperative_grid_too_large_names_the_maximum() {
+    let (_, device, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 8).unwrap();
     let most = kernel.function().max_blocks(256, 0).unwrap();
     assert_eq!(most, 8 * multiprocessors(&device));
@@ -151,10 +122,8 @@ fn a_cooperative_grid_over_the_maximum_is_refused_with_the_maximum() {
 }
 
 #[test]
-fn a_dependent_launch_of_a_kernel_that_does_not_wait_is_refused() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn a_dependent_launch_needs_a_waiting_kernel() {
+    let (_, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     let error = kernel.launch(&stream, Launch::auto(3).dependent(), (&mut out,)).unwrap_err();
     assert!(matches!(error, Error::Launch(LaunchError::NotDependent { .. })), "{error}");
@@ -166,10 +135,8 @@ fn a_dependent_launch_of_a_kernel_that_does_not_wait_is_refused() {
 }
 
 #[test]
-fn a_grid_that_clusters_do_not_divide_is_refused() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
+fn a_grid_clusters_do_not_divide_is_refused() {
+    let (driver, _, stream, kernel) = kernel_rig::<Iota>();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     driver.reset_calls();
     for (grid, cluster) in [([3, 1, 1], [2, 1, 1]), ([4, 3, 1], [2, 2, 1]), ([4, 1, 1], [4, 1, 2])] {

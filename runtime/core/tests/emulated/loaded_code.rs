@@ -145,7 +145,7 @@ fn a_graph_keeps_its_modules() {
 }
 
 #[test]
-fn a_module_dropped_in_a_host_function_is_unloaded() {
+fn a_module_dropped_in_host_functions_is_unloaded() {
     let (driver, device) = open(EmulatedDriver::builder());
     let stream = Stream::new(&device).unwrap();
     let code = load(&device);

@@ -83,7 +83,7 @@ impl Drop for Handle {
 }
 
 #[test]
-fn an_owner_lives_as_long_as_handles_that_come_and_go() {
+fn an_owner_lives_while_handles_come_and_go() {
     loom::model(|| {
         let owner = Owner::new();
         let other = {
@@ -105,7 +105,7 @@ fn an_owner_lives_as_long_as_handles_that_come_and_go() {
 }
 
 #[test]
-fn a_handle_that_moves_to_another_thread_keeps_the_owner() {
+fn a_moved_handle_keeps_the_owner() {
     loom::model(|| {
         let owner = Owner::new();
         let handle = Handle::first(&owner);
@@ -119,7 +119,7 @@ fn a_handle_that_moves_to_another_thread_keeps_the_owner() {
 }
 
 #[test]
-fn an_adopted_stream_is_found_again_only_while_it_has_handles() {
+fn an_adopted_stream_is_found_while_it_lives() {
     loom::model(|| {
         let count = Arc::new(HandleCount::new(1));
         let ended = Arc::new(AtomicUsize::new(0));
@@ -144,7 +144,7 @@ fn an_adopted_stream_is_found_again_only_while_it_has_handles() {
 }
 
 #[test]
-fn slots_are_made_once_and_given_out_in_turn() {
+fn slots_are_made_once_and_used_in_turn() {
     loom::model(|| {
         let slots = Arc::new(Slots::<usize, 2>::new());
         let made = Arc::new(AtomicUsize::new(0));
@@ -166,7 +166,7 @@ fn slots_are_made_once_and_given_out_in_turn() {
 }
 
 #[test]
-fn an_error_leaves_a_slot_for_its_next_turn() {
+fn a_failed_slot_is_tried_next_turn() {
     loom::model(|| {
         let mut slots = Slots::<usize, 1>::new();
         assert_eq!(slots.next(|| Err("no")).unwrap_err(), "no");

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::*;
+use crate::support::pinned::panicked;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver, Schedule};
 use warpsmith_runtime::{
     Device, DeviceBuffer, Error, Graph, GraphError, Launch, MappedBuffer, PinnedBuffer, Stream,
@@ -17,8 +18,7 @@ fn pinned(device: &Device, elements: &[u32]) -> PinnedBuffer<u32> {
 
 #[test]
 fn a_kernel_uses_the_memory_itself() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let module = module(&device);
     let kernel = module.kernel::<Mix>().unwrap();
     for n in ODD_SIZES {
@@ -77,8 +77,7 @@ fn uses_on_several_streams_are_ordered() {
 
 #[test]
 fn the_host_waits_for_running_work() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let module = module(&device);
     let kernel = module.kernel::<Iota>().unwrap();
     let mut mapped = pinned(&device, &[9; 100]).into_mapped(&stream).unwrap();
@@ -91,8 +90,7 @@ fn the_host_waits_for_running_work() {
 
 #[test]
 fn graphs_use_it_unless_the_host_does() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let module = module(&device);
     let kernel = module.kernel::<Mix>().unwrap();
     let mut input = pinned(&device, &[0; 10]).into_mapped(&stream).unwrap();
@@ -128,8 +126,7 @@ fn dropped_memory_is_freed_behind_its_uses() {
         }
     }
 
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, other]) = streams_rig();
     let module = module(&device);
     let kernel = module.kernel::<Iota>().unwrap();
     let (sender, freed) = channel();
@@ -151,8 +148,7 @@ fn dropped_memory_is_freed_behind_its_uses() {
 
 #[test]
 fn failures_leave_nothing_registered() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     for call in [Call::HostRegister, Call::HostAddress] {
         driver.fail_call(call, 0);
         MappedBuffer::register(&stream, vec![1u8; 100]).unwrap_err();
@@ -177,9 +173,8 @@ fn failures_leave_nothing_registered() {
 }
 
 #[test]
-fn memory_is_mapped_for_any_device_of_its_driver() {
-    let driver = driver(2);
-    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn any_device_of_the_driver_may_map() {
+    let (_, devices) = devices::<2>();
     let stream = Stream::new(&devices[1]).unwrap();
     let mapped = pinned(&devices[0], &[7; 10]).into_mapped(&stream).unwrap();
     assert_eq!((mapped.device(), mapped.to_host().unwrap()), (&devices[1], vec![7; 10]));
@@ -190,19 +185,10 @@ fn memory_is_mapped_for_any_device_of_its_driver() {
 
 #[test]
 fn a_lost_device_gives_no_access() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut mapped = MappedBuffer::register(&stream, vec![1u32; 100]).unwrap();
-    let fault = warpsmith_runtime::driver::Fault {
-        kind: warpsmith_runtime::driver::FaultKind::Other,
-        message: "a fault".to_owned(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
     mapped.as_mut_slice().memset(0).unwrap();
-    driver.poison(0, fault);
+    driver.poison(0, panicked());
     assert!(mapped.lock().unwrap_err().is_device_lost());
     assert!(mapped.into_inner().unwrap_err().is_device_lost());
 }

@@ -2,12 +2,11 @@
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
-use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, Error, GraphError};
 
 #[test]
 fn what_goes_in_comes_out() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut random = random();
     for n in ODD_SIZES {
         let data = floats(&mut random, n);
@@ -43,8 +42,7 @@ fn what_goes_in_comes_out() {
 
 #[test]
 fn slices_are_as_in_std() {
-    let (_, device) = device();
-    let stream = device.default_stream();
+    let (_, _, stream) = rig();
     let data: Vec<u16> = (0..100).collect();
     let mut buffer = DeviceBuffer::from_host(&stream, &data).unwrap();
     assert_eq!(buffer.slice(..).to_host().unwrap(), data);
@@ -71,7 +69,7 @@ fn slices_are_as_in_std() {
 
 #[test]
 #[should_panic(expected = "not within 100 elements")]
-fn a_slice_out_of_range_panics_as_in_std() {
+fn a_slice_out_of_range_panics() {
     let (_, device) = device();
     let buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 100).unwrap();
     let _ = buffer.slice(99..101);
@@ -79,8 +77,7 @@ fn a_slice_out_of_range_panics_as_in_std() {
 
 #[test]
 fn lengths_that_differ_are_refused() {
-    let (driver, device) = device();
-    let stream = device.default_stream();
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10).unwrap();
     let other = DeviceBuffer::<u8>::zeros(&stream, 11).unwrap();
     driver.reset_calls();
@@ -99,7 +96,7 @@ fn lengths_that_differ_are_refused() {
 }
 
 #[test]
-fn out_of_memory_says_the_figures_and_the_program_goes_on() {
+fn out_of_memory_reports_figures_and_goes_on() {
     let driver = EmulatedDriver::builder().memory(32 << 20).build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();
     let stream = device.default_stream();
@@ -141,8 +138,7 @@ fn what_is_cached_is_available() {
 
 #[test]
 fn elements_without_bytes_are_fine() {
-    let (_, device) = device();
-    let stream = device.default_stream();
+    let (_, _, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[[0u8; 0]; 5]).unwrap();
     buffer.slice_mut(1..2).copy_from_host(&[[]]).unwrap();
     assert_eq!(buffer.to_host().unwrap().len(), 5);
@@ -156,9 +152,8 @@ fn memory_starts_poisoned() {
 }
 
 #[test]
-fn scratch_memory_is_new_again_after_work_that_failed() {
-    let (_, device) = device();
-    let stream = device.default_stream();
+fn scratch_memory_is_new_after_failed_work() {
+    let (_, device, stream) = rig();
     let scratch = |bytes, fails: bool| {
         // SAFETY: no work is enqueued with the memory.
         unsafe {
@@ -186,10 +181,9 @@ fn scratch_memory_is_new_again_after_work_that_failed() {
 }
 
 #[test]
-fn what_the_user_registered_may_use_scratch_memory_of_the_same_stream() {
+fn registered_functions_may_use_scratch_memory() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let calls = std::sync::Arc::new(AtomicU32::new(0));
     let (inside, counted) = (stream.clone(), calls.clone());
     device.memory().add_free_callback(move || {

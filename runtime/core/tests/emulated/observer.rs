@@ -121,9 +121,7 @@ impl Observer for Recorder {
 
 #[test]
 fn each_operation_is_reported_with_what_it_does() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Mix>().unwrap();
+    let (_, device, stream, kernel) = kernel_rig::<Mix>();
     let recorder = Recorder::of(&device);
     let _observation = observe(recorder.clone());
 
@@ -200,8 +198,7 @@ fn each_operation_is_reported_with_what_it_does() {
 
 #[test]
 fn captured_work_is_marked_and_graph_launches_reported() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let x = DeviceBuffer::from_host(&stream, &[1u32, 2, 3]).unwrap();
     let mut y = DeviceBuffer::<u32>::zeros(&stream, 3).unwrap();
     let recorder = Recorder::of(&device);
@@ -270,8 +267,7 @@ fn reports_are_as_many_as_the_drivers_calls() {
 
 #[test]
 fn failed_operations_are_reported_as_such() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut x = DeviceBuffer::<u8>::zeros(&stream, 8).unwrap();
     let recorder = Recorder::of(&device);
     let _observation = observe(recorder.clone());
@@ -323,8 +319,7 @@ impl<F: Fn() + Send + Sync> Observer for Calls<F> {
 
 #[test]
 fn observers_that_use_devices_get_errors_not_deadlocks() {
-    let (_, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (_, device, [stream, other]) = streams_rig();
     let shared = Arc::new(DeviceBuffer::from_host(&stream, &[1u32; 64]).unwrap());
     let mut target = DeviceBuffer::<u32>::zeros(&stream, 64).unwrap();
     // Buffers that graphs know have locks which are held while work is enqueued.
@@ -376,8 +371,7 @@ fn observers_that_use_devices_get_errors_not_deadlocks() {
 
 #[test]
 fn what_an_observer_drops_is_dropped_elsewhere() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u8; 4096]).unwrap();
     let hold = driver.hold();
     let pending = stream.copy_to_host(&source, PinnedBuffer::<u8>::zeroed(&device, 4096).unwrap()).unwrap();
@@ -394,8 +388,7 @@ fn what_an_observer_drops_is_dropped_elsewhere() {
 
 #[test]
 fn an_observer_that_panics_is_removed_alone() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let _panics = observe(Calls(device.clone(), move || {

@@ -7,13 +7,11 @@ use std::time::Duration;
 
 use crate::common::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{Device, DeviceBuffer, Launch, Stream};
+use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 
 #[test]
 fn one_stream_needs_no_event_and_no_wait() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
+    let (driver, _, stream, kernel) = kernel_rig::<Axpy>();
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; 100]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, 100).unwrap();
     driver.reset_calls();
@@ -30,47 +28,8 @@ fn one_stream_needs_no_event_and_no_wait() {
 }
 
 #[test]
-fn another_stream_waits_for_the_one_before() {
-    let (driver, device) = device();
-    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    driver.set_stream_delay(slow.handle(), Duration::from_millis(30));
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let x = DeviceBuffer::from_host(&fast, &[1.0f32; 1000]).unwrap();
-    let mut y = DeviceBuffer::zeros(&fast, 1000).unwrap();
-    kernel.launch(&slow, Launch::auto(1000), (1.0, &x, &mut y)).unwrap();
-    kernel.launch(&fast, Launch::auto(1000), (10.0, &x, &mut y)).unwrap();
-    assert_eq!(y.to_host().unwrap(), [11.0; 1000]);
-
-    driver.reset_calls();
-    kernel.launch(&slow, Launch::auto(1000), (1.0, &x, &mut y)).unwrap();
-    kernel.launch(&slow, Launch::auto(1000), (1.0, &x, &mut y)).unwrap();
-    assert_eq!(driver.calls(Call::EventRecord), 0, "x was only read, y was waited for on the host");
-    assert_eq!(y.to_host().unwrap(), [13.0; 1000]);
-}
-
-#[test]
-fn explicit_events_order_streams() {
-    let (driver, device) = device();
-    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    driver.set_stream_delay(slow.handle(), Duration::from_millis(10));
-    let mut buffer = DeviceBuffer::<u8>::zeros(&slow, 1).unwrap();
-    buffer.as_mut_slice().memset(0).unwrap();
-    let event = slow.record_timed_event().unwrap();
-    assert!(!event.query().unwrap());
-    fast.wait_event(&event).unwrap();
-    fast.synchronize().unwrap();
-    assert!(event.query().unwrap());
-    let later = fast.record_timed_event().unwrap();
-    later.synchronize().unwrap();
-    assert!(later.elapsed_us(&event).unwrap() >= 0.0);
-    assert!(event.elapsed_us(&later).unwrap() <= 0.0);
-    drop(event);
-}
-
-#[test]
-fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
-    let (driver, device) = device();
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_drop_waits_for_nothing_and_frees_later() {
+    let (driver, device, [first, second]) = streams_rig();
     let kernel = module(&device).kernel::<Axpy>().unwrap();
     let x = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
     let own = DeviceBuffer::from_host(&first, &[1.0f32; 64]).unwrap();
@@ -104,9 +63,8 @@ fn dropping_waits_for_nothing_and_memory_in_use_is_not_handed_out() {
 }
 
 #[test]
-fn a_buffer_used_first_on_another_stream_waits_for_what_had_its_memory_before() {
-    let (driver, device) = device();
-    let [slow, fast] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn a_first_use_elsewhere_waits_for_old_work() {
+    let (driver, device, [slow, fast]) = streams_rig();
     let mut before = DeviceBuffer::<u32>::zeros(&slow, 100).unwrap();
     let source = DeviceBuffer::from_host(&slow, &[7u32; 100]).unwrap();
     let address = before.as_device_ptr();
@@ -121,7 +79,7 @@ fn a_buffer_used_first_on_another_stream_waits_for_what_had_its_memory_before() 
 }
 
 #[test]
-fn threads_may_read_one_buffer_on_their_own_streams() {
+fn threads_may_read_one_buffer() {
     for _ in 0..60 {
         let (driver, device) = device();
         driver.set_delay(Duration::from_micros(50));
@@ -182,86 +140,4 @@ fn threads_may_write_the_halves_of_one_buffer() {
         device.memory().empty_cache().unwrap();
         assert_eq!(driver.live_allocations(0), 0);
     }
-}
-
-/// Programs of random steps on random streams give what they give one step after the other.
-#[test]
-fn random_programs_equal_sequential_ones() {
-    const PROGRAMS: usize = 150;
-    const STEPS: usize = 60;
-    const BUFFERS: usize = 4;
-    let mut random = random();
-    for program in 0..PROGRAMS {
-        let (driver, device) = device();
-        let kernel = module(&device).kernel::<Axpy>().unwrap();
-        let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
-        for stream in &streams {
-            driver.set_stream_delay(stream.handle(), Duration::from_micros(random.usize(..3) as u64 * 100));
-        }
-        let n = 1 + random.usize(..70);
-        let mut model: Vec<Vec<f32>> = (0..BUFFERS).map(|_| floats(&mut random, n)).collect();
-        let mut buffers: Vec<DeviceBuffer<f32>> = model
-            .iter()
-            .map(|data| DeviceBuffer::from_host(&streams[random.usize(..3)], data).unwrap())
-            .collect();
-        for step in 0..STEPS {
-            let stream = &streams[random.usize(..3)];
-            let target = random.usize(..BUFFERS);
-            let source = (target + 1 + random.usize(..BUFFERS - 1)) % BUFFERS;
-            let [x, y] = buffers.get_disjoint_mut([source, target]).unwrap();
-            match random.usize(..10) {
-                0 => {
-                    *y = DeviceBuffer::zeros(stream, n).unwrap();
-                    model[target].fill(0.0);
-                }
-                1 => {
-                    model[target] = floats(&mut random, n);
-                    y.copy_from_host(&model[target]).unwrap();
-                }
-                2 => assert_eq!(y.to_host().unwrap(), model[target], "program {program}, step {step}"),
-                3 | 4 => {
-                    y.copy_from(&*x).unwrap();
-                    model[target] = model[source].clone();
-                }
-                5 => {
-                    let middle = random.usize(..n + 1);
-                    let (_, mut high) = y.split_at_mut(middle);
-                    high.copy_from(x.slice(middle..)).unwrap();
-                    let tail = model[source][middle..].to_vec();
-                    model[target][middle..].copy_from_slice(&tail);
-                }
-                _ => {
-                    kernel.launch(stream, Launch::auto(n), (0.5, &*x, y)).unwrap();
-                    let [x, y] = model.get_disjoint_mut([source, target]).unwrap();
-                    y.iter_mut().zip(x).for_each(|(y, x)| *y += 0.5 * *x);
-                }
-            }
-        }
-        for (buffer, data) in buffers.iter().zip(&model) {
-            assert_eq!(buffer.to_host().unwrap(), *data, "program {program}");
-        }
-        drop(buffers);
-        assert!(device.take_drop_error().is_none(), "program {program}");
-        device.memory().empty_cache().unwrap();
-        assert_eq!(driver.live_allocations(0), 0);
-    }
-}
-
-#[test]
-fn handles_and_buffers_go_in_any_order() {
-    let driver = driver(1);
-    let device = Device::with_driver(driver.clone(), 0).unwrap();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
-    let mut out = DeviceBuffer::uninit(&stream, 9).unwrap();
-    drop(device);
-    kernel.launch(&stream, Launch::auto(9), (&mut out,)).unwrap();
-    drop(stream);
-    drop(kernel);
-    assert!(out.to_host().unwrap().into_iter().eq(0..9));
-    assert_eq!(driver.calls(Call::ContextRelease), 0);
-    drop(out);
-    assert_eq!(driver.calls(Call::ContextRelease), 1);
-    assert_eq!(driver.calls(Call::StreamCreate), driver.calls(Call::StreamDestroy));
-    assert_eq!(driver.calls(Call::EventCreate), driver.calls(Call::EventDestroy));
 }

@@ -14,8 +14,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 #[test]
 fn a_drop_that_gets_no_event_waits_instead() {
     for call in [Call::EventCreate, Call::EventRecord] {
-        let (driver, device) = device();
-        let stream = Stream::new(&device).unwrap();
+        let (driver, device, stream) = rig();
         let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
         driver.set_stream_delay(stream.handle(), Duration::from_millis(20));
         let buffer = PinnedBuffer::from_slice(&device, &[3u8; 4096]).unwrap();
@@ -31,7 +30,7 @@ fn a_drop_that_gets_no_event_waits_instead() {
 }
 
 #[test]
-fn a_block_that_the_driver_does_not_take_back_stays_cached() {
+fn a_block_the_driver_keeps_stays_cached() {
     let (driver, device) = device();
     let buffers = [1 << 12, 1 << 13, 1 << 14].map(|bytes| zeroed(&device, bytes));
     drop(buffers);
@@ -70,7 +69,7 @@ fn program(device: &Device) -> Result<(), Error> {
 }
 
 #[test]
-fn any_driver_call_may_fail_and_the_books_stay_right() {
+fn any_call_may_fail_without_a_leak() {
     let mut failed = 0;
     for &call in Call::ALL {
         for after in 0..12 {
@@ -106,7 +105,7 @@ fn any_driver_call_may_fail_and_the_books_stay_right() {
 }
 
 #[test]
-fn threads_with_random_steps_get_memory_of_their_own() {
+fn threads_get_memory_of_their_own() {
     for options in [
         PinnedOptions::default(),
         PinnedOptions {
@@ -223,9 +222,8 @@ fn threads_under_a_limit_never_hold_more() {
 }
 
 #[test]
-fn a_buffer_outlives_its_stream_and_the_handles_of_its_device() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_buffer_outlives_stream_and_device_handles() {
+    let (driver, device, stream) = rig();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     let buffer = PinnedBuffer::from_slice(&device, &[5u8; 4096]).unwrap();
     let address = buffer.as_ptr();
@@ -254,26 +252,8 @@ fn a_buffer_outlives_its_stream_and_the_handles_of_its_device() {
 }
 
 #[test]
-fn a_device_that_goes_waits_for_blocks_in_use() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    driver.set_stream_delay(stream.handle(), Duration::from_millis(30));
-    let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
-    let buffer = zeroed(&device, 4096);
-    send(&stream, &buffer, &target);
-    let start = Instant::now();
-    drop((buffer, stream));
-    assert_eq!(driver.live_pinned(), 1);
-    device.synchronize().unwrap();
-    drop((target, device));
-    assert!(start.elapsed() >= Duration::from_millis(30));
-    assert_eq!(driver.live_pinned(), 0);
-}
-
-#[test]
-fn a_lost_device_takes_its_buffers_back_and_hands_none_out() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_lost_device_hands_no_buffer_out() {
+    let (driver, device, stream) = rig();
     let memory = device.pinned_memory();
     memory.configure(PinnedOptions { max_cached_size: Some(50_000), ..PinnedOptions::default() });
     drop(zeroed(&device, 100));
@@ -322,16 +302,9 @@ fn a_background_thread_of_a_lost_device_ends() {
     assert_eq!((driver.live_pinned(), Arc::strong_count(&driver)), (0, 1));
 }
 
-/// Two devices of one driver.
-fn two_devices() -> (Arc<EmulatedDriver>, [Device; 2]) {
-    let driver = driver(2);
-    let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-    (driver, devices)
-}
-
 #[test]
-fn a_block_waits_for_the_stream_of_another_device() {
-    let (driver, [own, other]) = two_devices();
+fn a_block_waits_for_another_devices_stream() {
+    let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     stream.synchronize().unwrap();
@@ -353,7 +326,7 @@ fn a_block_waits_for_the_stream_of_another_device() {
 fn devices_go_in_any_order_while_blocks_wait() {
     for own_first in [true, false] {
         for lost in [true, false] {
-            let (driver, [own, other]) = two_devices();
+            let (driver, [own, other]) = devices();
             let stream = Stream::new(&other).unwrap();
             let buffer = zeroed(&own, 4096);
             buffer.record_use(&stream).unwrap();
@@ -379,8 +352,8 @@ fn devices_go_in_any_order_while_blocks_wait() {
 }
 
 #[test]
-fn a_lost_device_does_not_keep_blocks_of_another() {
-    let (driver, [own, other]) = two_devices();
+fn a_lost_device_keeps_no_foreign_blocks() {
+    let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let [before, after] = [zeroed(&own, 4096), zeroed(&own, 8192)];
     before.record_use(&stream).unwrap();
@@ -396,8 +369,8 @@ fn a_lost_device_does_not_keep_blocks_of_another() {
 }
 
 #[test]
-fn a_device_that_goes_waits_for_the_streams_of_others() {
-    let (driver, [own, other]) = two_devices();
+fn a_closing_device_waits_for_foreign_streams() {
+    let (driver, [own, other]) = devices();
     let stream = Stream::new(&other).unwrap();
     let target = DeviceBuffer::<u8>::zeros(&stream, 4096).unwrap();
     driver.set_stream_delay(stream.handle(), Duration::from_millis(50));

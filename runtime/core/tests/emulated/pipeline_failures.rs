@@ -73,7 +73,7 @@ fn check_afterwards(driver: &EmulatedDriver, mut pipeline: Pipeline) {
 }
 
 #[test]
-fn a_failure_of_a_closure_names_item_and_stage_and_the_pipeline_goes_on() {
+fn a_closures_failure_names_item_and_stage() {
     for item in [0, 1, 4, 7] {
         for stage in [Stage::Input, Stage::Compute, Stage::Take] {
             each_pipeline(&[1, 2, 3], |driver, mut pipeline| {
@@ -92,7 +92,7 @@ fn a_failure_of_a_closure_names_item_and_stage_and_the_pipeline_goes_on() {
 }
 
 #[test]
-fn a_panic_of_a_closure_goes_on_after_the_device_stands_still() {
+fn a_closures_panic_waits_for_the_device() {
     for item in [0, 3, 7] {
         for stage in [Stage::Input, Stage::Compute, Stage::Take] {
             each_pipeline(&[1, 3], |driver, mut pipeline| {
@@ -108,7 +108,7 @@ fn a_panic_of_a_closure_goes_on_after_the_device_stands_still() {
 }
 
 #[test]
-fn a_run_that_fails_or_panics_returns_only_when_the_device_is_done_with_it() {
+fn a_failed_run_returns_after_its_work() {
     for panics in [false, true] {
         each_pipeline(&[2, 3], |_, mut pipeline| {
             let device = pipeline.device().clone();
@@ -138,7 +138,7 @@ fn a_run_that_fails_or_panics_returns_only_when_the_device_is_done_with_it() {
 }
 
 #[test]
-fn any_driver_call_of_a_run_may_fail_and_the_next_run_is_right() {
+fn any_call_may_fail_and_runs_go_on() {
     let calls = [
         (Call::CopyToDevice, Some(Stage::CopyIn)),
         (Call::CopyToHost, Some(Stage::CopyOut)),
@@ -183,7 +183,7 @@ fn any_driver_call_of_a_run_may_fail_and_the_next_run_is_right() {
 }
 
 #[test]
-fn a_kernel_that_stops_the_device_ends_the_run_with_its_fault() {
+fn a_fault_ends_the_run_with_it() {
     for strategy in STRATEGIES {
         for depth in [1, 3] {
             for bad in [0, 2, 6] {

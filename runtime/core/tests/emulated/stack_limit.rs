@@ -113,8 +113,7 @@ fn an_unknown_stack_gets_16_kib() {
 
 #[test]
 fn launches_below_the_needed_stack_are_refused() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let mut out = DeviceBuffer::zeros(&stream, 9).unwrap();
     let declared = module(&device).kernel::<Declared>().unwrap();
     let unknown = device.load(unknown_stack()).unwrap().kernel::<Iota>().unwrap();
@@ -139,8 +138,7 @@ fn launches_below_the_needed_stack_are_refused() {
 
 #[test]
 fn a_graph_that_runs_with_less_stack_faults() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let mut out = DeviceBuffer::zeros(&stream, 9).unwrap();
     let declared = module(&device).kernel::<Declared>().unwrap();
     let graph =
@@ -157,8 +155,7 @@ fn a_graph_that_runs_with_less_stack_faults() {
 
 #[test]
 fn the_limit_stays_during_a_capture() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
     let module = module(&device);
     let graph = Graph::capture(&stream, || {
@@ -173,7 +170,7 @@ fn the_limit_stays_during_a_capture() {
 }
 
 #[test]
-fn a_fault_names_the_stack_limit_as_likely_cause() {
+fn a_fault_names_the_likely_stack_limit() {
     const ILLEGAL_ADDRESS: u32 = 700;
     for is_unknown in [false, true] {
         let driver = EmulatedDriver::builder().idle().build();

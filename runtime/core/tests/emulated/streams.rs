@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::*;
@@ -12,7 +10,7 @@ use warpsmith_runtime::driver::{StreamDriver, StreamHandle};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Launch, Stream};
 
 #[test]
-fn a_pool_gives_32_streams_in_turn_and_makes_each_when_its_turn_first_comes() {
+fn a_pool_makes_32_streams_in_turn() {
     let (driver, device) = device();
     assert_eq!(driver.calls(Call::StreamCreate), 1, "the default stream");
     let first: Vec<_> = (0..32).map(|_| Stream::from_pool(&device).unwrap()).collect();
@@ -42,7 +40,7 @@ fn pool_streams_live_as_long_as_the_device() {
 }
 
 #[test]
-fn a_stream_that_cannot_be_made_is_tried_again_at_its_next_turn() {
+fn a_failed_stream_is_tried_next_turn() {
     let (driver, device) = device();
     driver.fail_call(Call::StreamCreate, 0);
     assert!(matches!(Stream::from_pool(&device).unwrap_err(), Error::Driver { .. }));
@@ -51,7 +49,7 @@ fn a_stream_that_cannot_be_made_is_tried_again_at_its_next_turn() {
 }
 
 #[test]
-fn each_priority_has_its_pool_and_what_is_beyond_the_range_counts_as_its_end() {
+fn each_priority_has_its_pool() {
     let (_, device) = device();
     assert_eq!(device.stream_priorities(), (0, -5), "of an H200 too");
     let of = |priority| Stream::from_pool_with_priority(&device, priority).unwrap();
@@ -61,15 +59,6 @@ fn each_priority_has_its_pool_and_what_is_beyond_the_range_counts_as_its_end() {
     let usual: HashSet<_> = (0..32).map(|_| of(0).id()).collect();
     assert!(urgent.is_disjoint(&usual) && urgent.len() == 32 && usual.len() == 32);
     assert_eq!(Stream::from_pool(&device).unwrap().priority(), 0);
-}
-
-#[test]
-fn two_devices_have_their_own_streams() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
-    assert_ne!(first.default_stream(), second.default_stream());
-    assert_eq!(first.default_stream(), first.default_stream());
-    assert_eq!(*Stream::from_pool(&second).unwrap().device(), second);
 }
 
 #[test]
@@ -107,9 +96,8 @@ fn one_stream_may_be_used_from_many_threads() {
 }
 
 #[test]
-fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn the_current_stream_is_per_thread_and_device() {
+    let (_, [first, second]) = devices();
     let [of_first, of_second] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
     assert_eq!(Stream::current(&first), first.default_stream());
     of_first.set_current();
@@ -127,9 +115,8 @@ fn the_current_stream_is_the_threads_own_and_the_default_one_unless_set() {
 }
 
 #[test]
-fn a_guard_restores_the_device_and_the_streams_of_both_devices() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn a_guard_restores_device_and_streams() {
+    let (_, [first, second]) = devices();
     let [a, b] = [(); 2].map(|()| Stream::from_pool(&first).unwrap());
     let [c, d] = [(); 2].map(|()| Stream::from_pool(&second).unwrap());
     let state = || (Device::current().unwrap(), Stream::current(&first), Stream::current(&second));
@@ -152,21 +139,8 @@ fn a_guard_restores_the_device_and_the_streams_of_both_devices() {
 }
 
 #[test]
-fn a_guard_restores_when_its_scope_panics() {
-    let (_, device) = device();
-    let stream = Stream::from_pool(&device).unwrap();
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _guard = stream.guard();
-        panic!("in the scope");
-    }));
-    assert!(caught.is_err());
-    assert_eq!(Stream::current(&device), device.default_stream());
-}
-
-#[test]
-fn a_stream_waits_for_another_and_for_another_devices() {
-    let driver = driver(2);
-    let [first, second] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn a_stream_waits_for_streams_of_any_device() {
+    let (driver, [first, second]) = devices();
     let [slow, fast] = [&first, &second].map(|device| Stream::from_pool(device).unwrap());
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let note = |name: &'static str| {
@@ -187,50 +161,7 @@ fn a_stream_waits_for_another_and_for_another_devices() {
 }
 
 #[test]
-fn a_host_function_runs_once_in_its_turn_and_a_panic_in_it_hurts_nobody() {
-    let (_, device) = device();
-    let stream = Stream::from_pool(&device).unwrap();
-    let calls = Arc::new(AtomicU32::new(0));
-    let (sender, receiver) = mpsc::channel();
-    let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 4).unwrap();
-    let kernel = module(&device).kernel::<Iota>().unwrap();
-    kernel.launch(&stream, Launch::auto(4), (&mut buffer,)).unwrap();
-    stream.host_function(|| panic!("in a host function")).unwrap();
-    {
-        let calls = Arc::clone(&calls);
-        stream.host_function(move || sender.send(calls.fetch_add(1, Ordering::SeqCst)).unwrap()).unwrap();
-    }
-    assert_eq!(receiver.recv(), Ok(0));
-    assert_eq!(buffer.to_host().unwrap(), [0, 1, 2, 3]);
-    assert_eq!((calls.load(Ordering::SeqCst), Arc::strong_count(&calls)), (1, 1), "what it had is dropped");
-}
-
-#[test]
-fn an_adopted_stream_is_one_stream_however_often_it_is_adopted() {
-    let (driver, device) = device();
-    // SAFETY: what goes into its methods is of this device and alive.
-    let context = unsafe { device.driver() }.1;
-    let raw = driver.stream_create(context, -2).unwrap();
-    // SAFETY: it is of this context and lives until the end of the test.
-    let adopt = || unsafe { Stream::adopt(&device, raw) }.unwrap();
-    let (first, second) = (adopt(), adopt());
-    assert_eq!((&first, first.handle(), first.priority()), (&second, raw, -2));
-    let buffer = DeviceBuffer::from_host(&first, &[5u8; 10]).unwrap();
-    drop((first, second));
-    assert_eq!(buffer.to_host().unwrap(), [5; 10]);
-    drop(buffer);
-    assert_eq!(driver.calls(Call::StreamDestroy), 0, "it is somebody else's");
-    let later = adopt();
-    let mut buffer = DeviceBuffer::<u32>::zeros(&later, 3).unwrap();
-    module(&device).kernel::<Iota>().unwrap().launch(&later, Launch::auto(3), (&mut buffer,)).unwrap();
-    assert_eq!(buffer.to_host().unwrap(), [0, 1, 2]);
-    drop((buffer, later));
-    // SAFETY: nobody uses it any more.
-    unsafe { driver.stream_destroy(context, raw) };
-}
-
-#[test]
-fn an_adopted_stream_that_its_owner_destroyed_is_told() {
+fn a_destroyed_adopted_stream_is_an_error() {
     let (driver, device) = device();
     // SAFETY: what goes into its methods is of this device and alive.
     let context = unsafe { device.driver() }.1;
@@ -261,9 +192,8 @@ fn an_adopted_stream_that_its_owner_destroyed_is_told() {
 }
 
 #[test]
-fn a_stream_of_its_own_goes_with_its_last_handle_and_buffer() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn an_owned_stream_goes_with_its_last_user() {
+    let (driver, _device, stream) = rig();
     let clone = stream.clone();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8; 3]).unwrap();
     drop(stream);

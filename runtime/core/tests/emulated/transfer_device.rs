@@ -4,36 +4,11 @@ use crate::common::*;
 use crate::support::pinned::panicked;
 use crate::transfers::*;
 use warpsmith_runtime::driver::emulated::Call;
-use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, Launch, PinnedBuffer, Stream};
+use warpsmith_runtime::{CopyFailed, Device, DeviceBuffer, Error, PinnedBuffer, Stream};
 
 #[test]
-fn a_copy_runs_on_the_stream_it_was_given_and_is_ordered_with_every_other() {
-    let (driver, device) = device();
-    let [first, second, third] = [(); 3].map(|()| Stream::new(&device).unwrap());
-    let kernel = module(&device).kernel::<Axpy>().unwrap();
-    let ones = DeviceBuffer::from_host(&first, &[1.0f32; 50]).unwrap();
-    let mut source = DeviceBuffer::from_host(&first, &[3.0f32; 50]).unwrap();
-    let mut target = DeviceBuffer::from_host(&second, &[5.0f32; 60]).unwrap();
-    let hold = driver.hold();
-    kernel.launch(&first, Launch::auto(50), (1.0, &ones, &mut source)).unwrap();
-    kernel.launch(&second, Launch::auto(60), (1.0, &ones, &mut target)).unwrap();
-    third.copy(source.slice(..40), target.slice_mut(5..45)).unwrap();
-    assert!(!third.query().unwrap(), "it is on the third stream, and nothing ran");
-    kernel.launch(&first, Launch::auto(50), (1.0, &ones, &mut source)).unwrap();
-    kernel.launch(&second, Launch::auto(60), (10.0, &ones, &mut target)).unwrap();
-    drop(hold);
-    let mut expected = vec![5.0 + 1.0 + 10.0; 50];
-    expected.resize(60, 5.0);
-    expected[5..45].fill(4.0 + 10.0);
-    expected[45..50].fill(16.0);
-    assert_eq!(target.to_host().unwrap(), expected);
-    assert_eq!(source.to_host().unwrap(), [5.0; 50]);
-}
-
-#[test]
-fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
-    let (driver, device) = device();
-    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn buffers_may_be_dropped_behind_a_copy() {
+    let (driver, device, [home, other]) = streams_rig();
     let bytes = pattern(100_000, 1);
     let source = DeviceBuffer::from_host(&home, &bytes).unwrap();
     let mut target = DeviceBuffer::<u8>::uninit(&other, 100_000).unwrap();
@@ -58,9 +33,8 @@ fn buffers_of_a_copy_may_be_dropped_at_once_and_their_memory_used_again() {
 }
 
 #[test]
-fn one_stream_copies_and_fills_with_one_call_each() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn copies_and_fills_need_one_call_each() {
+    let (driver, _, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[1u16; 30]).unwrap();
     let mut target = DeviceBuffer::<u16>::uninit(&stream, 30).unwrap();
     driver.reset_calls();
@@ -82,22 +56,8 @@ fn one_stream_copies_and_fills_with_one_call_each() {
 }
 
 #[test]
-fn a_fill_is_ordered_with_other_streams_and_stays_within_its_range() {
-    let (driver, device) = device();
-    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
-    let mut buffer = DeviceBuffer::<u8>::uninit(&home, 12).unwrap();
-    let hold = driver.hold();
-    home.memset(&mut buffer, 1).unwrap();
-    other.memset(buffer.slice_mut(2..10), 2).unwrap();
-    home.memset(buffer.slice_mut(4..6), 0).unwrap();
-    drop(hold);
-    assert_eq!(buffer.to_host().unwrap(), [1, 1, 2, 2, 0, 0, 2, 2, 2, 2, 1, 1]);
-}
-
-#[test]
-fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn copies_within_a_buffer_must_not_overlap() {
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::from_host(&stream, &[0u8, 1, 2, 3, 4, 5, 6, 7]).unwrap();
     driver.reset_calls();
     for (source, dest) in [(0..4, 3), (3..7, 0), (2..5, 2), (0..8, 0), (1..2, 1)] {
@@ -113,16 +73,15 @@ fn copies_within_a_buffer_take_ranges_that_are_apart_only() {
 
 #[test]
 #[should_panic(expected = "not within 8 elements")]
-fn a_copy_within_a_buffer_to_beyond_its_end_panics_as_in_std() {
+fn a_copy_beyond_the_end_panics() {
     let (_, device) = device();
     let mut buffer = DeviceBuffer::<u8>::zeros(&device.default_stream(), 8).unwrap();
     let _ = buffer.as_mut_slice().copy_within(..4, 5);
 }
 
 #[test]
-fn what_a_copy_or_fill_cannot_do_is_refused() {
-    let driver = driver(3);
-    let devices = [0, 1, 2].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn impossible_copies_and_fills_are_refused() {
+    let (driver, devices) = devices::<3>();
     let streams = devices.each_ref().map(Device::default_stream);
     let [first, second, third] = &streams;
     let source = DeviceBuffer::<u8>::zeros(first, 10).unwrap();
@@ -150,10 +109,9 @@ fn what_a_copy_or_fill_cannot_do_is_refused() {
 }
 
 #[test]
-fn a_failing_copy_or_fill_leaves_the_buffers_usable() {
+fn a_failed_copy_leaves_the_buffers_usable() {
     for call in [Call::CopyDevice, Call::Memset, Call::CopyRows, Call::EventRecord, Call::StreamWaitEvent] {
-        let (driver, device) = device();
-        let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+        let (driver, device, [home, other]) = streams_rig();
         let source = DeviceBuffer::from_host(&home, &[3u8; 6]).unwrap();
         let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
         let mut program = || {
@@ -180,9 +138,8 @@ fn numbered(stream: &Stream, n: usize) -> DeviceBuffer<u32> {
 }
 
 #[test]
-fn rows_are_copied_between_strides_and_the_gaps_stay() {
-    let (driver, device) = device();
-    let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn rows_are_copied_between_strides() {
+    let (driver, _, [home, other]) = streams_rig();
     let matrix = numbered(&home, 20);
     // Columns 1 to 3 of a matrix of 4 rows and 5 columns; the target's last row has no gap behind it.
     let rows = matrix.slice(1..).rows(3, 5).unwrap();
@@ -196,9 +153,8 @@ fn rows_are_copied_between_strides_and_the_gaps_stay() {
 }
 
 #[test]
-fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn rows_copy_with_pinned_memory_at_offsets() {
+    let (driver, device, stream) = rig();
     let host = PinnedBuffer::from_slice(&device, &(0..12u32).collect::<Vec<_>>()).unwrap();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 9).unwrap();
     let hold = driver.hold();
@@ -217,28 +173,8 @@ fn rows_go_up_and_down_with_pinned_memory_at_any_offset() {
 }
 
 #[test]
-fn rows_are_ordered_with_other_streams_before_and_after() {
-    for slow in [0, 1] {
-        let (driver, device) = device();
-        let [home, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
-        let mut source = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
-        let mut target = DeviceBuffer::<u8>::zeros(&home, 6).unwrap();
-        let delayed = [&home, &other][slow];
-        driver.set_stream_delay(delayed.handle(), std::time::Duration::from_millis(10));
-        home.memset(&mut source, 1).unwrap();
-        home.memset(&mut target, 2).unwrap();
-        let rows = source.as_slice().rows(2, 3).unwrap();
-        other.copy_rows(rows, target.as_mut_slice().rows_mut(2, 3).unwrap()).unwrap();
-        home.memset(&mut source, 3).unwrap();
-        home.memset(target.slice_mut(..1), 4).unwrap();
-        assert_eq!(target.to_host().unwrap(), [4, 1, 2, 1, 1, 2], "slow: {slow}");
-    }
-}
-
-#[test]
-fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn pinned_rows_outlive_a_dropped_copy() {
+    let (driver, device, stream) = rig();
     let mut buffer = numbered(&stream, 6);
     stream.synchronize().unwrap();
     let host = PinnedBuffer::from_slice(&device, &[5u32; 6]).unwrap().into_rows(2, 3).unwrap();
@@ -252,8 +188,7 @@ fn pinned_rows_of_a_dropped_copy_are_kept_until_it_has_run() {
 
 #[test]
 fn rows_that_do_not_fit_are_refused() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u32>::zeros(&stream, 10).unwrap();
     let said = [
         (3, 0, "a stride of 0"),
@@ -283,9 +218,8 @@ fn rows_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
-    let driver = driver(2);
-    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn rows_of_unequal_shapes_are_refused() {
+    let (driver, [here, there]) = devices();
     let stream = here.default_stream();
     let source = numbered(&stream, 12);
     let mut target = numbered(&stream, 12);
@@ -314,10 +248,9 @@ fn rows_of_unequal_shapes_and_other_devices_are_refused_with_the_memory() {
 }
 
 #[test]
-fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
+fn pinned_rows_come_back_from_failures() {
     for call in [Call::CopyRows, Call::EventRecord, Call::EventCreate] {
-        let (driver, device) = device();
-        let stream = Stream::new(&device).unwrap();
+        let (driver, device, stream) = rig();
         let mut buffer = numbered(&stream, 12);
         let host = PinnedBuffer::from_slice(&device, &[5u32; 12]).unwrap().into_rows(2, 3).unwrap();
         driver.fail_call(call, 0);
@@ -337,76 +270,8 @@ fn pinned_rows_come_back_from_failing_calls_and_lost_devices() {
 }
 
 #[test]
-fn random_programs_of_copies_on_random_streams_equal_sequential_ones() {
-    let mut random = random();
-    for program in 0..60 {
-        let (driver, device) = device();
-        let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
-        for stream in &streams {
-            let delay = std::time::Duration::from_micros(random.usize(..3) as u64 * 100);
-            driver.set_stream_delay(stream.handle(), delay);
-        }
-        let n = 6 + random.usize(..60);
-        let mut model = [(); 3].map(|()| floats(&mut random, n));
-        let mut buffers =
-            model.each_ref().map(|data| DeviceBuffer::from_host(&streams[random.usize(..3)], data).unwrap());
-        let mut reads = Vec::new();
-        for _ in 0..40 {
-            let stream = &streams[random.usize(..3)];
-            let (target, length) = (random.usize(..3), 1 + random.usize(..n / 2));
-            let source = (target + 1 + random.usize(..2)) % 3;
-            let (from, to) = (random.usize(..n - length + 1), random.usize(..n - length + 1));
-            let [x, y] = buffers.get_disjoint_mut([source, target]).unwrap();
-            let part = model[source][from..from + length].to_vec();
-            match random.usize(..7) {
-                0 => {
-                    let data = floats(&mut random, length);
-                    drop(stream.copy_from_host(data.clone(), y.slice_mut(to..to + length)).unwrap());
-                    model[target][to..to + length].copy_from_slice(&data);
-                }
-                1 => {
-                    let data = floats(&mut random, length);
-                    let pinned = PinnedBuffer::from_slice(&device, &data).unwrap();
-                    drop(stream.copy_from_host(pinned, y.slice_mut(to..to + length)).unwrap());
-                    model[target][to..to + length].copy_from_slice(&data);
-                }
-                2 => {
-                    let down = stream.copy_to_host(x.slice(from..from + length), vec![0.0; length]).unwrap();
-                    reads.push((down, part));
-                }
-                3 => {
-                    stream.memset(y.slice_mut(to..to + length), 0).unwrap();
-                    model[target][to..to + length].fill(0.0);
-                }
-                4 => {
-                    let (from, into) = (x.slice(..n / 2 * 2), y.slice_mut(..n / 2 * 2));
-                    stream.copy_rows(from.rows(1, 2).unwrap(), into.rows_mut(1, 2).unwrap()).unwrap();
-                    (0..n / 2).for_each(|row| model[target][2 * row] = model[source][2 * row]);
-                }
-                _ => {
-                    stream.copy(x.slice(from..from + length), y.slice_mut(to..to + length)).unwrap();
-                    model[target][to..to + length].copy_from_slice(&part);
-                }
-            }
-        }
-        for (down, expected) in reads {
-            assert_eq!(down.wait().unwrap(), expected, "program {program}");
-        }
-        for (buffer, data) in buffers.iter().zip(&model) {
-            assert_eq!(buffer.to_host().unwrap(), *data, "program {program}");
-        }
-        drop(buffers);
-        assert!(device.take_drop_error().is_none(), "program {program}");
-        device.synchronize().unwrap();
-        device.memory().empty_cache().unwrap();
-        assert_eq!(driver.live_allocations(0), 0, "program {program}");
-    }
-}
-
-#[test]
 fn rows_with_the_largest_stride_are_one_row() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let source = DeviceBuffer::from_host(&stream, &[7u32; 4]).unwrap();
     let mut target = DeviceBuffer::from_host(&stream, &[1u32; 4]).unwrap();
     let from = source.as_slice().rows(4, usize::MAX).unwrap();

@@ -43,7 +43,7 @@ fn up_and_down<H: Kind>(driver: &EmulatedDriver, device: &Device, length: usize)
 }
 
 #[test]
-fn every_kind_and_length_is_copied_while_the_host_waits_for_nothing() {
+fn every_kind_and_length_copies_without_waiting() {
     let (driver, device) = device();
     for length in LENGTHS {
         each_kind!(up_and_down(&driver, &device, length));
@@ -51,9 +51,8 @@ fn every_kind_and_length_is_copied_while_the_host_waits_for_nothing() {
 }
 
 #[test]
-fn a_range_of_a_pinned_buffer_is_copied_and_the_rest_of_it_is_not() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn only_the_range_is_copied() {
+    let (_, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u16>::zeros(&stream, 3).unwrap();
     let range = PinnedBuffer::from_slice(&device, &[1u16, 2, 3, 4, 5]).unwrap().into_range(1..=3);
     assert_eq!((range.range(), &range[..]), (1..4, &[2u16, 3, 4][..]));
@@ -68,15 +67,14 @@ fn a_range_of_a_pinned_buffer_is_copied_and_the_rest_of_it_is_not() {
 
 #[test]
 #[should_panic(expected = "not within 5 elements")]
-fn a_range_that_is_not_within_the_buffer_panics_as_in_std() {
+fn a_range_out_of_bounds_panics() {
     let (_, device) = device();
     let _ = PinnedBuffer::<u8>::zeroed(&device, 5).unwrap().into_range(3..6);
 }
 
 #[test]
 fn elements_of_any_size_and_none_are_copied() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let wide = Wide { bytes: [3; 40] };
     let mut buffer = DeviceBuffer::uninit(&stream, 3).unwrap();
     let _ = stream.copy_from_host(vec![wide; 3], &mut buffer).unwrap();
@@ -99,7 +97,8 @@ fn between_kernels<H>(
 {
     let kernel = module(device).kernel::<Axpy>().unwrap();
     let [first, second] = streams;
-    let n = (2 * CHUNK_BYTES + 400) / 4;
+    // Copied in four chunks.
+    let n = ((2 << 20) + 400) / 4;
     let ones = DeviceBuffer::from_host(first, &vec![1.0f32; n]).unwrap();
     let mut y = DeviceBuffer::from_host(first, &vec![5.0f32; n]).unwrap();
     let mut early = DeviceBuffer::<f32>::uninit(first, n).unwrap();
@@ -120,9 +119,8 @@ fn between_kernels<H>(
 }
 
 #[test]
-fn copies_are_ordered_with_kernels_on_the_same_and_on_another_stream() {
-    let (driver, device) = device();
-    let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
+fn copies_are_ordered_with_kernels() {
+    let (driver, device, [first, second]) = streams_rig();
     for streams in [[&first, &first], [&first, &second]] {
         between_kernels(&driver, &device, streams, |values| values);
         between_kernels(&driver, &device, streams, Vec::into_boxed_slice);
@@ -133,9 +131,8 @@ fn copies_are_ordered_with_kernels_on_the_same_and_on_another_stream() {
 }
 
 #[test]
-fn page_locked_memory_is_bounded_by_two_chunks_a_copy_and_used_again() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_copy_pins_at_most_two_chunks() {
+    let (driver, device, stream) = rig();
     let length = 10 * CHUNK_BYTES + 1;
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, length).unwrap();
     let bytes = pattern(length, 1);
@@ -158,9 +155,8 @@ fn page_locked_memory_is_bounded_by_two_chunks_a_copy_and_used_again() {
 }
 
 #[test]
-fn a_small_piece_calls_no_host_function_and_large_ones_one_a_chunk() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn large_pieces_need_a_function_a_chunk() {
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 10 * CHUNK_BYTES).unwrap();
     let mut calls = |length: usize| {
         driver.reset_calls();
@@ -177,9 +173,8 @@ fn a_small_piece_calls_no_host_function_and_large_ones_one_a_chunk() {
 }
 
 #[test]
-fn chunks_take_turns_on_two_streams_that_wait_for_each_other_at_the_ends_only() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn chunks_alternate_between_two_streams() {
+    let (driver, _, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 6 * CHUNK_BYTES).unwrap();
     driver.reset_calls();
     let pending = stream.copy_from_host(vec![1; 6 * CHUNK_BYTES], &mut buffer).unwrap();
@@ -193,7 +188,7 @@ fn chunks_take_turns_on_two_streams_that_wait_for_each_other_at_the_ends_only() 
 }
 
 #[test]
-fn a_stream_of_the_pool_takes_turns_with_another_one() {
+fn a_pool_stream_alternates_with_another() {
     let (driver, device) = device();
     let stream = Stream::from_pool(&device).unwrap();
     let mut buffer = DeviceBuffer::<u8>::uninit(&stream, CHUNK_BYTES + 1).unwrap();
@@ -208,8 +203,7 @@ fn a_stream_of_the_pool_takes_turns_with_another_one() {
 
 #[test]
 fn small_pieces_in_flight_do_not_share_memory() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, _, stream) = rig();
     let mut buffers = [(); 4].map(|()| DeviceBuffer::<u8>::zeros(&stream, 1000).unwrap());
     let hold = driver.hold();
     for (value, buffer) in buffers.iter_mut().enumerate() {
@@ -228,9 +222,8 @@ fn small_pieces_in_flight_do_not_share_memory() {
 
 #[test]
 fn dropping_a_pending_copy_lets_it_run() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    for length in [1000, 9 * CHUNK_BYTES + 1] {
+    let (driver, device, stream) = rig();
+    for length in [1000, 2 * CHUNK_BYTES + 1] {
         let bytes = pattern(length, 3);
         let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
         let hold = driver.hold();
@@ -250,9 +243,8 @@ fn dropping_a_pending_copy_lets_it_run() {
 }
 
 #[test]
-fn device_memory_may_be_dropped_and_used_again_right_behind_a_copy() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn device_memory_is_reusable_behind_a_copy() {
+    let (driver, device, stream) = rig();
     let length = 2 * CHUNK_BYTES + 3;
     let bytes = pattern(length, 8);
     let buffer = DeviceBuffer::from_host(&stream, &bytes).unwrap();
@@ -299,9 +291,8 @@ fn bad_input<H: Kind>(driver: &EmulatedDriver, here: &Device, there: &Device) {
 }
 
 #[test]
-fn unequal_lengths_and_other_devices_are_refused_with_the_memory() {
-    let driver = driver(2);
-    let [here, there] = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
+fn mismatched_copies_return_the_memory() {
+    let (driver, [here, there]) = devices();
     each_kind!(bad_input(&driver, &here, &there));
 }
 
@@ -321,8 +312,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
     for call in calls {
         for after in 0.. {
             let what = format!("{} of {length}, down: {down}, {} {after}", H::NAME, call.name());
-            let (driver, device) = device();
-            let [home, stream] = [(); 2].map(|()| Stream::new(&device).unwrap());
+            let (driver, device, [home, stream]) = streams_rig();
             let bytes = pattern(length, 1);
             let mut buffer = DeviceBuffer::<u8>::zeros(&home, length).unwrap();
             let memory = H::make(&device, &bytes);
@@ -373,7 +363,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
 }
 
 #[test]
-fn any_driver_call_of_a_copy_may_fail_and_the_memory_comes_back() {
+fn any_call_may_fail_and_memory_returns() {
     let large = 2 * CHUNK_BYTES + 1;
     for down in [false, true] {
         assert!(failing_calls::<PinnedRange<u8>>(1000, down) >= 4, "pinned, down: {down}");
@@ -383,9 +373,8 @@ fn any_driver_call_of_a_copy_may_fail_and_the_memory_comes_back() {
 }
 
 #[test]
-fn memory_of_a_failed_copy_comes_back_only_when_the_device_is_done_with_it() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn a_failed_copy_returns_memory_when_done() {
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let source = PinnedBuffer::from_slice(&device, &[6u8; 100]).unwrap();
@@ -412,9 +401,8 @@ fn memory_of_a_failed_copy_comes_back_only_when_the_device_is_done_with_it() {
 }
 
 #[test]
-fn without_page_locked_memory_a_vec_is_given_back_with_the_reason() {
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+fn without_pinned_memory_a_vec_comes_back() {
+    let (driver, device, stream) = rig();
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, 2 * CHUNK_BYTES).unwrap();
     device.pinned_memory().set_limit(Some(3 << 19));
     let (error, memory) = failed(stream.copy_from_host(vec![1; 2 * CHUNK_BYTES], &mut buffer));
@@ -429,8 +417,7 @@ fn without_page_locked_memory_a_vec_is_given_back_with_the_reason() {
 
 fn lost<H: Kind>(length: usize, down: bool, before: bool) {
     let what = format!("{} of {length}, down: {down}, lost before: {before}", H::NAME);
-    let (driver, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (driver, device, stream) = rig();
     let bytes = pattern(length, 2);
     let mut buffer = DeviceBuffer::<u8>::zeros(&stream, length).unwrap();
     stream.synchronize().unwrap();
@@ -472,7 +459,7 @@ fn lost<H: Kind>(length: usize, down: bool, before: bool) {
 }
 
 #[test]
-fn a_lost_device_gives_the_memory_back_with_the_fault() {
+fn a_lost_device_returns_the_memory() {
     for before in [false, true] {
         for down in [false, true] {
             each_kind!(lost(1000, down, before));
@@ -482,10 +469,9 @@ fn a_lost_device_gives_the_memory_back_with_the_fault() {
 }
 
 #[test]
-fn a_copy_is_waited_for_on_a_lost_device_too() {
+fn a_lost_device_is_waited_for_too() {
     // Lost by another stream's fault, of which the program learns first: the memory comes back when its copy is over.
-    let (driver, device) = device();
-    let [stream, other] = [(); 2].map(|()| Stream::new(&device).unwrap());
+    let (driver, device, [stream, other]) = streams_rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
     let hold = driver.hold();
@@ -506,7 +492,7 @@ fn a_copy_is_waited_for_on_a_lost_device_too() {
 }
 
 #[test]
-fn threads_copy_on_one_stream_and_on_their_own() {
+fn threads_copy_on_shared_and_own_streams() {
     let (driver, device) = device();
     let shared = Stream::new(&device).unwrap();
     std::thread::scope(|scope| {

@@ -61,10 +61,8 @@ fn assert_one(events: &[(Level, String)], level: Level, texts: &[&str]) {
 }
 
 #[test]
-fn a_lost_device_is_reported_once_with_its_fault() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
-    let kernel = module(&device).kernel::<PanicAt>().unwrap();
+fn a_lost_device_is_reported_once() {
+    let (_, _, stream, kernel) = kernel_rig::<PanicAt>();
     let events = Log::of(|| {
         kernel.launch(&stream, Launch::linear(100, 32), (70u32,)).unwrap();
         for _ in 0..3 {
@@ -76,8 +74,7 @@ fn a_lost_device_is_reported_once_with_its_fault() {
 
 #[test]
 fn an_invalidated_graph_is_reported_once() {
-    let (_, device) = device();
-    let stream = Stream::new(&device).unwrap();
+    let (_, _, stream) = rig();
     let events = Log::of(|| {
         // Both find it.
         let moved: Result<(), Error> = stream.with_steady_capture(|| {

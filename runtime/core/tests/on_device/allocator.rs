@@ -103,11 +103,11 @@ random_programs! {
 }
 
 #[test]
-fn expandable_segments_give_their_pages_back_and_grow_again() {
+fn expandable_segments_shrink_and_grow_again() {
     let _turn = turn();
     let device = device_with("expandable_segments:True");
     let stream = Stream::new(&device).unwrap();
-    for _ in 0..3 {
+    for _ in 0..if device.is_emulated() { 1 } else { 3 } {
         let mut buffers: Vec<_> = (1..12)
             .map(|n| DeviceBuffer::from_host(&stream, &vec![n as u8; n * 3 * MIB + 1]).unwrap())
             .collect();
@@ -129,7 +129,7 @@ fn expandable_segments_give_their_pages_back_and_grow_again() {
 }
 
 #[test]
-fn more_than_the_device_has_is_an_error_and_the_program_goes_on() {
+fn more_than_the_device_has_is_refused() {
     let _turn = turn();
     for options in ["", "expandable_segments:True", "backend:cudaMallocAsync"] {
         let device = device_with(options);
@@ -148,7 +148,7 @@ fn more_than_the_device_has_is_an_error_and_the_program_goes_on() {
 }
 
 #[test]
-fn emptying_the_cache_gives_the_device_its_memory_back() {
+fn emptying_the_cache_frees_device_memory() {
     let _turn = turn();
     for options in ["", "expandable_segments:True"] {
         let device = device_with(options);
@@ -168,7 +168,7 @@ fn emptying_the_cache_gives_the_device_its_memory_back() {
 }
 
 #[test]
-fn pinned_memory_is_not_handed_out_while_a_copy_reads_it() {
+fn pinned_memory_is_not_reused_during_copies() {
     let _turn = turn();
     let device = device_with("");
     let stream = Stream::new(&device).unwrap();
@@ -176,7 +176,7 @@ fn pinned_memory_is_not_handed_out_while_a_copy_reads_it() {
     let (driver, context) = unsafe { device.driver() };
     let length = 8 * MIB;
     let target = DeviceBuffer::<u8>::uninit(&stream, length * 4).unwrap();
-    for round in 0..20u8 {
+    for round in 0..if device.is_emulated() { 4u8 } else { 20 } {
         for part in 0..4 {
             let value = round * 4 + part;
             let pinned = PinnedBuffer::from_slice(&device, &vec![value; length]).unwrap();
@@ -198,7 +198,7 @@ fn pinned_memory_is_not_handed_out_while_a_copy_reads_it() {
         }
     }
     let statistics = device.pinned_memory().statistics();
-    assert!(statistics.num_host_alloc <= 8, "{} of 80 came from the system", statistics.num_host_alloc);
+    assert!(statistics.num_host_alloc <= 8, "{} came from the system", statistics.num_host_alloc);
     device.pinned_memory().empty_cache().unwrap();
 }
 
@@ -224,7 +224,7 @@ fn private_pools_hold_their_own_memory() {
 
 /// With one device there, that device is the only peer: it may use its own memory in any case.
 #[test]
-fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_later() {
+fn a_peer_uses_old_and_new_memory() {
     let _turn = turn();
     for options in ["", "expandable_segments:True"] {
         let device = device_with(options);
@@ -257,7 +257,7 @@ fn a_peer_reads_and_writes_memory_that_was_there_before_and_memory_that_comes_la
 }
 
 #[test]
-fn requests_of_other_threads_are_served_while_a_thread_captures() {
+fn other_threads_allocate_while_one_captures() {
     let _turn = turn();
     let device = device_with("");
     if device.is_emulated() {

@@ -68,7 +68,7 @@ fn a_broadcast_reaches_every_device_from_every_device() {
 /// A buffer is scattered, changed on every device, and gathered on the next one, round after round without a wait of
 /// the host; every copy must wait for the work before it on another device.
 #[test]
-fn scatter_work_and_gather_follow_each_other_round_after_round() {
+fn scatter_work_and_gather_repeat() {
     for (devices, streams) in rigs() {
         let length = 2 * CHUNK_BYTES + 1001;
         let mut all = DeviceBuffer::from_host(&streams[0], &pattern(length, 8)).unwrap();

@@ -9,97 +9,15 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::turn;
-use crate::under_test::shared_device;
-use warpsmith_runtime::driver::{Context, DevicePtr, Driver, Place, RowsCopy, StreamHandle};
-use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
+use crate::rig::*;
+use warpsmith_runtime::driver::{DevicePtr, Place, RowsCopy};
 
 const INVALID_VALUE: u32 = 1;
 const INVALID_HANDLE: u32 = 400;
 const NOT_PERMITTED: u32 = 800;
 
-/// A device with a stream that is destroyed with it.
-struct Rig {
-    device: Device,
-    stream: StreamHandle,
-}
-
-impl Rig {
-    fn new() -> Self {
-        Self::of(shared_device())
-    }
-
-    fn of(device: Device) -> Self {
-        let (driver, context) = unsafe { device.driver() };
-        let stream = driver.stream_create(context, 0).unwrap();
-        Self { device, stream }
-    }
-
-    /// Another device of the same kind, if there is one.
-    fn peer(&self) -> Option<Self> {
-        let ordinals = (0..16).filter(|ordinal| *ordinal != self.device.id().ordinal());
-        let id = |ordinal| match self.device.id() {
-            DeviceId::Cuda(_) => DeviceId::Cuda(ordinal),
-            DeviceId::Emulated(_) => DeviceId::Emulated(ordinal),
-        };
-        ordinals.map(id).find_map(|id| Device::from_id(id).ok()).map(Self::of)
-    }
-
-    fn driver(&self) -> &dyn Driver {
-        &**unsafe { self.device.driver() }.0
-    }
-
-    fn context(&self) -> Context {
-        unsafe { self.device.driver() }.1
-    }
-
-    fn wait(&self) {
-        self.driver().stream_synchronize(self.context(), self.stream).unwrap();
-    }
-
-    /// A block with these bytes.
-    fn block(&self, data: &[u8]) -> DevicePtr {
-        let ptr = self.driver().memory_allocate(self.context(), data.len()).unwrap();
-        let src = data.as_ptr().cast();
-        unsafe { self.driver().copy_to_device(self.context(), ptr, src, data.len(), self.stream) }.unwrap();
-        self.wait();
-        ptr
-    }
-
-    fn read(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
-        let mut data = vec![0; bytes];
-        let dst = data.as_mut_ptr().cast();
-        unsafe { self.driver().copy_to_host(self.context(), dst, ptr, bytes, self.stream) }.unwrap();
-        self.wait();
-        data
-    }
-
-    fn free(&self, ptr: DevicePtr) {
-        unsafe { self.driver().memory_free(self.context(), ptr) }.unwrap();
-    }
-
-    fn call(&self, function: impl FnOnce() + Send + 'static) {
-        self.driver().host_function(self.context(), self.stream, Box::new(function)).unwrap();
-    }
-
-    fn copy_rows(&self, rows: RowsCopy) {
-        unsafe { self.driver().copy_rows(self.context(), rows, self.stream) }.unwrap();
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        unsafe { self.driver().stream_destroy(self.context(), self.stream) };
-    }
-}
-
-fn code<T>(result: Result<T, Error>) -> Option<u32> {
-    result.err().and_then(|error| error.code())
-}
-
 #[test]
 fn priorities_are_a_range_and_streams_keep_theirs() {
-    let _turn = turn();
     let rig = Rig::new();
     let (least, most) = rig.driver().stream_priorities(rig.context()).unwrap();
     assert!(most <= least, "lower is more urgent: {most} to {least}");
@@ -112,7 +30,6 @@ fn priorities_are_a_range_and_streams_keep_theirs() {
 
 #[test]
 fn identities_differ_when_handles_come_again() {
-    let _turn = turn();
     let rig = Rig::new();
     let mut seen = vec![rig.driver().stream_unique_id(rig.context(), rig.stream).unwrap()];
     for _ in 0..20 {
@@ -129,8 +46,7 @@ fn identities_differ_when_handles_come_again() {
 }
 
 #[test]
-fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
-    let _turn = turn();
+fn host_functions_run_in_order_despite_panics() {
     let rig = Rig::new();
     let block = rig.block(&[1; 4]);
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -145,7 +61,7 @@ fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
         });
     }
     assert!(!rig.driver().stream_query(rig.context(), rig.stream).unwrap());
-    let other = Rig::new();
+    let other = rig.beside();
     assert_eq!(other.read(block, 4), [1; 4], "the fill waits for the function");
     proceed.send(()).unwrap();
     rig.wait();
@@ -153,12 +69,10 @@ fn host_functions_run_in_stream_order_and_panics_stop_nothing() {
         Arc::try_unwrap(log).expect("all functions are gone").into_inner().unwrap_or_else(|e| e.into_inner());
     assert!(log.iter().copied().eq(0..10), "{log:?}");
     assert_eq!(rig.read(block, 4), [2; 4]);
-    rig.free(block);
 }
 
 #[test]
 fn a_host_function_cannot_call_the_driver() {
-    let _turn = turn();
     let rig = Rig::new();
     let (driver, context) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context());
     let stream = rig.stream;
@@ -180,7 +94,6 @@ fn a_host_function_cannot_call_the_driver() {
 
 #[test]
 fn rows_are_copied_and_what_lies_between_stays() {
-    let _turn = turn();
     let rig = Rig::new();
     let rows =
         |dst, dst_pitch, src, src_pitch| RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes: 3, rows: 3 };
@@ -217,13 +130,10 @@ fn rows_are_copied_and_what_lies_between_stays() {
     rig.wait();
     assert_eq!(out, [5, 6, 7]);
     assert_eq!(rig.read(block, 13), [9, 10, 11, 0, 0, 1, 2, 3, 0, 0, 9, 10, 11]);
-    rig.free(block);
-    rig.free(second);
 }
 
 #[test]
 fn copies_go_within_a_device_and_between_two() {
-    let _turn = turn();
     let rig = Rig::new();
     let copy = |on: &Rig, dst: (&Rig, DevicePtr), src: (&Rig, DevicePtr), bytes| {
         let (dst, src) = ((dst.0.context(), dst.1), (src.0.context(), src.1));
@@ -240,14 +150,11 @@ fn copies_go_within_a_device_and_between_two() {
         assert_eq!(peer.read(there, 6), [4, 5, 6, 0, 4, 5]);
         copy(&rig, (&rig, here.offset(2)), (&peer, there.offset(3)), 1);
         assert_eq!(rig.read(here, 6), [4, 5, 0, 4, 5, 6]);
-        peer.free(there);
     }
-    rig.free(here);
 }
 
 #[test]
 fn nvlinks_are_the_same_in_both_directions() {
-    let _turn = turn();
     let rig = Rig::new();
     if let Some(peer) = rig.peer() {
         let [from, to] = [&rig, &peer].map(|rig| rig.device.id().ordinal());

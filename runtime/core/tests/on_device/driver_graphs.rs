@@ -13,8 +13,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::graph_rig::*;
-use crate::turn;
+use crate::rig::*;
 use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, ConditionalKind, ExecUpdate, GraphFunction, NodeHandle, NodeInfo, NodeWork,
     Place, RowsCopy,
@@ -30,8 +29,7 @@ const CAPTURED_EVENT: u32 = 907;
 const WRONG_THREAD: u32 = 908;
 
 #[test]
-fn captured_work_runs_at_each_launch_and_not_before() {
-    let _turn = turn();
+fn captured_work_runs_at_each_launch_only() {
     let rig = Rig::new();
     let (a, b) = (rig.block(&[1; 64]), rig.block(&[2; 64]));
     let pinned = rig.driver().pinned_allocate(rig.context(), 64).unwrap();
@@ -65,7 +63,6 @@ fn captured_work_runs_at_each_launch_and_not_before() {
         let host = unsafe { std::slice::from_raw_parts(pinned.cast::<u8>(), 64) };
         assert_eq!(host, expected);
     }
-    rig.destroy_exec(exec);
 
     rig.begin(CaptureMode::ThreadLocal);
     let CaptureStatus::Active(second) = rig.status(rig.stream) else { panic!("no capture") };
@@ -73,15 +70,11 @@ fn captured_work_runs_at_each_launch_and_not_before() {
     let empty = rig.end().unwrap();
     assert!(rig.nodes(empty).is_empty());
     rig.run(empty);
-    rig.destroy(empty);
     unsafe { rig.driver().pinned_free(rig.context(), pinned) }.unwrap();
-    rig.free(a);
-    rig.free(b);
 }
 
 #[test]
 fn every_kind_of_copy_is_captured() {
-    let _turn = turn();
     let rig = Rig::new();
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
     let (a, b) = (rig.block(&[1, 2, 3, 4, 5, 6, 7, 8]), rig.block(&[0; 16]));
@@ -100,15 +93,11 @@ fn every_kind_of_copy_is_captured() {
     assert_eq!(rig.read(b, 16), [0; 16]);
     rig.run(graph);
     assert_eq!(rig.read(b, 16), [1, 2, 0, 0, 3, 4, 0, 0, 9, 9, 0, 0, 9, 9, 6, 9]);
-    rig.destroy(graph);
     unsafe { driver.pinned_free(context, pinned) }.unwrap();
-    rig.free(a);
-    rig.free(b);
 }
 
 #[test]
-fn streams_that_wait_for_captured_events_take_part_and_have_to_come_back() {
-    let _turn = turn();
+fn forked_streams_must_join_their_capture() {
     let rig = Rig::new();
     let (a, b) = (rig.block(&[0; 16]), rig.block(&[0; 16]));
     rig.begin(CaptureMode::ThreadLocal);
@@ -134,20 +123,16 @@ fn streams_that_wait_for_captured_events_take_part_and_have_to_come_back() {
     assert_eq!((edges.len(), forks, joins), (4, 1, 1));
     rig.run(graph);
     assert_eq!(rig.read(b, 16), [[1; 8], [2; 8]].concat());
-    rig.destroy(graph);
 
     rig.begin(CaptureMode::ThreadLocal);
     rig.order(rig.stream, rig.other);
     rig.set(rig.other, a, 1, 16).unwrap();
     assert_eq!(code(rig.end()), Some(UNJOINED));
     rig.runs_again();
-    rig.free(a);
-    rig.free(b);
 }
 
 #[test]
-fn asking_whether_captured_work_has_run_spoils_the_capture() {
-    let _turn = turn();
+fn queries_of_captured_work_spoil_the_capture() {
     let rig = Rig::new();
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
     let event = rig.event();
@@ -172,12 +157,10 @@ fn asking_whether_captured_work_has_run_spoils_the_capture() {
     rig.record(event, stream).unwrap();
     driver.event_synchronize(context, event).unwrap();
     unsafe { driver.event_destroy(context, event) };
-    rig.free(block);
 }
 
 #[test]
 fn a_captured_stream_cannot_wait_for_work_outside() {
-    let _turn = turn();
     let rig = Rig::new();
     let event = rig.event();
     rig.record(event, rig.other).unwrap();
@@ -189,8 +172,7 @@ fn a_captured_stream_cannot_wait_for_work_outside() {
 }
 
 #[test]
-fn a_capture_ends_on_its_stream_and_in_its_thread_only() {
-    let _turn = turn();
+fn a_capture_ends_on_its_stream_and_thread() {
     let rig = Rig::new();
     let elsewhere = || {
         let (driver, context) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context());
@@ -224,21 +206,19 @@ fn a_capture_ends_on_its_stream_and_in_its_thread_only() {
 
 #[test]
 fn memory_can_be_allocated_and_freed_during_captures() {
-    let _turn = turn();
     let rig = Rig::new();
     for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
         rig.begin(mode);
         let block = rig.driver().memory_allocate(rig.context(), 1000).unwrap();
-        rig.free(block);
+        unsafe { rig.driver().memory_free(rig.context(), block) }.unwrap();
         let pinned = rig.driver().pinned_allocate(rig.context(), 1000).unwrap();
         unsafe { rig.driver().pinned_free(rig.context(), pinned) }.unwrap();
-        rig.destroy(rig.end().unwrap());
+        rig.end().unwrap();
     }
 }
 
 #[test]
-fn functions_on_the_host_are_called_in_order_at_each_launch() {
-    let _turn = turn();
+fn host_functions_are_called_in_order() {
     let rig = Rig::new();
     let log = Arc::new(Mutex::new(Vec::new()));
     let functions: Vec<_> = (0..3)
@@ -266,13 +246,10 @@ fn functions_on_the_host_are_called_in_order_at_each_launch() {
     rig.launch(exec);
     rig.wait();
     assert_eq!(*log.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 0, 1, 2]);
-    rig.destroy_exec(exec);
-    rig.destroy(graph);
 }
 
 #[test]
-fn a_function_of_a_graph_cannot_call_the_driver() {
-    let _turn = turn();
+fn a_graphs_function_cannot_call_the_driver() {
     let rig = Rig::new();
     let (driver, context, stream) = (Arc::clone(unsafe { rig.device.driver() }.0), rig.context(), rig.stream);
     let (codes, said) = channel();
@@ -284,12 +261,10 @@ fn a_function_of_a_graph_cannot_call_the_driver() {
     rig.add(graph, &[], NodeWork::Host(&function)).unwrap();
     rig.run(graph);
     assert_eq!(said.recv_timeout(Duration::from_secs(60)).unwrap(), [Some(800); 2]);
-    rig.destroy(graph);
 }
 
 #[test]
-fn nodes_are_added_after_others_of_the_same_graph() {
-    let _turn = turn();
+fn nodes_follow_others_of_the_same_graph() {
     let rig = Rig::new();
     let (a, b) = (rig.block(&[1; 8]), rig.block(&[0; 8]));
     let mut host = [0u8; 8];
@@ -319,15 +294,10 @@ fn nodes_are_added_after_others_of_the_same_graph() {
     assert_eq!(rig.nodes(graph).len(), 5);
     rig.run(graph);
     assert_eq!(host, [3, 3, 1, 1, 5, 5, 5, 5]);
-    rig.destroy(graph);
-    rig.destroy(child);
-    rig.free(a);
-    rig.free(b);
 }
 
 #[test]
-fn a_copy_of_a_graph_has_nodes_of_its_own() {
-    let _turn = turn();
+fn a_clone_has_nodes_of_its_own() {
     let rig = Rig::new();
     let block = rig.block(&[0; 8]);
     let graph = rig.graph();
@@ -344,13 +314,10 @@ fn a_copy_of_a_graph_has_nodes_of_its_own() {
     rig.destroy(graph);
     rig.run(clone);
     assert_eq!(rig.read(block, 8), [2, 2, 2, 2, 1, 1, 1, 1]);
-    rig.destroy(clone);
-    rig.free(block);
 }
 
 #[test]
 fn executables_take_new_parameters_and_no_new_form() {
-    let _turn = turn();
     let rig = Rig::new();
     let (driver, context) = (rig.driver(), rig.context());
     let (a, b) = (rig.block(&[0; 8]), rig.block(&[0; 8]));
@@ -393,19 +360,13 @@ fn executables_take_new_parameters_and_no_new_form() {
     for graph in [longer, unlike, unordered] {
         let ExecUpdate::Refused { reason, .. } = update(graph) else { panic!("updated") };
         assert!(!reason.is_empty());
-        rig.destroy(graph);
     }
     rig.launch(exec);
     assert_eq!(rig.read(b, 8), [4; 8], "it is as it was");
-    rig.destroy_exec(exec);
-    rig.destroy(graph);
-    rig.free(a);
-    rig.free(b);
 }
 
 #[test]
-fn a_launch_goes_on_when_its_executable_is_destroyed() {
-    let _turn = turn();
+fn a_launch_outlives_its_executable() {
     let rig = Rig::new();
     let block = rig.block(&[0; 4]);
     let (proceed, may_proceed) = channel::<()>();
@@ -424,12 +385,10 @@ fn a_launch_goes_on_when_its_executable_is_destroyed() {
     proceed.send(()).unwrap();
     rig.wait();
     assert_eq!(rig.read(block, 4), [6; 4]);
-    rig.free(block);
 }
 
 #[test]
-fn launches_of_one_executable_come_one_after_the_other_on_any_stream() {
-    let _turn = turn();
+fn launches_of_one_executable_are_sequential() {
     let rig = Rig::new();
     let count = Arc::new(AtomicU32::new(0));
     let inner = Arc::clone(&count);
@@ -448,13 +407,10 @@ fn launches_of_one_executable_come_one_after_the_other_on_any_stream() {
     }
     rig.driver().context_synchronize(rig.context()).unwrap();
     assert_eq!(count.load(Ordering::Relaxed), 20);
-    rig.destroy_exec(exec);
-    rig.destroy(graph);
 }
 
 #[test]
 fn an_executable_is_not_launched_into_a_capture() {
-    let _turn = turn();
     let rig = Rig::new();
     let block = rig.block(&[0; 8]);
     let inner = rig.graph();
@@ -468,14 +424,10 @@ fn an_executable_is_not_launched_into_a_capture() {
     rig.runs_again();
     rig.launch(exec);
     assert_eq!(rig.read(block, 8), [4, 4, 4, 4, 0, 0, 0, 0]);
-    rig.destroy_exec(exec);
-    rig.destroy(inner);
-    rig.free(block);
 }
 
 #[test]
-fn conditions_choose_among_bodies_where_the_driver_has_them() {
-    let _turn = turn();
+fn conditions_choose_among_bodies() {
     let rig = Rig::new();
     let (driver, context) = (rig.driver(), rig.context());
     let block = rig.block(&[0; 4]);
@@ -498,7 +450,6 @@ fn conditions_choose_among_bodies_where_the_driver_has_them() {
             Ok(added) => added,
             Err(error) => {
                 assert_eq!(error.code(), Some(NOT_SUPPORTED), "{kind:?}: {error}");
-                rig.destroy(graph);
                 continue;
             }
         };
@@ -514,8 +465,5 @@ fn conditions_choose_among_bodies_where_the_driver_has_them() {
             rig.launch(exec);
             assert_eq!(rig.read(block, 4), [expected; 4], "{kind:?} with {value}");
         }
-        rig.destroy_exec(exec);
-        rig.destroy(graph);
     }
-    rig.free(block);
 }

@@ -39,7 +39,7 @@ fn check(item: usize, output: &[u32]) -> Result<(), Failure> {
 }
 
 #[test]
-fn results_are_right_whatever_the_strategy_and_the_depth() {
+fn results_are_right_for_every_strategy() {
     let device = device();
     let lens = [1, 40_000, 0, 300_001, 300_000, 7, 1_000_000, 1_000_000, 999_999, 0, 65_536, 1_000_000];
     let lens = lens.map(|len| smaller(&device, len));
@@ -61,7 +61,7 @@ fn results_are_right_whatever_the_strategy_and_the_depth() {
 }
 
 #[test]
-fn a_work_on_another_stream_is_waited_for_before_the_copy_out() {
+fn a_works_other_stream_is_awaited() {
     let device = device();
     let len = smaller(&device, 1_000_000);
     let side = Stream::new(&device).unwrap();
@@ -100,7 +100,7 @@ fn overlaps(timeline: &[ItemTimes]) -> bool {
 }
 
 #[test]
-fn the_timeline_is_of_the_devices_clock_and_on_a_gpu_shows_overlap() {
+fn the_timeline_shows_overlap_on_a_gpu() {
     let device = device();
     // 32 MiB: half a millisecond or more to copy.
     let len = smaller(&device, 8 << 20);

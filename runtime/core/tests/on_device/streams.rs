@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::mpsc;
 
-use crate::alone::alone;
+use crate::alone::only_alone;
 use crate::under_test::{device, shared_device};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Pending, PinnedBuffer, Stream};
 
@@ -44,7 +44,7 @@ fn a_host_function_runs_in_its_turn() {
 }
 
 #[test]
-fn a_stream_that_other_code_made_works_until_it_is_destroyed() {
+fn a_foreign_stream_works_until_destroyed() {
     let device = device();
     // SAFETY: what goes into its methods is of this device and alive.
     let (driver, context) = unsafe { device.driver() };
@@ -185,9 +185,7 @@ fn random_programs_of_copies_equal_sequential_ones() {
 #[cfg(unix)]
 #[test]
 fn a_forked_process_is_told() {
-    if alone!().is_some() {
-        return;
-    }
+    only_alone!();
     let device = shared_device();
     let stream = device.default_stream();
     let buffer = DeviceBuffer::from_host(&stream, &[1u8]).unwrap();

@@ -5,7 +5,7 @@ use crate::under_test::device;
 use warpsmith_runtime::{DeviceBuffer, Stream, Telemetry};
 
 #[test]
-fn clocks_temperature_and_power_are_told_while_the_device_works() {
+fn telemetry_is_read_while_the_device_works() {
     let device = device();
     if device.is_emulated() {
         assert_eq!(device.telemetry().unwrap(), Telemetry::default());

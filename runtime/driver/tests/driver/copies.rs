@@ -17,27 +17,7 @@ const INVALID_HANDLE: u32 = 400;
 const ASSERT: u32 = 710;
 
 #[test]
-fn copies_go_between_devices_both_ways_with_and_without_access() {
-    for driver in [driver(2), EmulatedDriver::builder().devices(2).without_peer_access().build()] {
-        let [first, second] = [0, 1].map(|ordinal| Rig::of(&driver, ordinal));
-        let (here, there) = (first.block(&[1, 2, 3, 4, 5, 6]), second.block(&[0; 6]));
-        // On the stream of the source, then on that of the target.
-        first.copy_peer((&second, there.offset(1)), (&first, here.offset(2)), 3).unwrap();
-        first.wait().unwrap();
-        assert_eq!(second.read(there, 6), [0, 3, 4, 5, 0, 0]);
-        first.copy_peer((&first, here), (&second, there), 2).unwrap();
-        first.wait().unwrap();
-        assert_eq!(first.read(here, 6), [0, 3, 3, 4, 5, 6]);
-        // Within one device.
-        second.copy_peer((&second, there), (&second, there.offset(3)), 3).unwrap();
-        assert_eq!(second.read(there, 6), [5, 0, 0, 5, 0, 0]);
-        second.copy_peer((&second, there), (&first, here), 0).unwrap();
-        second.wait().unwrap();
-    }
-}
-
-#[test]
-fn a_copy_between_devices_names_memory_of_each_and_a_stream_of_one() {
+fn a_peer_copy_names_memory_of_both() {
     let driver = driver(3);
     let [first, second, third] = [0, 1, 2].map(|ordinal| Rig::of(&driver, ordinal));
     let (here, there) = (first.block(&[1; 6]), second.block(&[2; 6]));
@@ -69,7 +49,7 @@ fn a_copy_between_devices_names_memory_of_each_and_a_stream_of_one() {
 }
 
 #[test]
-fn memory_freed_in_stream_order_while_another_device_copies_it_stops_the_context() {
+fn a_free_during_a_peer_copy_stops_it() {
     let [first, second] = Rig::pair();
     let here = first.block(&[1; 6]);
     let pooled = second.driver.stream_allocate(second.context, 6, second.stream).unwrap();
@@ -86,7 +66,7 @@ fn memory_freed_in_stream_order_while_another_device_copies_it_stops_the_context
 }
 
 #[test]
-fn mapped_memory_is_copied_between_devices_without_access_of_the_other() {
+fn mapped_memory_is_copied_without_peer_access() {
     const PAGE: usize = 2 << 20;
     let [first, second] = Rig::pair();
     let (driver, context) = (&first.driver, first.context);
@@ -105,40 +85,6 @@ fn mapped_memory_is_copied_between_devices_without_access_of_the_other() {
 /// Rows of 3 bytes: 5 apart on the device, 4 apart on the host.
 fn three_rows(dst: Place, dst_pitch: usize, src: Place, src_pitch: usize) -> RowsCopy {
     RowsCopy { dst, dst_pitch, src, src_pitch, row_bytes: 3, rows: 3 }
-}
-
-#[test]
-fn rows_are_copied_both_ways_and_what_lies_between_stays() {
-    let rig = Rig::new();
-    let mut host: Vec<u8> = (1..=11).collect();
-    let on_host = Place::Host(host.as_mut_ptr().cast());
-    // Blocks that end with the last row: nothing is needed after it.
-    let block = rig.block(&[0; 13]);
-    rig.copy_rows(three_rows(Place::Device(block), 5, on_host, 4)).unwrap();
-    assert_eq!(rig.read(block, 13), [1, 2, 3, 0, 0, 5, 6, 7, 0, 0, 9, 10, 11]);
-
-    // From rows that touch to rows with a gap.
-    let second = rig.block(&[100; 11]);
-    let dense = rig.block(&[21, 22, 23, 24, 25, 26, 27, 28, 29]);
-    rig.copy_rows(three_rows(Place::Device(second), 4, Place::Device(dense), 3)).unwrap();
-    assert_eq!(rig.read(second, 11), [21, 22, 23, 100, 24, 25, 26, 100, 27, 28, 29]);
-
-    let mut back = vec![50u8; 13];
-    let to_host = Place::Host(back.as_mut_ptr().cast());
-    rig.copy_rows(three_rows(to_host, 5, Place::Device(second), 4)).unwrap();
-    rig.wait().unwrap();
-    assert_eq!(back, [21, 22, 23, 50, 50, 24, 25, 26, 50, 50, 27, 28, 29]);
-
-    let mut other = vec![60u8; 9];
-    let (dst, src) = (Place::Host(other.as_mut_ptr().cast()), Place::Host(back.as_mut_ptr().cast()));
-    rig.copy_rows(three_rows(dst, 3, src, 5)).unwrap();
-    rig.wait().unwrap();
-    assert_eq!(other, [21, 22, 23, 24, 25, 26, 27, 28, 29]);
-
-    // One row is a plain copy, whatever the pitch.
-    let one = RowsCopy { rows: 1, ..three_rows(Place::Device(block), usize::MAX, Place::Device(dense), 3) };
-    rig.copy_rows(one).unwrap();
-    assert_eq!(rig.read(block, 4), [21, 22, 23, 0]);
 }
 
 #[test]
@@ -205,7 +151,7 @@ fn devices_without_access_to_each_other_say_so() {
 }
 
 #[test]
-fn kernels_use_memory_of_another_device_only_when_they_were_let_in() {
+fn kernels_use_peer_memory_with_access_only() {
     let [first, second] = Rig::pair();
     let there = second.block(&[0; 16]);
     refused(first.launch(there, 4), INVALID_VALUE, "not let into");

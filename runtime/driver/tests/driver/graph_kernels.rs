@@ -157,7 +157,7 @@ fn plain() -> LaunchConfig {
 }
 
 #[test]
-fn a_loop_runs_until_a_kernel_says_that_it_is_enough() {
+fn a_loop_runs_until_a_kernel_ends_it() {
     let rig = Rig::new();
     let counters = rig.numbers(&[0, 5]);
     let graph = rig.graph();
@@ -177,7 +177,7 @@ fn a_loop_runs_until_a_kernel_says_that_it_is_enough() {
 }
 
 #[test]
-fn a_condition_without_an_initial_value_keeps_what_the_last_launch_left() {
+fn an_uninitialised_condition_keeps_its_value() {
     let rig = Rig::new();
     let [wanted, seen] = [3, 0].map(|number| rig.numbers(&[number]));
     let graph = rig.graph();
@@ -279,7 +279,7 @@ fn an_update_brings_its_own_conditions() {
 }
 
 #[test]
-fn a_kernel_that_panics_in_a_graph_stops_it() {
+fn a_panicking_kernel_stops_its_graph() {
     let rig = Rig::new();
     let numbers = rig.numbers(&[0]);
     let graph = rig.graph();
@@ -294,7 +294,7 @@ fn a_kernel_that_panics_in_a_graph_stops_it() {
 }
 
 #[test]
-fn captured_launches_keep_their_arguments_and_tell_what_they_are() {
+fn captured_launches_keep_their_arguments() {
     let rig = Rig::new();
     let (driver, context) = (&rig.driver, rig.context);
     let numbers = rig.numbers(&[0, 0]);
@@ -317,7 +317,7 @@ fn captured_launches_keep_their_arguments_and_tell_what_they_are() {
 }
 
 #[test]
-fn clusters_are_of_a_size_that_there_can_be() {
+fn impossible_cluster_sizes_are_refused() {
     let rig = Rig::new();
     let (driver, context) = (&rig.driver, rig.context);
     let (numbers, function) = (rig.numbers(&[0]), rig.function(&ADD_ONE));
@@ -354,7 +354,7 @@ fn clusters_are_of_a_size_that_there_can_be() {
 }
 
 #[test]
-fn a_cooperative_grid_is_on_the_device_at_once_or_refused() {
+fn a_cooperative_grid_fits_or_is_refused() {
     let rig = Rig::new();
     let numbers = rig.numbers(&[0]);
     let properties = rig.driver.device_properties(0).unwrap();

@@ -10,4 +10,5 @@ mod graphs;
 mod machine;
 mod races;
 mod rig;
+mod schedules;
 mod virtual_memory;

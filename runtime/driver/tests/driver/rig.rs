@@ -60,11 +60,15 @@ impl Rig {
     }
 
     pub fn read(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
+        self.try_read(ptr, bytes).unwrap()
+    }
+
+    pub fn try_read(&self, ptr: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
         let mut data = vec![0; bytes];
         let dst = data.as_mut_ptr().cast();
-        unsafe { self.driver.copy_to_host(self.context, dst, ptr, bytes, self.stream) }.unwrap();
-        self.wait().unwrap();
-        data
+        unsafe { self.driver.copy_to_host(self.context, dst, ptr, bytes, self.stream) }?;
+        self.wait()?;
+        Ok(data)
     }
 
     pub fn free(&self, ptr: DevicePtr) -> Result<()> {

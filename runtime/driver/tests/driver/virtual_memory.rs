@@ -4,15 +4,11 @@
 //! copies is alive until the stream was waited for.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
-use std::ffi::c_void;
-use std::sync::Arc;
-
-use crate::common::*;
-use gpu_spec::Kernel;
-use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
+use crate::common::random;
+use crate::rig::{Rig, refused};
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
 use warpsmith_runtime::driver::{
-    CodeDriver, Context, DevicePtr, Driver, Fault, FaultKind, LaunchConfig, MemoryDriver, ModuleSource,
-    PhysicalHandle, StreamDriver, StreamHandle,
+    DevicePtr, Driver, MemoryDriver, PhysicalHandle, StreamDriver, StreamHandle,
 };
 use warpsmith_runtime::driver::{DriverError as Error, Result};
 
@@ -23,25 +19,11 @@ const OUT_OF_MEMORY: u32 = 2;
 const INVALID_HANDLE: u32 = 400;
 const NOT_SUPPORTED: u32 = 801;
 
-/// A device of a driver, with a context and a stream.
-struct Rig {
-    driver: Arc<EmulatedDriver>,
-    ordinal: u32,
-    context: Context,
-    stream: StreamHandle,
+fn rig() -> Rig {
+    Rig::of(&EmulatedDriver::builder().memory(TOTAL).build(), 0)
 }
 
 impl Rig {
-    fn new() -> Self {
-        Self::of(EmulatedDriver::builder().memory(TOTAL).build(), 0)
-    }
-
-    fn of(driver: Arc<EmulatedDriver>, ordinal: u32) -> Self {
-        let context = driver.context_retain(ordinal).unwrap();
-        let stream = driver.stream_create(context, 0).unwrap();
-        Self { driver, ordinal, context, stream }
-    }
-
     fn reserve(&self, pages: usize) -> DevicePtr {
         self.driver.virtual_reserve(self.context, pages * PAGE).unwrap()
     }
@@ -84,14 +66,6 @@ impl Rig {
         self.wait()
     }
 
-    fn read(&self, ptr: DevicePtr, bytes: usize) -> Result<Vec<u8>> {
-        let mut data = vec![0; bytes];
-        let dst = data.as_mut_ptr().cast();
-        unsafe { self.driver.copy_to_host(self.context, dst, ptr, bytes, self.stream) }?;
-        self.wait()?;
-        Ok(data)
-    }
-
     fn fill(&self, ptr: DevicePtr, bytes: usize) -> Result<()> {
         unsafe { self.driver.memset(self.context, ptr, 7, bytes, self.stream) }
     }
@@ -100,33 +74,14 @@ impl Rig {
         unsafe { self.driver.stream_free(self.context, ptr, stream) }
     }
 
-    /// Enqueues a kernel that writes `len` elements of 4 bytes.
-    fn launch(&self, ptr: DevicePtr, len: u64) -> Result<()> {
-        let module = self.driver.module_load(self.context, ModuleSource::HostEntries)?;
-        let function = self.driver.module_function(self.context, module, Iota::spec())?;
-        let config = LaunchConfig::new([len as u32, 1, 1], [1; 3], 0);
-        let args: [*const c_void; 2] = [(&raw const ptr.0).cast(), (&raw const len).cast()];
-        unsafe { self.driver.launch(self.context, function, &config, &args, self.stream) }
-    }
-
-    fn wait(&self) -> Result<()> {
-        self.driver.stream_synchronize(self.context, self.stream)
-    }
-
     fn free_bytes(&self) -> u64 {
         self.driver.memory_info(self.context).unwrap().0
     }
 }
 
-#[track_caller]
-fn refused<T>(result: Result<T>, code: u32, text: &str) {
-    let Err(error) = result else { panic!("not refused") };
-    assert!(error.code() == Some(code) && error.to_string().contains(text), "{error}");
-}
-
 #[test]
-fn a_reservation_grows_page_by_page_and_keeps_its_data() {
-    let rig = Rig::new();
+fn a_reservation_grows_and_keeps_its_data() {
+    let rig = rig();
     assert_eq!(rig.driver.virtual_granularity(rig.context).unwrap(), Some(PAGE));
     let base = rig.reserve(1 << 20);
     assert_eq!(base.0 % PAGE as u64, 0);
@@ -137,33 +92,33 @@ fn a_reservation_grows_page_by_page_and_keeps_its_data() {
     for page in 0..8 {
         let at = base.offset(page * PAGE);
         rig.grow(at, 1);
-        assert_eq!(rig.read(at.offset(PAGE - 5), 5).unwrap(), [0xFF; 5], "memory starts poisoned");
+        assert_eq!(rig.try_read(at.offset(PAGE - 5), 5).unwrap(), [0xFF; 5], "memory starts poisoned");
         rig.write(at, &data[page * PAGE..][..PAGE]).unwrap();
         assert_eq!(rig.free_bytes(), TOTAL - ((page + 1) * PAGE) as u64);
     }
-    assert!(rig.read(base, 8 * PAGE).unwrap() == data, "one copy over all pages");
+    assert!(rig.try_read(base, 8 * PAGE).unwrap() == data, "one copy over all pages");
 
     // A hole in the middle, and new memory in it, leave the neighbours as they are.
     rig.unmap(base.offset(3 * PAGE), 2).unwrap();
-    assert!(rig.read(base, 3 * PAGE).unwrap() == data[..3 * PAGE]);
+    assert!(rig.try_read(base, 3 * PAGE).unwrap() == data[..3 * PAGE]);
     rig.grow(base.offset(3 * PAGE), 2);
     let mut expected = data;
     expected[3 * PAGE..5 * PAGE].fill(0xFF);
-    assert!(rig.read(base, 8 * PAGE).unwrap() == expected);
+    assert!(rig.try_read(base, 8 * PAGE).unwrap() == expected);
 
     rig.launch(base.offset(5 * PAGE - 8), 4).unwrap();
     let written = [0u32, 1, 2, 3].map(u32::to_ne_bytes).concat();
-    assert_eq!(rig.read(base.offset(5 * PAGE - 8), 16).unwrap(), written, "a kernel over two mappings");
+    assert_eq!(rig.try_read(base.offset(5 * PAGE - 8), 16).unwrap(), written, "a kernel over two mappings");
 }
 
 #[test]
 fn addresses_without_memory_or_access_are_refused() {
-    let rig = Rig::new();
+    let rig = rig();
     let base = rig.reserve(4);
     let second = base.offset(PAGE);
     for ptr in [base, second] {
         refused(rig.write(ptr, &[1]), INVALID_VALUE, "no memory is mapped");
-        refused(rig.read(ptr, 1), INVALID_VALUE, "no memory is mapped");
+        refused(rig.try_read(ptr, 1), INVALID_VALUE, "no memory is mapped");
         refused(rig.fill(ptr, 1), INVALID_VALUE, "no memory is mapped");
         refused(rig.launch(ptr, 1), INVALID_VALUE, "no memory is mapped");
     }
@@ -179,20 +134,20 @@ fn addresses_without_memory_or_access_are_refused() {
     rig.wait().unwrap();
 
     // Beyond the mapping's ends, and beyond the reservation.
-    refused(rig.read(second.offset(PAGE - 1), 2), INVALID_VALUE, "no memory is mapped");
-    refused(rig.read(DevicePtr(second.0 - 1), 2), INVALID_VALUE, "no memory is mapped");
+    refused(rig.try_read(second.offset(PAGE - 1), 2), INVALID_VALUE, "no memory is mapped");
+    refused(rig.try_read(DevicePtr(second.0 - 1), 2), INVALID_VALUE, "no memory is mapped");
     refused(rig.fill(second, usize::MAX), INVALID_VALUE, "beyond their reservation");
-    refused(rig.read(second, 4 * PAGE), INVALID_VALUE, "beyond their reservation");
+    refused(rig.try_read(second, 4 * PAGE), INVALID_VALUE, "beyond their reservation");
 
     rig.unmap(second, 1).unwrap();
-    refused(rig.read(second, 1), INVALID_VALUE, "no memory is mapped");
+    refused(rig.try_read(second, 1), INVALID_VALUE, "no memory is mapped");
     rig.release(base, 4).unwrap();
-    refused(rig.read(second, 1), INVALID_VALUE, "not within a live block");
+    refused(rig.try_read(second, 1), INVALID_VALUE, "not within a live block");
 }
 
 #[test]
 fn wrong_maps_are_refused_and_change_nothing() {
-    let rig = Rig::new();
+    let rig = rig();
     let base = rig.reserve(4);
     let [one, two] = [1, 2].map(|pages| rig.create(pages));
     for bytes in [0, 1, PAGE - 1, PAGE + 1] {
@@ -204,7 +159,7 @@ fn wrong_maps_are_refused_and_change_nothing() {
     refused(rig.map(base.offset(3 * PAGE), 2, two), INVALID_VALUE, "not within a reservation");
     refused(rig.map(DevicePtr(base.0 - PAGE as u64), 1, one), INVALID_VALUE, "not within a reservation");
     refused(rig.map(base, 1, PhysicalHandle(u64::MAX)), INVALID_VALUE, "unknown");
-    assert!((0..4).all(|page| rig.read(base.offset(page * PAGE), 1).is_err()));
+    assert!((0..4).all(|page| rig.try_read(base.offset(page * PAGE), 1).is_err()));
 
     rig.map(base.offset(PAGE), 2, two).unwrap();
     refused(rig.map(base, 2, two), INVALID_VALUE, "mapped already");
@@ -233,8 +188,8 @@ fn wrong_maps_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn memory_counts_until_it_is_neither_held_nor_mapped() {
-    let rig = Rig::new();
+fn memory_counts_while_held_or_mapped() {
+    let rig = rig();
     let base = rig.reserve(8);
     let free = |pages: usize| TOTAL - (pages * PAGE) as u64;
     let [first, second, third] = [1, 2, 3].map(|pages| rig.create(pages));
@@ -252,7 +207,7 @@ fn memory_counts_until_it_is_neither_held_nor_mapped() {
     refused(rig.release_handle(second), INVALID_VALUE, "released");
     assert_eq!(rig.free_bytes(), free(5));
     rig.write(base, &[5; 100]).unwrap();
-    assert_eq!(rig.read(base, 100).unwrap(), [5; 100]);
+    assert_eq!(rig.try_read(base, 100).unwrap(), [5; 100]);
     rig.unmap(base, 2).unwrap();
     assert_eq!(rig.free_bytes(), free(3));
 
@@ -264,7 +219,7 @@ fn memory_counts_until_it_is_neither_held_nor_mapped() {
     assert_eq!(rig.free_bytes(), free(3));
     let elsewhere = base.offset(5 * PAGE);
     rig.map(elsewhere, 3, third).unwrap();
-    refused(rig.read(elsewhere, 1), INVALID_VALUE, "not made accessible");
+    refused(rig.try_read(elsewhere, 1), INVALID_VALUE, "not made accessible");
     rig.unmap(elsewhere, 3).unwrap();
     rig.release_handle(third).unwrap();
     assert_eq!((rig.free_bytes(), rig.driver.live_allocations(0)), (TOTAL, 0));
@@ -280,7 +235,7 @@ fn memory_counts_until_it_is_neither_held_nor_mapped() {
 
 #[test]
 fn blocks_pools_and_mapped_memory_share_the_capacity() {
-    let rig = Rig::new();
+    let rig = rig();
     let too_much = TOTAL as usize + PAGE;
     refused(rig.driver.physical_create(rig.context, too_much), OUT_OF_MEMORY, "physical_create");
     let handle = rig.create(16);
@@ -299,7 +254,7 @@ fn blocks_pools_and_mapped_memory_share_the_capacity() {
 
 #[test]
 fn memory_that_enqueued_work_names_is_not_unmapped() {
-    let rig = Rig::new();
+    let rig = rig();
     let base = rig.reserve(3);
     for page in 0..3 {
         rig.grow(base.offset(page * PAGE), 1);
@@ -313,13 +268,13 @@ fn memory_that_enqueued_work_names_is_not_unmapped() {
     rig.unmap(base, 1).unwrap();
     drop(hold);
     rig.wait().unwrap();
-    assert_eq!(rig.read(base.offset(PAGE + 10), 1).unwrap(), [7]);
+    assert_eq!(rig.try_read(base.offset(PAGE + 10), 1).unwrap(), [7]);
     rig.unmap(base.offset(PAGE), 2).unwrap();
 }
 
 #[test]
-fn stream_ordered_memory_comes_back_when_its_stream_comes_to_it() {
-    let rig = Rig::new();
+fn stream_ordered_memory_is_freed_in_order() {
+    let rig = rig();
     let (driver, context) = (&rig.driver, rig.context);
     let [first, second] =
         [1000, 3000].map(|bytes| driver.stream_allocate(context, bytes, rig.stream).unwrap());
@@ -339,7 +294,7 @@ fn stream_ordered_memory_comes_back_when_its_stream_comes_to_it() {
     rig.wait().unwrap();
     assert_eq!((rig.free_bytes(), driver.live_allocations(0)), (TOTAL - 3000, 1));
     assert_eq!(driver.stream_pool_info(context).unwrap(), (3000, 3000));
-    assert_eq!(rig.read(second, 11).unwrap(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 3]);
+    assert_eq!(rig.try_read(second, 11).unwrap(), [7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 3]);
     driver.stream_pool_trim(context, 0).unwrap();
 
     // Another stream may free it, if it waits.
@@ -366,8 +321,8 @@ fn stream_ordered_memory_comes_back_when_its_stream_comes_to_it() {
 }
 
 #[test]
-fn a_free_that_does_not_wait_for_another_stream_stops_the_context() {
-    let rig = Rig::new();
+fn an_unordered_free_stops_the_context() {
+    let rig = rig();
     let other = rig.driver.stream_create(rig.context, 0).unwrap();
     let event = rig.driver.event_create(rig.context, false).unwrap();
     let ptr = rig.driver.stream_allocate(rig.context, 100, rig.stream).unwrap();
@@ -387,20 +342,12 @@ fn a_free_that_does_not_wait_for_another_stream_stops_the_context() {
 
 #[test]
 fn a_stopped_context_takes_memory_back() {
-    let rig = Rig::new();
+    let rig = rig();
     let base = rig.reserve(1);
     let handle = rig.grow(base, 1);
     let pooled = rig.driver.stream_allocate(rig.context, 100, rig.stream).unwrap();
     let other = rig.driver.stream_create(rig.context, 0).unwrap();
-    let fault = Fault {
-        kind: FaultKind::Other,
-        message: String::new(),
-        location: None,
-        kernel: None,
-        block: None,
-        thread: None,
-    };
-    rig.driver.poison(0, fault);
+    rig.poison();
     assert!(rig.driver.virtual_reserve(rig.context, PAGE).unwrap_err().stops_context());
     let results = [
         rig.stream_free(pooled, other),
@@ -414,83 +361,21 @@ fn a_stopped_context_takes_memory_back() {
 }
 
 #[test]
-fn ordered_failures_leave_everything_as_it_was() {
-    let rig = Rig::new();
-    let base = rig.reserve(3);
-    let mapped = rig.grow(base, 1);
-    let spare = rig.create(1);
-    let pooled = rig.driver.stream_allocate(rig.context, 100, rig.stream).unwrap();
-    rig.write(base, &[9; 64]).unwrap();
-    let state = || {
-        (
-            rig.free_bytes(),
-            rig.driver.live_allocations(0),
-            rig.driver.live_reservations(0),
-            rig.driver.accessible_from(base),
-            rig.driver.accessible_from(base.offset(PAGE)),
-            rig.driver.stream_pool_info(rig.context).unwrap(),
-        )
-    };
-    let before = state();
-    type Attempt<'a> = &'a dyn Fn() -> Result<()>;
-    let (driver, context, stream) = (&rig.driver, rig.context, rig.stream);
-    let second = base.offset(PAGE);
-    let attempts: [(Call, u32, Attempt<'_>); 13] = [
-        (Call::VirtualGranularity, 999, &|| driver.virtual_granularity(context).map(drop)),
-        (Call::VirtualReserve, OUT_OF_MEMORY, &|| driver.virtual_reserve(context, PAGE).map(drop)),
-        (Call::VirtualRelease, 999, &|| rig.release(base, 3)),
-        (Call::PhysicalCreate, OUT_OF_MEMORY, &|| driver.physical_create(context, PAGE).map(drop)),
-        (Call::PhysicalRelease, 999, &|| rig.release_handle(spare)),
-        (Call::VirtualMap, 999, &|| rig.map(second, 1, spare)),
-        (Call::VirtualUnmap, 999, &|| rig.unmap(base, 1)),
-        (Call::VirtualSetAccess, 999, &|| rig.access(base, 1)),
-        (Call::StreamAllocate, OUT_OF_MEMORY, &|| driver.stream_allocate(context, 1, stream).map(drop)),
-        (Call::StreamFree, 999, &|| rig.stream_free(pooled, stream)),
-        (Call::StreamPoolInfo, 999, &|| driver.stream_pool_info(context).map(drop)),
-        (Call::StreamPoolTrim, 999, &|| driver.stream_pool_trim(context, 0)),
-        (Call::PeerCanAccess, 999, &|| driver.peer_can_access(0, 0).map(drop)),
-    ];
-    for (call, code, attempt) in attempts {
-        driver.reset_calls();
-        driver.fail_call(call, 0);
-        refused(attempt(), code, call.name());
-        assert_eq!(driver.calls(call), 1, "{}", call.name());
-        rig.wait().unwrap();
-        assert_eq!(state(), before, "{}", call.name());
-        assert_eq!(rig.read(base, 64).unwrap(), [9; 64], "{}", call.name());
-    }
-    // One order done does not cancel another.
-    driver.fail_call_with(Call::VirtualMap, 1, 304);
-    driver.fail_call(Call::VirtualGranularity, 0);
-    driver.virtual_granularity(context).unwrap_err();
-    rig.map(second, 1, spare).unwrap();
-    refused(rig.map(second, 1, spare), 304, "virtual_map");
-    rig.access(second, 1).unwrap();
-    rig.stream_free(pooled, stream).unwrap();
-    rig.unmap(base, 2).unwrap();
-    rig.release_handle(mapped).unwrap();
-    rig.release_handle(spare).unwrap();
-    rig.release(base, 3).unwrap();
-    rig.wait().unwrap();
-    assert_eq!((rig.free_bytes(), rig.driver.live_allocations(0)), (TOTAL, 0));
-}
-
-#[test]
 fn peers_reach_what_they_were_let_into() {
     let driver = EmulatedDriver::builder().devices(3).memory(TOTAL).build();
-    let [first, second] = [0, 1].map(|ordinal| Rig::of(driver.clone(), ordinal));
+    let [first, second] = [0, 1].map(|ordinal| Rig::of(&driver, ordinal));
     assert!(driver.peer_can_access(0, 1).unwrap() && driver.peer_can_access(2, 0).unwrap());
     assert!(!driver.peer_can_access(1, 1).unwrap());
     refused(driver.peer_can_access(0, 3), INVALID_VALUE, "no device 3");
 
     let block = second.driver.memory_allocate(second.context, 100).unwrap();
     second.write(block, &[4; 100]).unwrap();
-    refused(first.read(block, 100), INVALID_VALUE, "not within a live block");
+    refused(first.try_read(block, 100), INVALID_VALUE, "not within a live block");
     refused(driver.peer_enable(first.context, first.context), INVALID_VALUE, "itself");
     driver.peer_enable(first.context, second.context).unwrap();
     driver.peer_enable(first.context, second.context).unwrap();
-    assert_eq!(first.read(block, 100).unwrap(), [4; 100]);
-    refused(first.read(block, 101), INVALID_VALUE, "not within a live block");
+    assert_eq!(first.try_read(block, 100).unwrap(), [4; 100]);
+    refused(first.try_read(block, 101), INVALID_VALUE, "not within a live block");
     let hold = driver.hold();
     first.fill(block, 1).unwrap();
     refused(unsafe { driver.memory_free(second.context, block) }, INVALID_VALUE, "still used");
@@ -498,7 +383,7 @@ fn peers_reach_what_they_were_let_into() {
     first.wait().unwrap();
     unsafe { driver.memory_free(second.context, block) }.unwrap();
     let own = driver.memory_allocate(first.context, 1).unwrap();
-    refused(second.read(own, 1), INVALID_VALUE, "not within a live block");
+    refused(second.try_read(own, 1), INVALID_VALUE, "not within a live block");
 
     // Of mapped memory each range says for itself who may use it.
     let base = second.reserve(1);
@@ -507,7 +392,7 @@ fn peers_reach_what_they_were_let_into() {
     unsafe { driver.virtual_set_access(second.context, base, PAGE, &[2, 0]) }.unwrap();
     assert_eq!(driver.accessible_from(base), [0, 1, 2]);
     first.write(base, &[1, 2]).unwrap();
-    assert_eq!(second.read(base, 2).unwrap(), [1, 2]);
+    assert_eq!(second.try_read(base, 2).unwrap(), [1, 2]);
     let hold = driver.hold();
     first.fill(base, 1).unwrap();
     refused(second.unmap(base, 1), INVALID_VALUE, "still used");
@@ -516,79 +401,21 @@ fn peers_reach_what_they_were_let_into() {
 }
 
 #[test]
-fn without_backing_terabytes_are_handed_out_and_none_is_used() {
+fn without_backing_terabytes_are_handed_out_unusable() {
     const TIB: usize = 1 << 40;
     let driver = EmulatedDriver::builder().memory(64 * TIB as u64).unbacked().build();
-    let rig = Rig::of(driver.clone(), 0);
+    let rig = Rig::of(&driver, 0);
     let block = driver.memory_allocate(rig.context, 20 * TIB).unwrap();
     let base = driver.virtual_reserve(rig.context, 30 * TIB).unwrap();
     let handle = driver.physical_create(rig.context, 30 * TIB).unwrap();
-    let (pages, small) = (30 * TIB / PAGE, driver.memory_allocate(rig.context, 100).unwrap());
-    assert_eq!((block.0 % PAGE as u64, base.0 % PAGE as u64, small.0 % 512), (0, 0, 0));
-    rig.map(base, pages, handle).unwrap();
-    rig.access(base, pages).unwrap();
-    assert_eq!(rig.free_bytes(), (14 * TIB - 100) as u64);
-    refused(driver.memory_allocate(rig.context, 14 * TIB), OUT_OF_MEMORY, "out of memory");
-
-    for ptr in [block, base, small] {
+    rig.map(base, 30 * TIB / PAGE, handle).unwrap();
+    rig.access(base, 30 * TIB / PAGE).unwrap();
+    assert_eq!(rig.free_bytes(), 14 * TIB as u64);
+    refused(driver.memory_allocate(rig.context, 15 * TIB), OUT_OF_MEMORY, "out of memory");
+    for ptr in [block, base] {
         refused(rig.write(ptr, &[1]), NOT_SUPPORTED, "unbacked");
-        refused(rig.read(ptr, 1), NOT_SUPPORTED, "unbacked");
+        refused(rig.try_read(ptr, 1), NOT_SUPPORTED, "unbacked");
         refused(rig.fill(ptr, 1), NOT_SUPPORTED, "unbacked");
         refused(rig.launch(ptr, 1), NOT_SUPPORTED, "unbacked");
-    }
-    let pooled = driver.stream_allocate(rig.context, TIB, rig.stream).unwrap();
-    rig.stream_free(pooled, rig.stream).unwrap();
-    rig.wait().unwrap();
-    rig.unmap(base, pages).unwrap();
-    rig.release_handle(handle).unwrap();
-    rig.release(base, pages).unwrap();
-    unsafe { driver.memory_free(rig.context, block) }.unwrap();
-    unsafe { driver.memory_free(rig.context, small) }.unwrap();
-    assert_eq!((rig.free_bytes(), driver.live_allocations(0)), (64 * TIB as u64, 0));
-}
-
-#[test]
-fn processes_are_those_that_the_test_names() {
-    let rig = Rig::new();
-    assert!(rig.driver.process_memory(0).is_empty());
-    rig.driver.set_process_memory(vec![(17, 1 << 30), (18, 5)]);
-    assert_eq!(rig.driver.process_memory(0), [(17, 1 << 30), (18, 5)]);
-    assert!(rig.driver.process_memory(1).is_empty(), "there is no such device");
-    rig.driver.fail_call(Call::ProcessMemory, 0);
-    assert!(rig.driver.process_memory(0).is_empty());
-    assert_eq!(rig.driver.calls(Call::ProcessMemory), 4);
-}
-
-#[test]
-fn random_maps_agree_with_a_model() {
-    let rig = Rig::new();
-    let mut random = random();
-    const PAGES: usize = 16;
-    let base = rig.reserve(PAGES);
-    // Of each page what was written there last, if memory is mapped.
-    let mut model: [Option<u8>; PAGES] = [None; PAGES];
-    for step in 0..600 {
-        let page = random.usize(..PAGES);
-        let at = base.offset(page * PAGE);
-        match (random.usize(..3), model[page]) {
-            (0, None) => {
-                let handle = rig.grow(at, 1);
-                rig.release_handle(handle).unwrap();
-                model[page] = Some(0xFF);
-            }
-            (0, Some(_)) => {
-                rig.unmap(at, 1).unwrap();
-                model[page] = None;
-            }
-            (1, Some(_)) => {
-                rig.write(at.offset(random.usize(..PAGE - 8) / 8 * 8), &[step as u8; 8]).unwrap();
-                rig.write(at, &[step as u8; 8]).unwrap();
-                model[page] = Some(step as u8);
-            }
-            (_, Some(value)) => assert_eq!(rig.read(at, 8).unwrap(), [value; 8], "step {step}"),
-            (_, None) => refused(rig.read(at, 8), INVALID_VALUE, "no memory is mapped"),
-        }
-        let mapped = model.iter().flatten().count();
-        assert_eq!(rig.free_bytes(), TOTAL - (mapped * PAGE) as u64, "step {step}");
     }
 }

@@ -8,7 +8,7 @@ use warpsmith_runtime::{Device, DeviceBuffer, Function, Launch, Stream};
 use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor};
 
 #[test]
-fn what_is_no_configuration_is_refused_and_not_kept() {
+fn an_invalid_configuration_is_not_kept() {
     let (store, device) = (LaunchStore::in_memory(), device().1.properties().clone());
     let good = subject(&device, 1000);
     let wrong = [
@@ -31,7 +31,7 @@ fn shape(function: &Function, launch: Launch) -> (Source, u32, u32) {
 }
 
 #[test]
-fn open_launches_take_the_tuned_block_and_grid_at_once() {
+fn open_launches_take_the_tuned_shape() {
     const N: usize = 5000;
     let (_, device) = device();
     let store = LaunchStore::of(&device);
@@ -68,7 +68,7 @@ fn open_launches_take_the_tuned_block_and_grid_at_once() {
 }
 
 #[test]
-fn every_device_of_a_store_learns_of_a_change() {
+fn every_device_of_a_store_sees_changes() {
     let driver = driver(2);
     let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
     let store = LaunchStore::in_memory();

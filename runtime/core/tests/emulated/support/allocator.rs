@@ -24,7 +24,24 @@ pub fn device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device
     (driver, device)
 }
 
-/// The same with memory behind the addresses, for tests that run work.
+/// The same with its default stream.
+pub fn stream_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device, Stream) {
+    let (driver, device) = device_with(memory, options);
+    let stream = device.default_stream();
+    (driver, device, stream)
+}
+
+/// The same with streams of their own.
+pub fn streams_with<const N: usize>(
+    memory: usize,
+    options: &str,
+) -> (Arc<EmulatedDriver>, Device, [Stream; N]) {
+    let (driver, device) = device_with(memory, options);
+    let streams = std::array::from_fn(|_| Stream::new(&device).unwrap());
+    (driver, device, streams)
+}
+
+/// The same as [`device_with`] with memory behind the addresses, for tests that run work.
 pub fn backed_device_with(memory: usize, options: &str) -> (Arc<EmulatedDriver>, Device) {
     let driver = EmulatedDriver::builder().memory(memory as u64).build();
     let device = Device::with_driver(driver.clone(), 0).unwrap();

@@ -2,13 +2,10 @@
 
 use std::collections::HashSet;
 use std::sync::Barrier;
-use std::time::Duration;
 
-use crate::common::{Axpy, floats, module};
 use crate::machine::*;
 use warpsmith_runtime::driver::emulated::{Call, Schedule};
 use warpsmith_runtime::driver::{DevicePtr, Driver, StreamDriver};
-use warpsmith_runtime::{Device, DeviceBuffer, Launch, Stream};
 
 /// The order in which five tasks on each of four streams run, by stream.
 fn order_of_twenty(schedule: Schedule) -> Vec<u32> {
@@ -42,20 +39,7 @@ fn nothing_runs_before_a_wait() {
 }
 
 #[test]
-fn holds_and_delays_have_no_effect() {
-    let m = Machine::new(stepped(Schedule::Random(1)), 1);
-    let memory = m.memory(8);
-    let hold = m.driver.hold();
-    m.driver.set_delay(Duration::from_secs(3600));
-    m.driver.set_stream_delay(m.streams[0], Duration::from_secs(3600));
-    m.set(0, memory, 1, 8);
-    m.sync(0);
-    assert_eq!(m.bytes(memory, 8), [1; 8]);
-    drop(hold);
-}
-
-#[test]
-fn destroying_a_stream_and_dropping_the_driver_run_what_is_enqueued() {
+fn dropping_the_driver_runs_enqueued_work() {
     let m = Machine::new(stepped(Schedule::Newest), 2);
     let memory = m.memory(8);
     m.set(0, memory, 1, 4);
@@ -70,7 +54,7 @@ fn destroying_a_stream_and_dropping_the_driver_run_what_is_enqueued() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_order_and_others_give_others() {
+fn a_seed_determines_the_order() {
     let orders: HashSet<Vec<u32>> = (0..50)
         .map(|seed| {
             let order = order_of_twenty(Schedule::Random(seed));
@@ -86,7 +70,7 @@ fn the_same_seed_gives_the_same_order_and_others_give_others() {
 }
 
 #[test]
-fn schedules_choose_among_the_streams_that_can_go_on() {
+fn schedules_choose_among_ready_streams() {
     let by_round = |round| [0u32, 10, 20, 30].map(|stream| stream + round);
     let by_stream = |stream: u32| [0, 1, 2, 3, 4].map(|round| 10 * stream + round);
     assert_eq!(order_of_twenty(Schedule::Oldest), [0, 1, 2, 3, 4].map(by_round).concat());
@@ -103,24 +87,6 @@ fn schedules_choose_among_the_streams_that_can_go_on() {
     let all = m.ids(log);
     // The first stream is waited for: the newest tasks run first all the same.
     assert_eq!(all, [3, 2, 1, 0].map(by_stream).concat());
-}
-
-#[test]
-fn running_stops_when_what_is_waited_for_is_reached() {
-    let m = Machine::new(stepped(Schedule::Oldest), 2);
-    let log = m.log();
-    let mut events = Vec::new();
-    for round in 0..3 {
-        m.append(0, log, round);
-        m.append(1, log, 10 + round);
-        events.push(m.record(0));
-    }
-    m.driver.event_synchronize(m.context, events[1]).unwrap();
-    assert_eq!(m.ids(log), [0, 10, 1, 11]);
-    m.driver.event_synchronize(m.context, events[0]).unwrap();
-    assert_eq!(m.ids(log), [0, 10, 1, 11], "reached already");
-    m.sync(1);
-    assert_eq!(m.ids(log), [0, 10, 1, 11, 2, 12]);
 }
 
 #[test]
@@ -144,26 +110,6 @@ fn a_starved_stream_runs_when_nothing_else_can() {
     m.append(2, log, 22);
     m.sync(0);
     assert_eq!(m.ids(log), [10, 20, 21, 22, 0, 1, 11, 2], "only as far as another stream needs it");
-}
-
-#[test]
-fn streams_of_two_devices_wait_for_each_other() {
-    for seed in 0..50 {
-        let driver = stepped(Schedule::Random(seed)).devices(2).build();
-        let [first, second] = [0, 1].map(|ordinal| Machine::on(driver.clone(), ordinal, 2));
-        driver.peer_enable(first.context, second.context).unwrap();
-        driver.peer_enable(second.context, first.context).unwrap();
-        let [x, y] = [first.memory(8), second.memory(8)];
-        first.set(1, x, 3, 8);
-        second.wait(1, first.record(1));
-        second.copy(1, y, x, 8);
-        first.wait(0, second.record(1));
-        first.copy(0, x, y.offset(4), 4);
-        first.set(0, x.offset(4), 4, 4);
-        first.sync(0);
-        assert_eq!((first.bytes(x, 8), second.bytes(y, 8)), (vec![3, 3, 3, 3, 4, 4, 4, 4], vec![3; 8]));
-        assert!(driver.take_races().is_empty());
-    }
 }
 
 #[test]
@@ -191,27 +137,6 @@ fn host_threads_take_turns() {
         });
         assert!(m.races().is_empty());
     }
-}
-
-/// An event that threads record anew while others wait for it never leaves a stream with nothing to wait for.
-#[test]
-fn events_may_be_recorded_by_one_thread_and_waited_for_by_another() {
-    let m = Machine::new(stepped(Schedule::Random(3)), 2);
-    let event = m.record(0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for _ in 0..2000 {
-                m.driver.event_record(m.context, event, m.streams[0]).unwrap();
-            }
-        });
-        scope.spawn(|| {
-            for _ in 0..2000 {
-                m.wait(1, event);
-                m.sync(1);
-                m.driver.event_synchronize(m.context, event).unwrap();
-            }
-        });
-    });
 }
 
 /// One random program of 20 tasks on 4 streams and 6 pieces of memory, with the events it needs. Gives what the
@@ -244,7 +169,7 @@ fn random_program(m: &Machine, memory: DevicePtr, random: &mut fastrand::Rng) ->
 }
 
 #[test]
-fn programs_with_the_waits_they_need_are_right_by_every_schedule() {
+fn correct_programs_are_right_under_every_schedule() {
     for program in 0..300 {
         let m = Machine::new(stepped(Schedule::Oldest), 4);
         let schedule = match program % 10 {
@@ -294,111 +219,4 @@ fn a_wait_left_out_is_found() {
     }
     println!("{skipped} waits left out: {racy} programs raced, {wrong} gave wrong bytes");
     assert!(skipped > 400 && racy > 100 && wrong > 50, "{skipped}, {racy}, {wrong}");
-}
-
-#[test]
-fn the_skipped_wait_is_the_one_that_was_said() {
-    for skip in 0..3 {
-        let m = Machine::new(stepped(Schedule::Oldest), 3);
-        m.driver.set_schedule(Schedule::Starve(m.streams[0]));
-        let memory = m.memory(8);
-        // SAFETY: the driver is stepped, and the memory lives until its work has run.
-        unsafe { m.driver.skip_wait(skip) };
-        m.set(0, memory, 1, 4);
-        m.order(0, 1);
-        m.copy(1, memory.offset(4), memory, 4);
-        m.order(0, 2);
-        let pinned = m.pinned(4);
-        m.to_host(2, pinned, memory, 4);
-        m.driver.context_synchronize(m.context).unwrap();
-        let expected = [[0xFF, 1], [1, 0xFF], [1, 1]][skip as usize];
-        assert_eq!([m.bytes(memory, 8)[4], m.pinned_bytes(pinned, 4)[0]], expected, "wait {skip}");
-        assert_eq!(m.races().len(), usize::from(skip < 2));
-        assert_eq!(m.driver.calls(Call::StreamWaitEvent), 2);
-    }
-}
-
-/// Buffers that are used on another stream than before order themselves; without that wait they would not.
-#[test]
-fn buffers_are_ordered_by_waits_that_matter() {
-    for skip in [None, Some(0)] {
-        let driver = stepped(Schedule::Oldest).build();
-        let device = Device::with_driver(driver.clone(), 0).unwrap();
-        let [first, second] = [(); 2].map(|()| Stream::new(&device).unwrap());
-        let x = DeviceBuffer::from_host(&first, &[2.0f32; 100]).unwrap();
-        let mut y = DeviceBuffer::zeros(&first, 100).unwrap();
-        let kernel = module(&device).kernel::<Axpy>().unwrap();
-        device.synchronize().unwrap();
-        driver.set_schedule(Schedule::Starve(first.handle()));
-        kernel.launch(&first, Launch::auto(100), (1.0, &x, &mut y)).unwrap();
-        if let Some(after) = skip {
-            // SAFETY: the driver is stepped, and the memory lives until its work has run.
-            unsafe { driver.skip_wait(after) };
-        }
-        let z = DeviceBuffer::from_host(&second, &[0.0f32; 100]).unwrap();
-        kernel.launch(&second, Launch::auto(100), (1.0, &z, &mut y)).unwrap();
-        let mut w = DeviceBuffer::<f32>::zeros(&second, 100).unwrap();
-        kernel.launch(&second, Launch::auto(100), (1.0, &y, &mut w)).unwrap();
-        let (got, races) = (w.to_host().unwrap(), driver.take_races());
-        match skip {
-            None => assert_eq!((got, races), (vec![2.0; 100], Vec::new())),
-            Some(_) => {
-                assert_eq!(got, [0.0; 100]);
-                assert!(races[0].contains("axpy__f32 on stream"), "{races:?}");
-            }
-        }
-    }
-}
-
-/// Programs of random steps on buffers, which come and go, are right by every schedule and race nowhere.
-#[test]
-fn buffers_do_not_race() {
-    for seed in 0..60 {
-        let driver = stepped(Schedule::Random(seed)).build();
-        let device = Device::with_driver(driver.clone(), 0).unwrap();
-        let kernel = module(&device).kernel::<Axpy>().unwrap();
-        let streams = [(); 3].map(|()| Stream::new(&device).unwrap());
-        if let Some(stream) = streams.get(seed as usize % 6) {
-            driver.set_schedule(Schedule::Starve(stream.handle()));
-        }
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mut model: Vec<Vec<f32>> = (0..4).map(|_| floats(&mut random, 50)).collect();
-        let mut buffers: Vec<DeviceBuffer<f32>> = model
-            .iter()
-            .map(|data| DeviceBuffer::from_host(&streams[random.usize(..3)], data).unwrap())
-            .collect();
-        for _ in 0..60 {
-            let (stream, target) = (&streams[random.usize(..3)], random.usize(..4));
-            let source = (target + 1 + random.usize(..3)) % 4;
-            let [x, y] = buffers.get_disjoint_mut([source, target]).unwrap();
-            match random.usize(..8) {
-                0 => {
-                    *y = DeviceBuffer::zeros(stream, 50).unwrap();
-                    model[target].fill(0.0);
-                }
-                1 => {
-                    model[target] = floats(&mut random, 50);
-                    y.copy_from_host(&model[target]).unwrap();
-                }
-                2 => assert_eq!(y.to_host().unwrap(), model[target], "seed {seed}"),
-                3 => {
-                    y.copy_from(&*x).unwrap();
-                    model[target] = model[source].clone();
-                }
-                _ => {
-                    kernel.launch(stream, Launch::auto(50), (0.5, &*x, y)).unwrap();
-                    let [x, y] = model.get_disjoint_mut([source, target]).unwrap();
-                    y.iter_mut().zip(x).for_each(|(y, x)| *y += 0.5 * *x);
-                }
-            }
-        }
-        for (buffer, data) in buffers.iter().zip(&model) {
-            assert_eq!(buffer.to_host().unwrap(), *data, "seed {seed}");
-        }
-        drop((buffers, streams, kernel));
-        device.memory().empty_cache().unwrap();
-        drop(device);
-        let races = driver.take_races();
-        assert!(races.is_empty(), "seed {seed}: {races:#?}");
-    }
 }

@@ -18,4 +18,13 @@ fn no_stack() {}
 #[kernel(stack = 1048576)]
 fn large_stack() {}
 
+#[kernel(types(T = f32))]
+fn no_instances<T: Scalar, U: Scalar, const N: usize>(x: &[T], y: &[U]) {}
+
+#[kernel(block = 256)]
+fn unknown_option() {}
+
+#[kernel(types(N = f32, f64; V = u8), consts(T = 1))]
+fn wrong_lists<T: Scalar, const N: usize>(x: &[T]) {}
+
 fn main() {}

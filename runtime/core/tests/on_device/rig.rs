@@ -1,31 +1,61 @@
-//! [`Rig`]: the device under test with two streams, used through the driver's calls about captures and graphs.
+//! [`Rig`]: the device under test with two streams, used through the driver's calls.
 //!
-//! Safety, everywhere here: memory that graphs name is kept until the stream was waited for, and handles are used
+//! Safety, everywhere here: memory of copies and of graphs is kept until the stream was waited for, and handles are used
 //! until they are destroyed.
 #![allow(clippy::undocumented_unsafe_blocks, reason = "the argument is the same everywhere, see above")]
 
+use std::cell::RefCell;
+use std::sync::MutexGuard;
+
+use crate::turn;
 use crate::under_test::shared_device;
 use warpsmith_runtime::driver::{
     CaptureMode, CaptureStatus, Context, DevicePtr, Driver, EventHandle, GraphExecHandle, GraphHandle,
-    NodeHandle, NodeInfo, NodeWork, Place, StreamHandle,
+    NodeHandle, NodeInfo, NodeWork, Place, RowsCopy, StreamHandle,
 };
-use warpsmith_runtime::{Device, DriverError as Error};
+use warpsmith_runtime::{Device, DeviceId, DriverError as Error};
 
 pub const INVALIDATED: u32 = 901;
 
-/// A device with two streams that are destroyed with it.
+/// A device with two streams, which no other test of the program uses meanwhile. Its blocks, graphs and executables are
+/// freed with it.
 pub struct Rig {
     pub device: Device,
     pub stream: StreamHandle,
     pub other: StreamHandle,
+    blocks: RefCell<Vec<DevicePtr>>,
+    graphs: RefCell<Vec<GraphHandle>>,
+    execs: RefCell<Vec<GraphExecHandle>>,
+    _turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Rig {
     pub fn new() -> Self {
-        let device = shared_device();
+        let turn = turn();
+        Self::of(shared_device(), Some(turn))
+    }
+
+    /// More streams of the same device.
+    pub fn beside(&self) -> Self {
+        Self::of(self.device.clone(), None)
+    }
+
+    /// Another device of the same kind, if there is one.
+    pub fn peer(&self) -> Option<Self> {
+        let ordinals = (0..16).filter(|ordinal| *ordinal != self.device.id().ordinal());
+        let id = |ordinal| match self.device.id() {
+            DeviceId::Cuda(_) => DeviceId::Cuda(ordinal),
+            DeviceId::Emulated(_) => DeviceId::Emulated(ordinal),
+        };
+        let peer = ordinals.map(id).find_map(|id| Device::from_id(id).ok())?;
+        Some(Self::of(peer, None))
+    }
+
+    fn of(device: Device, turn: Option<MutexGuard<'static, ()>>) -> Self {
         let (driver, context) = unsafe { device.driver() };
         let [stream, other] = [(); 2].map(|()| driver.stream_create(context, 0).unwrap());
-        Self { device, stream, other }
+        let (blocks, graphs, execs) = Default::default();
+        Self { device, stream, other, blocks, graphs, execs, _turn: turn }
     }
 
     pub fn driver(&self) -> &dyn Driver {
@@ -43,6 +73,7 @@ impl Rig {
     /// A block with these bytes.
     pub fn block(&self, data: &[u8]) -> DevicePtr {
         let ptr = self.driver().memory_allocate(self.context(), data.len()).unwrap();
+        self.blocks.borrow_mut().push(ptr);
         let src = data.as_ptr().cast();
         unsafe { self.driver().copy_to_device(self.context(), ptr, src, data.len(), self.stream) }.unwrap();
         self.wait();
@@ -57,8 +88,12 @@ impl Rig {
         data
     }
 
-    pub fn free(&self, ptr: DevicePtr) {
-        unsafe { self.driver().memory_free(self.context(), ptr) }.unwrap();
+    pub fn call(&self, function: impl FnOnce() + Send + 'static) {
+        self.driver().host_function(self.context(), self.stream, Box::new(function)).unwrap();
+    }
+
+    pub fn copy_rows(&self, rows: RowsCopy) {
+        unsafe { self.driver().copy_rows(self.context(), rows, self.stream) }.unwrap();
     }
 
     pub fn event(&self) -> EventHandle {
@@ -90,7 +125,9 @@ impl Rig {
     }
 
     pub fn end(&self) -> Result<GraphHandle, Error> {
-        self.driver().capture_end(self.context(), self.stream)
+        let graph = self.driver().capture_end(self.context(), self.stream)?;
+        self.graphs.borrow_mut().push(graph);
+        Ok(graph)
     }
 
     pub fn status(&self, stream: StreamHandle) -> CaptureStatus {
@@ -98,7 +135,9 @@ impl Rig {
     }
 
     pub fn graph(&self) -> GraphHandle {
-        self.driver().graph_create(self.context()).unwrap()
+        let graph = self.driver().graph_create(self.context()).unwrap();
+        self.graphs.borrow_mut().push(graph);
+        graph
     }
 
     pub fn add(
@@ -126,7 +165,9 @@ impl Rig {
     }
 
     pub fn instantiate(&self, graph: GraphHandle) -> GraphExecHandle {
-        self.driver().graph_instantiate(self.context(), graph).unwrap()
+        let exec = self.driver().graph_instantiate(self.context(), graph).unwrap();
+        self.execs.borrow_mut().push(exec);
+        exec
     }
 
     pub fn launch(&self, exec: GraphExecHandle) {
@@ -138,14 +179,15 @@ impl Rig {
         let exec = self.instantiate(graph);
         self.launch(exec);
         self.wait();
-        self.destroy_exec(exec);
     }
 
     pub fn destroy(&self, graph: GraphHandle) {
+        self.graphs.borrow_mut().retain(|kept| *kept != graph);
         unsafe { self.driver().graph_destroy(self.context(), graph) };
     }
 
     pub fn destroy_exec(&self, exec: GraphExecHandle) {
+        self.execs.borrow_mut().retain(|kept| *kept != exec);
         unsafe { self.driver().graph_exec_destroy(self.context(), exec) };
     }
 
@@ -164,16 +206,28 @@ impl Rig {
             self.set(stream, block, 9, 4).unwrap();
             self.driver().stream_synchronize(self.context(), stream).unwrap();
             assert_eq!(self.read(block, 4), [9; 4]);
-            self.free(block);
         }
     }
 }
 
 impl Drop for Rig {
     fn drop(&mut self) {
+        let (driver, context) = (self.driver(), self.context());
+        let waited = [self.stream, self.other].map(|stream| driver.stream_synchronize(context, stream));
+        for exec in self.execs.take() {
+            unsafe { driver.graph_exec_destroy(context, exec) };
+        }
+        for graph in self.graphs.take() {
+            unsafe { driver.graph_destroy(context, graph) };
+        }
+        let freed = self.blocks.take().into_iter().map(|block| unsafe { driver.memory_free(context, block) });
+        let results: Vec<_> = waited.into_iter().chain(freed).collect();
         unsafe {
-            self.driver().stream_destroy(self.context(), self.stream);
-            self.driver().stream_destroy(self.context(), self.other);
+            driver.stream_destroy(context, self.stream);
+            driver.stream_destroy(context, self.other);
+        }
+        if !std::thread::panicking() {
+            results.into_iter().for_each(Result::unwrap);
         }
     }
 }

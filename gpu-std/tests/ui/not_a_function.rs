@@ -1,6 +1,0 @@
-use gpu_std::prelude::*;
-
-#[kernel]
-struct Wrong;
-
-fn main() {}

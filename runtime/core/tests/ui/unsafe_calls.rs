@@ -1,0 +1,13 @@
+//! What can make work race takes `unsafe`.
+use warpsmith_runtime::driver::emulated::EmulatedDriver;
+use warpsmith_runtime::*;
+
+fn main() -> Result<()> {
+    let device = Device::emulated(0)?;
+    let buffer = DeviceBuffer::<u32>::zeros(&device.default_stream(), 10)?;
+    // The order of streams is left to the program.
+    let _ = buffer.as_slice().unordered();
+    // A wait is left out.
+    EmulatedDriver::builder().build().skip_wait(0);
+    Ok(())
+}
