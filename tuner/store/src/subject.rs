@@ -23,7 +23,7 @@ const MOST_BUCKET: u32 = 127;
 pub struct TunedFor<'a> {
     /// The device it was measured on, or is to run on.
     pub device: &'a DeviceProperties,
-    /// The kernel's package, as in `KernelSpec::package`.
+    /// The kernel's package, as in `KernelInfo::package`.
     pub package: &'a str,
     /// The kernel's name in its source, which all its instances share.
     pub kernel: &'a str,

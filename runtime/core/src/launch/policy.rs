@@ -37,7 +37,7 @@ pub struct Winner {
 pub struct OpenLaunch<'a> {
     /// The device.
     pub device: &'a DeviceProperties,
-    /// The kernel's package, as in [`KernelSpec::package`](gpu_spec::KernelSpec::package).
+    /// The kernel's package, as in [`KernelInfo::package`](gpu_spec::KernelInfo::package).
     pub package: &'a str,
     /// The instance's symbol.
     pub symbol: &'a str,
