@@ -57,7 +57,7 @@ fn bench(criterion: &mut Criterion) -> Result<()> {
 }
 
 /// A whole trace: the time of an event once the cache is warm, and, printed, how much was reserved at most of a cold
-/// one and how often the driver was asked.
+/// one and how often the driver was called.
 fn replays(criterion: &mut Criterion, name: &str, trace: &Trace) -> Result<()> {
     let mut group = criterion.benchmark_group(format!("trace/{name}"));
     group.throughput(Throughput::Elements(trace.events.len() as u64));

@@ -1,7 +1,7 @@
 //! How fast matrices are multiplied, and what a call costs the host beside cuBLAS's own.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device; on the emulated one only small shapes are multiplied. Each figure is the
-//! median of 9 rounds, each of as many products as take some 20 ms, timed by events after a warm-up.
+//! median of 9 rounds, each of enough products for some 20 ms, timed by events after a warm-up.
 //! `benches/peers/gemm.py` does the same with PyTorch and prints the same lines.
 
 use std::ffi::c_void;
@@ -171,7 +171,7 @@ fn host_cost(stream: &Stream) -> Result<()> {
     let [raw, ours, planned] = times.map(median);
     println!("host cost of a call: cuBLAS {raw:.2} us, gemm {ours:.2} us, difference {:.2} us", ours - raw);
     println!("host cost of a call: matmul, whose plan is kept, {planned:.2} us");
-    // SAFETY: nobody else has it, and its work has been waited for.
+    // SAFETY: it is exclusive, and its work has been waited for.
     unsafe { sys::cublasDestroy_v2(handle) };
     drop(workspace);
     Ok(())

@@ -315,7 +315,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
         n,
         alignment: 16,
     };
-    // Two for each power of two, as many as are told apart.
+    // Two for each power of two, all that are distinguished.
     for n in (1..24).flat_map(|power| [1 << power, 3 << (power - 1)]) {
         let configuration = TunedConfiguration {
             values: vec![("block".to_owned(), "128".to_owned())],

@@ -1,7 +1,7 @@
 //! What streams, events, ordering and copies cost, each beside the driver's own call.
 //!
-//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one. What a launch's buffers cost is measured on
-//! an emulated device that accepts launches and runs none. `docs/streams.md` has the figures.
+//! `WARPSMITH_BENCH_DEVICE` names the device, by default an emulated one. The cost of a launch's buffers is measured
+//! on an emulated device that accepts launches and runs none. `docs/streams.md` has the figures.
 
 #[path = "../tests/common/kernels.rs"]
 #[allow(dead_code, reason = "one of them is launched")]
@@ -80,7 +80,7 @@ fn events(criterion: &mut Criterion, device: &Device) -> Result<()> {
     });
     group.finish();
     device.synchronize()?;
-    // SAFETY: nobody uses it any more.
+    // SAFETY: nothing uses it any more.
     unsafe { driver.event_destroy(context, handle) };
     Ok(())
 }

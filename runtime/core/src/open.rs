@@ -85,7 +85,7 @@ impl Device {
         open(DeviceId::Cuda(ordinal))
     }
 
-    /// The emulated device `ordinal`. There are as many as `WARPSMITH_EMULATED_DEVICES` says, 1 by default.
+    /// The emulated device `ordinal`. `WARPSMITH_EMULATED_DEVICES` sets their number, 1 by default.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`] beyond the last device.

@@ -33,7 +33,7 @@
 //! | [`Allocate`](Operation::Allocate), [`Free`](Operation::Free) | of device memory and page-locked memory | bytes, address, pool, whether the cache had it |
 //!
 //! Each has a number, the device, the stream (and whether it is captured), the time of both calls and whether it succeeded.
-//! Questions ([`Stream::query`]) and the events by which the allocators find out what is free are not reported.
+//! Questions ([`Stream::query`]) and the events by which the allocators find free memory are not reported.
 //!
 //! An observer must not use devices in a callback, since locks of the runtime may be held: calls fail there with
 //! [`Error::InObserver`], and what is dropped there is dropped by another thread.

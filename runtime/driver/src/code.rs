@@ -30,12 +30,13 @@ pub unsafe trait CodeDriver {
         module: ModuleHandle,
         spec: &'static KernelSpec,
     ) -> Result<FunctionHandle>;
-    /// The names of a module's kernels; `None` where the driver does not tell (CUDA before 12.4, the emulated one).
+    /// The names of a module's kernels; `None` where the driver does not report them (CUDA before 12.4, the emulated
+    /// one).
     fn module_kernels(&self, _context: Context, _module: ModuleHandle) -> Result<Option<Vec<String>>> {
         Ok(None)
     }
-    /// Bytes of each machine parameter of a kernel, in order; `None` where the driver does not tell (CUDA before 12.4, the
-    /// emulated one).
+    /// Bytes of each machine parameter of a kernel, in order; `None` where the driver does not report them (CUDA before
+    /// 12.4, the emulated one).
     fn function_params(&self, _context: Context, _function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         Ok(None)
     }

@@ -34,7 +34,7 @@ pub enum CaptureMode {
     /// The thread that began it, which must also end it.
     #[default]
     ThreadLocal,
-    /// Nobody. Any thread may end it.
+    /// None. Any thread may end it.
     Relaxed,
 }
 
@@ -45,7 +45,7 @@ pub enum CaptureStatus {
     None,
     /// Work on it becomes part of a graph; the number differs in every capture of the process.
     Active(u64),
-    /// A call that cannot be captured has spoilt the capture, which is still to be ended.
+    /// A call that cannot be captured has invalidated the capture, which must still be ended.
     Invalidated,
 }
 
@@ -108,7 +108,7 @@ pub enum NodeWork<'a> {
     Child(GraphHandle),
 }
 
-/// What a node of a graph does, as far as it can be told.
+/// What a node of a graph does, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NodeInfo {
     /// Nothing.
@@ -162,7 +162,7 @@ pub enum ConditionalKind {
     IfElse,
     /// Again and again while the condition is not 0.
     While,
-    /// Of so many bodies, the one with the condition's number; none if there is no such.
+    /// Of this number of bodies, the one with the condition's number; none if there is no such.
     Switch(u32),
 }
 
@@ -193,7 +193,7 @@ pub enum ExecUpdate {
 
 /// The part of [`Driver`](super::Driver) about graphs, with the same contract: handles are trusted.
 ///
-/// A graph is work and its order, which nothing runs; an executable is made of it once and launched as often as
+/// A graph is work and its order, which does not run; an executable is made of it once and launched as often as
 /// wanted. Launches of one executable run one after the other, whatever their streams. Calls on one graph or one
 /// executable must not be made by two threads at once.
 ///
@@ -207,9 +207,9 @@ pub unsafe trait GraphDriver {
     /// event recorded on it take part as well.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
     /// Ends the capture that began on this stream. When it fails, the capture has ended nevertheless, its graph is
-    /// gone, and all streams that took part are as before; but in the wrong thread, which
-    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it fails, and the capture is over or spoilt; its
-    /// own thread may still have to end it.
+    /// gone, and all streams that took part are as before; but on the wrong thread, which
+    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it fails, and the capture has ended or is
+    /// invalidated; its own thread may still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Whether a stream is being captured.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
@@ -279,7 +279,7 @@ pub unsafe trait GraphDriver {
 
     /// Makes an executable. Later changes of the graph do not change it.
     fn graph_instantiate(&self, context: Context, graph: GraphHandle) -> Result<GraphExecHandle>;
-    /// Destroys an executable; a launch that still runs goes on.
+    /// Destroys an executable; a running launch continues.
     ///
     /// # Safety
     /// The handle is not used again.

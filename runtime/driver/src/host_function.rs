@@ -16,9 +16,8 @@ thread_local! {
     static RUNNING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the driver's calls answer from inside a host function.
-pub(super) const REFUSED: &str =
-    "a host function must not call the driver; let it tell another thread what to do";
+/// The error of the driver's calls from inside a host function.
+pub(super) const REFUSED: &str = "a host function must not call the driver; let it signal another thread";
 
 /// Whether this thread runs a host function.
 #[inline]
@@ -150,7 +149,7 @@ pub fn inside(work: impl FnOnce()) {
 
 /// Runs `work` and forgets its panic, and one of dropping what it panicked with.
 fn forgive(work: impl FnOnce()) {
-    // Nobody sees what a panic left half done: everything that `work` owns is gone.
+    // State that a panic left half done is not observed: everything that `work` owns is gone.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(work))
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
     {

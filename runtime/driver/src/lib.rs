@@ -1,11 +1,11 @@
-//! The [`Driver`] trait: everything the runtime asks of a machine, and nothing it decides.
+//! The [`Driver`] trait: everything the runtime needs of a machine, and no policy.
 //!
 //! A driver is one way of reaching devices: [`cuda`] through the CUDA driver library, [`emulated`] on the CPU.
 //! Each call does one thing and holds no policy: no caching, no choice of stream, no retry. Everything above
 //! this module is written once and runs on either.
 //!
 //! Handles are plain integers ([`Context`], [`StreamHandle`], …). A driver trusts them: the layers above own
-//! them, keep them alive while they are in use and give each one back once.
+//! them, keep them alive while they are in use and release each one once.
 //!
 //! Ordering: work enqueued on one stream runs in order; nothing orders two streams but an event recorded on
 //! one and waited for on the other. Errors of earlier asynchronous work may surface in any later call on the
@@ -98,7 +98,7 @@ pub struct DeviceProperties {
     pub total_memory: u64,
     /// L2 cache in bytes.
     pub l2_cache: u64,
-    /// Highest memory bandwidth in bytes a second by the data sheet's rule (clock × bus width), 0 if unknown.
+    /// Highest memory bandwidth in bytes per second by the data sheet's rule (clock × bus width), 0 if unknown.
     pub memory_bandwidth: u64,
     /// Largest number of threads in a block.
     pub max_threads_per_block: u32,
@@ -112,9 +112,9 @@ pub struct DeviceProperties {
     pub max_blocks_per_multiprocessor: u32,
     /// Registers (of 32 bits) of a multiprocessor.
     pub registers_per_multiprocessor: u32,
-    /// Shared memory in bytes a block gets without asking for more.
+    /// Default shared memory of a block, in bytes.
     pub shared_memory_per_block: u32,
-    /// Shared memory in bytes a block can ask for.
+    /// Maximum opt-in shared memory of a block, in bytes.
     pub shared_memory_per_block_optin: u32,
     /// Shared memory in bytes of a multiprocessor.
     pub shared_memory_per_multiprocessor: u32,
@@ -137,9 +137,9 @@ pub struct FunctionAttributes {
     pub max_threads_per_block: u32,
     /// Registers (of 32 bits) a thread.
     pub registers: u32,
-    /// Static shared memory in bytes a block.
+    /// Static shared memory in bytes per block.
     pub static_shared: u32,
-    /// Local memory (stack and spills) in bytes a thread.
+    /// Local memory (stack and spills) in bytes per thread.
     pub local_memory: u32,
     /// `10 * major + minor` of the machine code in use; 0 on the emulated device.
     pub binary_arch: u32,
@@ -271,15 +271,15 @@ pub struct Fault {
     pub thread: Option<[u32; 3]>,
 }
 
-/// While it is there, the thread that has it may call libraries: see [`Driver::bind`].
+/// While it lives, its thread may call libraries: see [`Driver::bind`].
 ///
 /// Captures of graphs then forbid it nothing, neither those of this thread nor those of others. Libraries allocate and
-/// load code when they first do something, which a capture would refuse, and which would spoil it.
+/// load code when they first do something, which a capture would refuse, and which would invalidate it.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct LibraryCalls {
     _relaxed: Option<cuda::Relaxed>,
-    /// It is given back on the thread that it is of.
+    /// It is dropped on the thread that made it.
     _of_thread: PhantomData<*const ()>,
 }
 
@@ -301,8 +301,8 @@ pub struct LibraryCalls {
 /// - Handles stay valid until they are destroyed, and no two live ones are equal.
 /// - Work of one stream runs in order. Work behind [`StreamDriver::stream_wait_event`] runs after the work before the event's last
 ///   record. Calls that wait ([`StreamDriver::stream_synchronize`], [`StreamDriver::event_synchronize`], [`Self::context_synchronize`]) return
-///   when none of the work runs any more, whatever they return; [`StreamDriver::stream_query`] and [`StreamDriver::event_query`] answer `true`
-///   only then.
+///   when none of the work runs any more, whatever they return; [`StreamDriver::stream_query`] and
+///   [`StreamDriver::event_query`] return `true` only then.
 /// - Copies, fills and launches touch the memory that they name and no other, and only until they are done. Arguments and
 ///   specs are not used after the call.
 /// - A function is called at most once ([`GraphFunction`]: once for each launch), and dropped once.
@@ -321,7 +321,7 @@ pub unsafe trait Driver:
 
     /// Retains the primary context of a device.
     fn context_retain(&self, ordinal: u32) -> Result<Context>;
-    /// Gives it back; the last one destroys it.
+    /// Releases it; the last release destroys it.
     fn context_release(&self, ordinal: u32);
     /// Makes the context the calling thread's current one, for calls of libraries that enqueue work by themselves.
     fn bind(&self, _context: Context) -> Result<LibraryCalls> {
@@ -332,7 +332,7 @@ pub unsafe trait Driver:
     /// The stack limit: bytes of stack that each thread of a kernel can use, at least.
     fn context_stack_limit(&self, context: Context) -> Result<usize>;
     /// Sets the stack limit of launches that follow; the driver may round it up. It can wait for the context's work, and
-    /// allocates as many bytes of device memory for each thread that the device holds at once. Fails with
+    /// allocates `bytes` bytes of device memory for each thread resident on the device at once. Fails with
     /// `CUDA_ERROR_INVALID_VALUE` over the largest that the device can have.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
     /// What a kernel that stopped this context left behind, if it left anything.
@@ -345,18 +345,18 @@ pub unsafe trait Driver:
     fn peer_nvlinks(&self, _ordinal: u32, _peer: u32) -> u32 {
         0
     }
-    /// Lets `context` reach the memory of `peer`'s context; already allowed is no error. Mapped memory is not
-    /// meant: who reaches that is said by [`MemoryDriver::virtual_set_access`].
+    /// Lets `context` reach the memory of `peer`'s context; already allowed is no error. This does not
+    /// apply to mapped memory: see [`MemoryDriver::virtual_set_access`].
     fn peer_enable(&self, context: Context, peer: Context) -> Result<()>;
-    /// Device memory of every process that the system tells of (pid, bytes); empty where it does not tell.
+    /// Device memory of every process that the system reports (pid, bytes); empty where it reports none.
     fn process_memory(&self, ordinal: u32) -> Vec<(u32, u64)>;
-    /// Clocks, temperature and power of device `ordinal`; everything is `None` where the system does not tell, and on
-    /// a driver that knows nothing of it. Needs no context.
+    /// Clocks, temperature and power of device `ordinal`; everything is `None` where the system does not report it, and
+    /// on a driver without telemetry. Needs no context.
     fn telemetry(&self, _ordinal: u32) -> Result<Telemetry> {
         Ok(Telemetry::default())
     }
-    /// Clock of the multiprocessors of device `ordinal` in MHz, where the system tells. It is asked often: it allocates
-    /// nothing after the first call.
+    /// Clock of the multiprocessors of device `ordinal` in MHz, where the system reports it. It is called often: it
+    /// allocates nothing after the first call.
     fn sm_clock_mhz(&self, _ordinal: u32) -> Option<u32> {
         None
     }
@@ -410,8 +410,8 @@ pub unsafe trait Driver:
         bytes: usize,
         stream: StreamHandle,
     ) -> Result<()>;
-    /// Enqueues a copy of rows. What the driver does not take as one copy, for example because a pitch is over the
-    /// limit of its hardware, goes as one copy a row.
+    /// Enqueues a copy of rows. If the driver does not take it as one copy, for example because a pitch is over
+    /// the hardware's limit, each row is a copy.
     ///
     /// # Safety
     /// Every row of both sides is valid until the copy has run, and no row of the target overlaps another row of

@@ -49,14 +49,14 @@ pub unsafe trait MemoryDriver {
     fn virtual_granularity(&self, context: Context) -> Result<Option<usize>>;
     /// Reserves addresses; no memory is behind them. `bytes` is a multiple of the granularity and not zero.
     fn virtual_reserve(&self, context: Context, bytes: usize) -> Result<DevicePtr>;
-    /// Gives a whole reservation back.
+    /// Frees a whole reservation.
     ///
     /// # Safety
     /// `ptr` and `bytes` are those of a [`Self::virtual_reserve`], and nothing is mapped there.
     unsafe fn virtual_release(&self, context: Context, ptr: DevicePtr, bytes: usize) -> Result<()>;
     /// Makes device memory without an address. `bytes` is a multiple of the granularity and not zero.
     fn physical_create(&self, context: Context, bytes: usize) -> Result<PhysicalHandle>;
-    /// Gives the handle back. While the memory is mapped it stays; it is freed when it is unmapped too.
+    /// Releases the handle. While the memory is mapped it stays; it is freed when it is unmapped too.
     ///
     /// # Safety
     /// The handle is not used again.
@@ -90,15 +90,15 @@ pub unsafe trait MemoryDriver {
         ordinals: &[u32],
     ) -> Result<()>;
 
-    /// Allocates memory from the driver's own pool, for work that comes later on `stream`. `bytes` is not zero.
+    /// Allocates memory from the driver's own pool, for later work on `stream`. `bytes` is not zero.
     fn stream_allocate(&self, context: Context, bytes: usize, stream: StreamHandle) -> Result<DevicePtr>;
-    /// Gives it back to the pool when `stream` has come so far.
+    /// Frees it to the pool in `stream` order.
     ///
     /// # Safety
     /// `ptr` came from [`Self::stream_allocate`]; work that uses it is ordered before this.
     unsafe fn stream_free(&self, context: Context, ptr: DevicePtr, stream: StreamHandle) -> Result<()>;
     /// Bytes the driver's pool holds for the process, and bytes of them in use: (reserved, used).
     fn stream_pool_info(&self, context: Context) -> Result<(u64, u64)>;
-    /// Gives back what the pool holds above `keep` bytes and nobody uses.
+    /// Releases the pool's unused memory above `keep` bytes.
     fn stream_pool_trim(&self, context: Context, keep: u64) -> Result<()>;
 }

@@ -14,8 +14,8 @@ pub unsafe trait StreamDriver {
     /// counts as its end.
     fn stream_create(&self, context: Context, priority: i32) -> Result<StreamHandle>;
     /// A number that no other stream of the process ever has, also when its handle is used again. Fails with
-    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, where the driver can tell, for one that was
-    /// destroyed. A driver older than CUDA 12 gives the handle's value, which a later stream may have again.
+    /// `CUDA_ERROR_INVALID_HANDLE` for a stream of another context and, where the driver can detect it, for one that
+    /// was destroyed. A driver older than CUDA 12 gives the handle's value, which a later stream may have again.
     fn stream_unique_id(&self, context: Context, stream: StreamHandle) -> Result<u64>;
     /// The priority that the stream has: the one it was created with, or the end of the range that was nearer.
     fn stream_priority(&self, context: Context, stream: StreamHandle) -> Result<i32>;

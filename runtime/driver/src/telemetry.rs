@@ -1,6 +1,6 @@
-//! What a device tells of itself while it works: clocks, temperature, power.
+//! What a device reports while it works: clocks, temperature, power.
 
-/// Clocks, temperature and power of a device at one time. What the system does not tell is `None`; without the
+/// Clocks, temperature and power of a device at one time. What the system does not report is `None`; without the
 /// driver's management library (NVML), that is everything.
 ///
 /// ```
@@ -29,7 +29,7 @@ pub struct Telemetry {
     /// Power that it is kept below, in watts.
     pub power_limit_w: Option<f64>,
     /// Why clocks are below their highest, in NVML's words in lower case, for example `sw_power_cap`, `gpu_idle`.
-    /// Empty: for no reason, or the system does not tell.
+    /// Empty: for no reason, or the system does not report it.
     pub throttle_reasons: Vec<String>,
     /// Version of the driver's package, for example `570.124.06`.
     pub driver_version: Option<String>,

@@ -1,7 +1,7 @@
 //! Snapshots in files: JSON and pickles.
 //!
 //! Guarantees: what [`Snapshot::write_json`] or [`Snapshot::write_pickle`] wrote, [`Snapshot::read`] reads back
-//! equal. Which of the two a file is, its content tells, not its name. Reading runs nothing that a pickle names.
+//! equal. The content decides which of the two a file is, not its name. Reading runs nothing that a pickle names.
 //! A file that is missing, damaged or something else is an error of one line, never a panic.
 
 use std::borrow::Cow;
@@ -93,7 +93,7 @@ impl Snapshot {
     }
 }
 
-/// More devices than a machine has: an ordinal above is damage, not a reason to write so many lists.
+/// More devices than a machine has: an ordinal above is damage, not a reason to write a list for each.
 const MOST_DEVICES: usize = 1024;
 
 /// The largest file that is read, in bytes.

@@ -63,7 +63,7 @@ pub struct Segment {
     pub allocated_size: u64,
     /// Bytes of blocks that are in use or wait to become free.
     pub active_size: u64,
-    /// Bytes that were asked for, before rounding, of blocks that are in use or wait to become free.
+    /// Bytes requested, before rounding, of blocks that are in use or wait to become free.
     #[serde(default)]
     pub requested_size: u64,
     /// The stream that the memory belongs to; 0 is the default stream.
@@ -78,7 +78,7 @@ pub struct Segment {
     /// Whether the segment can grow in place.
     #[serde(default)]
     pub is_expandable: bool,
-    /// Who caused the segment to be taken from the device.
+    /// The stack of the allocating call.
     #[serde(default)]
     pub frames: Vec<Frame>,
     /// The blocks, by address, without gaps.
@@ -114,12 +114,12 @@ pub struct Block {
     pub address: u64,
     /// Bytes of the block.
     pub size: u64,
-    /// Bytes that were asked for; at most `size`, 0 for a free block.
+    /// Bytes requested; at most `size`, 0 for a free block.
     #[serde(default)]
     pub requested_size: u64,
     /// Whether it is in use.
     pub state: BlockState,
-    /// Who asked for it; empty when that was not recorded.
+    /// The stack of the requesting call; empty when it was not recorded.
     #[serde(default)]
     pub frames: Vec<Frame>,
 }
@@ -167,7 +167,7 @@ pub struct TraceEntry {
     /// When, in microseconds since 1970.
     #[serde(default)]
     pub time_us: i64,
-    /// Who caused it; empty when that was not recorded.
+    /// The stack of the call that caused it; empty when it was not recorded.
     #[serde(default)]
     pub frames: Vec<Frame>,
     /// The pool, as in [`Segment::segment_pool_id`].
@@ -196,7 +196,7 @@ impl Serialize for TraceEntry {
 pub enum TraceAction {
     /// Allocated a block.
     Alloc,
-    /// Was asked to free a block.
+    /// Received a request to free a block.
     FreeRequested,
     /// Made a freed block available for later requests.
     FreeCompleted,
@@ -210,7 +210,7 @@ pub enum TraceAction {
     SegmentUnmap,
     /// Took a snapshot.
     Snapshot,
-    /// Ran out of memory; `size` is what was asked for.
+    /// Ran out of memory; `size` is the request.
     Oom,
     /// Noted something about a block in use.
     Annotate,
@@ -289,7 +289,7 @@ impl Snapshot {
         self.total(|segment| segment.active_size)
     }
 
-    /// Bytes that were asked for, before rounding.
+    /// Bytes requested, before rounding.
     pub fn requested(&self) -> u64 {
         self.total(|segment| segment.requested_size)
     }

@@ -418,7 +418,7 @@ fn text(text: &str) -> Vec<u8> {
     [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// A list of an item and of as many uses of it as make `times`.
+/// A list with `times` uses of one item.
 fn repeated(item: &[u8], memo: u8, times: usize) -> Vec<u8> {
     [b"](", item, &[0x94], &[b'h', memo].repeat(times - 1), b"e\x94"].concat()
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// The test that it stands in, by the name that the test harness has for it.
+/// The enclosing test's name in the test harness.
 macro_rules! this_test {
     () => {{
         fn here() {}
@@ -11,7 +11,7 @@ macro_rules! this_test {
     }};
 }
 
-/// Runs the test that it stands in again, in a process of its own with these environment variables. In that process it
+/// Runs the enclosing test again, in a process of its own with these environment variables. In that process it
 /// is `None` at once, and the test does its work; in this one it is what the process wrote, once that has passed.
 ///
 /// ```ignore

@@ -4,7 +4,7 @@ use warpsmith_runtime::device::visible;
 use warpsmith_runtime::memory::snapshot::Snapshot;
 use warpsmith_runtime::{AllocatorOptions, DeviceId};
 
-/// A snapshot in a file, as a pickle or as JSON. What is read is written as it was.
+/// A snapshot in a file, as a pickle or as JSON. Whatever is read is written back unchanged.
 pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::from_bytes(bytes) else { return };
     let json = snapshot.to_json();

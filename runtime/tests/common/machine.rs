@@ -38,7 +38,7 @@ static LOOK: KernelSpec = kernel(
 );
 
 /// # Safety
-/// `args` is as [`APPEND`] says, and nobody else uses the log.
+/// `args` is as [`APPEND`] says, and nothing else uses the log.
 unsafe fn append(args: *const *const c_void) {
     // SAFETY: the caller vouches for the arguments; the log is longer than the launches are many.
     unsafe {
@@ -120,7 +120,7 @@ impl Machine {
         self.driver.stream_wait_event(self.context, self.streams[stream], event).unwrap();
     }
 
-    /// What comes later on `stream` waits for what is enqueued on `other`.
+    /// Makes later work on `stream` wait for what is enqueued on `other`.
     pub fn order(&self, other: usize, stream: usize) {
         self.wait(stream, self.record(other));
     }
@@ -148,7 +148,7 @@ impl Machine {
         self.launch(stream, &APPEND, &args);
     }
 
-    /// Launches a kernel that reads so many elements and changes others atomically.
+    /// Launches a kernel that reads this number of elements and changes others atomically.
     pub fn look(&self, stream: usize, data: (DevicePtr, u64), counts: (DevicePtr, u64)) {
         let args = [
             (&raw const data.0.0).cast(),
@@ -180,7 +180,7 @@ impl Machine {
     /// What is in device memory now, which is memory of the process. No work may be running.
     pub fn bytes(&self, ptr: DevicePtr, bytes: usize) -> Vec<u8> {
         let start: *const u8 = std::ptr::with_exposed_provenance(ptr.0 as usize);
-        // SAFETY: a live block of so many bytes, filled when it was allocated; nothing runs.
+        // SAFETY: a live block of this size, filled when it was allocated; nothing runs.
         unsafe { std::slice::from_raw_parts(start, bytes) }.to_vec()
     }
 

@@ -60,7 +60,7 @@ pub fn recorded(text: &str) -> Option<Trace> {
 /// equally likely.
 ///
 /// A step allocates with a probability of 73 %, when fewer than `n` requests were made and the live bytes stay
-/// below `limit`; else it frees a live block at random. What is live after the last step stays live.
+/// below `limit`; else it frees a live block at random. Blocks that are live after the last step stay live.
 pub fn rmm_random(seed: u64, n: usize, max_bytes: u64, limit: u64) -> Trace {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut events, mut spare, mut ids) = (Vec::new(), BTreeSet::new(), 0..);

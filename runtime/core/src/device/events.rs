@@ -1,6 +1,6 @@
 //! [`EventPool`]: events of a device between two uses.
 //!
-//! An event may go back while streams still wait for it: a wait keeps to the record that it was enqueued for.
+//! An event may be returned while streams still wait for it: a wait keeps to the record that it was enqueued for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use super::Device;
 use crate::driver::{Context, Driver, EventHandle};
 use crate::error::Result;
 
-/// Events that nobody has, by whether they take time.
+/// Unused events, by whether they record times.
 #[derive(Debug, Default)]
 pub(crate) struct EventPool {
     ordering: Spare,
@@ -57,7 +57,7 @@ impl EventPool {
         }
     }
 
-    /// Takes an event back that nobody uses any more.
+    /// Takes back an event that is no longer used.
     pub fn put(&self, event: EventHandle, timed: bool) {
         self.of(timed).put(event);
     }
@@ -66,7 +66,7 @@ impl EventPool {
     pub fn destroy(&mut self, driver: &dyn Driver, context: Context) {
         for spare in [&self.ordering, &self.timed] {
             while let Some(event) = spare.take() {
-                // SAFETY: nobody has it.
+                // SAFETY: it is not in use.
                 unsafe { driver.event_destroy(context, event) };
             }
         }

@@ -24,7 +24,7 @@ impl Extensions {
 }
 
 impl Device {
-    /// The value of type `T` that belongs to the device, made when it is first asked for, and dropped with the device.
+    /// The value of type `T` that belongs to the device, made at its first use, and dropped with the device.
     ///
     /// For crates that keep something for each device: `T` is a type of their own. `make` must not ask for an extension
     /// itself, and a value that holds the device keeps it alive for good.

@@ -2,8 +2,8 @@
 //!
 //! CUDA does not work in a process that was forked after it was started, and the threads of an emulated device are
 //! not copied. So in the copy every call on a device that was opened before the fork, and opening any device of
-//! that kind, fails with [`Error::Forked`]; nothing waits there for what does not exist. What is dropped in the
-//! copy calls no driver and takes no lock. A process that is forked before a device of a kind is opened, and for
+//! that kind, fails with [`Error::Forked`]; nothing waits there for what does not exist. Values dropped in the
+//! copy call no driver and take no lock. A process that is forked before a device of a kind is opened, and for
 //! CUDA before devices are listed, opens them in the copy as usual. Starting another program
 //! (`std::process::Command`) is not affected.
 //!
@@ -116,7 +116,8 @@ pub(super) fn end_use(kind: DeviceId) {
     USED.fetch_and(!bit(kind), Ordering::Relaxed);
 }
 
-/// Called by the system in a copy of the process, while it has one thread. It may do no more than a signal handler.
+/// Called by the system in a copy of the process, while it has one thread. It is limited to what a signal handler may
+/// do.
 #[cfg(unix)]
 unsafe extern "C" fn in_the_copy() {
     STATE.fetch_add(1, Ordering::Relaxed);

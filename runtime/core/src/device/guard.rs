@@ -1,7 +1,7 @@
 //! The thread's current device: set for good, or by a guard for a while.
 //!
 //! Each thread has its own. Guards nest, and each restores what was current when it was made, also when the device
-//! was set by other means meanwhile. A thread that has set none has [`Device::best`], which is looked for once in
+//! was set by other means meanwhile. A thread that has set none has [`Device::best`], which is determined once in
 //! the process and again only when it is lost.
 
 use std::cell::RefCell;
@@ -50,7 +50,7 @@ impl Device {
     }
 
     /// Makes this the thread's current device until another is set or a guard that was made before is dropped.
-    /// [`Device::guard`] is to be preferred: it restores the one before.
+    /// Prefer [`Device::guard`]: it restores the previous one.
     ///
     /// ```
     /// use warpsmith_runtime::Device;

@@ -19,7 +19,7 @@ use crate::error::{Error, RecentLaunch, Result};
 const KEPT: usize = 16;
 /// How many kernels of a graph are remembered when it is launched.
 const GRAPH_KERNELS: usize = 8;
-/// Streams are dealt out to so many rings, so that threads with streams of their own do not meet.
+/// The number of rings that streams are spread over, so that threads with their own streams do not contend.
 const RINGS: usize = 8;
 
 /// The last launches of some streams. No thread waits for another: of launches at the same moment, some may not be remembered.
@@ -129,7 +129,7 @@ pub(crate) struct Health {
     /// The process that opened the device.
     pub(super) origin: Origin,
     fault: OnceLock<Arc<Error>>,
-    /// The first error of a drop, which had nobody to report to.
+    /// The first error of a drop, which cannot return one.
     dropped: Mutex<Option<Error>>,
     recent: [Ring; RINGS],
 }

@@ -11,7 +11,7 @@
 //!
 //! | of `torch.cuda` | here |
 //! | --- | --- |
-//! | `init` | not needed: opening a device does what is to be done |
+//! | `init` | not needed: opening a device initialises it |
 //! | `is_available` | [`Device::is_available`] |
 //! | `device_count` | [`Device::cuda_count`], [`Device::emulated_count`], [`Device::list`] |
 //! | `current_device`, `set_device` | [`Device::current`], [`Device::set_current`] |

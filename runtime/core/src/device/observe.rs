@@ -30,8 +30,8 @@ pub trait Observer: Send + Sync {
         let _ = operation;
     }
 
-    /// The operation's call has returned. What it enqueued may still run. It comes once after each [`Self::begin`], on the
-    /// same thread, unless the observer was removed meanwhile.
+    /// The operation's call has returned. Work that it enqueued may still run. It comes once after each
+    /// [`Self::begin`], on the same thread, unless the observer was removed meanwhile.
     fn end(&self, operation: &Observed<'_>, ended: Ended);
 }
 
@@ -130,7 +130,7 @@ pub enum Operation<'a> {
     Allocate {
         /// Which memory.
         memory: MemoryKind,
-        /// The number of bytes that were asked for.
+        /// The number of bytes requested.
         bytes: usize,
         /// Where it begins; 0 before the end.
         address: u64,
@@ -144,7 +144,7 @@ pub enum Operation<'a> {
     Free {
         /// Which memory.
         memory: MemoryKind,
-        /// The number of bytes that had been asked for.
+        /// The number of bytes that had been requested.
         bytes: usize,
         /// Where it begins.
         address: u64,
@@ -192,7 +192,7 @@ struct Entry {
 
 type Entries = Arc<[Arc<Entry>]>;
 
-/// The observers. Nobody is called under the lock.
+/// The observers. None is called under the lock.
 static ENTRIES: RwLock<Option<Entries>> = RwLock::new(None);
 
 thread_local! {
@@ -260,7 +260,7 @@ fn change(how: impl FnOnce(&mut Vec<Arc<Entry>>)) {
 }
 
 impl Entry {
-    /// Has it called no more.
+    /// Removes the observer.
     fn remove(self: &Arc<Self>) {
         if self.active.swap(false, Ordering::AcqRel) {
             change(|entries| entries.retain(|entry| !Arc::ptr_eq(entry, self)));

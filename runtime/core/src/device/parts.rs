@@ -13,7 +13,7 @@ pub(crate) trait Part: Any + Send + Sync {
     /// Its place among the parts, below 6: another for each type. Parts are closed in this order.
     const PLACE: usize;
 
-    /// Is called when the device is found to be lost, by whoever found out, whatever locks of other modules that thread
+    /// Called when the device is found to be lost, by the thread that found out, whatever locks of other modules it
     /// holds; perhaps more than once. It must not wait.
     fn lost(&self, _device: &Device) {}
 
@@ -70,7 +70,7 @@ impl Parts {
         }
     }
 
-    /// Tells all parts that the device is lost.
+    /// Notifies all parts that the device is lost.
     pub fn lost(&self, device: &Device) {
         self.0.iter().flatten().for_each(|entry| entry.part.lost(device));
     }

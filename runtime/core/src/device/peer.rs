@@ -56,7 +56,7 @@ impl Device {
 struct Direction {
     /// They keep no device alive, but the addresses by which it is found from being those of other devices.
     ends: [Weak<DeviceInner>; 2],
-    /// Whether the first can use the second's memory, once that was asked and, if so, enabled.
+    /// Whether the first can use the second's memory, once that was queried and, if so, enabled.
     enabled: Arc<Mutex<Option<bool>>>,
 }
 
@@ -94,7 +94,7 @@ fn enable_direction(from: &Device, to: &Device) -> Result<bool> {
 }
 
 /// Lets `from` use the memory of `to`, and the other way round where that is possible. False, and nothing done, when
-/// `from` cannot. The driver is asked at the first call for two opened devices, and after one that failed.
+/// `from` cannot. The driver is queried at the first call for two opened devices, and after one that failed.
 ///
 /// # Errors
 /// [`Error::DeviceLost`] of either, [`Error::Forked`]; whatever the driver reports.

@@ -44,8 +44,8 @@ fn cuda_count() -> Result<u32> {
 }
 
 impl Device {
-    /// Whether there is a CUDA device that this process can open. CUDA is not started by the question, where the
-    /// driver's management library (NVML) is there to answer it, so a process may fork afterwards; otherwise it is.
+    /// Whether there is a CUDA device that this process can open. Where the driver's management library (NVML) is
+    /// available, the query does not start CUDA, so a process may fork afterwards; otherwise it does.
     ///
     /// False without a driver, when `CUDA_VISIBLE_DEVICES` hides every device, and in a process that was forked from
     /// one that used CUDA.
@@ -82,7 +82,7 @@ impl Device {
         self.properties().capability
     }
 
-    /// Its clocks, temperature and power now. What the system does not tell is `None`: everything without the
+    /// Its clocks, temperature and power now. What the system does not report is `None`: everything without the
     /// driver's management library (NVML), and on the emulated device.
     ///
     /// # Errors
@@ -92,8 +92,9 @@ impl Device {
         Ok(self.raw().0.telemetry(self.ordinal())?)
     }
 
-    /// The clock of its multiprocessors now, in MHz; `None` where the system does not tell, and in a process that was
-    /// forked since the device was opened. Cheap enough to ask beside running work: it enqueues and allocates nothing.
+    /// The clock of its multiprocessors now, in MHz; `None` where the system does not report it, and in a process that
+    /// was forked since the device was opened. Cheap enough to query during running work: it enqueues and allocates
+    /// nothing.
     pub fn sm_clock_mhz(&self) -> Option<u32> {
         self.check_process().ok()?;
         self.raw().0.sm_clock_mhz(self.ordinal())

@@ -14,9 +14,9 @@ use crate::error::{Error, Result, StackError, code};
 /// What is known of a device's stack limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
-    /// The limit as last read, in bytes a thread; 0 before that.
+    /// The limit as last read, in bytes per thread; 0 before that.
     limit: AtomicUsize,
-    /// Held by whoever changes the limit.
+    /// Held while the limit is changed.
     changing: Mutex<()>,
     /// The kernels that need a stack which is not known when they are compiled, or declare one.
     kernels: Mutex<Vec<&'static str>>,
@@ -51,9 +51,9 @@ impl Stack {
 }
 
 impl Device {
-    /// The stack limit in bytes a thread. It is 1024 on NVIDIA's GPUs until it is raised, here or for a kernel that needs
-    /// more: one that declares it with `#[kernel(stack = BYTES)]`, or that recurses or calls through pointers, which is
-    /// given 16 KiB. Other kernels need no limit: their stack is known.
+    /// The stack limit in bytes per thread. It is 1024 on NVIDIA's GPUs until it is raised, here or for a kernel that
+    /// needs more: one that declares it with `#[kernel(stack = BYTES)]`, or that recurses or calls through pointers,
+    /// which is given 16 KiB. Other kernels need no limit: their stack is known.
     ///
     /// # Errors
     /// Whatever the driver reports.

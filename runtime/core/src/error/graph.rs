@@ -8,10 +8,10 @@ use super::Error;
 #[non_exhaustive]
 pub enum GraphError {
     /// Something that must wait for work, while work is being captured and does not run.
-    #[error("a capture is underway on the device; do this before it begins or after it ends")]
+    #[error("a capture is active on the device; do this before it begins or after it ends")]
     CaptureUnderway,
 
-    /// A call on a stream that is being captured into a graph, which cannot become part of one. The capture goes on.
+    /// A call on a stream that is being captured into a graph, which cannot become part of one. The capture continues.
     #[error("{call} cannot be captured into a graph: {instead}")]
     NotCapturable {
         /// The call.
@@ -27,10 +27,10 @@ pub enum GraphError {
         call: &'static str,
     },
 
-    /// A capture on a stream that the device gives to everybody.
+    /// A capture on a shared stream of the device.
     #[error(
-        "the default stream and streams of the pool cannot be captured into a graph, for work of others would become part \
-         of it; capture on a stream of `Stream::new`"
+        "the default stream and streams of the pool cannot be captured into a graph, because other work would become \
+         part of it; capture on a stream of `Stream::new`"
     )]
     SharedStream,
 
@@ -87,8 +87,8 @@ pub enum GraphError {
 
     /// A node, or a condition, of one graph was used with another.
     #[error(
-        "the node or condition is of another graph than this one, or than the one the executable was made of or last \
-         updated from"
+        "the node or condition belongs to a different graph than this one, or than the one the executable was made of \
+         or last updated from"
     )]
     NodeOfOtherGraph,
 

@@ -17,7 +17,7 @@ pub enum LaunchError {
     BlockTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// Threads of the block asked for.
+        /// Threads of the requested block.
         threads: u64,
         /// The most there may be.
         limit: u32,
@@ -30,7 +30,7 @@ pub enum LaunchError {
     BlockShape {
         /// The instance's symbol.
         kernel: String,
-        /// The block asked for.
+        /// The requested block.
         block: [u32; 3],
         /// The largest block in x, y and z.
         limit: [u32; 3],
@@ -43,7 +43,7 @@ pub enum LaunchError {
         kernel: String,
         /// `"grid"` or `"block"`.
         what: &'static str,
-        /// What was asked for.
+        /// The requested value.
         dimensions: [u32; 3],
     },
 
@@ -52,7 +52,7 @@ pub enum LaunchError {
     GridTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// The grid asked for.
+        /// The requested grid.
         grid: [u64; 3],
         /// The largest grid in x, y and z.
         limit: [u32; 3],
@@ -66,7 +66,7 @@ pub enum LaunchError {
     SharedMemoryTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// Dynamic shared memory asked for, in bytes.
+        /// Requested dynamic shared memory, in bytes.
         dynamic_bytes: u32,
         /// The kernel's static shared memory, in bytes.
         static_bytes: u32,
@@ -108,7 +108,7 @@ pub enum LaunchError {
     ClusterTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// The cluster asked for.
+        /// The requested cluster.
         cluster: [u32; 3],
         /// Blocks of the largest cluster there can be.
         limit: u32,
@@ -121,9 +121,9 @@ pub enum LaunchError {
     ClusterGrid {
         /// The instance's symbol.
         kernel: String,
-        /// The grid asked for.
+        /// The requested grid.
         grid: [u32; 3],
-        /// The cluster asked for.
+        /// The requested cluster.
         cluster: [u32; 3],
     },
 
@@ -134,9 +134,9 @@ pub enum LaunchError {
     TooManyThreads {
         /// The instance's symbol.
         kernel: String,
-        /// The grid asked for.
+        /// The requested grid.
         grid: [u32; 3],
-        /// The block asked for.
+        /// The requested block.
         block: [u32; 3],
     },
 
@@ -159,7 +159,7 @@ pub enum LaunchError {
     CooperativeGridTooLarge {
         /// The instance's symbol.
         kernel: String,
-        /// Blocks of the grid asked for.
+        /// Blocks of the requested grid.
         blocks: u64,
         /// The most there can be.
         limit: u64,
@@ -237,7 +237,7 @@ impl Deref for RecentLaunches {
     }
 }
 
-/// So many launches are described one by one.
+/// The most launches that are described one by one.
 const DESCRIBED: usize = 4;
 
 /// `; it was launched on stream 3, grid …`, or the last of several launches that it can have been.

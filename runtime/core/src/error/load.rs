@@ -19,7 +19,7 @@ pub enum LoadError {
     },
 
     /// Bytes that are neither PTX nor a cubin nor a fatbin.
-    #[error("{code} is no PTX, cubin or fatbin: {reason}")]
+    #[error("{code} is not a PTX, cubin or fatbin: {reason}")]
     NotCode {
         /// The file, or `the code`.
         code: String,
@@ -58,7 +58,7 @@ pub enum LoadError {
         code: String,
         /// The name.
         kernel: String,
-        /// The names of its kernels, sorted; empty where the driver does not tell.
+        /// The names of its kernels, sorted; empty where the driver does not report them.
         kernels: Vec<String>,
     },
 }

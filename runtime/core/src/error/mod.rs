@@ -115,7 +115,7 @@ pub enum Error {
     /// A device index beyond those there are.
     #[error("there is no device {device}: {}", device_count(*device, *count))]
     NoSuchDevice {
-        /// The device asked for.
+        /// The requested device.
         device: DeviceId,
         /// How many devices of its kind there are.
         count: u32,
@@ -180,7 +180,7 @@ pub enum Error {
         right: usize,
     },
 
-    /// A list of which something is to be made has nothing in it.
+    /// A list that must have elements is empty.
     #[error("{operation}: the list of {list} is empty; pass at least one")]
     EmptyList {
         /// What was to be done.
@@ -248,18 +248,18 @@ pub enum Error {
     /// A number of elements whose bytes do not fit an address.
     #[error("{elements} elements of {element_bytes} bytes are more than can be addressed")]
     TooManyElements {
-        /// Elements asked for.
+        /// Requested elements.
         elements: usize,
         /// Bytes of one.
         element_bytes: usize,
     },
 
-    /// Elements that cannot be taken for elements of another type.
-    #[error("{len} elements of `{from}` at {address:#x} cannot be taken for elements of `{to}`: {reason}")]
+    /// Elements that cannot be viewed as elements of another type.
+    #[error("{len} elements of `{from}` at {address:#x} cannot be viewed as elements of `{to}`: {reason}")]
     Cast {
         /// The type of the elements.
         from: &'static str,
-        /// The type asked for.
+        /// The requested type.
         to: &'static str,
         /// How many elements there are.
         len: usize,
@@ -270,26 +270,26 @@ pub enum Error {
     },
 
     /// An address of which no buffer can be made.
-    #[error("no buffer of {device} can be made of {bytes} bytes at {address:#x}: {reason}")]
+    #[error("cannot make a buffer of {device} from {bytes} bytes at {address:#x}: {reason}")]
     BadAddress {
         /// The device.
         device: DeviceId,
         /// The address.
         address: u64,
-        /// The bytes asked for.
+        /// The requested bytes.
         bytes: usize,
         /// What is wrong, and what to do.
         reason: String,
     },
 
-    /// The device has not enough memory. The program goes on: what was allocated stays as it was.
+    /// The device has not enough memory. The program continues: what was allocated stays as it was.
     #[error("{0}")]
     OutOfMemory(Box<OutOfMemory>),
 
     /// More bytes than any device has.
-    #[error("asked for {} of memory, which no device has; the most that can be asked for is {}", Bytes(*bytes), Bytes(*largest))]
+    #[error("asked for {} of memory, more than any device has; the maximum is {}", Bytes(*bytes), Bytes(*largest))]
     AllocationTooLarge {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: u64,
         /// The most there can be.
         largest: u64,
@@ -297,7 +297,7 @@ pub enum Error {
 
     /// An address that the allocator did not give out, or that was freed.
     #[error(
-        "{address:#x} is no memory that was allocated on {device}, or it was freed before; free each address once, on its device"
+        "{address:#x} was not allocated on {device}, or was freed before; free each address once, on its device"
     )]
     NotAllocated {
         /// The device.
@@ -313,7 +313,7 @@ pub enum Error {
         pool: PoolId,
     },
 
-    /// A capture, a graph or an executable was asked for what it cannot do.
+    /// An operation that a capture, a graph or an executable does not support.
     #[error("{0}")]
     Graph(GraphError),
 
@@ -366,7 +366,7 @@ pub enum Error {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
 
-    /// There is no more page-locked host memory to be had.
+    /// Page-locked host memory is exhausted.
     #[error(
         "out of page-locked host memory for {device}: asked for {} ({asked} bytes), {} are held, {} of them unused{}",
         Bytes(*asked), Bytes(*held), Bytes(*cached), pinned_advice(*limit)
@@ -374,7 +374,7 @@ pub enum Error {
     PinnedOutOfMemory {
         /// The device whose buffers it is for.
         device: DeviceId,
-        /// Bytes asked for, as rounded; those of the reserve segment when that could not be made.
+        /// Requested bytes, as rounded; those of the reserve segment when that could not be made.
         asked: u64,
         /// Page-locked bytes that the device's buffers and cache hold.
         held: u64,
@@ -475,12 +475,12 @@ pub enum Error {
 
     /// A handle that is another stream on each thread.
     #[error(
-        "the default stream of each thread is no stream of its own; adopt one that was created, or the legacy default stream"
+        "the per-thread default stream cannot be adopted; adopt a stream that was created, or the legacy default stream"
     )]
     PerThreadStream,
 
     /// The source and the target of a copy have bytes in common.
-    #[error("{operation}: the source and the target overlap; copy by way of a third buffer")]
+    #[error("{operation}: the source and the target overlap; copy through a third buffer")]
     Overlap {
         /// What was to be done.
         operation: &'static str,
@@ -503,7 +503,7 @@ pub enum Error {
     InObserver,
 
     /// An event was recorded on, or read for, a device that it is not of.
-    #[error("the event is of {event}, the stream is on {stream}; record a new event for that device")]
+    #[error("the event belongs to {event}, the stream is on {stream}; record a new event for that device")]
     EventOfOtherDevice {
         /// The event's device.
         event: DeviceId,
@@ -511,7 +511,7 @@ pub enum Error {
         stream: DeviceId,
     },
 
-    /// Elapsed time asked of events that cannot give it.
+    /// Elapsed time of events that do not measure it.
     #[error("no elapsed time: {0}")]
     NoElapsedTime(&'static str),
 }

@@ -9,9 +9,9 @@ use super::{Bytes, DeviceId};
 pub struct OutOfMemory {
     /// The device.
     pub device: DeviceId,
-    /// What was asked for.
+    /// The request.
     pub asked: u64,
-    /// What the driver was asked for, to serve it.
+    /// What was requested from the driver to serve it.
     pub segment: u64,
     /// What the device has.
     pub total: u64,
@@ -23,7 +23,7 @@ pub struct OutOfMemory {
     pub reserved: u64,
     /// Blocks in use.
     pub allocated: u64,
-    /// Blocks that were given back but that work on other streams may still use.
+    /// Blocks that were freed but that work on other streams may still use.
     pub pending: u64,
     /// Free blocks of the request's own stream and pool.
     pub cached: u64,
@@ -33,7 +33,7 @@ pub struct OutOfMemory {
     pub cached_by_other_streams: u64,
     /// Free blocks of private pools, other than the request's.
     pub cached_in_private_pools: u64,
-    /// Other processes on the device and what they have, where the system tells.
+    /// Other processes on the device and their memory, where the system reports it.
     pub other_processes: Vec<(u32, u64)>,
     /// Whether a graph is being captured, so that nothing could be waited for.
     pub capturing: bool,
@@ -101,7 +101,7 @@ impl fmt::Display for OutOfMemory {
             write!(f, "; process {pid} has {}", Bytes(*bytes))?;
         }
         if self.capturing {
-            write!(f, "; a capture is underway")?;
+            write!(f, "; a capture is active")?;
         }
         write!(f, "; {}", self.advice())
     }

@@ -8,13 +8,13 @@ use super::{DeviceId, Error};
 pub enum StackError {
     /// More than the device can have, or has memory for.
     #[error(
-        "{device} cannot have a stack limit of {bytes} bytes a thread: it is over what a thread can have, or there is not \
-         so much memory for each thread that the device holds at once; set a lower one ({reason})"
+        "{device} cannot have a stack limit of {bytes} bytes per thread: it is over what a thread can have, or there is \
+         not enough memory for all threads resident on the device; set a lower one ({reason})"
     )]
     Refused {
         /// The device.
         device: DeviceId,
-        /// Bytes a thread asked for.
+        /// Requested bytes per thread.
         bytes: usize,
         /// What the driver said.
         reason: String,
@@ -28,23 +28,23 @@ pub enum StackError {
     Capturing {
         /// The device.
         device: DeviceId,
-        /// Bytes a thread asked for.
+        /// Requested bytes per thread.
         bytes: usize,
     },
 
     /// A launch of a kernel that needs more.
     #[error(
-        "kernel `{kernel}` needs {needs} bytes of stack a thread, and the stack limit of {device} was set to {limit}; raise \
-         it with `Device::set_stack_limit`, or declare what the kernel needs with `#[kernel(stack = BYTES)]`"
+        "kernel `{kernel}` needs {needs} bytes of stack per thread, and the stack limit of {device} was set to {limit}; \
+         raise it with `Device::set_stack_limit`, or declare what the kernel needs with `#[kernel(stack = BYTES)]`"
     )]
     TooLow {
         /// The instance's symbol.
         kernel: String,
         /// The device.
         device: DeviceId,
-        /// Bytes a thread that the kernel declares, or is given because they are not known.
+        /// Bytes per thread that the kernel declares, or is given because they are not known.
         needs: usize,
-        /// The limit in force, in bytes a thread.
+        /// The limit in force, in bytes per thread.
         limit: usize,
     },
 }

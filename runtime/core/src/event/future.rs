@@ -11,7 +11,7 @@ use super::reactor::Waiter;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
-/// A future that is ready when an event's stream has come to the event's last record: `event.await`, `(&event).await`.
+/// A future that is ready when an event's stream has reached the event's last record: `event.await`, `(&event).await`.
 ///
 /// It blocks no thread, needs no particular executor, and may be polled from any thread. A fault of the device wakes it. It
 /// may be dropped at any time: what was enqueued runs on, and keeps what it uses.
@@ -47,7 +47,7 @@ impl<E: Borrow<Event>> Future for Reached<E> {
     }
 }
 
-/// Waits until the event's stream has come to its last record: see [`Reached`].
+/// Waits until the event's stream has reached its last record: see [`Reached`].
 impl IntoFuture for Event {
     type Output = Result<()>;
     type IntoFuture = Reached;
@@ -90,8 +90,8 @@ impl Future for Completed {
 }
 
 impl Stream {
-    /// A future that is ready when everything enqueued so far has run. What is enqueued after this call it does not wait for.
-    /// It blocks no thread and needs no particular executor: see [`Reached`].
+    /// A future that is ready when everything enqueued so far has run. It does not wait for work enqueued after this
+    /// call. It blocks no thread and needs no particular executor: see [`Reached`].
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Result, Stream};

@@ -1,6 +1,6 @@
 //! Events: marks in a stream, for ordering and for time.
 //!
-//! An event is recorded on streams of its device, as often as one likes; what is asked of it or waits for it means
+//! An event is recorded on streams of its device, any number of times; queries and waits refer to
 //! its last record. Events come from a pool of the device and go back there when they are dropped, also while
 //! streams still wait for them.
 //!
@@ -133,8 +133,8 @@ impl Event {
     /// The driver's handle. It is valid while the event lives.
     ///
     /// # Safety
-    /// It is waited for and asked, but not recorded: what is recorded by hand is not seen here, and another record
-    /// would be taken for it.
+    /// It is waited for and queried, but not recorded: a record made through the handle is not seen here, and another
+    /// record would be taken for it.
     pub unsafe fn handle(&self) -> EventHandle {
         self.handle
     }
@@ -148,7 +148,7 @@ impl Event {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its stream has come to the last record. An event that was never recorded counts as reached.
+    /// Whether its stream has reached the last record. An event that was never recorded counts as reached.
     ///
     /// # Errors
     /// A fault of a kernel that was running.
@@ -178,7 +178,7 @@ impl Event {
         }
     }
 
-    /// Waits until its stream has come to the last record. An event that was never recorded is not waited for.
+    /// Waits until its stream has reached the last record. An event that was never recorded is not waited for.
     ///
     /// # Errors
     /// A fault of a kernel that was running.
@@ -191,7 +191,7 @@ impl Event {
                 record.id()
             }
         };
-        // Without the lock: others may record and ask meanwhile.
+        // Without the lock: other threads may record and query meanwhile.
         let watch =
             observe::begin(&self.device, || (None, Operation::Synchronize(Awaited::Event(self.handle))));
         watch.done(self.device.call(|driver, context| driver.event_synchronize(context, self.handle)))?;
@@ -230,7 +230,7 @@ impl Event {
 }
 
 impl Record {
-    /// Tells it from other records.
+    /// Distinguishes it from other records.
     fn id(&self) -> Option<(u64, u64)> {
         match self {
             Record::Own(closed) => Some(closed.id()),

@@ -1,10 +1,10 @@
 //! The thread that wakes futures: one for the process, however many futures there are.
 //!
-//! A future that is polled asks the driver itself. For [`PATIENCE`] it has itself polled again, so that short work costs no
-//! switch of threads; the executor runs other tasks in between. After that it is registered here. The thread asks for the
-//! earliest event of each stream, since the others come later, and pauses in proportion to how long it has waited. While
-//! nothing is registered it sleeps. Host functions of the driver would need no asking, but each stops its stream for some
-//! microseconds, and after a fault the driver calls none.
+//! A future that is polled queries the driver itself. For [`PATIENCE`] it has itself polled again, so that short work
+//! costs no switch of threads; the executor runs other tasks in between. After that it is registered here. The thread
+//! asks for the earliest event of each stream, since the others come later, and pauses in proportion to how long it has
+//! waited. While nothing is registered it sleeps. Host functions of the driver would need no asking, but each stops its
+//! stream for some microseconds, and after a fault the driver calls none.
 //!
 //! Waking a thread takes longer than the driver's own wait is late. So the future of a stream whose work was awaited before is
 //! woken shortly before its work is likely to end ([`Lengths`](crate::stream::lengths::Lengths)), and then has itself polled
@@ -13,7 +13,7 @@
 //! Waking is a hint: what has become of the event, the future asks again. So an event may be recorded anew meanwhile, and a
 //! registration that is dropped late does no harm.
 //!
-//! Locks: the table is locked while the driver is asked for one event, never while a waker is cloned, called or dropped.
+//! Locks: the table is locked while one event is queried, never while a waker is cloned, called or dropped.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -307,7 +307,7 @@ impl Drop for Registration {
             return;
         }
         if host_function::is_running() {
-            // The thread may be asking the driver, which may wait for this function to return.
+            // The thread may be querying the driver, which may wait for this function to return.
             let (reactor, key) = (self.reactor, self.key);
             return host_function::drop_elsewhere(Box::new(Registration { reactor, key }));
         }

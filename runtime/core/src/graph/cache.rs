@@ -9,8 +9,8 @@ use crate::error::{Error, GraphError};
 use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Something that a captured graph holds for good, by which graphs of one key are told apart: where a buffer is and how
-/// many elements of which type it has, or a number that was passed by value.
+/// Something fixed in a captured graph that distinguishes graphs of one key: a buffer's address, element type and
+/// length, or a number that was passed by value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheInput {
     address: u64,
@@ -90,7 +90,7 @@ pub struct GraphCache<K> {
     /// Counts launches, for the order of their last use.
     clock: u64,
     stats: CacheStats,
-    /// What it captures on. Nobody else has it, so that no work of others becomes part of a graph.
+    /// The stream it captures on. It is exclusive, so that no other work becomes part of a graph.
     stream: Option<Stream>,
 }
 

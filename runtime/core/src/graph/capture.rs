@@ -10,11 +10,12 @@ use crate::error::{Error, GraphError, Result, code};
 use crate::memory::capturing::{self, Captured, Capturing};
 use crate::stream::Stream;
 
-/// A capture that is underway: work on its stream becomes part of a graph until it ends. When the value is dropped, the
+/// An active capture: work on its stream becomes part of a graph until it ends. When the value is dropped, the
 /// capture ends and what was captured is forgotten. [`Graph::capture`] does both in one call.
 ///
-/// It stays on its thread, for CUDA lets no other thread end it. One that is leaked ([`std::mem::forget`]) never ends, as a
-/// leaked guard never unlocks: its streams stay in the capture, and waiting for the whole device fails. Other streams work on.
+/// It stays on its thread, because CUDA lets no other thread end it. One that is leaked ([`std::mem::forget`]) never
+/// ends, as a leaked guard never unlocks: its streams stay in the capture, and waiting for the whole device fails.
+/// Other streams work on.
 ///
 /// ```
 /// use warpsmith_runtime::graph::{Capture, CaptureMode};
@@ -80,10 +81,10 @@ impl Drop for Capture {
         match capturing.end() {
             Ok(captured) => {
                 let (driver, context) = device.raw();
-                // SAFETY: nobody else has the graph.
+                // SAFETY: the graph is exclusive.
                 unsafe { driver.graph_destroy(context, captured.handle) };
             }
-            // Whoever drops a capture need not hear that it was spoilt.
+            // Dropping a capture does not report that it was invalidated.
             Err(error) if error.driver_code().is_some() => {}
             Err(error) => device.0.health.record_drop(Err(error)),
         }

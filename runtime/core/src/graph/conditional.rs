@@ -130,7 +130,7 @@ impl Graph {
         for (handle, body) in handles.into_iter().zip(bodies) {
             let work = NodeWork::Child(body.handle);
             // SAFETY: the handle is of a body of the new node, which is alive; what the work uses was noted above, and
-            // launches find out whether it is there.
+            // launches check whether it exists.
             self.device.call(|driver, context| unsafe { driver.graph_add(context, handle, &[], work) })?;
         }
         Ok(node)

@@ -31,7 +31,7 @@ pub(super) struct Content {
     pub kernels: Vec<Launched>,
 }
 
-/// What a captured graph has for itself. It goes when no graph and no executable has it any more, and no launch runs.
+/// What a captured graph has for itself. It is dropped when no graph and no executable holds it, and no launch runs.
 #[derive(Debug)]
 struct Kept {
     // In this order: the memory is of the pool.
@@ -98,7 +98,7 @@ impl Content {
         if tainted { Err(Error::Graph(GraphError::Tainted)) } else { Ok(()) }
     }
 
-    /// Makes it look as if other work had come into what was captured.
+    /// Makes it look as if other work had entered the capture.
     #[cfg(test)]
     pub fn taint(&self) {
         self.kept.iter().for_each(|kept| kept.taint.store(true, Ordering::Release));

@@ -40,7 +40,7 @@ struct State {
     order: Order,
     /// What of `content.resources` is not theirs.
     others: Resources,
-    /// Whether `content.resources` is to be made anew.
+    /// Whether `content.resources` must be rebuilt.
     changed: bool,
     /// The streams of its launches, with the epoch of the last on each.
     launches: Vec<(Stream, u64)>,
@@ -137,7 +137,7 @@ impl GraphExec {
             tried = true;
             let watch = stream.watch(|| Operation::GraphLaunch { exec: *exec });
             watch.done(stream.call(|driver, context| {
-                // SAFETY: the buffers are there, and note the stream, so that their memory is kept and other uses come
+                // SAFETY: the buffers exist, and note the stream, so that their memory is kept and other uses come
                 // after this one; what is the graph's own, its state keeps.
                 unsafe { driver.graph_launch(context, *exec, handle) }
             }))
@@ -266,10 +266,10 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drops what launches need when their streams have come past them.
+    /// Drops what launches need when their streams have passed them.
     fn drop_behind(&self, launches: Vec<(Stream, u64)>, content: Content, before: Vec<Content>) {
         let behind = Stream::from_pool(&self.device).and_then(|behind| {
-            // A capture of somebody else's is not to be disturbed.
+            // A capture of other code must not be disturbed.
             let behind = if behind.is_capturing() { Stream::new(&self.device)? } else { behind };
             for (stream, epoch) in &launches {
                 behind.wait_for_running(stream, Some(*epoch))?;
@@ -294,7 +294,7 @@ impl Drop for Inner {
             return;
         }
         let (driver, context) = self.device.raw();
-        // SAFETY: the executable is this value's and goes away; launches go on without it.
+        // SAFETY: this value owns the executable and is being dropped; launches continue without it.
         unsafe { driver.graph_exec_destroy(context, self.handle) };
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.sweep();

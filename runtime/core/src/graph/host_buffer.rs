@@ -109,7 +109,7 @@ impl<T: DeviceCopy> Deref for HostGuard<'_, T> {
 impl<T: DeviceCopy> DerefMut for HostGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         let memory = &self.shared.memory;
-        // SAFETY: the memory has so many elements, of which any bits are one. There is one guard at a time, which is
+        // SAFETY: the memory has this number of elements, valid with any bits. There is one guard at a time, which is
         // borrowed exclusively, and no launch uses the memory while there is one.
         unsafe { std::slice::from_raw_parts_mut(memory.address(), memory.len()) }
     }
@@ -141,7 +141,7 @@ impl Stream {
         let bytes = to.range.len();
         source.capture(self, "Stream::copy_from_host_buffer", Access::Read, &to, |host| {
             self.observed_copy(CopyDirection::HostToDevice, host.addr() as u64, address.0, bytes, || {
-                // SAFETY: both have as many bytes; the graph keeps the host's, and the program uses them only while no
+                // SAFETY: both have the same size; the graph keeps the host's, and the program uses them only while no
                 // launch does; the device's are noted.
                 self.call(|driver, context| unsafe {
                     driver.copy_to_device(context, address, host.cast_const().cast(), bytes, handle)
@@ -253,7 +253,7 @@ impl Graph {
         let mut uses = vec![CapturedUse::of(part), host.use_of(access)];
         uses.retain(|used| !used.range.is_empty());
         self.content.keep(Arc::clone(&host.shared) as Arc<dyn Any + Send + Sync>);
-        // SAFETY: both sides have as many bytes; the device's are borrowed and noted, and the host's are kept by the
+        // SAFETY: both sides have the same size; the device's are borrowed and noted, and the host's are kept by the
         // content, and used by the program only while no launch does.
         unsafe { self.add_work(after, uses, work) }
     }

@@ -1,23 +1,23 @@
 //! Graphs: work that is prepared once and launched many times, with one call for all of it.
 //!
 //! A [`Graph`] is made by capturing what a program enqueues anyway ([`Graph::capture`]), node by node
-//! ([`Graph::add_kernel`] and its kin), or both. [`Graph::instantiate`] makes a [`GraphExec`] of it, whose
+//! ([`Graph::add_kernel`] and the like), or both. [`Graph::instantiate`] makes a [`GraphExec`] of it, whose
 //! [`launch`](GraphExec::launch) enqueues everything.
 //!
 //! Buffers. A graph does not borrow the buffers that it uses, so a program reads and writes them between launches as it
 //! likes: each launch counts as a use of all of them, and is ordered with other uses as any work is. A buffer can be
 //! dropped too; then launches fail with [`GraphError::BufferDropped`], and those
-//! enqueued before run to their end. What is allocated on a captured stream while it is captured comes from a pool of
-//! the graph's own and stays as long as the graph, also when the buffer is dropped: so buffers for results between
-//! kernels are made and dropped within the capture, and share memory as ever.
+//! enqueued before run to their end. Memory allocated on a stream during its capture comes from a pool of the
+//! graph's own and stays as long as the graph, also when the buffer is dropped: so buffers for intermediate results
+//! are made and dropped within the capture, and share memory as usual.
 //!
 //! Order. Captured work is ordered as it would be when it runs. Nodes that are added come after those they name, and after
 //! every earlier node that uses the same memory where one of the two writes. Launches of graphs that were made of one
 //! capture run one after the other.
 //!
 //! What cannot be captured: what waits for work (`synchronize`, `query`, copies to and from ordinary host memory), copies
-//! that give host memory back, copies between devices, host functions that are called once. These fail, name themselves,
-//! and the capture goes on. [`HostBuffer`] is memory of the host that graphs copy from and to, and
+//! that return host memory, copies between devices, host functions that are called once. These fail, name themselves,
+//! and the capture continues. [`HostBuffer`] is memory of the host that graphs copy from and to, and
 //! [`Stream::graph_function`](crate::Stream::graph_function) has a function called at each launch.
 //!
 //! ```
@@ -212,7 +212,7 @@ impl Drop for Graph {
             return host_function::drop_elsewhere(Box::new(moved));
         }
         let (driver, context) = self.device.raw();
-        // SAFETY: the graph is this value's and goes away; nodes and bodies are used through it only.
+        // SAFETY: this value owns the graph and is being dropped; nodes and bodies are used through it only.
         unsafe { driver.graph_destroy(context, self.handle) };
     }
 }

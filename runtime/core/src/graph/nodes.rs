@@ -151,7 +151,7 @@ impl Graph {
         Order { graph: Some(self.number), unordered }
     }
 
-    /// Adds a node that comes after `after`, and after every node whose uses conflict.
+    /// Adds a node that runs after `after`, and after every node whose uses conflict.
     ///
     /// # Safety
     /// As [`GraphDriver::graph_add`](crate::driver::GraphDriver::graph_add), for memory that `uses` does not name.
@@ -211,7 +211,7 @@ impl Graph {
         work: NodeWork<'_>,
     ) -> Result<Node> {
         let (uses, graph) = (NodeUse::of(uses), self.handle);
-        // SAFETY: passed on from the caller; buffers are noted, and launches find out whether they are there.
+        // SAFETY: passed on from the caller; buffers are noted, and launches check whether they exist.
         unsafe {
             self.add(after, uses, |device, nodes| {
                 device.call(|driver, context| driver.graph_add(context, graph, nodes, work))
@@ -297,7 +297,8 @@ impl Graph {
             Place::Device(source.as_device_ptr()),
             to.range.len(),
         );
-        // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap.
+        // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not
+        // overlap.
         unsafe { self.add_work(after, uses_of([&from, &to].into_iter()), work) }
     }
 

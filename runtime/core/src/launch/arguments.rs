@@ -158,7 +158,7 @@ unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
 }
 
 /// Implements [`Argument`] for something that gives a slice: pointer and length for the first markers, the
-/// pointer alone for the last. What a kernel is given to write counts as written.
+/// pointer alone for the last. Arguments that a kernel can write count as written.
 macro_rules! buffer_argument {
     ($argument:ty, $self:ident => $slice:expr, $access:ident, [$($view:ident),*], $pointer:ident) => {
         $(
@@ -188,7 +188,7 @@ buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [SliceMut
 buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
 buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
 
-// SAFETY: a raw pointer is one machine parameter; whose memory it names is the caller's to know.
+// SAFETY: a raw pointer is one machine parameter; the caller answers for the memory it names.
 unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
@@ -235,7 +235,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements it for all tuples of up to as many as are named.
+/// Implements it for all tuples of up to the number of types named.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {

@@ -16,7 +16,7 @@ use crate::driver::DeviceProperties;
 
 /// Blocks of the usual size that fill a multiprocessor.
 const BLOCKS_TO_FILL: u32 = 8;
-/// From so many waves on, the hardware's own scheduling of blocks leaves little of the last wave unused.
+/// The number of waves from which the hardware's scheduling of blocks leaves little of the last wave unused.
 const MANY_WAVES: u64 = 8;
 
 /// How many blocks a loop over items gets.
@@ -24,16 +24,16 @@ const MANY_WAVES: u64 = 8;
 pub enum GridChoice {
     /// One for each block's worth of items.
     All,
-    /// As many as are on the device at once or fewer, so that all have as much to do.
+    /// At most those resident on the device at once, so that all have the same amount of work.
     Balanced,
-    /// No more than so many times those that are on the device at once.
+    /// At most this multiple of those resident on the device at once.
     Waves(u32),
-    /// No more than so many.
+    /// At most this number.
     Blocks(u32),
 }
 
 impl GridChoice {
-    /// The number of blocks for so many blocks' worth of items, of which `capacity` are on the device at once.
+    /// The number of blocks for `tiles` blocks' worth of items, of which `capacity` are resident at once.
     pub(super) fn blocks(self, tiles: u64, capacity: u64) -> u64 {
         let capacity = capacity.max(1);
         match self {
@@ -130,14 +130,14 @@ impl Limits<'_> {
         Occupancy::theoretical(self.device, self.attributes, block, shared_bytes)
     }
 
-    /// The block for any work of so many threads.
+    /// The block for any work of `threads` threads.
     pub fn block_for_any(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let sizes = [usual, usual * 2, usual / 2].map(|block| self.clamp_block(block));
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// The block for so many threads that compute more than they move.
+    /// The block for `threads` threads that compute more than they move.
     pub fn block_for_occupancy(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);
         let warp = self.device.warp_size.max(1);
@@ -147,8 +147,8 @@ impl Limits<'_> {
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
-    /// The block for a loop over so many items whose threads have `in_flight` bytes in flight each: the usual one if that is
-    /// enough, else the one with the most.
+    /// The block for a loop over `items` items whose threads have `in_flight` bytes in flight each: the usual one if
+    /// that is enough, else the one with the most.
     pub fn block_for_bandwidth(&self, items: u64, in_flight: u32, shared_bytes: u32) -> u32 {
         let needed = bytes_needed(self.device);
         let usual = self.clamp_block(usual_block(self.device));
@@ -173,8 +173,8 @@ impl Limits<'_> {
     }
 }
 
-/// The grid for a loop over so many blocks' worth of items: all of them where they are on the device at once or come in
-/// many waves, else so many that all blocks have as much to do.
+/// The grid for a loop over `tiles` blocks' worth of items: all of them where they are resident at once or run in many
+/// waves, else a number that balances the blocks' work.
 pub(super) fn grid_for_bandwidth(tiles: u64, capacity: u64) -> GridChoice {
     if tiles <= capacity || tiles >= capacity.saturating_mul(MANY_WAVES) {
         GridChoice::All

@@ -1,4 +1,4 @@
-//! [`Inline`]: a list of bounded length without a heap allocation, of which only what is there is written.
+//! [`Inline`]: a list of bounded length without a heap allocation, of which only the existing items are written.
 
 use std::mem::MaybeUninit;
 
@@ -24,7 +24,7 @@ impl<T, const N: usize> Inline<T, N> {
     /// Adds a value.
     ///
     /// # Panics
-    /// When `N` are there already.
+    /// When it has `N` already.
     #[inline(always)]
     pub fn push(&mut self, value: T) {
         self.values[self.len].write(value);

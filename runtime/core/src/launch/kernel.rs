@@ -28,16 +28,16 @@ pub(crate) struct FunctionInner {
     spec: &'static KernelSpec,
     handle: FunctionHandle,
     attributes: FunctionAttributes,
-    /// Tells the code from other code; 0 where there is none.
+    /// Identifies the code; 0 where there is none.
     image: u64,
     /// Bytes of each machine parameter; `None` where they are not known.
     params: Option<Vec<usize>>,
-    /// Bytes of stack a thread that the stack limit must allow; 0 when it need not be looked at.
+    /// Bytes of stack per thread that the stack limit must allow; 0 when it need not be checked.
     stack: u32,
-    /// Dynamic shared memory in bytes that the driver was told to allow.
+    /// Bytes of dynamic shared memory that were enabled in the driver.
     allowed_shared: AtomicU32,
     line: Line,
-    /// Whether the driver was told to allow clusters larger than all devices have.
+    /// Whether clusters over the portable size were enabled in the driver.
     large_clusters: AtomicBool,
     kept: Kept,
 }
@@ -113,7 +113,7 @@ impl Function {
         self.inner.handle
     }
 
-    /// Tells its code from other code, in later processes too; 0 on the emulated device. It is the hash of the whole image
+    /// Identifies its code, in later processes too; 0 on the emulated device. It is the hash of the whole image
     /// as it was loaded: [`Module::image_hash`](crate::Module::image_hash).
     pub fn image_hash(&self) -> u64 {
         self.inner.image
@@ -300,7 +300,7 @@ impl Function {
         stream.synchronize()
     }
 
-    /// Gives a launch to a graph: what the driver is to be told, and the parts of buffers that it uses.
+    /// Adds a launch to a graph: the driver's parameters, and the parts of buffers that it uses.
     pub(crate) fn for_graph<'a, P, A: Arguments<P>, R>(
         &self,
         device: &Device,
@@ -360,7 +360,7 @@ impl Function {
         args: &[*const c_void],
         uses: &mut Uses<'a>,
     ) -> Result<()> {
-        // What is wrong with the arguments is said first.
+        // Errors in the arguments are reported first.
         self.check_uses(stream, uses)?;
         let (line, mut resolved);
         let config = if let Some(config) = launch.in_line(self.line()) {
@@ -470,7 +470,7 @@ impl<K: Kernel> TypedKernel<K> {
     /// As [`Self::launch`].
     ///
     /// # Safety
-    /// What the kernel asks of its caller holds for these arguments and this shape.
+    /// The kernel's safety conditions hold for these arguments and this shape.
     #[inline]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(
         &self,

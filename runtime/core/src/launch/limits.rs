@@ -139,7 +139,7 @@ impl<'a> Limits<'a> {
         Ok(())
     }
 
-    /// Fails when the device or the kernel has not what the launch asks for besides: clusters, a cooperative or a
+    /// Fails when the device or the kernel lacks what the launch needs besides: clusters, a cooperative or a
     /// dependent start.
     pub fn check_kind(&self, device: DeviceId, config: &LaunchConfig) -> Result<()> {
         if config.dependent && !self.kernel.dependent {

@@ -17,14 +17,14 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `shape` | [`Launch`]: what is asked for |
+//! | `shape` | [`Launch`]: what is requested |
 //! | `limits`, `resolve` | what device and kernel allow; from a [`Launch`] to a [`LaunchConfig`] |
 //! | [`occupancy`] | how much of a multiprocessor a kernel fills |
 //! | `heuristic` | the choice of block and grid |
 //! | `explain` | [`Explanation`]: what was chosen and why |
 //! | [`adaptive`], [`policy`] | measuring on a program's own launches; what knows the fastest shape |
 //! | [`arguments`] | what can be passed for which parameter |
-//! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; what can be asked of a kernel |
+//! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
 //! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
 //! | `loaded` | modules loaded at run time, unloaded behind the work that uses them |
 //! | `slot`, `kept`, `inline` | words shared without a lock, configurations that are looked up, short lists |

@@ -8,12 +8,12 @@ use std::fmt;
 
 use crate::driver::{DeviceProperties, FunctionAttributes};
 
-/// Registers are given to warps in units of so many.
+/// The granularity in which registers are allocated to warps.
 const REGISTER_UNIT: u64 = 256;
 /// Parts of a multiprocessor, each with its share of the registers. A warp lives in one of them.
 const PARTITIONS: u64 = 4;
 
-/// How much of a multiprocessor is in use when it holds as many blocks of a kernel as it can.
+/// How much of a multiprocessor is in use when it holds the most blocks of a kernel that fit.
 ///
 /// ```
 /// use warpsmith_runtime::Device;

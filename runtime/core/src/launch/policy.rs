@@ -49,7 +49,7 @@ pub struct OpenLaunch<'a> {
     pub n: u64,
 }
 
-/// Knows the fastest block and grid of open launches. It is asked once for each kernel and launch, and again after a
+/// Knows the fastest block and grid of open launches. It is queried once for each kernel and launch, and again after a
 /// change.
 pub trait LaunchPolicy: Any + Send + Sync {
     /// The fastest block and grid that are known, and how they were found. One that the device cannot launch is ignored.

@@ -135,7 +135,7 @@ impl<K: Kernel> PreparedLaunch<K> {
     /// As [`Self::launch`].
     ///
     /// # Safety
-    /// What the kernel asks of its caller holds for these arguments and this configuration.
+    /// The kernel's safety conditions hold for these arguments and this configuration.
     #[inline]
     pub unsafe fn launch_unsafe<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
         // SAFETY: `Arguments` gives values of the types in `K::Params`; the rest is passed on from the caller.

@@ -1,4 +1,4 @@
-//! What can be asked of a [`Function`] before it is launched: how many of its blocks fit, and what a launch becomes.
+//! Queries of a [`Function`] before it is launched: how many of its blocks fit, and what a launch becomes.
 
 use super::explain::Explanation;
 use super::kernel::Function;
@@ -22,7 +22,7 @@ pub struct PotentialBlock {
 
 impl Function {
     /// How many blocks of `block_threads` with `shared_bytes` of dynamic shared memory fit on a multiprocessor at once, as
-    /// the driver computes it. [`Self::theoretical_occupancy`] also says why there are no more, and asks nobody.
+    /// the driver computes it. [`Self::theoretical_occupancy`] also reports the limit, without a driver call.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -48,8 +48,8 @@ impl Function {
         self.capacity(&LaunchConfig::new([1; 3], [block_threads, 1, 1], shared_bytes))
     }
 
-    /// The block with which a multiprocessor holds the most threads of this kernel, when a block of so many threads has
-    /// `shared` of so many bytes of dynamic shared memory; of equal ones the largest.
+    /// The block with which a multiprocessor holds the most threads of this kernel, when a block of `n` threads has
+    /// `shared(n)` bytes of dynamic shared memory; the largest of equals.
     ///
     /// The grid is the least that fills the device, whatever there is to do. It is right only for kernels that loop until
     /// all elements are done: others would leave the rest undone. Much occupancy is not always much speed;
@@ -98,7 +98,7 @@ impl Function {
             let capability = self.device().properties().capability;
             return Err(LaunchError::NoClusters { kernel, device, capability }.into());
         }
-        // As many as there can be are asked for, so that larger clusters than all devices have count too.
+        // The maximum is requested, so that clusters larger than the portable size count too.
         let cluster = [limit.saturating_add(1), 1, 1];
         self.max_cluster(&LaunchConfig {
             cluster,

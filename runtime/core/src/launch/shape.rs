@@ -1,4 +1,4 @@
-//! [`Launch`]: what is asked for, before kernel and device are known.
+//! [`Launch`]: the request, before kernel and device are known.
 
 use crate::driver::LaunchConfig;
 
@@ -57,17 +57,17 @@ pub struct Launch {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// At least so many threads, in blocks of a given size or one that is to be chosen.
+    /// At least this number of threads, in blocks of a given size or one that is chosen later.
     Linear { threads: usize, block: Option<u32> },
-    /// At least so many threads, in blocks of the most occupancy.
+    /// At least this number of threads, in blocks of the highest occupancy.
     Occupancy { threads: usize },
-    /// A loop over so many items.
+    /// A loop over this number of items.
     Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
     /// Exactly this.
     Explicit { grid: [u32; 3], block: [u32; 3] },
 }
 
-/// The words by which one launch is told from another.
+/// The words that identify a launch.
 pub(super) const KEY_WORDS: usize = 6;
 
 impl Launch {
@@ -78,8 +78,8 @@ impl Launch {
     /// At least `threads` threads in one dimension, in blocks that suit the kernel, the device and the number of
     /// threads. 0 threads: nothing is launched.
     ///
-    /// Little work gets small blocks, so that every multiprocessor has its share. What was measured before for this
-    /// kernel, device and size is taken instead: see [`adaptive`](super::adaptive).
+    /// Little work gets small blocks, so that every multiprocessor has its share. A configuration measured earlier
+    /// for this kernel, device and size is used instead: see [`adaptive`](super::adaptive).
     pub fn auto(threads: usize) -> Self {
         Self::of(Shape::Linear { threads, block: None })
     }
@@ -129,8 +129,8 @@ impl Launch {
         self
     }
 
-    /// Gives every block this many bytes of dynamic shared memory. What is over the device's usual limit is asked for
-    /// by itself, up to the device's maximum.
+    /// Gives every block this many bytes of dynamic shared memory. Sizes over the device's default limit are enabled
+    /// automatically, up to the device's maximum.
     pub fn shared(mut self, bytes: u32) -> Self {
         self.shared_bytes = bytes;
         self
@@ -139,14 +139,14 @@ impl Launch {
     /// Groups blocks in clusters of this size: the blocks of one run at the same time and reach each other's shared
     /// memory. Needs compute capability 9.0.
     ///
-    /// The grid must be a multiple of it; where only a number of threads is asked for, it is rounded up to one.
+    /// The grid must be a multiple of it; where only a number of threads is given, it is rounded up to one.
     pub fn cluster(mut self, size: impl Into<Dim>) -> Self {
         self.cluster = size.into().0;
         self
     }
 
     /// Launches only if all blocks are on the device at once, so that they can wait for each other. Kernels declared
-    /// as cooperative are launched so without being asked.
+    /// as cooperative are always launched so.
     pub fn cooperative(mut self) -> Self {
         self.cooperative = true;
         self
@@ -159,7 +159,7 @@ impl Launch {
         self
     }
 
-    /// Whether nothing but a shape, shared memory and a limit of waves is asked for.
+    /// Whether nothing but a shape, shared memory and a limit of waves is set.
     pub(super) fn is_plain(&self) -> bool {
         // All at once: most of the time it holds.
         (self.cluster == [1; 3]) & !self.cooperative & !self.dependent
@@ -171,7 +171,7 @@ impl Launch {
         free && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
     }
 
-    /// Tells it from every other launch.
+    /// Identifies the launch.
     pub(super) fn key(&self) -> [u64; KEY_WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let [cluster_x, cluster_y, cluster_z] = self.cluster;

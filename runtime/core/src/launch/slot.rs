@@ -1,4 +1,4 @@
-//! [`Slot`]: a few words that threads write and read without a lock; nobody waits for anybody.
+//! [`Slot`]: a few words that threads write and read without locks or waits.
 //!
 //! A read gives words that were written together, or none. A writer that meets another at the same slot gives up.
 
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// `N` words, all zero in the beginning.
 #[derive(Debug)]
 pub(super) struct Slot<const N: usize> {
-    /// Odd while somebody writes; another number after each write.
+    /// Odd during a write; another number after each write.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
@@ -19,7 +19,7 @@ impl<const N: usize> Default for Slot<N> {
 }
 
 impl<const N: usize> Slot<N> {
-    /// The words, unless somebody writes them at the moment.
+    /// The words, unless a thread is writing them.
     #[inline]
     pub fn read(&self) -> Option<[u64; N]> {
         let before = self.sequence.load(Ordering::Acquire);
@@ -32,7 +32,7 @@ impl<const N: usize> Slot<N> {
         (self.sequence.load(Ordering::Relaxed) == before).then_some(words)
     }
 
-    /// Writes all words. False if somebody else writes them at the moment.
+    /// Writes all words. False if another thread is writing them.
     #[inline]
     pub fn write(&self, words: [u64; N]) -> bool {
         let before = self.sequence.load(Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl<const N: usize> Slot<N> {
         if before % 2 == 1 || !claim(before) {
             return false;
         }
-        // Nobody sees a word of this write without the odd number.
+        // No thread sees a word of this write without the odd number.
         fence(Ordering::Release);
         for (word, value) in self.words.iter().zip(words) {
             word.store(value, Ordering::Relaxed);

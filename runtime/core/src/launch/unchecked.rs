@@ -51,7 +51,7 @@ impl<'a> RawArguments<'a> {
     /// Passes the bytes of a value: a number, or a struct that the kernel takes by value.
     pub fn value<T: DeviceCopy>(mut self, value: T) -> Self {
         let size = size_of::<T>();
-        // SAFETY: the value's bytes, for as long as the value is there.
+        // SAFETY: the value's bytes, for as long as the value lives.
         let bytes = unsafe { std::slice::from_raw_parts((&raw const value).cast::<MaybeUninit<u8>>(), size) };
         self.places.push((self.values.len(), size));
         self.values.extend_from_slice(bytes);
@@ -137,9 +137,9 @@ impl Function {
         if is_large { 32_764 } else { 4096 }
     }
 
-    /// Enqueues a launch with arguments that are not checked against the kernel's parameters, unless the driver tells what
-    /// these are (for CUDA 12.4 and newer: their number and sizes). The values are copied before this returns. Buffers among
-    /// the arguments are kept until the kernel is done, and other uses of them are ordered.
+    /// Enqueues a launch with arguments that are not checked against the kernel's parameters, unless the driver reports
+    /// what these are (for CUDA 12.4 and newer: their number and sizes). The values are copied before this returns.
+    /// Buffers among the arguments are kept until the kernel is done, and other uses of them are ordered.
     ///
     /// # Errors
     /// What is over the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],

@@ -20,7 +20,7 @@ pub(super) const ALIGN: usize = 256;
 /// copied to and from other devices: when that is on another stream than before, the wait is inserted by itself. The
 /// copies of this type that take or give host memory wait until they are done; those of
 /// [`Stream`] do not: see [`transfer`](crate::transfer). Dropping it waits for nothing: the memory is
-/// handed out again when the work that uses it is done, or behind that work on the same stream.
+/// reused when the work that uses it is done, or after that work on the same stream.
 ///
 /// ```
 /// use warpsmith_runtime::{Device, DeviceBuffer};
@@ -118,8 +118,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.storage.ptr()
     }
 
-    /// Notes that the work enqueued on `stream` so far uses the memory: later work on the buffer is ordered behind
-    /// it, and the memory is not handed out again before it is done. Only for work enqueued with the bare address,
+    /// Notes that the work enqueued on `stream` so far uses the memory: later work on the buffer is ordered after
+    /// it, and the memory is not reused before it is done. Only for work enqueued with the bare address,
     /// after which it is called each time; launches and copies of this crate note their streams by themselves.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! [`Capturing`]: a capture that is underway, and what it notes for the graph.
+//! [`Capturing`]: an active capture, and what it notes for the graph.
 //!
-//! Captured work is ordered and noted apart: the buffers' own notes, which are of work that runs, are neither asked nor
+//! Captured work is ordered and noted apart: the buffers' own notes, which are of work that runs, are neither read nor
 //! changed; the capture notes which work uses what ([`Capturing::enqueue`]), inserts waits between its own streams as the
 //! runtime does between any, and passes its notes to the graph, whose launches then count as uses of the buffers. Work is
 //! captured with the capture's lock held, which its end takes too.
@@ -87,7 +87,7 @@ struct State {
     ended: bool,
 }
 
-// SAFETY: the addresses are only keys; each entry keeps what is there.
+// SAFETY: the addresses are only keys; each entry keeps its memory alive.
 unsafe impl Send for State {}
 
 /// A kernel that a graph launches.
@@ -177,7 +177,7 @@ impl Capturing {
         let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
         slot.taint = Some(Arc::clone(&self.taint));
         slot.pool = Some(self.pool.id());
-        // Before the place is closed and the driver hears of the capture: see the module's documentation.
+        // Before the place is closed and the driver begins the capture: see the module's documentation.
         captures.count.fetch_add(1, Ordering::SeqCst);
         let closed = stream.running_clock().close();
         let before = Arc::new(Before { event, closed, device: device.clone() });
@@ -263,7 +263,7 @@ impl Capturing {
         if let Some(found) = find(&self.lock()) {
             return Ok(found);
         }
-        // Without the lock: an allocation may call what the user registered. It goes to the capture's pool.
+        // Without the lock: an allocation may call the user's callbacks. It goes to the capture's pool.
         let allocation = allocator::allocate(stream, bytes)?;
         let ptr = allocation.ptr();
         let mut state = self.lock();
@@ -314,7 +314,7 @@ impl Capturing {
             let captures = stream.captures();
             let mut slot = captures.slot();
             (slot.current, slot.before) = (None, None);
-            // After the driver has heard of it.
+            // After the driver call.
             captures.count.fetch_add(1, Ordering::SeqCst);
         }
         let mut noted = std::mem::take(&mut *state);
@@ -326,7 +326,7 @@ impl Capturing {
         let handle = ended?;
         let mut resources = Vec::new();
         for (_, Resource { tracked, touched, .. }) in noted.resources.drain() {
-            // What was allocated and dropped within the capture is nobody's else.
+            // Memory allocated and dropped within the capture has no other user.
             if tracked.pool() == Some(self.pool.id()) && tracked.is_gone() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! [`Device::memory_info`], [`Device::synchronize`]: what is asked of the whole device.
+//! [`Device::memory_info`], [`Device::synchronize`]: queries of the whole device.
 
 use super::MemoryInfo;
 use super::allocator::CachingAllocator;

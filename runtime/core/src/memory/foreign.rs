@@ -35,7 +35,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// dropped. `()` is an owner for memory that outlives every use.
     ///
     /// Work on the buffer is ordered, captured in graphs and kept track of as for any buffer. The owner is dropped when every
-    /// stream that used the buffer has come past its last use, on whatever thread, but not in a
+    /// stream that used the buffer has passed its last use, on whatever thread, but not in a
     /// [host function](Stream::host_function); it may call the driver. Dropping the buffer does not wait for that. If the
     /// device is lost, the owner is dropped when nothing runs there any more. When this fails, it is dropped at once. In
     /// a forked process it never is.

@@ -1,7 +1,7 @@
 //! Asking the system for large pages under new host memory.
 //!
 //! The first write to each page of new memory is an interrupt, which with pages of 4 KiB takes several times as long
-//! as copying what goes there. The system need not do what it is asked.
+//! as copying what goes there. The system may ignore the request.
 
 /// Below this, there is little to gain.
 const WORTH_BYTES: usize = 8 << 20;

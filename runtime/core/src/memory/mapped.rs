@@ -1,8 +1,8 @@
-//! [`MappedBuffer`]: memory of the host that kernels use where it is, without a copy.
+//! [`MappedBuffer`]: host memory that kernels access in place, without a copy.
 //!
 //! Guarantees: work on it is ordered, captured in graphs and kept track of as work on a
 //! [`DeviceBuffer`]; the host reaches its elements only through a guard, for which it waits until no
-//! enqueued work uses them, and while which there is none; the memory stays page-locked until the last use is done.
+//! enqueued work uses them, and which excludes new work; the memory stays page-locked until the last use is done.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -122,7 +122,7 @@ impl<T: DeviceCopy> MappedBuffer<T, Vec<T>> {
     /// Whatever the driver reports: two vectors on one page cannot both be registered on every system. The vector is dropped.
     pub fn register(stream: &Stream, mut memory: Vec<T>) -> Result<Self> {
         let (host, len) = (NonNull::new(memory.as_mut_ptr()).unwrap_or(NonNull::dangling()), memory.len());
-        // SAFETY: the elements are the vector's own, which is not touched before it is given back.
+        // SAFETY: the elements are the vector's own, which is not touched before it is returned.
         unsafe { MappedBuffer::register_raw(stream, host, len, memory) }
     }
 }
@@ -135,8 +135,8 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
     /// [`Error::TooManyElements`]; whatever the driver reports. The memory is dropped.
     ///
     /// # Safety
-    /// At `host` are `len` elements, aligned, which nothing but the result uses until `memory` is dropped or given back by
-    /// [`Self::into_inner`].
+    /// At `host` are `len` elements, aligned, which nothing but the result uses until `memory` is dropped or returned
+    /// by [`Self::into_inner`].
     pub unsafe fn register_raw(stream: &Stream, host: NonNull<T>, len: usize, memory: M) -> Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= isize::MAX as usize);
         let Some(bytes) = bytes else {
@@ -165,7 +165,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
             0 => DevicePtr::NULL,
             _ => device.call(|driver, context| driver.host_address(context, host.as_ptr().cast()))?,
         };
-        // Nothing uses the memory: pinned buffers are handed out again behind their uses only.
+        // Nothing uses the memory: pinned buffers are reused only after their uses.
         let storage = Storage::foreign(stream, ptr, bytes, Usage::unused(), Owner::new(owner));
         let buffer = DeviceBuffer { storage, len, elements: PhantomData };
         Ok(Self { buffer, host, memory: PhantomData })
@@ -208,7 +208,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         Ok(guard)
     }
 
-    /// Waits until no enqueued work uses the elements, and gives the memory back.
+    /// Waits until no enqueued work uses the elements, and returns the memory.
     ///
     /// # Errors
     /// As [`Self::lock`]; whatever the driver reports when it unregisters the memory. The memory is dropped when the last use

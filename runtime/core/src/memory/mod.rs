@@ -10,7 +10,7 @@
 //! | [`mod@slice`] | [`DeviceSlice`] and [`DeviceSliceMut`], which borrow a range of it |
 //! | [`mapped`] | [`MappedBuffer`], memory of the host that kernels use |
 //! | `foreign` | memory that came from elsewhere, and a buffer's in other forms |
-//! | `owners` | who frees such memory, behind its last use |
+//! | `owners` | what frees such memory, after its last use |
 //! | `storage` | the memory without its type, and work enqueued on it |
 //! | `large_pages` | asking for large pages under new host memory |
 //! | `usage` | which streams may still use a buffer |

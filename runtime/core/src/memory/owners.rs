@@ -1,9 +1,9 @@
 //! [`Owners`]: owners of foreign memory, which wait for the work that uses it.
 //!
-//! Guarantees: an owner is dropped when every stream that used its memory has come past its last use, or, on a lost device,
-//! when nothing runs there any more. It is dropped on the thread that drops the buffer if nothing uses the memory, else
-//! on a thread that may call drivers and wait; never in a host function. Whoever drops the buffer does not wait,
-//! unless the driver refuses the host function that ends a use.
+//! Guarantees: an owner is dropped when every stream that used its memory has passed its last use, or, on a lost
+//! device, when nothing runs there any more. It is dropped on the thread that drops the buffer if nothing uses the
+//! memory, else on a thread that may call drivers and wait; never in a host function. The thread that drops the buffer
+//! does not wait, unless the driver refuses the host function that ends a use.
 //!
 //! While a stream of a device is captured, what is enqueued on its streams might become part of the graph, so uses end behind
 //! the capture's end.
@@ -48,7 +48,7 @@ impl fmt::Debug for Owner {
 /// The owners whose memory streams of one device may still use. See the [module's documentation](self).
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    /// How many captures of the device's streams go on. Held while a use is ended, so that none begins meanwhile.
+    /// The number of active captures of the device's streams. Held while a use is ended, so that none begins meanwhile.
     captures: RwLock<u32>,
     table: Arc<Mutex<Table>>,
 }
@@ -98,13 +98,13 @@ impl Drop for Lost {
     }
 }
 
-/// Drops an owner when `users` have come past what is enqueued on them.
+/// Drops an owner when `users` have passed what is enqueued on them.
 pub(super) fn release(owner: Owner, users: Vec<Stream>) {
     let owner = Arc::new(owner);
     users.into_iter().for_each(|user| end_use(user, Arc::clone(&owner)));
 }
 
-/// Keeps an owner until a stream has come past what is enqueued on it.
+/// Keeps an owner until a stream has passed what is enqueued on it.
 fn end_use(stream: Stream, owner: Arc<Owner>) {
     let device = stream.device().clone();
     let owners = device.part::<Owners>();
@@ -139,7 +139,7 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
         let waited = stream.synchronize();
         ended = lock(&owners.table).waiting.remove(&number);
         if waited.is_err() && !device.is_lost() {
-            // Somebody may use the memory, and nothing says how long.
+            // Work may still use the memory, and nothing marks its end.
             std::mem::forget(ended.take());
             device.0.health.record_drop(Err(error));
         }

@@ -14,7 +14,7 @@ pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
         for Scratch { memory, .. } in
             std::mem::take(&mut *scratch.lock().unwrap_or_else(PoisonError::into_inner))
         {
-            // SAFETY: the stream goes away, so nobody enqueues work with its scratch memory again.
+            // SAFETY: the stream is being dropped, so no more work is enqueued with its scratch memory.
             let freed = unsafe { allocator::free_at_end(device, arena, memory, core.handle()) };
             device.0.health.record_drop(freed);
         }
@@ -24,17 +24,17 @@ pub(crate) fn stream_ended(device: &Device, core: &StreamCore) {
 
 impl Stream {
     /// Runs `work` with memory of at least `bytes` that the stream keeps for `purpose` from one call to the next,
-    /// for kernels that need some of their own. `work` is also told whether the memory is new, with any content;
-    /// else it is as earlier work on the stream left it. Nobody else has it meanwhile.
+    /// for kernels that need some of their own. A flag tells `work` whether the memory is new and uninitialised;
+    /// else it is as earlier work on the stream left it. It is exclusive meanwhile.
     ///
-    /// It is given up for new memory when a call asks for more or when `work` fails, and freed with the stream.
-    /// `work` must not come back to here on the same stream.
+    /// It is replaced when a call requests more or when `work` fails, and freed with the stream.
+    /// `work` must not call this again on the same stream.
     ///
     /// # Errors
     /// As [`Memory::allocate_raw`](crate::memory::Memory::allocate_raw); what `work` returns.
     ///
     /// # Safety
-    /// `work` enqueues work with the memory on this stream only, and lets nobody use the address afterwards.
+    /// `work` enqueues work with the memory on this stream only, and does not let the address escape.
     #[track_caller]
     pub unsafe fn with_scratch<R, E: From<Error>>(
         &self,
@@ -45,7 +45,7 @@ impl Stream {
         self.device().check_process()?;
         let captures = self.capture_count();
         if let Some(capturing) = self.capturing() {
-            // Without the lock: an allocation may call what the user registered.
+            // Without the lock: an allocation may call the user's callbacks.
             capturing.scratch(self, purpose, bytes)?;
             let guard = self.captures().exclusive.lock().unwrap_or_else(PoisonError::into_inner);
             // Another thread may have used it since.
@@ -65,7 +65,7 @@ impl Stream {
         let large_enough = |scratch: &[Scratch]| find(scratch).filter(|index| scratch[*index].bytes >= bytes);
         let mut surplus = None;
         if large_enough(&scratch).is_none() {
-            // Without the lock: an allocation may call what the user registered.
+            // Without the lock: an allocation may call the user's callbacks.
             drop(scratch);
             let memory = allocator::allocate_default(self, bytes)?;
             scratch = lock();
@@ -80,8 +80,8 @@ impl Stream {
             };
         }
         if let Some(surplus) = surplus {
-            // SAFETY: it was allocated on this stream, used on no other, and has no place any more. What uses it was
-            // enqueued before.
+            // SAFETY: it was allocated on this stream, used on no other, and is not stored. The work that uses it
+            // was enqueued before.
             let freed = unsafe { allocator::free(self, surplus, &[]) };
             self.device().0.health.record_drop(freed);
         }

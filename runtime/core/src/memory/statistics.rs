@@ -102,23 +102,23 @@ pub struct MemoryStatistics {
     pub active_bytes: ByPool,
     /// Bytes of the inactive split blocks.
     pub inactive_split_bytes: ByPool,
-    /// Bytes that the program asked for, before rounding.
+    /// Bytes that the program requested, before rounding.
     pub requested_bytes: ByPool,
     /// Blocks in use that are too large to be split.
     pub oversize_allocations: Statistic,
     /// Segments that are too large to be split.
     pub oversize_segments: Statistic,
-    /// Requests to the driver that failed and were made again after memory was given back.
+    /// Requests to the driver that failed and were retried after memory was released.
     pub num_alloc_retries: u64,
     /// Requests that ended as out of memory.
     pub num_ooms: u64,
-    /// Times that all streams were waited for to give memory back.
+    /// Times that all streams were waited for to release memory.
     pub num_sync_all_streams: u64,
     /// Requests that the driver was given.
     pub num_device_alloc: u64,
-    /// Times that memory was given back to the driver.
+    /// Times that memory was released to the driver.
     pub num_device_free: u64,
-    /// Requests refused before the driver was asked.
+    /// Requests refused before the driver was called.
     pub num_oom_rejections: u64,
     /// From this size in bytes on, blocks are not split; `None` for no limit (-1 in the map).
     pub max_split_size: Option<u64>,
@@ -247,19 +247,19 @@ impl Times {
 pub struct HostMemoryStatistics {
     /// Blocks that the allocator owns, in use or cached.
     pub allocations: Statistic,
-    /// Blocks handed out that cannot be handed out again yet.
+    /// Blocks allocated that cannot be reused yet.
     pub active_requests: Statistic,
     /// Bytes of the blocks that the allocator owns.
     pub allocated_bytes: Statistic,
-    /// Bytes of the blocks handed out that cannot be handed out again yet.
+    /// Bytes of the blocks allocated that cannot be reused yet.
     pub active_bytes: Statistic,
     /// Requests that the driver was given.
     pub num_host_alloc: u64,
-    /// Times that memory was given back to the driver.
+    /// Times that memory was released to the driver.
     pub num_host_free: u64,
     /// How long the driver's allocations took.
     pub host_alloc_time: Times,
-    /// How long giving back to the driver took.
+    /// How long releasing memory to the driver took.
     pub host_free_time: Times,
 }
 

@@ -14,14 +14,14 @@ use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::clock::Time;
 
-/// Device memory that is handed out again only when its users are done.
+/// Device memory that is reused only after its uses.
 #[derive(Debug)]
 pub(crate) struct Storage {
     allocation: Allocation,
     bytes: usize,
     /// What frees memory that is not of the allocator.
     owner: Option<Owner>,
-    /// The home stream: of copies and of whatever else is not told another.
+    /// The home stream: of copies and of all work without a stream of its own.
     stream: Stream,
     /// Uses that were noted before there was [`Self::tracked`].
     usage: Usage,
@@ -104,7 +104,7 @@ impl Storage {
             Tracked::new(&self.stream, self.bytes, self.allocation.pool(), usage)
         });
         if access == Access::Write {
-            // Nobody else uses it now, so what was noted in the buffer itself is complete.
+            // It is exclusive now, so what was noted in the buffer itself is complete.
             tracked.usage().absorb(&self.usage);
         }
         tracked
@@ -164,7 +164,7 @@ impl Drop for Storage {
         if users.iter().any(|user| !user.device().ptr_eq(self.device())) {
             users = users.into_iter().filter_map(|user| self.own_user(user)).collect();
         }
-        // SAFETY: the memory is this value's, which goes away, and was allocated on this stream. Every use was
+        // SAFETY: this value owns the memory, is being dropped, and allocated it on this stream. Every use was
         // noted: it is on the home stream, on one of `users`, or comes before later work of one of them.
         let freed = unsafe { allocator::free(&self.stream, allocation, &users) };
         if let Err(error) = freed {
@@ -265,7 +265,7 @@ pub(crate) enum Kind {
     /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.
     Launch,
     Copy,
-    /// A copy that cannot be captured, because it uses memory of the host that is given back when it has run, or
+    /// A copy that cannot be captured, because it uses host memory that is returned when it has run, or
     /// streams of another device.
     HostCopy,
 }
@@ -293,8 +293,8 @@ pub(crate) fn enqueue<'p, 'a: 'p, E: Into<Error>>(
     enqueue_ordered(parts, stream, captures, kind, work)
 }
 
-/// As [`enqueue`], of parts with uses that may have to be waited for. What graphs know of their buffers is locked until the work
-/// is enqueued, each once, in the order in which everybody does.
+/// As [`enqueue`], of parts with uses that may have to be waited for. The graphs' records of their buffers are locked
+/// until the work is enqueued, each once, in the order that all threads use.
 #[inline(never)]
 fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     parts: impl Iterator<Item = &'p BufferUse<'a>> + Clone,

@@ -1,13 +1,13 @@
-//! [`Tracked`]: a buffer as graphs see it: whether it is still there, and its uses.
+//! [`Tracked`]: a buffer as graphs see it: whether it still exists, and its uses.
 //!
 //! A graph uses buffers without borrowing them, long after it was captured. So each buffer that a graph uses has, beside
-//! itself, a [`Tracked`] that both hold: a launch of the graph finds out there that the buffer is gone, what to come
-//! after, and notes itself as a use. From when there is one, every use of the buffer is noted there, with its lock held
-//! from looking to noting, since the graph's launches are not kept apart from other uses by borrows.
+//! itself, a [`Tracked`] that both hold: there a launch of the graph finds whether the buffer was dropped and what to
+//! wait for, and notes itself as a use. Once it exists, every use of the buffer is noted there, with its lock held
+//! from reading to noting, since borrows do not separate the graph's launches from other uses.
 //!
 //! It is made when work on the buffer is first captured, while the work has the buffer borrowed. If that borrow is shared,
 //! another thread may be enqueueing work that reads the buffer, and note it in the buffer itself. That is right: the
-//! graph only reads it as well, and whoever writes it later (a launch, or the capture of one) has it borrowed
+//! graph only reads it as well, and a later writer (a launch, or the capture of one) has it borrowed
 //! exclusively, and takes over what the buffer itself has noted ([`Storage::track`](super::storage::Storage::track)).
 
 use std::ops::Range;
@@ -88,7 +88,7 @@ impl Tracked {
     }
 }
 
-/// Whether what a graph uses is there.
+/// Whether a graph's memory exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
     There,
@@ -109,7 +109,7 @@ struct Resource {
 }
 
 impl Resource {
-    /// Fails unless its memory is there. That of the graph's own `pools` stays when its buffer goes.
+    /// Fails unless its memory exists. That of the graph's own `pools` stays when its buffer is dropped.
     fn check(&self, presence: Presence, pools: &[PoolId]) -> Result<()> {
         let Tracked { home, bytes, pool, .. } = &*self.tracked;
         match presence {
@@ -191,7 +191,7 @@ impl Resources {
         pools: &[PoolId],
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
-        // In the order of their addresses, as everybody locks them.
+        // In the order of their addresses, the order of all such locks.
         let guards: Vec<MutexGuard<'_, Presence>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
         guards.iter().zip(&self.0).try_for_each(|(presence, resource)| resource.check(**presence, pools))?;

@@ -1,13 +1,14 @@
 //! [`Usage`]: what uses a buffer on which streams, and how work is ordered after it.
 //!
-//! The protocol has two steps around each piece of work on a range of the buffer: [`Usage::begin`] tells what the work
-//! must come after and is not known to, for which the work's stream then waits ([`Waits`]), and [`Usage::end`] notes the
-//! work *after* it was enqueued. Reads come after the last write, writes after everything. It is right with several host
-//! threads because:
+//! The protocol has two steps around each piece of work on a range of the buffer: [`Usage::begin`] reports what the
+//! work must come after and is not known to, for which the work's stream then waits ([`Waits`]), and [`Usage::end`]
+//! notes the work *after* it was enqueued. Reads come after the last write, writes after everything. It is right with
+//! several host threads because:
 //!
 //! - Two threads are in these steps for the same bytes at once only if both read: the borrows that a launch or
 //!   copy holds last until it has been enqueued and noted.
-//! - What is forgotten lies within the range of a write, so nobody adds to it meanwhile, and the write comes after it.
+//! - What is forgotten lies within the range of a write, so no thread adds to it meanwhile, and the write comes after
+//!   it.
 //! - Freeing needs the buffer by value, so every use has been noted before.
 //!
 //! The buffer's home stream, the one it was allocated on, counts as having written it at the beginning: work of that
@@ -26,7 +27,7 @@ use crate::stream::clock::Time;
 
 /// Above this many uses in the list, those of one stream and kind become one that covers them.
 const PRECISE: usize = 32;
-/// Up to so many streams, none is waited for that another's wait covers.
+/// With up to this number of streams, no stream is waited for that another's wait covers.
 const MINIMISED: usize = 8;
 
 /// What a piece of work does with a range of a buffer.
@@ -45,7 +46,7 @@ pub(crate) struct Usage {
     /// matters.
     home_write: AtomicU64,
     home_read: AtomicU64,
-    /// The length of the list, so that nobody locks an empty one.
+    /// The length of the list, which saves locking an empty one.
     listed: AtomicUsize,
     list: Mutex<Vec<Use>>,
 }

@@ -116,7 +116,7 @@ impl Code {
     /// is `extern "C"`. The name is kept until the process ends.
     ///
     /// # Errors
-    /// [`LoadError::NoKernel`], with the names that there are where the driver tells them; whatever the driver reports.
+    /// [`LoadError::NoKernel`], with the names that exist where the driver reports them; whatever the driver reports.
     pub fn kernel(&self, name: &str) -> Result<Function> {
         self.device.check_process()?;
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +151,7 @@ impl Code {
     fn no_kernel(&self, name: &str) -> Error {
         let module = self.loaded.module();
         let kernels = self.device.call(|driver, context| driver.module_kernels(context, module));
-        // Which there are is more than was asked for.
+        // The list of kernels is optional here.
         let mut kernels = kernels.ok().flatten().unwrap_or_default();
         kernels.sort();
         LoadError::NoKernel { code: self.name.to_string(), kernel: name.to_owned(), kernels }.into()
@@ -174,7 +174,7 @@ fn spec_of(name: &str) -> &'static KernelSpec {
     let name: &'static str = Box::leak(name.into());
     let mut spec = KernelSpec::new("", "", name, &[], |_| {});
     spec.info.is_safe = false;
-    // Whoever launches it so says that it waits by itself.
+    // The caller of such a launch asserts that the kernel waits by itself.
     spec.info.dependent = true;
     let spec = Box::leak(Box::new(spec));
     known.insert(name, spec);

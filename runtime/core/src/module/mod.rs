@@ -235,7 +235,7 @@ impl Module {
         &self.device
     }
 
-    /// Tells the code that this device takes from other code, in later processes too; 0 on the emulated device.
+    /// Identifies the code that this device takes, in later processes too; 0 on the emulated device.
     pub fn image_hash(&self) -> u64 {
         self.inner.hash
     }

@@ -6,10 +6,10 @@ use gpu_spec::image::{KernelRecord, StackUse};
 use super::GpuImage;
 
 /// For kernels whose stack is not known when they are compiled and that declare none: enough to format a `f32` with
-/// `core::fmt`. In bytes a thread.
+/// `core::fmt`. In bytes per thread.
 const UNKNOWN: u32 = 16 << 10;
 
-/// Bytes of stack a thread that the device's stack limit must allow; 0 for a kernel whose stack the driver knows.
+/// Bytes of stack per thread that the device's stack limit must allow; 0 for a kernel whose stack the driver knows.
 pub fn needed(image: &GpuImage, spec: &KernelSpec, record: Option<&KernelRecord>) -> u32 {
     let Some(record) = record else { return spec.stack.unwrap_or(0) };
     let is_linked = |part: usize| image.parts().get(part).is_some_and(|part| part.is_linked);

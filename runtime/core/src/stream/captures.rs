@@ -1,12 +1,12 @@
 //! Which capture a stream takes part in, as far as streams know captures.
 //!
-//! While a stream takes part in a capture, its work becomes part of a graph instead of running. What a capture notes of the
-//! work is the business of the module above ([`CaptureSink`]).
+//! While a stream takes part in a capture, its work becomes part of a graph instead of running. The module
+//! above defines what a capture notes of the work ([`CaptureSink`]).
 //!
 //! Threads. Each stream counts the beginnings and ends of captures ([`Captures::count`], odd while it takes part), before
-//! the driver hears of a beginning and after it has heard of an end. Whoever enqueues work that runs looks at the count
-//! before and after: if it has moved, the work may have become part of the graph although it was noted as running, and
-//! the graph is invalid ([`Taint`]).
+//! the driver begins a capture and after it has ended one. A thread that enqueues work to run reads the count before
+//! and after: if it has changed, the work may have become part of the graph although it was noted as running, and the
+//! graph is invalid ([`Taint`]).
 
 use std::any::Any;
 use std::fmt;
@@ -151,7 +151,7 @@ impl Stream {
         self.captures().count()
     }
 
-    /// Spoils the graph into which work that was noted as running may have gone.
+    /// Invalidates the graph into which work that was noted as running may have gone.
     #[cold]
     pub(crate) fn taint_captures(&self) {
         let taint = self.captures().slot().taint.clone();
@@ -164,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// Whether the graph that is being captured is spoilt.
+    /// Whether the graph that is being captured is invalidated.
     pub(super) fn is_tainted(&self) -> bool {
         self.captures().slot().taint.as_ref().is_some_and(|taint| taint.load(Ordering::Acquire))
     }

@@ -1,4 +1,4 @@
-//! [`Clock`]: what is known about the order of a stream's work and that of other streams, without asking the driver.
+//! [`Clock`]: what is known about the order of a stream's work and that of other streams, without driver calls.
 //!
 //! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
 //! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
@@ -9,10 +9,10 @@
 //!
 //! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no
 //! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
-//! forgotten (only so many streams are remembered) costs a wait that was not needed.
+//! forgotten (a limited number of streams is remembered) costs an unneeded wait.
 //!
-//! Each stream has two clocks ([`Time`]). What is captured into a graph does not run when it is enqueued, so what is
-//! learned of its order is not true of work that runs, and the other way round.
+//! Each stream has two clocks ([`Time`]). Work captured into a graph does not run when it is enqueued, so its order
+//! does not hold for work that runs, and the other way round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,7 @@ pub(crate) struct Until {
     done: Arc<Done>,
 }
 
-/// What is known of a stream's work by those who wait for it.
+/// What waiters know of a stream's work.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Work of epochs up to this has run.
@@ -69,7 +69,7 @@ pub(crate) struct Clock {
     done: Arc<Done>,
     /// What of other streams comes before later work of this one, each stream once.
     waited: Mutex<Vec<Until>>,
-    /// Whether there is any such, so that nobody locks for nothing.
+    /// Whether there is any such, which saves a lock.
     any_waited: AtomicBool,
 }
 
@@ -90,8 +90,8 @@ impl Clock {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Gives what will have run when the stream has come to here: first the stream's own work,
-    /// then that of others for which it had waited.
+    /// Closes the open epoch. Gives what will have run when the stream has reached this point: first the stream's own
+    /// work, then that of others for which it had waited.
     pub fn close(&self) -> Closed {
         // Before the epoch is closed, so that nothing is taken for earlier than it is.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
@@ -154,7 +154,7 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    /// Notes that the stream has come to here.
+    /// Notes that the stream has reached this point.
     pub fn finish(&self) {
         self.own.finish();
         self.others.iter().for_each(Until::finish);

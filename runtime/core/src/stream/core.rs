@@ -1,10 +1,10 @@
-//! [`Shared`]: a stream's state behind its handles, and who ends it.
+//! [`Shared`]: a stream's state behind its handles, and what destroys it.
 //!
 //! | a stream | its state lies | the driver's stream is destroyed |
 //! | --- | --- | --- |
 //! | of its own | in a box of its own | with the last handle |
 //! | kept (the default stream, those of the pools) | in the device | with the device |
-//! | adopted | in a box of its own | by whoever made it |
+//! | adopted | in a box of its own | by the code that made it |
 
 use std::any::{Any, TypeId};
 use std::mem::ManuallyDrop;
@@ -31,12 +31,12 @@ pub(crate) struct Shared {
     pub(super) core: StreamCore,
 }
 
-/// Who ends a stream.
+/// What destroys a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeping {
     Own,
     Kept,
-    /// With the driver's number of the stream, by which a handle that was used again is told.
+    /// With the driver's number of the stream, which reveals a reused handle.
     Adopted(u64),
 }
 
@@ -110,7 +110,7 @@ impl StreamCore {
     pub(super) fn destroy(&self, driver: &dyn Driver, context: Context, adopted: bool) {
         let order = *self.order.lock().unwrap_or_else(PoisonError::into_inner);
         for event in order.into_iter().chain(self.captures.order.get().copied()) {
-            // SAFETY: the owner is being dropped, so nobody uses the event's handle again.
+            // SAFETY: the owner is being dropped, so nothing uses the event's handle again.
             unsafe { driver.event_destroy(context, event) };
         }
         if !adopted {
@@ -143,7 +143,7 @@ impl Shared {
     #[inline]
     pub(super) fn first_handle(&self, device: &Device) -> NonNull<Self> {
         if self.handles.add_first() {
-            // The handles' count of the device, which `remove_handle` gives back.
+            // The handles' count of the device, which `remove_handle` releases.
             std::mem::forget(device.clone());
         }
         NonNull::from(self)

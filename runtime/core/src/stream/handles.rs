@@ -1,6 +1,6 @@
 //! [`HandleCount`]: how many handles there are of something that an owner keeps.
 //!
-//! The first handle takes a count of the owner, the last one gives it back, so the owner lives while there are any,
+//! The first handle takes a count of the owner, the last one releases it, so the owner lives while there are any,
 //! and handles need not each touch the owner's count. The thing stays where it is between the last handle and the
 //! next first one.
 //!
@@ -17,7 +17,7 @@ impl HandleCount {
         Self(AtomicUsize::new(handles))
     }
 
-    /// Adds a handle where there may be none. True if it is the first: the caller, who has the owner in hand, takes
+    /// Adds a handle where there may be none. True if it is the first: the caller, which has the owner, takes
     /// a count of it for the handles.
     pub(crate) fn add_first(&self) -> bool {
         self.0.fetch_add(1, Ordering::AcqRel) == 0
@@ -41,7 +41,7 @@ impl HandleCount {
         false
     }
 
-    /// Takes a handle away. True if it was the last: the caller gives the owner's count back, and does not touch the
+    /// Takes a handle away. True if it was the last: the caller releases the owner's count, and does not touch the
     /// thing afterwards.
     #[inline]
     pub(crate) fn remove(&self) -> bool {

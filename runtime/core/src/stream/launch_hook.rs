@@ -54,7 +54,7 @@ impl LaunchHooks {
         self.0.is_empty()
     }
 
-    /// Calls them all. What is returned is kept until the graph is enqueued.
+    /// Calls them all. The returned values are kept until the graph is enqueued.
     ///
     /// # Errors
     /// What the first that fails returns; those after it are not called.

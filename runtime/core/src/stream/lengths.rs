@@ -1,15 +1,16 @@
-//! [`Lengths`]: how long a stream's work was awaited the last times, by which the end of a wait is foreseen.
+//! [`Lengths`]: how long a stream's work was awaited recently, which predicts the end of a wait.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How many waits are remembered: a program that awaits up to so many different pieces of work in turn is foreseen.
+/// How many waits are remembered: a program's waits for up to this number of pieces of work in turn are predicted.
 const REMEMBERED: usize = 4;
-/// How long before its foreseen end a wait is looked after, and how long behind it, beside a share of its length.
+/// How long before the predicted end of a wait polling begins, and how long after it polling ends, plus a share of its
+/// length.
 const LEAD: Duration = Duration::from_micros(50);
 const LAG: Duration = Duration::from_micros(25);
 const SHARE: u32 = 128;
-/// Longer waits are not remembered: beside them, what they are late is nothing.
+/// Longer waits are not remembered: their delay is negligible.
 const LONGEST: Duration = Duration::from_millis(100);
 
 /// See the [module's documentation](self).

@@ -9,12 +9,12 @@
 //!
 //! Lives. A stream made with [`Stream::new`] lives as long as a handle of it or a buffer that was used on it;
 //! dropping the last handle lets enqueued work run on. The default stream and those of the pools live as long as
-//! the device. An adopted stream is somebody else's.
+//! the device. An adopted stream is owned by other code.
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `core` | a stream's state, its handles, and who ends it |
-//! | `clock`, `lengths` | what is known without asking the driver: the order of streams, how long their work is awaited |
+//! | `core` | a stream's state, its handles, and what destroys it |
+//! | `clock`, `lengths` | what is known without driver calls: the order of streams, how long their work is awaited |
 //! | `capture` | which streams take part in a capture, and what their work uses |
 //! | `steady` | work that decides by whether its stream is being captured |
 //! | `wait` | waiting: of streams for streams and events, of the host for streams |
@@ -84,15 +84,15 @@ impl Clone for Stream {
 impl Drop for Stream {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this handle goes away.
+        // SAFETY: this handle is being dropped.
         unsafe { Shared::remove_handle(self.0) }
     }
 }
 
 impl Stream {
-    /// Creates a stream of its own, which nobody else uses, of the least urgent priority.
+    /// Creates an exclusive stream of the least urgent priority.
     ///
-    /// Creating one takes the driver some 15 microseconds. [`Stream::from_pool`] gives one that is there already.
+    /// Creating one takes the driver some 15 microseconds. [`Stream::from_pool`] returns an existing one.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -180,7 +180,7 @@ impl Stream {
         }
     }
 
-    /// Whether it is one that the device gives to everybody (the default stream, those of the pools), or one of CUDA's own.
+    /// Whether it is a shared stream of the device (the default stream, those of the pools), or one of CUDA's own.
     pub(crate) fn is_shared(&self) -> bool {
         self.shared().keeping == Keeping::Kept || (!self.device().is_emulated() && self.handle().0 <= 2)
     }

@@ -68,7 +68,7 @@ impl Streams {
         self.default.get_or_init(|| Shared::kept(device, core))
     }
 
-    /// Tells the module that has memory of streams that one ends.
+    /// Notifies the module that owns streams' memory that a stream ends.
     pub(super) fn ended(&self, device: &Device, core: &StreamCore) {
         (self.on_end)(device, core);
     }
@@ -101,8 +101,8 @@ impl Device {
 impl Stream {
     /// A stream from the device's pool of least urgent streams.
     ///
-    /// There are 32 in a pool. They are given out in turn, but for those that are being captured: the 33rd is the first again, and two who got the same one
-    /// wait for each other's work; results are right all the same. They are never destroyed.
+    /// A pool has 32 streams. They are assigned in turn, except those that are being captured: the 33rd is the first
+    /// again. Users of the same stream wait for each other's work; results are unaffected. They are never destroyed.
     ///
     /// # Errors
     /// Whatever the driver reports.
@@ -131,7 +131,7 @@ impl Stream {
             })
         };
         let mut shared = next()?;
-        // Who asks for a stream means one that runs.
+        // The caller wants a stream that is not being captured.
         for _ in 1..POOL_STREAMS {
             if !Captures::is_capturing(shared.core.captures.count()) {
                 break;
@@ -141,9 +141,9 @@ impl Stream {
         Ok(Self(shared.first_handle(device)))
     }
 
-    /// A handle of a stream that other code made, for example `cudarc`, `cust` or C++. It is told from others by the
-    /// driver's number of the stream, so that a second adoption gives the same stream, and one of another stream
-    /// that happens to have the same handle does not.
+    /// A handle of a stream that other code made, for example `cudarc`, `cust` or C++. It is identified by
+    /// the driver's number of the stream, so that a second adoption returns the same stream, and one of another
+    /// stream that happens to have the same handle does not.
     ///
     /// When the owner has destroyed the stream against the promise below, calls fail with [`Error::StreamDestroyed`] if
     /// another stream has its handle by then, or if the driver says that there is none; CUDA may also crash.

@@ -50,15 +50,15 @@ impl Stream {
         loop {
             let captures = self.capture_count();
             if !Captures::is_capturing(captures) {
-                // Errors have been told, or the caller has another to tell.
+                // Errors have been reported, or the caller reports another.
                 let _ = self.call(|driver, context| driver.stream_synchronize(context, handle));
                 if device.is_lost() {
                     let _ = device.call_lost(|driver, context| driver.stream_synchronize(context, handle));
                 }
             } else if let Some(before) = self.before_capture() {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
-                // Work that was enqueued while the capture began may come after that place. Whoever enqueued it has spoilt
-                // the graph, and nothing can be waited for before the capture ends.
+                // Work that was enqueued while the capture began may come after that place. It has invalidated the
+                // graph, and nothing can be waited for before the capture ends.
                 while self.is_tainted() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));
                 }
@@ -93,7 +93,7 @@ impl Stream {
     /// Waits for everything enqueued so far, but not longer than `timeout`.
     ///
     /// # Errors
-    /// [`Error::Timeout`] with the kernels that may still be running; the work goes on. A fault of a kernel
+    /// [`Error::Timeout`] with the kernels that may still be running; the work continues. A fault of a kernel
     /// that was running.
     pub fn synchronize_timeout(&self, timeout: Duration) -> Result<()> {
         let start = Instant::now();
@@ -236,7 +236,7 @@ impl Stream {
         )
     }
 
-    /// An event that the stream keeps, made when it is first asked for.
+    /// An event that the stream keeps, made at its first use.
     fn order_event(&self, kept: &OnceLock<EventHandle>) -> Result<EventHandle> {
         if let Some(&event) = kept.get() {
             return Ok(event);
@@ -244,7 +244,7 @@ impl Stream {
         let event = self.device().call(|driver, context| driver.event_create(context, false))?;
         if let Err(event) = kept.set(event) {
             let (driver, context) = self.device().raw();
-            // SAFETY: another thread was faster, so nobody else has this handle.
+            // SAFETY: another thread was faster, so this handle is unused.
             unsafe { driver.event_destroy(context, event) }
         }
         Ok(kept.get().copied().unwrap_or(event))

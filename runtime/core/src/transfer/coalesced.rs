@@ -12,7 +12,7 @@ use crate::stream::Stream;
 /// A good size in bytes for the buffers of [`broadcast_coalesced`]: 10 MiB, PyTorch's.
 pub const COALESCE_BYTES: usize = 10 << 20;
 
-/// Every slice begins at a multiple of so many bytes, as buffers do.
+/// The alignment of every slice in bytes, that of buffers.
 const ALIGNMENT: usize = 256;
 
 /// Where slices lie in a buffer, in their order.

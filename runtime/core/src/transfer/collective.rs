@@ -9,10 +9,10 @@
 //!
 //! | of `torch.cuda.comm` | here |
 //! | --- | --- |
-//! | `broadcast` | [`broadcast`]; into buffers that are there, `target.copy_from(&source)` for each |
+//! | `broadcast` | [`broadcast`]; into existing buffers, `target.copy_from(&source)` for each |
 //! | `broadcast_coalesced` | [`broadcast_coalesced`], of one element type |
 //! | `scatter` | [`scatter`] |
-//! | `gather` | [`gather`]; into a buffer that is there, `target.slice_mut(start..end).copy_from(&source)` for each |
+//! | `gather` | [`gather`]; into an existing buffer, `target.slice_mut(start..end).copy_from(&source)` for each |
 //! | `reduce_add` | `ops::reduce_add` of the crate `warpsmith`, which has the kernels |
 //!
 //! A source on the host is copied to one of the devices first. How a copy gets from device to device is that of
@@ -61,9 +61,9 @@ pub fn broadcast<'s, T: DeviceCopy>(
 
 /// Divides a buffer among the devices of several streams: chunks that follow each other, in the streams' order.
 ///
-/// With `chunk_lens` the chunks have these numbers of elements. Without, each has as many as the source divided by the
-/// number of streams, rounded up, as `torch.chunk` does it; the last ones are shorter or empty when that does not come
-/// out even. Unlike there, there is a chunk for every stream.
+/// With `chunk_lens` the chunks have these numbers of elements. Without, each has the source's length divided by
+/// the number of streams, rounded up, as with `torch.chunk`; the last ones are shorter or empty when the length is not
+/// divisible. Unlike there, there is a chunk for every stream.
 ///
 /// ```
 /// use warpsmith_runtime::driver::emulated::EmulatedDriver;

@@ -79,7 +79,7 @@ impl Stream {
     }
 
     fn copy_here(&self, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
-        // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not
+        // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not
         // overlap; both buffers note the stream, so neither is freed before the copy has run.
         storage::enqueue([&from.part, &to.part].into_iter(), self, Kind::Copy, |driver, context| unsafe {
             let bytes = to.part.range.len();

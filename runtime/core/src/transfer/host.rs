@@ -19,8 +19,8 @@ use crate::memory::usage::Access;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
 
-/// Up to so many bytes of memory that is not page-locked are copied by the calling thread: that takes less time than
-/// calling a host function takes the stream.
+/// The most bytes of memory that is not page-locked that the calling thread copies: that takes less time than a host
+/// function on the stream.
 const SMALL_BYTES: usize = 2 << 20;
 
 /// Which way a copy goes.
@@ -49,8 +49,9 @@ impl Direction {
     }
 }
 
-/// What to do instead of capturing a copy that gives host memory back.
-const NOT_IN_GRAPHS: &str = "its host memory is given back when it has run once; copy before the capture, or through `graph::HostBuffer`";
+/// What to do instead of capturing a copy that returns host memory.
+const NOT_IN_GRAPHS: &str =
+    "its host memory is returned after one run; copy before the capture, or through `graph::HostBuffer`";
 
 /// The device's side of a copy between host and device.
 pub(super) struct DeviceSide<'a> {
@@ -69,7 +70,7 @@ impl DeviceSide<'_> {
     /// Enqueues a copy of `bytes` bytes from `offset` on.
     ///
     /// # Safety
-    /// `host` is valid for so many bytes until the copy has run, and nobody uses them otherwise. They are within this
+    /// `host` is valid for `bytes` bytes until the copy has run, and nothing else uses them. They are within this
     /// side, which is [begun](BufferUse::begin) on a stream that `stream` comes after.
     pub unsafe fn copy(&self, stream: &Stream, host: *mut u8, offset: usize, bytes: usize) -> Result<()> {
         let (device, handle) = (self.address.offset(offset), stream.handle());
@@ -197,7 +198,7 @@ impl Stream {
         } else if H::PINNED {
             let address = memory.target();
             let kept = memory.keep(self);
-            // SAFETY: the memory has as many bytes. It is moved into the pending copy, and its block is kept for the
+            // SAFETY: the memory has the side's size. It is moved into the pending copy, and its block is kept for the
             // stream also when that is dropped.
             let enqueued = kept.and_then(|()| unsafe { side.copy_all(self, address) });
             (enqueued, Held::Own(memory))
@@ -243,10 +244,10 @@ impl Stream {
         staging: PinnedBuffer<u8>,
     ) -> (Result<()>, Held<H>) {
         if side.direction == Direction::Up {
-            // SAFETY: both have as many bytes, and nobody else has either.
+            // SAFETY: both have the same size, and both are exclusive.
             unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
         }
-        // SAFETY: the staging memory has as many bytes. Nobody uses it before the copy has run, and its block is kept
+        // SAFETY: the staging memory has the same size. Nothing uses it before the copy has run, and its block is kept
         // for the stream also when it is dropped.
         let enqueued =
             staging.record_use(self).and_then(|()| unsafe { side.copy_all(self, staging.address()) });
@@ -260,7 +261,7 @@ impl Stream {
 
 /// Fills host memory from the page-locked memory that its copy went to.
 fn fill<H: HostMemory>(memory: &mut H, staging: &PinnedBuffer<u8>) {
-    // SAFETY: both have as many bytes, which was checked when the copy was enqueued. The copy has run, so it wrote all
+    // SAFETY: both have the same size, which was checked when the copy was enqueued. The copy has run, so it wrote all
     // of them; any bits are an element.
     unsafe { host_copy::copy(memory.target(), staging.address(), staging.len()) };
 }

@@ -2,7 +2,7 @@
 //!
 //! One core copies more slowly than a device's link takes: about 10 GB/s against 55 GB/s. So a few threads of the
 //! process help, which start with the first large copy and sleep between copies. The caller copies too, and waits for
-//! pieces that somebody has begun, never for a helper to begin: with all helpers busy, or none to be had, it copies
+//! pieces that were begun, never for a helper to begin: with all helpers busy, or none available, it copies
 //! everything itself.
 
 use std::collections::VecDeque;
@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 
 /// The most threads that copy one piece of memory, the caller among them. More take longer to wake than they save.
 const MOST_THREADS: usize = 4;
-/// Threads take so many bytes at a time.
+/// The number of bytes that a thread takes at a time.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A copy that is underway.
+/// An active copy.
 struct Job {
     target: *mut u8,
     source: *const u8,
     bytes: usize,
-    /// The next piece that nobody has begun.
+    /// The next piece that no thread has begun.
     next: AtomicUsize,
     done: AtomicUsize,
 }
 
-// SAFETY: whoever makes a job promises that any thread may copy its pieces.
+// SAFETY: the code that makes a job promises that any thread may copy its pieces.
 unsafe impl Send for Job {}
 // SAFETY: as above; each piece is begun by one thread.
 unsafe impl Sync for Job {}
@@ -90,7 +90,7 @@ impl Helpers {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks so many helpers for help.
+    /// Wakes this number of helpers.
     fn ask(&self, job: &Arc<Job>, count: usize) {
         let count = count.min(self.threads);
         let mut jobs = self.jobs();
@@ -120,10 +120,10 @@ impl Helpers {
     }
 }
 
-/// Copies `bytes` bytes, all of which are there when this returns.
+/// Copies `bytes` bytes; the copy is complete when this returns.
 ///
 /// # Safety
-/// Both ranges are valid for so many bytes and do not overlap, and nobody writes to them or reads the target meanwhile.
+/// Both ranges are valid for `bytes` bytes and do not overlap; meanwhile nothing writes to them or reads the target.
 pub(super) unsafe fn copy(target: *mut u8, source: *const u8, bytes: usize) {
     if bytes <= 2 * PIECE_BYTES {
         // SAFETY: passed on from the caller.
@@ -148,7 +148,7 @@ mod tests {
         for bytes in [0, 1, PIECE_BYTES, 2 * PIECE_BYTES + 1, 20 * PIECE_BYTES, 33 * PIECE_BYTES + 7] {
             let source: Vec<u8> = (0..bytes).map(|i| (i * 7 + i / 1000) as u8).collect();
             let mut target = vec![0; bytes + 1];
-            // SAFETY: both vectors have so many bytes and are used by nobody else.
+            // SAFETY: both vectors have this number of bytes and are exclusive.
             unsafe { copy(target.as_mut_ptr(), source.as_ptr(), bytes) };
             assert!(target[..bytes] == source[..], "{bytes} bytes");
             assert_eq!(target[bytes], 0, "nothing beyond");
@@ -163,7 +163,7 @@ mod tests {
                     let source = vec![thread; 10 * PIECE_BYTES];
                     for _ in 0..20 {
                         let mut target = vec![0; source.len()];
-                        // SAFETY: both vectors have so many bytes and are used by nobody else.
+                        // SAFETY: both vectors have this number of bytes and are exclusive.
                         unsafe { copy(target.as_mut_ptr(), source.as_ptr(), source.len()) };
                         assert!(target == source);
                     }

@@ -6,8 +6,8 @@ use crate::stream::Stream;
 
 use self::sealed::Memory;
 
-/// Host memory that [`Stream::copy_from_host`] and [`Stream::copy_to_host`] take and give back: [`PinnedBuffer`], [`PinnedRange`],
-/// `Vec` and `Box<[T]>`.
+/// Host memory that [`Stream::copy_from_host`] and [`Stream::copy_to_host`] take and return: [`PinnedBuffer`],
+/// [`PinnedRange`], `Vec` and `Box<[T]>`.
 ///
 /// # Safety
 /// It cannot be implemented elsewhere. The memory that the methods of the sealed trait name is the value's own, stays
@@ -30,7 +30,7 @@ pub(super) mod sealed {
         fn source(&self) -> *const u8;
         /// The address of the first element, for writing.
         fn target(&mut self) -> *mut u8;
-        /// Keeps pinned memory from being handed out again until the stream has come past what is enqueued.
+        /// Keeps pinned memory from being reused until the stream has passed what is enqueued.
         fn keep(&self, stream: &Stream) -> Result<()>;
     }
 }

@@ -1,9 +1,9 @@
 //! Copies between host and devices, on streams and without waiting.
 //!
 //! What can be relied on: a copy that a method of [`Stream`](crate::Stream) enqueues returns at once, whatever its
-//! source and target. Host memory is moved into the copy and given back by [`Pending::wait`] when it is done, so nobody
-//! sees or changes it meanwhile; device memory is borrowed until the copy is enqueued, and is ordered and kept
-//! afterwards as for kernels. An error gives the host memory back when nothing uses it any more. Copies that borrow
+//! source and target. Host memory is moved into the copy and returned by [`Pending::wait`] when it is done, so no other
+//! code sees or changes it meanwhile; device memory is borrowed until the copy is enqueued, and is ordered and kept
+//! afterwards as for kernels. An error returns the host memory when nothing uses it any more. Copies that borrow
 //! host memory wait until they are done.
 //!
 //! | call | memory | the host waits for | what it costs |

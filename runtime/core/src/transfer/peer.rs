@@ -70,7 +70,7 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     let (target, source) = ((to.device.raw().1, to.address), (from.device.raw().1, from.address));
     let bytes = to.part.range.len();
     let mut copied = Ok(());
-    // SAFETY: both ranges have as many bytes; the source is shared and the target exclusive, so they do not overlap;
+    // SAFETY: both ranges have the same size; the source is shared and the target exclusive, so they do not overlap;
     // both buffers note the stream, so neither is freed before the copy has run. The stream is of one of the contexts.
     storage::enqueue([&from.part, &to.part].into_iter(), stream, Kind::HostCopy, |driver, context| unsafe {
         copied = stream.observed_copy(CopyDirection::PeerToPeer, source.1.0, target.1.0, bytes, || {

@@ -1,6 +1,6 @@
 //! [`Pending`]: a copy that was enqueued, with the host memory that it uses.
 //!
-//! The memory is given back when neither a device nor a host function can use it any more, also when the copy failed.
+//! The memory is returned when neither a device nor a host function can use it any more, also when the copy failed.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -14,11 +14,11 @@ use crate::event::{Event, Waiter};
 use crate::memory::PinnedBuffer;
 use crate::stream::Stream;
 
-/// A copy that was enqueued. It has the host memory until it is done. [`Pending::wait`] gives it back, and so does awaiting it,
-/// without blocking the thread: `pending.await`.
+/// An enqueued copy. It owns the host memory until it is done. [`Pending::wait`] returns the memory, and so does
+/// awaiting the copy, without blocking the thread: `pending.await`.
 ///
 /// Dropping it lets the copy run on; the memory is kept until then.
-#[must_use = "the host memory comes back from `wait`"]
+#[must_use = "`wait` returns the host memory"]
 pub struct Pending<H> {
     held: Held<H>,
     stream: Stream,
@@ -26,7 +26,7 @@ pub struct Pending<H> {
     event: Event,
 }
 
-/// A copy that was not done. The host memory comes back, with any content if it was the target.
+/// A copy that failed. It returns the host memory, with unspecified content if it was the target.
 pub struct CopyFailed<H> {
     /// What went wrong.
     pub error: Error,
@@ -36,7 +36,7 @@ pub struct CopyFailed<H> {
 
 /// Host memory during a copy.
 pub(super) enum Held<H> {
-    /// It is kept from everybody else, by moving it here.
+    /// It is exclusive, because it was moved here.
     Own(H),
     /// Host functions use it too.
     Lent(Arc<Lent<H>>),
@@ -96,7 +96,7 @@ impl<H> Pending<H> {
         }
     }
 
-    /// The event recorded after the copy. Nobody else gets it, for it must not be recorded again.
+    /// The event recorded after the copy. It is not exposed, because it must not be recorded again.
     pub(super) fn event(&self) -> &Event {
         &self.event
     }
@@ -118,7 +118,7 @@ impl<H> Pending<H> {
         self.event.query()
     }
 
-    /// Waits until the copy is done, and gives the host memory back.
+    /// Waits until the copy is done, and returns the host memory.
     ///
     /// # Errors
     /// A fault of a kernel that was running, with the memory.
@@ -137,8 +137,8 @@ impl<H> Pending<H> {
 
 /// A future that is ready with the host memory when the copy is done: `pending.await`.
 ///
-/// It blocks no thread: see [`Reached`](crate::event::Reached). Dropping it is dropping the [`Pending`]. Only after an error it
-/// waits, until the device does not use the memory any more, and gives it back with the error.
+/// It blocks no thread: see [`Reached`](crate::event::Reached). Dropping it is dropping the [`Pending`]. Only after an
+/// error does it wait, until the device no longer uses the memory, and return it with the error.
 ///
 /// # Panics
 /// Its poll, in a [host function](Stream::host_function), as [`Pending::wait`]; the memory is kept for the copy then.
@@ -193,7 +193,7 @@ fn check_can_wait() {
 }
 
 impl<H> CopyFailed<H> {
-    /// Gives the memory back after an error, of a copy that may still run.
+    /// Returns the memory after an error, of a copy that may still run.
     fn after(stream: &Stream, error: Error, held: Held<H>) -> Self {
         // Nothing of the stream runs afterwards.
         stream.wait_idle();

@@ -1,7 +1,7 @@
 //! Copies of rows that lie apart, as those of a part of a matrix do: [`DeviceRows`], [`DeviceRowsMut`], [`PinnedRows`].
 //!
 //! Elements between the rows are neither read nor written.
-#![expect(clippy::result_large_err, reason = "the memory that comes back is as large as it is")]
+#![expect(clippy::result_large_err, reason = "the error returns the memory, whatever its size")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -29,7 +29,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// As many rows as start within `len` elements.
+    /// All rows that start within `len` elements.
     fn new(row_len: usize, stride: usize, len: usize) -> Result<Self> {
         let bad = |reason| Err(Error::BadRows { row_len, stride, len, reason });
         if stride == 0 {
@@ -113,7 +113,7 @@ shape_of!(DeviceRowsMut<'_>);
 shape_of!(PinnedRows);
 
 impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
-    /// Rows of `row_len` elements, one every `stride` elements from the first: as many as start within the slice. A part
+    /// Rows of `row_len` elements, one every `stride` elements from the first: all that start within the slice. A part
     /// of a matrix begins with its first element: `matrix.slice(first..).rows(columns, stride)`.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// Rows of the buffer: see [`DeviceSlice::rows`]. [`PinnedRows::into_buffer`] gives the buffer back.
+    /// Rows of the buffer: see [`DeviceSlice::rows`]. [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
     /// As [`DeviceSlice::rows`], with the buffer.
@@ -152,7 +152,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
 }
 
 impl<T: DeviceCopy> PinnedRange<T> {
-    /// Rows of the range: see [`DeviceSlice::rows`]. [`PinnedRows::into_buffer`] gives the buffer back.
+    /// Rows of the range: see [`DeviceSlice::rows`]. [`PinnedRows::into_buffer`] returns the buffer.
     ///
     /// # Errors
     /// As [`DeviceSlice::rows`], with the range.

@@ -23,9 +23,9 @@ use crate::memory::PinnedBuffer;
 use crate::memory::storage::{self, Kind};
 use crate::stream::Stream;
 
-/// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice as many.
+/// The most bytes that are copied through page-locked memory at a time. A copy uses at most twice this number.
 pub const CHUNK_BYTES: usize = 4 << 20;
-/// A copy has at least so many chunks, so that the host and the device work side by side,
+/// The fewest chunks of a copy, so that the host and the device work side by side,
 const CHUNKS: usize = 4;
 /// unless they were smaller than this: calling a host function takes the stream some time.
 const LEAST_CHUNK_BYTES: usize = 512 << 10;
@@ -44,7 +44,7 @@ pub(super) struct Lane {
 /// The page-locked memory of a lane, for a host function.
 struct Staging(*mut u8);
 
-// SAFETY: it is an address; who may use it is said where it is used.
+// SAFETY: it is an address; each use states its own conditions.
 unsafe impl Send for Staging {}
 
 /// A stream of the device's pool that is another than this one.
@@ -53,7 +53,7 @@ pub(super) fn another_stream(device: &Device, than: &Stream) -> Result<Stream> {
     if stream == *than { Stream::from_pool(device) } else { Ok(stream) }
 }
 
-/// What a copy of so many bytes on a stream needs. Nothing is enqueued.
+/// What a copy of `bytes` bytes on a stream needs. Nothing is enqueued.
 pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     let device = stream.device();
     let lane = |stream: Stream| -> Result<Lane> {
@@ -125,7 +125,7 @@ impl Lane {
 /// Copies a chunk between lent memory and staging memory; nothing once the memory was taken back.
 ///
 /// # Safety
-/// The chunk is within the lent memory. The staging memory is valid for so many bytes and nobody else uses it.
+/// The chunk is within the lent memory. The staging memory is valid for its length and nothing else uses it.
 unsafe fn exchange<H: HostMemory>(
     lent: &Lent<H>,
     direction: Direction,

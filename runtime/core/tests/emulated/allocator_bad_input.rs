@@ -19,7 +19,7 @@ fn zero_bytes_are_the_null_address() {
     assert_eq!(raw, DevicePtr::NULL);
     device.memory().record_stream(raw, &Stream::new(&device).unwrap()).unwrap();
     for _ in 0..2 {
-        // SAFETY: there is no memory that anybody could use.
+        // SAFETY: there is no memory to use.
         unsafe { device.memory().free_raw(raw) }.unwrap();
     }
     drop(empty);

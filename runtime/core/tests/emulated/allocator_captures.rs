@@ -138,7 +138,7 @@ fn a_stream_may_go_while_a_block_waits() {
         device.memory().empty_cache().unwrap();
         done.send(device.memory().reserved()).unwrap();
     });
-    let reserved = finished.recv_timeout(Duration::from_secs(20)).expect("the end of the capture comes back");
+    let reserved = finished.recv_timeout(Duration::from_secs(20)).expect("the end of the capture returns");
     assert_eq!(reserved, 0);
 }
 
@@ -151,7 +151,7 @@ fn out_of_memory_in_a_capture_is_immediate() {
     let capture = pool.capture(&stream).unwrap();
     driver.reset_calls();
     let report = fails(&stream, 30 * MIB);
-    assert!(report.capturing && report.to_string().contains("a capture is underway"), "{report}");
+    assert!(report.capturing && report.to_string().contains("a capture is active"), "{report}");
     let waits = [Call::StreamSynchronize, Call::EventSynchronize, Call::MemoryFree];
     assert_eq!(waits.map(|call| driver.calls(call)), [0; 3]);
     drop(capture);

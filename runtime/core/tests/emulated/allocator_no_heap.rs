@@ -1,4 +1,4 @@
-//! A request that is served from what is cached, and giving it back, allocates nothing on the host's heap.
+//! A request that is served from what is cached, and freeing it, allocates nothing on the host's heap.
 
 use crate::heap::allocations;
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule};

@@ -1,4 +1,4 @@
-//! What is tried, in which order, when no free block fits: callbacks, the driver, giving back, waiting, the error.
+//! What is tried, in which order, when no free block fits: callbacks, the driver, freeing, waiting, the error.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use crate::support::allocator::*;
 use warpsmith_runtime::driver::emulated::{Call, EmulatedDriver};
 use warpsmith_runtime::{DeviceBuffer, OutOfMemory, Stream};
 
-/// Calls of the driver for memory: asked, given back.
+/// Calls of the driver for memory: allocations, frees.
 fn calls(driver: &EmulatedDriver) -> (u64, u64) {
     (driver.calls(Call::MemoryAllocate), driver.calls(Call::MemoryFree))
 }
@@ -169,7 +169,7 @@ fn callbacks_are_called_before_the_driver() {
     assert_eq!((asked.load(Ordering::Relaxed), calls(&driver)), (2, (1, 0)), "it had nothing left");
     drop(second);
     allocate_and_free(&stream, 40 * MIB);
-    assert_eq!(asked.load(Ordering::Relaxed), 2, "a hit asks nobody");
+    assert_eq!(asked.load(Ordering::Relaxed), 2, "a hit makes no calls");
     drop(buffer);
 }
 

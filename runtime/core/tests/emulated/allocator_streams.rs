@@ -211,7 +211,7 @@ fn a_segment_with_unmarked_work_is_not_taken() {
     assert!(taken.to_host().unwrap().iter().all(|value| *value == 0));
 }
 
-/// The same, where the segment comes back while the events of a third stream are waited for.
+/// The same, where the segment is freed while the events of a third stream are waited for.
 #[test]
 fn a_segment_freed_under_pressure_stays_ordered() {
     let (driver, device) = backed_device_with(32 * MIB, "cross_stream_reuse:True");

@@ -1,4 +1,4 @@
-//! The allocator under several threads: nothing is handed out twice, nothing is lost, and streams that are served
+//! The allocator under several threads: nothing is allocated twice, nothing is lost, and streams that are served
 //! from what is cached share no lock.
 
 use std::collections::BTreeMap;

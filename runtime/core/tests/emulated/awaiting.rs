@@ -299,7 +299,7 @@ fn a_fault_wakes_every_future_of_the_device() {
     assert!(block_on(streams[1].completed()).unwrap_err().is_device_lost());
 }
 
-/// The result of a copy without its memory, which comes back whole also when it failed.
+/// The result of a copy without its memory, which is returned whole also when it failed.
 async fn event_of(pending: warpsmith_runtime::Pending<Vec<u8>>) -> Result<(), Error> {
     match pending.await {
         Ok(memory) => {

@@ -237,7 +237,7 @@ fn chunk_lengths_that_do_not_fit_are_refused() {
         "{error}"
     );
     assert_eq!(copies(&rig.driver), 0);
-    // Elements of no bytes, of which there can be as many.
+    // Zero-sized elements, of which there can be this number.
     let nothing = DeviceBuffer::<()>::uninit(&rig.streams[0], usize::MAX).unwrap();
     let error = scatter(&nothing, &rig.streams, Some(&[usize::MAX, 1])).unwrap_err();
     assert!(matches!(error, Error::BadChunks { .. }), "{error}");

@@ -36,7 +36,7 @@ fn an_index_out_of_range_names_the_count() {
 
 #[test]
 fn cuda_works_or_says_why_not() {
-    // SAFETY: nothing is asked of it.
+    // SAFETY: it is not used.
     match unsafe { CudaDriver::get() } {
         Ok(_) => {
             let count = Device::cuda_count().unwrap();

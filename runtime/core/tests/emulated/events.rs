@@ -1,4 +1,4 @@
-//! Events: what is asked of them in which state, where they come from, and what they spare.
+//! Events: queries in each state, where they come from, and the waits they save.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

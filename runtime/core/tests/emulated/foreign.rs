@@ -28,7 +28,7 @@ struct Theirs {
 impl Drop for Theirs {
     fn drop(&mut self) {
         assert!(!in_host_function());
-        // SAFETY: it was allocated here, and whoever drops this says that nothing uses it.
+        // SAFETY: it was allocated here, and nothing uses it when this is dropped.
         let freed = unsafe { self.driver.memory_free(self.context, self.ptr) };
         let _ = self.freed.send((freed.map_err(|error| error.to_string()), std::thread::current().id()));
     }
@@ -53,7 +53,7 @@ impl Rig {
         let ptr = self.driver.memory_allocate(context, len * 4).unwrap();
         let freed = self.freed.0.clone();
         let theirs = Theirs { driver: self.driver.clone(), context, ptr, freed };
-        // SAFETY: the memory has as many elements and goes with its owner; nothing else uses it.
+        // SAFETY: the memory has this number of elements and lives as long as its owner; nothing else uses it.
         let mut buffer = unsafe { DeviceBuffer::from_raw(stream, ptr, len, theirs) }.unwrap();
         buffer.as_mut_slice().memset(0).unwrap();
         buffer

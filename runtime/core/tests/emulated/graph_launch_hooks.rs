@@ -28,7 +28,7 @@ fn graph(
     .unwrap()
 }
 
-/// Counts from 1, for as many as hold it.
+/// Counts from 1, shared by all holders.
 fn counter() -> (Arc<AtomicU32>, impl Fn() -> Result<u8, Error> + Send + Sync + Clone + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);

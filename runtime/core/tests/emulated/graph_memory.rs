@@ -122,7 +122,7 @@ fn what_runs_keeps_everything_when_it_is_dropped() {
     };
     let start = std::time::Instant::now();
     while !gone() {
-        assert!(start.elapsed() < Duration::from_secs(20), "it is never given back");
+        assert!(start.elapsed() < Duration::from_secs(20), "it is never freed");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(device.take_drop_error().is_none());

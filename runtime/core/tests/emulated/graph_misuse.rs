@@ -182,7 +182,7 @@ fn a_launch_into_a_capture_is_refused() {
 
 #[test]
 fn work_of_another_thread_cannot_slip_in() {
-    // Whatever the race does, no graph may be launched with work in it that nobody noted.
+    // Whatever the race does, no graph may be launched with work that was not noted.
     for _ in 0..200 {
         let (_, device) = device();
         let (stream, x, mut y) = set_up(&device);
@@ -217,7 +217,7 @@ fn a_capture_begun_meanwhile_is_tainted() -> Result<(), Error> {
     assert!(matches!(moved, Err(Error::Graph(GraphError::Tainted))), "{moved:?}");
     let instantiated = graph.expect("it was captured").instantiate().map(drop);
     assert!(matches!(instantiated, Err(Error::Graph(GraphError::Tainted))), "{instantiated:?}");
-    // Another error is told as it is.
+    // Another error is reported unchanged.
     let other: Result<(), Error> = stream.with_steady_capture(|| {
         Graph::capture(&stream, || Ok::<_, Error>(()))?;
         Err(Error::NoDepth)

@@ -35,7 +35,7 @@ fn pinned_memory_dropped_there_outlives_its_copy() {
     let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
     go.send(()).unwrap();
     copying.synchronize().unwrap();
-    assert!(next.iter().all(|byte| *byte == 0), "nobody else's memory was written");
+    assert!(next.iter().all(|byte| *byte == 0), "no other memory was written");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn waiting_there_panics_and_keeps_the_memory() {
     let (sender, receiver) = mpsc::channel();
     other.host_function(move || _ = sender.send(pending.wait().is_ok())).unwrap();
     other.synchronize().unwrap();
-    assert!(receiver.recv().is_err(), "nothing came back");
+    assert!(receiver.recv().is_err(), "nothing was returned");
     let next = PinnedBuffer::<u8>::zeroed(&device, BYTES).unwrap();
     go.send(()).unwrap();
     copying.synchronize().unwrap();

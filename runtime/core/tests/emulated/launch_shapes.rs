@@ -1,4 +1,4 @@
-//! Shapes that are chosen, prepared launches, and what is asked for besides a grid of blocks.
+//! Shapes that are chosen, prepared launches, and requests besides a grid of blocks.
 
 use std::ffi::c_void;
 

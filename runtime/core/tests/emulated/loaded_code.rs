@@ -32,7 +32,7 @@ fn mix(kernel: &Function, stream: &Stream, a: u32, x: &DeviceBuffer<u32>, y: &mu
     unsafe { kernel.launch_unchecked(stream, Launch::linear(len, 64), &args) }.unwrap();
 }
 
-/// Waits until the driver has unloaded so many modules. Modules are unloaded on a thread of the runtime's own.
+/// Waits until the driver has unloaded this number of modules. Modules are unloaded on a thread of the runtime's own.
 fn wait_for_unloads(driver: &EmulatedDriver, expected: u64) {
     let start = Instant::now();
     while driver.calls(Call::ModuleUnload) < expected && start.elapsed() < Duration::from_secs(10) {

@@ -22,10 +22,10 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use slots::Slots;
 
-/// A device: owns a kept stream, and is owned by whoever has a handle of either.
+/// A device: owns a kept stream, and is owned by the holders of handles of either.
 struct Owner {
     count: HandleCount,
-    /// Written when the owner goes: nobody may touch it at that time.
+    /// Written when the owner is dropped: no thread may touch it at that time.
     alive: UnsafeCell<bool>,
 }
 
@@ -37,7 +37,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: loom checks that nobody else reads it at the same time, or after.
+        // SAFETY: loom checks that no other thread reads it at the same time, or after.
         self.alive.with_mut(|alive| unsafe { *alive = false });
     }
 }
@@ -59,7 +59,7 @@ impl Handle {
     fn use_it(&self) {
         // SAFETY: the handles own a count of the owner.
         let alive = unsafe { &(*self.0).alive };
-        // SAFETY: loom checks that nobody writes at the same time.
+        // SAFETY: loom checks that no thread writes at the same time.
         assert!(alive.with(|alive| unsafe { *alive }));
     }
 }
@@ -74,7 +74,7 @@ impl Clone for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: this handle keeps the owner until its count is given back.
+        // SAFETY: this handle keeps the owner until its count is returned.
         if unsafe { (*self.0).count.remove() } {
             // SAFETY: the handles' count, taken with the first one.
             drop(unsafe { Arc::from_raw(self.0) });

@@ -133,7 +133,7 @@ fn dropped_memory_is_freed_behind_its_uses() {
     let mut memory = vec![0u32; 100];
     let host = NonNull::new(memory.as_mut_ptr()).unwrap();
     let memory = Tells(memory, driver.clone(), sender);
-    // SAFETY: the vector has as many elements, and is looked at when it is dropped.
+    // SAFETY: the vector has this number of elements, and is read when it is dropped.
     let mut mapped = unsafe { MappedBuffer::register_raw(&stream, host, 100, memory) }.unwrap();
     assert_eq!(driver.live_registered(), 1);
     let hold = driver.hold();

@@ -1,5 +1,5 @@
-//! No wait is inserted that is not needed: reads do not wait for reads, ranges not for other ranges, nobody for what is
-//! known to be done. And none is missing that is.
+//! No wait is inserted that is not needed: reads do not wait for reads, ranges not for other ranges, nothing for what
+//! is known to be done. And none is missing that is.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn work_the_host_awaited_needs_no_event() {
     event.synchronize().unwrap();
     driver.reset_calls();
     kernel.launch(&second, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
-    assert_eq!(waits(&driver), 0, "an event tells as well");
+    assert_eq!(waits(&driver), 0, "an event shows it as well");
     while !second.query().unwrap() {}
     kernel.launch(&first, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
     assert_eq!(waits(&driver), 0, "so does asking");

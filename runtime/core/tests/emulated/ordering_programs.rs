@@ -165,7 +165,7 @@ impl Program {
             driver.set_schedule(Schedule::Starve(streams[late].handle()));
         }
         let random = fastrand::Rng::with_seed(seed);
-        // Every buffer's memory was used before, by work of its stream that nobody has waited for.
+        // Every buffer's memory was used before, by work of its stream that nothing has waited for.
         for stream in &streams {
             drop(DeviceBuffer::<u8>::zeros(stream, 64 << 10).unwrap());
         }

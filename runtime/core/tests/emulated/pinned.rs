@@ -1,4 +1,4 @@
-//! Page-locked host memory on the emulated device: when it is handed out again, how much there is.
+//! Page-locked host memory on the emulated device: when it is reused, how much there is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn a_block_waits_for_all_of_its_streams() {
     buffer.record_use(&streams[2]).unwrap();
     driver.reset_calls();
     drop(buffer);
-    assert_eq!(driver.calls(Call::EventRecord), 3, "one a stream");
+    assert_eq!(driver.calls(Call::EventRecord), 3, "one per stream");
     streams[0].synchronize().unwrap();
     streams[2].synchronize().unwrap();
     assert_ne!(zeroed(&device, 4096).as_ptr(), address);
@@ -165,7 +165,7 @@ fn large_requests_are_page_rounded_and_uncached() {
     assert_eq!(of((1 << 20) - 1), (1 << 20, 1 << 20));
     assert_eq!(of((1 << 20) + 1), ((1 << 20) + 4096, (1 << 20) + 4096));
     assert_eq!(of(2 << 20), (2 << 20, 2 << 20));
-    assert_eq!(of((2 << 20) + 1), ((2 << 20) + 4096, 0), "given back by the drop");
+    assert_eq!(of((2 << 20) + 1), ((2 << 20) + 4096, 0), "freed by the drop");
     assert_eq!(driver.live_pinned(), 0);
 
     let stream = Stream::new(&device).unwrap();
@@ -203,7 +203,7 @@ fn the_reserve_is_one_allocation_that_stays() {
     let too_large = zeroed(&device, 61441);
     assert_eq!(driver.live_pinned(), 2);
     drop(too_large);
-    assert_eq!(driver.live_pinned(), 1, "what is not of the reserve is given back");
+    assert_eq!(driver.live_pinned(), 1, "memory outside the reserve is freed");
     drop(device);
     assert_eq!(driver.live_pinned(), 0);
 }
@@ -247,7 +247,7 @@ fn a_background_thread_frees_blocks() {
     buffer.record_use(&stream).unwrap();
     driver.fail_call(Call::EventQuery, 0);
     drop(buffer);
-    eventually("a failed question is asked again", || statistics(&device).active_requests.current == 0);
+    eventually("a failed query is retried", || statistics(&device).active_requests.current == 0);
 
     let _hold = driver.hold();
     drop((stream, device));

@@ -129,7 +129,7 @@ fn threads_get_memory_of_their_own() {
         });
         device.synchronize().unwrap();
         device.pinned_memory().empty_cache().unwrap();
-        eventually("all blocks come back", || {
+        eventually("all blocks are freed", || {
             device.pinned_memory().empty_cache().unwrap();
             statistics(&device).active_requests.current == 0
         });
@@ -166,7 +166,7 @@ fn random_steps(driver: &EmulatedDriver, device: &Device, seed: u64) {
             }
             4..6 if !held.is_empty() => {
                 let (buffer, mark) = held.swap_remove(random.usize(..held.len()));
-                assert!(buffer.iter().all(|byte| *byte == mark), "step {step}: somebody else wrote to it");
+                assert!(buffer.iter().all(|byte| *byte == mark), "step {step}: another writer changed it");
             }
             6 if !held.is_empty() => {
                 let (buffer, mark) = held.swap_remove(random.usize(..held.len()));
@@ -360,7 +360,7 @@ fn a_lost_device_keeps_no_foreign_blocks() {
     drop(before);
     driver.poison(1, panicked());
     assert_eq!(own.pinned_memory().empty_cache().unwrap(), 4096);
-    assert!(after.record_use(&stream).is_ok(), "nobody has met the fault yet");
+    assert!(after.record_use(&stream).is_ok(), "no call has met the fault yet");
     drop(after);
     assert!(other.is_lost() && !own.is_lost());
     assert_eq!(own.pinned_memory().empty_cache().unwrap(), 8192);

@@ -88,7 +88,7 @@ fn memory_does_not_grow_with_items() {
             let peaks = [depth + 3, 100].map(|items| {
                 let (_, device) = device();
                 let mut pipeline = Pipeline::new(&device, strategy, depth).unwrap();
-                // The inputs that nobody has.
+                // The inputs that are not in use.
                 let spare = RefCell::new(
                     (0..=depth)
                         .map(|_| PinnedBuffer::<f32>::zeroed(&device, LEN).unwrap())

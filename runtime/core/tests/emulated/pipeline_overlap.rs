@@ -110,7 +110,7 @@ fn an_inputs_buffer_is_reused_after_its_compute() {
 fn the_timeline_tells_when_the_stages_ran() {
     each_pipeline(&[1, 3], |_, mut pipeline| {
         run_and_check(&mut pipeline, 4).unwrap();
-        assert!(pipeline.timeline().is_empty(), "nobody asked for it");
+        assert!(pipeline.timeline().is_empty(), "it was not requested");
         pipeline.record_timeline(true);
         for items in [7, 5] {
             run_and_check(&mut pipeline, items).unwrap();

@@ -163,7 +163,7 @@ fn large_pieces_need_a_function_a_chunk() {
         let _ = stream.copy_from_host(vec![1; length], buffer.slice_mut(..length)).unwrap();
         let up = driver.calls(Call::HostFunction);
         let _ = stream.copy_to_host(buffer.slice(..length), vec![0; length]).unwrap().wait().unwrap();
-        assert_eq!(driver.calls(Call::StreamSynchronize), 0, "nobody waits for the stream");
+        assert_eq!(driver.calls(Call::StreamSynchronize), 0, "nothing waits for the stream");
         (up, driver.calls(Call::HostFunction) - up)
     };
     assert_eq!(calls(2 << 20), (0, 0));
@@ -323,7 +323,7 @@ fn failing_calls<H: Kind>(length: usize, down: bool) -> usize {
             } else {
                 stream.copy_from_host(memory, &mut buffer)
             };
-            // A failure to give staging memory back is no failure of the copy.
+            // A failure to free staging memory is no failure of the copy.
             let done = match result {
                 Ok(pending) => {
                     assert_eq!(pending.wait().unwrap().len(), length, "{what}");
@@ -390,10 +390,10 @@ fn a_failed_copy_returns_memory_when_done() {
             back.send(error).unwrap();
         });
         while driver.calls(Call::StreamSynchronize) < 2 {
-            assert!(came.try_recv().is_err(), "the memory came back while the copy had not run");
+            assert!(came.try_recv().is_err(), "the memory was returned before the copy had run");
             std::thread::yield_now();
         }
-        assert!(came.try_recv().is_err(), "the memory came back while the copy had not run");
+        assert!(came.try_recv().is_err(), "the memory was returned before the copy had run");
         drop(hold);
         assert!(came.recv().unwrap().to_string().contains("event_record"));
     });
@@ -470,7 +470,7 @@ fn a_lost_device_returns_the_memory() {
 
 #[test]
 fn a_lost_device_is_waited_for_too() {
-    // Lost by another stream's fault, of which the program learns first: the memory comes back when its copy is over.
+    // Lost by another stream's fault, of which the program learns first: the memory is returned when its copy is over.
     let (driver, device, [stream, other]) = streams_rig();
     let buffer = DeviceBuffer::<u8>::zeros(&stream, 100).unwrap();
     stream.synchronize().unwrap();
@@ -483,7 +483,7 @@ fn a_lost_device_is_waited_for_too() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| pending.wait().unwrap_err().error);
         while driver.calls(Call::StreamSynchronize) == before {
-            assert!(!waiter.is_finished(), "it came back without waiting");
+            assert!(!waiter.is_finished(), "it returned without waiting");
             std::thread::yield_now();
         }
         drop(hold);

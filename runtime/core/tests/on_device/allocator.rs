@@ -59,7 +59,7 @@ fn random_program(device: &Device, steps: usize) {
                 assert!(buffer.to_host().unwrap().iter().all(|element| element == value), "step {step}");
             }
             _ if buffers.len() > 1 => {
-                // Into a new buffer on some stream, so that its memory is often what another has just given back.
+                // Into a new buffer on some stream, so that its memory is often what another has just freed.
                 let (source, value) = &buffers[random.usize(..buffers.len())];
                 let stream = &streams[random.usize(..4)];
                 let mut copy = DeviceBuffer::uninit(stream, source.len()).unwrap();

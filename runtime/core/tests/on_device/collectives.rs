@@ -1,6 +1,5 @@
 //! Collectives over all devices of the kind under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set.
-//! A device that is not there fails the tests, and `WARPSMITH_TEST_DEVICES=N` makes them fail unless there are at least
-//! so many.
+//! A missing device fails the tests, and `WARPSMITH_TEST_DEVICES=N` makes them fail unless there are at least `N`.
 //!
 //! With one device there are three streams on it; emulated devices are three, that reach each other and that do not.
 

@@ -182,7 +182,7 @@ fn a_capture_ends_on_its_stream_and_thread() {
     for mode in [CaptureMode::ThreadLocal, CaptureMode::Global] {
         rig.begin(mode);
         assert_eq!(code(elsewhere()), Some(WRONG_THREAD));
-        assert!(!matches!(rig.status(rig.stream), CaptureStatus::Active(_)), "it is spoilt, or over");
+        assert!(!matches!(rig.status(rig.stream), CaptureStatus::Active(_)), "it is invalidated, or over");
         assert!(rig.end().is_err());
         rig.runs_again();
     }
@@ -193,7 +193,7 @@ fn a_capture_ends_on_its_stream_and_thread() {
     rig.order(rig.stream, rig.other);
     let ended = rig.driver().capture_end(rig.context(), rig.other);
     assert_eq!(code(ended), Some(UNMATCHED));
-    // Whether that ended it or spoilt it: no graph comes of it, and the streams are free afterwards.
+    // Whether that ended it or invalidated it: no graph comes of it, and the streams are free afterwards.
     assert!(rig.end().is_err());
     rig.runs_again();
 
@@ -419,7 +419,7 @@ fn an_executable_is_not_launched_into_a_capture() {
     rig.begin(CaptureMode::ThreadLocal);
     let launched = unsafe { rig.driver().graph_launch(rig.context(), exec, rig.stream) };
     assert_eq!(code(launched), Some(UNSUPPORTED));
-    // Whether that has spoilt the capture or not, nothing of the graph is in it.
+    // Whether that has invalidated the capture or not, nothing of the graph is in it.
     let _ = rig.end().map(|graph| rig.destroy(graph));
     rig.runs_again();
     rig.launch(exec);

@@ -191,7 +191,7 @@ impl Rig {
         unsafe { self.driver().graph_exec_destroy(self.context(), exec) };
     }
 
-    /// Ends a capture that was spoilt, and sees that both streams are as before.
+    /// Ends a capture that was invalidated, and sees that both streams are as before.
     pub fn ends_spoilt(&self) {
         assert_eq!(self.status(self.stream), CaptureStatus::Invalidated);
         assert_eq!(code(self.end()), Some(INVALIDATED));

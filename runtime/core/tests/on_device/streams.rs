@@ -58,7 +58,7 @@ fn a_foreign_stream_works_until_destroyed() {
     copy.copy_from(&buffer).unwrap();
     assert_eq!(copy.to_host().unwrap(), [7; 1000]);
     drop((buffer, copy, stream));
-    // SAFETY: nobody has it any more.
+    // SAFETY: it is no longer used.
     unsafe { driver.stream_destroy(context, raw) };
 }
 
@@ -92,7 +92,7 @@ fn a_stream_that_its_owner_destroyed_is_told() {
     }
     drop(stream);
     for other in others {
-        // SAFETY: nobody else has it.
+        // SAFETY: it is exclusive.
         unsafe { driver.stream_destroy(context, other) };
     }
     assert!(!device.is_lost());
@@ -205,6 +205,6 @@ fn a_forked_process_is_told() {
     let mut status = 0;
     // SAFETY: the pointer is to a local variable.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "the copy was told");
+    assert_eq!(status, 0, "the copy was reported");
     assert_eq!(buffer.to_host().unwrap(), [1]);
 }

@@ -1,4 +1,4 @@
-//! What the device under test tells of itself: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device
+//! What the device under test reports: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device
 //! that is not there fails the tests.
 
 use crate::under_test::device;

@@ -1,8 +1,8 @@
 //! Loading the driver library and turning its status codes into errors.
 //!
-//! `cudarc` panics when the library or a symbol is missing, so both are asked for before the first call. What an
-//! older driver may lack is a [`Feature`]: it is asked for when it is first used, and its calls are not supported
-//! then; everything else works.
+//! `cudarc` panics when the library or a symbol is missing, so both are checked before the first call. What an
+//! older driver may lack is a [`Feature`]: it is checked when it is first used. If it is missing, its calls are not
+//! supported; everything else works.
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
@@ -195,7 +195,7 @@ impl Feature {
 
 /// Whether the library has a function. The library is loaded.
 fn has_symbol(symbol: &str) -> bool {
-    // SAFETY: the function is only looked for, not called.
+    // SAFETY: the function is only looked up, not called.
     unsafe { sys::culib().get::<unsafe extern "C" fn()>(symbol.as_bytes()).is_ok() }
 }
 
@@ -209,13 +209,13 @@ pub(super) unsafe fn find_symbol<F: Copy>(symbol: &str) -> Option<F> {
 }
 
 /// Exempts this thread from what a capture of a graph, its own or another thread's, forbids, until the value is
-/// dropped: allocating, freeing and mapping, asking whether work has run, loading images, making streams and
+/// dropped: allocating, freeing and mapping, querying whether work has run, loading images, making streams and
 /// executables. Captures forbid that for the sake of captured work that would depend on it; what this crate captures
-/// never does. A forbidden call is not only refused, it spoils the capture, so that it cannot be tried first.
+/// never does. A forbidden call is not only refused, it invalidates the capture, so that it cannot be tried first.
 ///
-/// Waiting is not exempted: who waits during a capture should be told. Nor is what the driver forbids in every mode,
-/// as asking after captured work. Work on streams, and events but for asking after them, are never forbidden and need
-/// no exemption, which costs two calls.
+/// Waiting is not exempted: a wait during a capture should fail. Nor is what the driver forbids in every mode, such as
+/// querying captured work. Work on streams, and events except queries, are never forbidden and need no exemption,
+/// which costs two calls.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct RelaxedCapture(Option<sys::CUstreamCaptureMode>);

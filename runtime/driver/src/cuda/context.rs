@@ -1,7 +1,7 @@
-//! Retained primary contexts, and what this driver keeps for each: its mailbox, its pool, whom it lets in.
+//! Retained primary contexts, and what this driver keeps for each: its mailbox, its pool, the peers with access.
 //!
-//! A context's last release frees all of it. Nothing here is reached from inside a host function: whoever has the
-//! table's lock may be waiting for that function.
+//! A context's last release frees all of it. Nothing here is reached from inside a host function: the thread that
+//! has the table's lock may be waiting for that function.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ struct State {
     ordinal: u32,
     retained: u32,
     mailbox: PinnedMailbox,
-    /// Made when it is first asked for.
+    /// Made at its first use.
     pool: Option<Pool>,
     /// The devices, by ordinal, whose contexts were let into this one.
     visitors: Vec<u32>,
@@ -77,7 +77,7 @@ pub(super) fn bind(context: Context) -> Result<()> {
     Ok(())
 }
 
-/// The current context's stack limit in bytes a thread.
+/// The current context's stack limit in bytes per thread.
 pub(super) fn stack_limit() -> Result<usize> {
     let _relaxed = RelaxedCapture::enter();
     let mut bytes = 0;
@@ -124,7 +124,7 @@ impl Contexts {
         }
     }
 
-    /// Gives a context back. The last release gives the host functions that were never called, to be dropped
+    /// Releases a context. The last release returns the host functions that were never called, to be dropped
     /// without the table's lock: what they own may use this driver.
     pub(super) fn release(&self, ordinal: u32) -> Vec<HostCall> {
         let Ok(mut contexts) = self.lock() else { return Vec::new() };
@@ -139,7 +139,7 @@ impl Contexts {
             let _ = bind(Context(handle)).and_then(|()| state.free());
         }
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the caller retained it. There is nobody to report an error to.
+        // SAFETY: the caller retained it. An error cannot be reported here.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
         // With the table's lock: the context can be retained again with the same handle.
         if last { host_functions::take_all(Context(handle)) } else { Vec::new() }

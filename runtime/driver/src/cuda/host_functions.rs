@@ -2,10 +2,10 @@
 //!
 //! A function of a stream waits in a table of the process, and the driver gets only its number, so that what a stopped context
 //! never calls can be dropped with the context, and a late call of the driver finds nothing. A function of a graph has a
-//! number in a table too, which does not keep it: whoever made the graph does, and a call keeps it until it returns. The
-//! tables have locks of their own, which nobody holds while anything is called or dropped or while the driver is
-//! called: the driver's thread gets on whatever other threads wait for. The driver begins no call of either kind once
-//! an error has stopped the context, but one that has begun then goes on.
+//! number in a table too, which does not keep it: the graph's maker does, and a call keeps it until it returns. The
+//! tables have locks of their own, which are not held while anything is called or dropped or while the driver is
+//! called: the driver's thread makes progress whatever other threads wait for. The driver begins no call of either kind
+//! once an error has stopped the context, but a call that has begun continues.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -58,7 +58,7 @@ struct GraphTable {
     functions: HashMap<usize, Weak<GraphFunction>>,
     /// The numbers by the functions' addresses, which are not used again while `functions` has them.
     numbers: HashMap<usize, usize>,
-    /// How many there may be before those that are gone are looked for.
+    /// The number of entries at which dropped ones are searched for.
     limit: usize,
 }
 
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_function_of_a_graph_stays_while_it_is_called_and_is_dropped_elsewhere() {
-        /// Tells which thread drops it.
+        /// Reports which thread drops it.
         struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Tells {
             fn drop(&mut self) {

@@ -13,7 +13,7 @@ use super::stream_of;
 use crate::error::Result;
 use crate::{FunctionHandle, LaunchConfig, StreamHandle};
 
-/// What the driver is told of a launch beyond its grid: at most one of each kind.
+/// A launch's attributes beyond its grid: at most one of each kind.
 pub(super) struct Attributes {
     list: [sys::CUlaunchAttribute; 3],
     count: usize,
@@ -37,7 +37,7 @@ impl Attributes {
         attributes
     }
 
-    /// Those of a node of a graph. There, what may start early is told by the edges and not by the node.
+    /// Those of a node of a graph. There, early starts are a property of the edges, not of the node.
     pub(super) fn of_node(config: &LaunchConfig) -> Self {
         let mut attributes = Self::none();
         if config.cluster != [1; 3] {
@@ -85,7 +85,7 @@ impl Attributes {
     }
 }
 
-/// A value whose unused bytes are zero, as the driver asks.
+/// A value whose unused bytes are zero, as the driver requires.
 pub(super) fn zero() -> Value {
     Value { pad: [0; 64] }
 }
@@ -112,7 +112,7 @@ pub(super) unsafe fn launch(
     // The driver reads the values; the mutable pointers are only its signature.
     let params = args.as_ptr() as *mut *mut c_void;
     let function = function.0 as sys::CUfunction;
-    // SAFETY: passed on from the caller; the attributes are alive and as many as said.
+    // SAFETY: passed on from the caller; the attributes are alive and their count matches.
     let result = unsafe { sys::cuLaunchKernelEx(&config, function, params, std::ptr::null_mut()) };
     check("cuLaunchKernelEx", result)
 }
@@ -153,7 +153,7 @@ pub(super) fn resident_clusters(
     let mut attributes = Attributes::of_cluster(config.cluster);
     let config = attributes.with(config, std::ptr::null_mut());
     let mut clusters = 0;
-    // SAFETY: as in `max_cluster`; the attributes are alive and as many as said.
+    // SAFETY: as in `max_cluster`; the attributes are alive and their count matches.
     let result =
         unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, function.0 as sys::CUfunction, &config) };
     check(CALL, result)?;

@@ -1,10 +1,10 @@
-//! By how many NVLinks two devices are connected, as far as the management library tells.
+//! The number of NVLinks between two devices, as far as the management library reports it.
 
 use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
 
 use super::management;
 
-/// The most NVLinks of a device that the management library tells of.
+/// The most NVLinks of a device that the management library reports.
 const MAX_NVLINKS: u32 = 18;
 
 /// Where a device is on PCIe: domain, bus and number.

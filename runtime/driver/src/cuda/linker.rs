@@ -9,7 +9,7 @@ use super::call::check;
 use super::module::LOG_BYTES;
 use crate::error::{DriverError, Result};
 
-/// A link under way, with what the driver reads and writes until it is destroyed: its options, their values, and the log
+/// An active link, with what the driver reads and writes until it is destroyed: its options, their values, and the log
 /// that one of these points to.
 struct Link {
     state: sys::CUlinkState,
@@ -58,8 +58,8 @@ impl Link {
         // The size is passed in the pointer itself.
         let mut values = vec![log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
         let mut state = std::ptr::null_mut();
-        // SAFETY: the options are as many as said, each with a value of its type; the log has the size that is given. All
-        // three live as long as the state, which `Drop` destroys before them.
+        // SAFETY: the option count matches, each option with a value of its type; the log has the size that is given.
+        // All three live as long as the state, which `Drop` destroys before them.
         let result = unsafe {
             sys::cuLinkCreate_v2(options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr(), &mut state)
         };
@@ -107,7 +107,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // SAFETY: created in `new`, and not used again. There is nobody to report an error to.
+        // SAFETY: created in `new`, and not used again. An error cannot be reported here.
         let _ = unsafe { sys::cuLinkDestroy(self.state) };
     }
 }

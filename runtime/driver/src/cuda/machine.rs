@@ -10,11 +10,11 @@ pub fn machine_devices() -> Option<Vec<String>> {
     let library = Nvml::init().ok()?;
     let (mut gpus, mut parts) = (Vec::new(), Vec::new());
     for index in 0..library.device_count().ok()? {
-        // A device that is not told of is one that the process may not use.
+        // A device that is not reported is one that the process may not use.
         let Ok(device) = library.device_by_index(index) else { continue };
         gpus.extend(device.uuid());
         for part in 0..device.mig_device_count().unwrap_or(0) {
-            // The count is that of the places, not all of which are taken.
+            // The count is that of the slots, not all of which are occupied.
             parts.extend(device.mig_device_by_index(part).and_then(|part| part.uuid()));
         }
     }

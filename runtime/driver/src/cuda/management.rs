@@ -1,7 +1,7 @@
 //! The management library, if the machine has it.
 //!
 //! The devices of that library are those of the machine, whatever subset and order of them this process sees, so
-//! a device is found by its identity. Any failure means that nothing is told.
+//! a device is found by its identity. Any failure means that nothing is reported.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::{call, properties};
 
-/// The library, loaded when it is first asked for.
+/// The library, loaded at its first use.
 fn library() -> Option<&'static Nvml> {
     static LIBRARY: OnceLock<Option<Nvml>> = OnceLock::new();
     LIBRARY.get_or_init(|| Nvml::init().ok()).as_ref()

@@ -56,7 +56,7 @@ fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
 /// What the driver says of an address, as 32 bits.
 fn pointer_attribute(attribute: PointerAttribute, ptr: DevicePtr) -> Result<i32> {
     let mut value = 0i32;
-    // SAFETY: the attributes that are asked for are written as 32 bits, to a local variable. The address is only looked up.
+    // SAFETY: the requested attributes are written as 32 bits, to a local variable. The address is only looked up.
     let result = unsafe { sys::cuPointerGetAttribute((&raw mut value).cast(), attribute, ptr.0) };
     check("cuPointerGetAttribute", result).map(|()| value)
 }
@@ -213,7 +213,7 @@ unsafe impl MemoryDriver for CudaDriver {
         if access.is_empty() {
             return Ok(());
         }
-        // SAFETY: the descriptions are as many as said; the range is passed on from the caller.
+        // SAFETY: the description count matches; the range is passed on from the caller.
         let result = unsafe { sys::cuMemSetAccess(ptr.0, bytes, access.as_ptr(), access.len()) };
         check("cuMemSetAccess", result)
     }

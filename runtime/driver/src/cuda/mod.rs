@@ -1,10 +1,10 @@
-//! The CUDA driver, through its driver API, loaded when it is first asked for.
+//! The CUDA driver, through its driver API, loaded at its first use.
 //!
 //! Primary contexts are used, so that CUDA libraries and other code of the process share them. Every call makes
 //! its context the thread's current one if another is; what other code had made current is not restored.
 //! Streams do not order themselves with the legacy default stream. A panicking kernel leaves its text in a
-//! mailbox in pinned host memory, one a context, which outlives the kernel. Stream-ordered memory comes from a pool
-//! of this crate's own, one a context, made when it is first asked for: what other code of the process has set for
+//! mailbox in pinned host memory, one per context, which outlives the kernel. Stream-ordered memory comes from a pool
+//! of this crate's own, one per context, made at its first use: what other code of the process has set for
 //! the device's default pool is neither used nor changed. Calls from inside a host function are refused before they
 //! reach the driver, which must not be called there.
 
@@ -63,14 +63,14 @@ impl CudaDriver {
     /// error: the count is 0 then.
     ///
     /// # Safety
-    /// The driver trusts what it is given: handles that go into its methods came from it, for the context they are used
+    /// The driver trusts its arguments: handles passed to its methods came from it, for the context they are used
     /// with, and are alive; contexts are retained while they are used.
     pub unsafe fn get() -> Result<Arc<Self>> {
         static DRIVER: OnceLock<Result<Arc<CudaDriver>>> = OnceLock::new();
         DRIVER.get_or_init(|| Self::load().map(Arc::new)).clone()
     }
 
-    /// Whether the driver library is there and has every function that this crate needs. Does not start the driver.
+    /// Whether the driver library exists and has every function that this crate needs. Does not start the driver.
     pub fn is_installed() -> bool {
         call::load_library().is_ok()
     }

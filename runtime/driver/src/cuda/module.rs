@@ -32,13 +32,13 @@ fn max_ptx_version(driver: i32) -> u32 {
     }
 }
 
-/// Loads an image and tells it where the mailbox is.
+/// Loads an image and writes the mailbox's address into it.
 fn load(source: ModuleSource<'_>, mailbox: Option<DevicePtr>) -> Result<ModuleHandle> {
     let _relaxed = RelaxedCapture::enter();
     let module = match source {
         ModuleSource::Ptx(text) => load_data(terminated(text)?.as_ptr().cast()),
         ModuleSource::Cubin(code) => {
-            // Machine code is an ELF file, whose fields are to be aligned; embedded bytes need not be.
+            // Machine code is an ELF file, whose fields must be aligned; embedded bytes may not be.
             let mut aligned = vec![0u64; code.len().div_ceil(8)];
             // SAFETY: the words have room for the bytes, and are other memory.
             unsafe { aligned.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(code.as_ptr(), code.len()) };
@@ -77,7 +77,7 @@ fn load_data(image: *const c_void) -> Result<sys::CUmodule> {
     // The size is passed in the pointer itself, and the driver writes back how much it used.
     let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
     let mut module = std::ptr::null_mut();
-    // SAFETY: `image` is PTX with a terminating zero or a whole cubin; the options are as many as said, each with
+    // SAFETY: `image` is PTX with a terminating zero or a whole cubin; the option count matches, each option with
     // a value of its type; the log has the size that is given.
     let result = unsafe {
         sys::cuModuleLoadDataEx(
@@ -112,7 +112,7 @@ fn set_mailbox(module: sys::CUmodule, mailbox: DevicePtr) -> Result<()> {
     }
     let mut stream = std::ptr::null_mut();
     let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-    // The legacy default stream would wait for streams of other code, and spoil their captures.
+    // The legacy default stream would wait for streams of other code, and invalidate their captures.
     // SAFETY: the global has 8 bytes, which was checked, and no kernel of the module runs yet; the copy has run, or
     // failed, before `value` goes; the stream is alive until it is destroyed, and used nowhere else.
     unsafe {
@@ -151,7 +151,7 @@ unsafe impl CodeDriver for CudaDriver {
     unsafe fn module_unload(&self, context: Context, module: ModuleHandle) {
         if bind(context).is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            // SAFETY: passed on from the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuModuleUnload(module.0 as sys::CUmodule) };
         }
     }
@@ -184,7 +184,7 @@ unsafe impl CodeDriver for CudaDriver {
         // SAFETY: the module is loaded, by the trait's contract; the pointer is to a local variable.
         unsafe { check("cuModuleGetFunctionCount", sys::cuModuleGetFunctionCount(&mut count, module)) }?;
         let mut functions = vec![std::ptr::null_mut(); count as usize];
-        // SAFETY: as above; the list has room for as many as are asked for.
+        // SAFETY: as above; the list has room for the number requested.
         let result = unsafe { sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module) };
         check("cuModuleEnumerateFunctions", result)?;
         let name = |function| {

@@ -47,7 +47,7 @@ impl Pool {
         self.0 as sys::CUmemoryPool
     }
 
-    /// Keeps freed memory until it is trimmed; without this, each synchronisation gives it back.
+    /// Keeps freed memory until it is trimmed; without this, each synchronisation releases it.
     fn keep_everything(self) -> Result<()> {
         let mut threshold = u64::MAX;
         let attribute = PoolAttribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
@@ -64,7 +64,7 @@ impl Pool {
             return Ok(());
         }
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: the pool is alive; the descriptions are as many as said.
+        // SAFETY: the pool is alive; the description count matches.
         let result = unsafe { sys::cuMemPoolSetAccess(self.raw(), access.as_ptr(), access.len()) };
         check("cuMemPoolSetAccess", result)
     }
@@ -80,7 +80,7 @@ impl Pool {
 
     fn attribute(self, attribute: PoolAttribute) -> Result<u64> {
         let mut value = 0u64;
-        // SAFETY: the pool is alive; the attributes asked for are numbers of 64 bits, which the pointer is to.
+        // SAFETY: the pool is alive; the requested attributes are numbers of 64 bits, which the pointer is to.
         let result = unsafe { sys::cuMemPoolGetAttribute(self.raw(), attribute, (&raw mut value).cast()) };
         check("cuMemPoolGetAttribute", result)?;
         Ok(value)
@@ -93,7 +93,7 @@ impl Pool {
         Ok((reserved, used))
     }
 
-    /// Gives back unused memory above `keep` bytes.
+    /// Releases unused memory above `keep` bytes.
     pub(super) fn trim(self, keep: u64) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
         let keep = usize::try_from(keep).unwrap_or(usize::MAX);
@@ -101,10 +101,10 @@ impl Pool {
         unsafe { check("cuMemPoolTrimTo", sys::cuMemPoolTrimTo(self.raw(), keep)) }
     }
 
-    /// Destroys the pool. What is still allocated lives on until it is freed or its context goes.
+    /// Destroys the pool. Its allocations live until they are freed or the context is released.
     pub(super) fn destroy(self) -> Result<()> {
         let _relaxed = RelaxedCapture::enter();
-        // SAFETY: created in `create`, and whoever held the handle uses it no more.
+        // SAFETY: created in `create`, and the handle is no longer used.
         unsafe { check("cuMemPoolDestroy", sys::cuMemPoolDestroy(self.raw())) }
     }
 }

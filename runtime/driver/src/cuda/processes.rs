@@ -1,11 +1,11 @@
-//! Who uses a device's memory, as far as the management library tells.
+//! The processes that use a device's memory, as far as the management library reports them.
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 
 use super::management;
 
-/// Process and bytes of everyone with a context on device `ordinal`. Processes whose use is not told are left out.
+/// Process and bytes of every context on device `ordinal`. Processes whose use is not reported are left out.
 pub(super) fn memory(ordinal: u32) -> Vec<(u32, u64)> {
     management::device(ordinal).and_then(|device| read(&device)).unwrap_or_default()
 }

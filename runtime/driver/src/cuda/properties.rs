@@ -16,7 +16,7 @@ const PORTABLE_CLUSTER: u32 = 8;
 pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
     let device = call::device(ordinal)?;
     let get = |attribute| read_attribute(device, attribute);
-    // Kilohertz, two transfers a clock; bits. Some devices do not tell.
+    // Kilohertz, two transfers per clock; bits. Some devices do not report them.
     let clock_khz = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0));
     let bus_bits = u64::from(get(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0));
     let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -76,7 +76,7 @@ pub(super) fn read_attribute(device: sys::CUdevice, attribute: Attribute) -> Res
 
 fn name(device: sys::CUdevice) -> Result<String> {
     let mut text = [0 as c_char; 256];
-    // SAFETY: the buffer has one byte more than is told, so what is written ends with a zero.
+    // SAFETY: the buffer has one byte more than is passed, so what is written ends with a zero.
     unsafe {
         check("cuDeviceGetName", sys::cuDeviceGetName(text.as_mut_ptr(), text.len() as i32 - 1, device))?;
         Ok(CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned())

@@ -70,7 +70,7 @@ pub(super) fn parts(place: Place) -> (sys::CUmemorytype, *mut c_void, sys::CUdev
     }
 }
 
-/// Where a row goes and where it comes from; `None` if that is beyond all addresses.
+/// Where a row goes and where it comes from; `None` on address overflow.
 fn row_at(rows: &RowsCopy, row: usize) -> Option<(Place, Place)> {
     Some((
         place_at(rows.dst, row.checked_mul(rows.dst_pitch)?)?,
@@ -91,7 +91,7 @@ fn place_at(place: Place, offset: usize) -> Option<Place> {
 /// # Safety
 /// Both sides are valid for `bytes` until the copy has run, and do not overlap.
 unsafe fn copy_row(dst: Place, src: Place, bytes: usize, stream: sys::CUstream) -> Result<()> {
-    // The driver tells the two kinds of memory by the address.
+    // The driver distinguishes the two kinds of memory by the address.
     let address = |place| match place {
         Place::Host(pointer) => pointer.expose_provenance() as sys::CUdeviceptr,
         Place::Device(ptr) => ptr.0,

@@ -20,7 +20,8 @@ fn ready(call: &'static str, result: sys::CUresult) -> Result<bool> {
     }
 }
 
-/// The context of a stream, where the driver tells. For a stream of a part of a device that is the primary context.
+/// The context of a stream, where the driver reports it. For a stream of a part of a device that is the primary
+/// context.
 fn context_of(stream: sys::CUstream) -> Result<Option<sys::CUcontext>> {
     let (mut context, mut part) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables.
@@ -93,7 +94,7 @@ unsafe impl StreamDriver for CudaDriver {
     unsafe fn stream_destroy(&self, context: Context, stream: StreamHandle) {
         if bind(context).is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            // SAFETY: passed on from the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuStreamDestroy_v2(stream_of(stream)) };
         }
     }
@@ -133,7 +134,7 @@ unsafe impl StreamDriver for CudaDriver {
     }
 
     unsafe fn event_destroy(&self, context: Context, event: EventHandle) {
-        // SAFETY: passed on from the caller. There is nobody to report an error to.
+        // SAFETY: passed on from the caller. An error cannot be reported here.
         let _ = unsafe { bind(context).map(|()| sys::cuEventDestroy_v2(event_of(event))) };
     }
 

@@ -1,7 +1,7 @@
-//! Clocks, temperature and power, as far as the management library tells.
+//! Clocks, temperature and power, as far as the management library reports them.
 //!
-//! A device is looked up in the library once; asking for its clock then allocates nothing. A part of a device (MIG)
-//! has no clocks of its own and tells those of the whole.
+//! A device is looked up in the library once; querying its clock then allocates nothing. A part of a device (MIG)
+//! has no clocks of its own and reports those of the whole.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use super::management;
 use crate::Telemetry;
 
-/// The devices of the process in the management library, each looked up when it is first asked for.
+/// The devices of the process in the management library, each looked up at its first use.
 #[derive(Debug)]
 pub(super) struct Sensors(Box<[OnceLock<Option<Device<'static>>>]>);
 

@@ -25,7 +25,7 @@ pub(super) enum Action {
     },
     Rows(Rows),
     Launch(KernelCall),
-    /// A function that whoever captured or added it keeps alive, as the driver's contract says.
+    /// A function that the code which captured or added it keeps alive, as the driver's contract requires.
     Host(Weak<GraphFunction>),
     /// What a library would do on a GPU.
     HostWork(Arc<HostWork>),
@@ -98,8 +98,8 @@ impl Action {
 /// write all memory whose address was exposed, as that of device memory is, costs nothing instead: for the compiler it has
 /// written to each of these bytes whatever value is there.
 fn freeze() {
-    // SAFETY: it does nothing. What it may do, by its operands, is to write memory of the action that has just run, whose
-    // caller promises that nothing else uses it.
+    // SAFETY: it does nothing. By its operands it may only write memory of the action that has just run, whose caller
+    // promises that nothing else uses it.
     unsafe { std::arch::asm!("", options(nostack, preserves_flags)) }
 }
 

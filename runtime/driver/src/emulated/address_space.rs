@@ -159,7 +159,7 @@ impl AddressSpace {
     }
 
     pub(super) fn create(&self, bytes: usize, heap: &Heap) -> Result<PhysicalHandle> {
-        /// Handles are told apart also between contexts and drivers.
+        /// Handles are unique across contexts and drivers.
         static NEXT: AtomicU64 = AtomicU64::new(1);
         whole_units(Call::PhysicalCreate, bytes)?;
         heap.take(Call::PhysicalCreate, bytes)?;
@@ -178,7 +178,7 @@ impl AddressSpace {
     }
 
     /// # Safety
-    /// Nobody uses the range.
+    /// Nothing uses the range.
     pub(super) unsafe fn map(&self, ptr: DevicePtr, bytes: usize, handle: PhysicalHandle) -> Result<()> {
         let call = Call::VirtualMap;
         whole_units(call, bytes)?;
@@ -202,7 +202,7 @@ impl AddressSpace {
         if state.mapping(ptr.0).is_some() || state.mappings.range(ptr.0..end).next().is_some() {
             return Err(refused("have memory mapped already"));
         }
-        // SAFETY: nothing is mapped in the range, and the caller vouches that nobody uses it.
+        // SAFETY: nothing is mapped in the range, and the caller vouches that nothing uses it.
         if !unsafe { reserved.commit(ptr.0, bytes) } {
             return Err(driver_error(call.name(), code::OUT_OF_MEMORY, "the system gives no more memory"));
         }
@@ -216,7 +216,7 @@ impl AddressSpace {
     /// Unmaps whole mappings; `busy` says whether work that uses a range of addresses has not run yet.
     ///
     /// # Safety
-    /// Nobody uses the range.
+    /// Nothing uses the range.
     pub(super) unsafe fn unmap(
         &self,
         ptr: DevicePtr,
@@ -231,7 +231,7 @@ impl AddressSpace {
             let text = format!("{bytes} bytes at {:#x} are still used by enqueued work", ptr.0);
             return Err(invalid(call, text));
         }
-        // SAFETY: the caller vouches that nobody uses the range.
+        // SAFETY: the caller vouches that nothing uses the range.
         let gone = state.reservation(ptr, bytes).is_some_and(|r| unsafe { r.decommit(ptr.0, bytes) });
         if !gone {
             return Err(driver_error(call.name(), code::UNKNOWN, "the system does not take the memory back"));

@@ -1,4 +1,4 @@
-//! [`EmulatedDriverBuilder`]: how an emulated driver is to be.
+//! [`EmulatedDriverBuilder`]: the options of an emulated driver.
 
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +24,7 @@ use crate::error::code;
 
 const DEFAULT_MEMORY: u64 = 8 << 30;
 
-/// How an [`EmulatedDriver`] is to be.
+/// The options of an [`EmulatedDriver`].
 #[derive(Debug, Clone)]
 pub struct EmulatedDriverBuilder {
     devices: u32,
@@ -41,13 +41,13 @@ pub struct EmulatedDriverBuilder {
 }
 
 impl EmulatedDriverBuilder {
-    /// The number of devices; 1 unless said.
+    /// The number of devices; 1 by default.
     pub fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
     }
 
-    /// Memory of each device in bytes; 8 GiB unless said. An allocation beyond it fails.
+    /// Memory of each device in bytes; 8 GiB by default. An allocation beyond it fails.
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = bytes;
         self
@@ -59,7 +59,7 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Hands out addresses of device memory with nothing behind them, so that more can be allocated than the
+    /// Allocates addresses of device memory with nothing behind them, so that more can be allocated than the
     /// machine has. Copies, fills and launches that name such memory are refused; with [`Self::idle`] fills and launches
     /// are accepted, and write nothing.
     pub fn unbacked(mut self) -> Self {
@@ -74,7 +74,7 @@ impl EmulatedDriverBuilder {
     }
 
     /// Accepts launches, of graphs too, and runs none of them: for benchmarks of what enqueueing costs the host. With
-    /// [`Self::simulated_time`] they take their time all the same; bodies of `while` nodes run once then.
+    /// [`Self::simulated_time`] they still take their time; bodies of `while` nodes run once then.
     pub fn idle(mut self) -> Self {
         self.idle = true;
         self
@@ -99,7 +99,7 @@ impl EmulatedDriverBuilder {
     ///
     /// Nothing runs otherwise: [`Driver::stream_query`](crate::StreamDriver::stream_query) and
     /// [`Driver::event_query`](crate::StreamDriver::event_query) only look, so a loop around them never ends. Holds and
-    /// delays have no effect, for a thread that waits would never go on.
+    /// delays have no effect, because a waiting thread would hang.
     ///
     /// ```
     /// use warpsmith_driver::emulated::{EmulatedDriver, Schedule};
@@ -139,12 +139,12 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Takes time from a model instead of the machine: events tell simulated time, for tests of what measures.
+    /// Takes time from a model instead of the machine: events measure simulated time, for tests of code that measures.
     ///
     /// The model says how many microseconds a piece of work takes on the device. Every stream has a clock of its own,
     /// which work moves on; a wait for an event takes the later of both times; nodes of a graph take their time one
-    /// after the other. What the host does takes none, and what it waits for orders no clocks. Work runs all the
-    /// same, but with [`Self::idle`] kernels do not. The model is asked when the work has run, on the thread that ran
+    /// after the other. The host's work takes none, and its waits order no clocks. Work still
+    /// runs, but with [`Self::idle`] kernels do not. The model is called when the work has run, on the thread that ran
     /// it; it must not call the driver, and stops the context when it panics.
     ///
     /// ```
@@ -230,7 +230,7 @@ impl EmulatedDriver {
     }
 }
 
-/// The machine's memory in bytes, where the system tells.
+/// The machine's memory in bytes, where the system reports it.
 fn machine_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

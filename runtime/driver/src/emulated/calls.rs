@@ -1,6 +1,6 @@
 //! The emulated driver's calls about devices, contexts and copies. Those about a subject are in files of their own.
 //!
-//! Each is counted and may be told to fail before it does anything; those that wait do so first, so that when
+//! Each is counted and can be made to fail before it does anything; those that wait do so first, so that when
 //! they return nothing runs any more, whatever the result.
 
 use std::ffi::c_void;

@@ -1,8 +1,8 @@
 //! Captures: streams whose work becomes part of a graph instead of running.
 //!
-//! The rules are CUDA's. A stream joins a capture by waiting for an event that was recorded in it. What asks whether
-//! captured work has run spoils the capture: from then on every call on its streams and events fails until it is
-//! ended, which fails too and leaves all streams as they were before. What is captured is enqueued nowhere.
+//! The rules are CUDA's. A stream joins a capture by waiting for an event that was recorded in it. A query whether
+//! captured work has run invalidates the capture: from then on every call on its streams and events fails until it is
+//! ended, which fails too and leaves all streams as they were before. Captured work is not enqueued.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ struct Capture {
     origin: u64,
     mode: CaptureMode,
     thread: ThreadId,
-    /// The call that spoilt it.
+    /// The call that invalidated it.
     spoilt_by: Option<Call>,
     nodes: Vec<Node<Arc<Plan>>>,
 }
@@ -53,8 +53,10 @@ pub(super) struct Captures {
 }
 
 fn spoilt(call: Call, by: Call) -> DriverError {
-    let text =
-        format!("an earlier {} has spoilt the capture; end it, then capture again without it", by.name());
+    let text = format!(
+        "an earlier {} has invalidated the capture; end it, then capture again without it",
+        by.name()
+    );
     driver_error(call.name(), code::STREAM_CAPTURE_INVALIDATED, text)
 }
 
@@ -64,7 +66,7 @@ fn not_captured(call: Call, stream: u64) -> DriverError {
 }
 
 impl State {
-    /// Fails if the capture is spoilt; `None` if it has ended.
+    /// Fails if the capture is invalidated; `None` if it has ended.
     fn intact(&mut self, call: Call, capture: u64) -> Result<Option<&mut Capture>> {
         match self.captures.get_mut(&capture) {
             Some(Capture { spoilt_by: Some(by), .. }) => Err(spoilt(call, *by)),
@@ -72,7 +74,7 @@ impl State {
         }
     }
 
-    /// The stream and its capture, which is not spoilt, if it is in one.
+    /// The stream and its capture, which is not invalidated, if it is in one.
     fn member(&mut self, call: Call, stream: u64) -> Result<Option<(&mut Member, &mut Capture)>> {
         let Self { captures, members } = self;
         let Some(member) = members.get_mut(&stream) else { return Ok(None) };
@@ -175,7 +177,7 @@ impl Captures {
         })
     }
 
-    /// Fails a call that cannot be made on a stream in a capture, and spoils that.
+    /// Fails a call that cannot be made on a stream in a capture, and invalidates that.
     pub(super) fn refuse(&self, call: Call, stream: u64, why: &str) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -188,7 +190,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// Fails while a stream of the context is being captured. No capture is spoilt.
+    /// Fails while a stream of the context is being captured. No capture is invalidated.
     pub(super) fn check_none(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         let is_here = |member: &Member| member.context.as_ptr() == Arc::as_ptr(context);
         if self.any() && self.state().members.values().any(is_here) {
@@ -198,7 +200,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Fails a call that concerns all streams of a context if one is in a capture, and spoils those captures.
+    /// Fails a call that concerns all streams of a context if one is in a capture, and invalidates those captures.
     pub(super) fn refuse_context(&self, call: Call, context: &Arc<EmulatedContext>) -> Result<()> {
         if !self.any() {
             return Ok(());
@@ -216,7 +218,7 @@ impl Captures {
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
 
-    /// The error of a call that asks about a captured event, which spoils the capture.
+    /// The error of a call that queries a captured event, which invalidates the capture.
     pub(super) fn refuse_event(&self, call: Call, event: &CapturedEvent) -> DriverError {
         let mut state = self.state();
         if let Err(spoilt) = state.intact(call, event.capture) {
@@ -293,7 +295,7 @@ impl Captures {
         })
     }
 
-    /// A stream goes. If it is the one that a capture began on, nobody can end that any more; any other spoils it.
+    /// A stream goes. If it is the one that a capture began on, that can no longer be ended; any other invalidates it.
     pub(super) fn stream_destroyed(&self, stream: u64) {
         if !self.any() {
             return;
@@ -321,7 +323,7 @@ impl Captures {
     }
 }
 
-/// Why nobody can ask whether captured work has run.
+/// Why captured work cannot be queried.
 pub(super) const NOTHING_RUNS: &str =
     "its work does not run, so nothing can be known or waited for; end the capture first";
 

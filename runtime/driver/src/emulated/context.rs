@@ -11,7 +11,7 @@ use super::stream::Queue;
 use crate::error::{DriverError, Result, code};
 use crate::{Fault, FaultKind};
 
-/// The stack limit of a new context in bytes a thread, and the largest that it can have: those of NVIDIA's GPUs.
+/// The stack limit of a new context in bytes per thread, and the largest that it can have: those of NVIDIA's GPUs.
 const STACK_LIMIT: usize = 1 << 10;
 const MAX_STACK_LIMIT: usize = 512 << 10;
 
@@ -27,14 +27,14 @@ pub(super) struct EmulatedContext {
     visitors: Mutex<Vec<Weak<EmulatedContext>>>,
     streams: Mutex<Vec<Weak<Queue>>>,
     poison: Mutex<Option<Poison>>,
-    /// In bytes a thread.
+    /// In bytes per thread.
     stack_limit: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Poison {
     code: u32,
-    /// What the kernel left behind, until somebody takes it.
+    /// The kernel's fault, until it is taken.
     fault: Option<Fault>,
 }
 

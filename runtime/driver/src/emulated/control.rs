@@ -1,7 +1,7 @@
-//! Counts of driver calls and faults to order, for tests of everything above the driver.
+//! Counts of driver calls and injected faults, for tests of everything above the driver.
 //!
 //! Every method of [`Driver`](crate::Driver) that a program can observe is a [`Call`]: it is counted,
-//! and can be told to fail. Nothing here changes what a driver without orders does.
+//! and can be made to fail. Nothing here changes a driver without injected faults.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -154,13 +154,13 @@ impl Control {
         }
     }
 
-    /// Counts a call, and fails it if it comes from a host function or if that was ordered.
+    /// Counts a call, and fails it if it comes from a host function or if a fault was injected.
     pub(super) fn enter(&self, call: Call) -> Result<()> {
         self.enter_to_wait(call)?
     }
 
     /// Counts a call that is to wait before it does what was ordered. Fails only if it must not wait, because it
-    /// comes from a host function; the result within is what was ordered.
+    /// comes from a host function; the result within is the injected one.
     pub(super) fn enter_to_wait(&self, call: Call) -> Result<Result<()>> {
         self.counts[call as usize].fetch_add(1, Ordering::Relaxed);
         if host_function::is_running() {
@@ -221,7 +221,7 @@ impl Control {
         self.skips.lock().unwrap_or_else(PoisonError::into_inner).push(after);
     }
 
-    /// Whether this wait of a stream for an event is to be skipped. To be asked once for each.
+    /// Whether to skip this wait of a stream for an event. Must be called once for each.
     pub(super) fn skips_wait(&self) -> bool {
         let mut skips = self.skips.lock().unwrap_or_else(PoisonError::into_inner);
         let due = skips.contains(&0);

@@ -1,10 +1,10 @@
 //! Device memory of an emulated device: host allocations, counted against a capacity.
 //!
-//! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), so that a kernel that reads what
-//! nobody wrote shows it. A range is checked against the live blocks before it is copied or freed, so a foreign
+//! Every block is aligned to 512 bytes and filled with `0xFF` (NaN in floats), so that a kernel's read of
+//! uninitialised memory shows. A range is checked against the live blocks before it is copied or freed, so a foreign
 //! or stale pointer is an error here, not a crash. Memory that other modules own counts against the capacity
 //! too ([`Heap::take`]). A block freed in stream order may not be named any more, though it lives until its
-//! stream has come to it.
+//! stream reaches the free.
 
 use std::alloc::Layout;
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Gives back what was taken.
+    /// Releases what was taken.
     pub(super) fn give(&self, bytes: usize) {
         self.blocks().used -= bytes as u64;
     }
@@ -171,7 +171,7 @@ impl Heap {
         }
     }
 
-    /// Frees a block that [`Self::leave`] marked, when its stream has come to it. A block that other work still
+    /// Frees a block that [`Self::leave`] marked, when its stream has reached it. A block that other work still
     /// uses, by `busy`, stays until the heap goes.
     ///
     /// # Safety
@@ -226,7 +226,7 @@ fn host_block(bytes: usize) -> Option<u64> {
 }
 
 /// # Safety
-/// `address` and `bytes` are of a block from [`host_block`] that is used no more.
+/// `address` and `bytes` are of a block from [`host_block`] that is no longer used.
 unsafe fn release(address: u64, bytes: usize) {
     if let Some(layout) = layout(bytes) {
         // SAFETY: allocated by `host_block` with the same layout.
@@ -240,7 +240,7 @@ impl Drop for Heap {
             return;
         }
         for (address, block) in std::mem::take(&mut self.blocks().live) {
-            // SAFETY: the heap goes with its context, after the context's streams have run out of work.
+            // SAFETY: the heap is dropped with its context, after the context's streams have run out of work.
             unsafe { release(address, block.bytes) };
         }
     }

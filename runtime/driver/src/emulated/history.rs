@@ -1,4 +1,4 @@
-//! Who used which bytes of memory, as far as later work may still be in conflict with it.
+//! Which work used which bytes of memory, as far as later work may still conflict with it.
 //!
 //! A use is forgotten when a later one stands for it: work that is ordered after the later one is ordered after
 //! the earlier one too. So a byte has at most a few uses for each stream, however long the program. Uses that the
@@ -43,7 +43,7 @@ struct Piece {
 pub(super) struct History {
     /// By first address; they do not overlap.
     pieces: BTreeMap<u64, Piece>,
-    /// How many pieces there were after [`Self::prune`] had last looked at them.
+    /// The number of pieces after the last [`Self::prune`].
     pruned: usize,
 }
 

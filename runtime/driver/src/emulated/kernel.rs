@@ -76,8 +76,8 @@ impl KernelCall {
         self.config
     }
 
-    /// The device memory that slices and views name. What raw pointers reach is not known. Slices are read, but
-    /// those of atomics, which their type as written tells.
+    /// The device memory that slices and views name. Memory behind raw pointers is unknown. Slices are read, but
+    /// those of atomics, which their written type shows.
     pub(super) fn touched(&self) -> Touched {
         let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
@@ -151,7 +151,7 @@ impl KernelCall {
     }
 }
 
-/// The values of a kernel's machine parameters, one after the other, each aligned as its type asks.
+/// The values of a kernel's machine parameters, one after the other, each aligned as its type requires.
 #[derive(Debug)]
 struct ArgumentBlock {
     memory: Option<(NonNull<u8>, Layout)>,

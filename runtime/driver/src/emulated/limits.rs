@@ -1,6 +1,6 @@
 //! What an emulated device is: its properties, and what can be on it at once.
 //!
-//! The figures are those of a small GPU; multiprocessors are as many as the machine has threads.
+//! The figures are those of a small GPU; it has one multiprocessor for each hardware thread of the machine.
 
 use std::sync::{LazyLock, PoisonError};
 
@@ -108,7 +108,7 @@ impl EmulatedDriver {
         Ok(())
     }
 
-    /// Checks what a launch asks for beyond a plain one.
+    /// Checks what a launch needs beyond a plain one.
     pub(super) fn check_config(
         &self,
         call: Call,

@@ -1,5 +1,5 @@
-//! PTX, cubins and fatbins on the emulated device, which runs none: a driver can be told to take any code for a module of
-//! given kernels, so that what is above the driver is tested.
+//! PTX, cubins and fatbins on the emulated device, which runs none: a driver can be set to take any code for a module
+//! of given kernels, so that what is above the driver is tested.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};

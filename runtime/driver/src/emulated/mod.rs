@@ -1,13 +1,13 @@
 //! The emulated driver: any number of devices on the CPU, asynchronous as a GPU is.
 //!
-//! Work goes to streams and comes back later: each stream has a worker thread that runs its tasks in order, and
+//! Work on streams is asynchronous: each stream has a worker thread that runs its tasks in order, and
 //! kernels run through `warpsmith_emulator`. A kernel that panics or deadlocks stops its context exactly as on
-//! a GPU: later calls fail, [`Driver::take_fault`](super::Driver::take_fault) tells what happened, and retaining the primary context again
-//! after the last release gives a fresh one. Calls from inside a host function fail with
+//! a GPU: later calls fail, [`Driver::take_fault`](super::Driver::take_fault) reports what happened, and retaining the
+//! primary context again after the last release gives a fresh one. Calls from inside a host function fail with
 //! `CUDA_ERROR_NOT_PERMITTED`, or do nothing where they cannot fail.
 //!
-//! For tests, a driver can be told to fail ([`EmulatedDriver::fail_call`]), to be slow
-//! ([`EmulatedDriver::set_delay`]), to stand still ([`EmulatedDriver::hold`]) or to lose a context
+//! For tests, a driver can fail on request ([`EmulatedDriver::fail_call`]), be slow
+//! ([`EmulatedDriver::set_delay`]), stall ([`EmulatedDriver::hold`]) or lose a context
 //! ([`EmulatedDriver::poison`]), and it counts its calls ([`EmulatedDriver::calls`]). It refuses to free memory
 //! that enqueued work still names, and to copy to or from memory that is not allocated, mapped and accessible.
 //! Streams keep their priorities, which change nothing. The stack
@@ -20,10 +20,11 @@
 //! Captures and graphs follow CUDA's rules and report their breach with CUDA's codes. A graph that is launched is one
 //! task of its stream, whose nodes run one after the other.
 //!
-//! With that feature, for tests of what measures, its time can come from a model ([`EmulatedDriverBuilder::simulated_time`]), and it tells
-//! what clocks and temperatures it is told ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
+//! With that feature, for tests of code that measures, its time can come from a model
+//! ([`EmulatedDriverBuilder::simulated_time`]), and it reports the clocks and temperatures that a test sets
+//! ([`EmulatedDriver::set_telemetry`], [`EmulatedDriver::on_sm_clock`]).
 //!
-//! With [`EmulatedDriverBuilder::unbacked`] it hands out addresses of any number without memory behind them.
+//! With [`EmulatedDriverBuilder::unbacked`] it allocates any amount of addresses without backing memory.
 
 mod action;
 mod address_space;
@@ -121,7 +122,7 @@ impl<T> Table<T> {
     }
 }
 
-/// The primary context of a device while somebody retains it.
+/// The primary context of a device while it is retained.
 #[derive(Debug, Default)]
 struct Primary {
     retained: u32,
@@ -143,7 +144,7 @@ pub struct EmulatedDriver {
     time: Option<TimeModel>,
     #[cfg(feature = "testing")]
     sensors: Sensors,
-    /// Who has the tasks run, if not worker threads.
+    /// What runs the tasks, if not worker threads.
     stepper: Option<Stepping>,
     races: Races,
     contexts: Table<EmulatedContext>,
@@ -162,8 +163,8 @@ pub struct EmulatedDriver {
 }
 
 impl EmulatedDriver {
-    /// The driver that the environment asks for: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
-    /// unless said), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU threads. Values that are not numbers
+    /// The driver that the environment selects: `WARPSMITH_EMULATED_DEVICES` is the number of devices (1
+    /// by default), `WARPSMITH_EMULATOR_SEED` a seed for the order of GPU threads. Values that are not numbers
     /// count as not set.
     pub fn from_environment() -> Arc<Self> {
         let number = |name| std::env::var(name).ok()?.trim().parse::<u64>().ok();
@@ -322,7 +323,7 @@ impl EmulatedDriver {
         Ok(context)
     }
 
-    /// Counts a call that gives something back and finds its context, which may have been stopped.
+    /// Counts a call that releases something and finds its context, which may have been stopped.
     fn enter_to_free(&self, call: Call, context: Context) -> Result<Arc<EmulatedContext>> {
         self.control.enter(call)?;
         self.contexts.get(call, context.0)

@@ -19,7 +19,7 @@ const LARGE: usize = 1 << 20;
 pub(super) enum Backing {
     /// Memory of the process.
     Host,
-    /// Nothing: addresses are only handed out.
+    /// Nothing: only addresses are allocated.
     Numbers(Arc<Numbers>),
 }
 
@@ -43,7 +43,7 @@ impl Backing {
     }
 }
 
-/// Hands out addresses one after the other, none of them twice.
+/// Allocates addresses one after the other, none of them twice.
 #[derive(Debug)]
 pub(super) struct Numbers(AtomicU64);
 
@@ -52,7 +52,7 @@ impl Numbers {
         Self(AtomicU64::new(1 << 44))
     }
 
-    /// An address with `bytes` after it; `None` when there are no more.
+    /// An address with `bytes` after it; `None` when they are exhausted.
     pub(super) fn take(&self, bytes: usize) -> Option<u64> {
         let align = if bytes >= LARGE { GRANULARITY } else { ALIGN } as u64;
         let start = |at: u64| at.checked_next_multiple_of(align);
@@ -61,7 +61,7 @@ impl Numbers {
     }
 }
 
-/// Reserved addresses, given back when dropped.
+/// Reserved addresses, released when dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     address: u64,
@@ -87,7 +87,7 @@ impl Reserved {
     /// Puts memory behind a range, filled with `0xFF`. False when the range is not in here or the system refuses.
     ///
     /// # Safety
-    /// Nobody uses the range.
+    /// Nothing uses the range.
     pub(super) unsafe fn commit(&self, address: u64, bytes: usize) -> bool {
         // SAFETY: the range is within a reservation of the host, and the caller vouches that it is not used.
         self.contains(address, bytes) && (!self.host || unsafe { host::commit(address, bytes) })
@@ -96,7 +96,7 @@ impl Reserved {
     /// Takes the memory behind a range away. False when the range is not in here or the system refuses.
     ///
     /// # Safety
-    /// Nobody uses the range.
+    /// Nothing uses the range.
     pub(super) unsafe fn decommit(&self, address: u64, bytes: usize) -> bool {
         // SAFETY: as above.
         self.contains(address, bytes) && (!self.host || unsafe { host::decommit(address, bytes) })
@@ -106,7 +106,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if self.host {
-            // SAFETY: reserved by `host::reserve` with this size; whoever drops it uses it no more.
+            // SAFETY: reserved by `host::reserve` with this size; it is not used after the drop.
             unsafe { host::release(self.address, self.bytes) };
         }
     }
@@ -133,7 +133,7 @@ mod host {
     }
 
     pub(super) fn reserve(bytes: usize) -> Option<u64> {
-        // The system aligns to its pages, which are smaller: what lies before and after is given back.
+        // The system aligns to its pages, which are smaller: what lies before and after is released.
         let wanted = bytes.checked_add(GRANULARITY)?;
         // SAFETY: new addresses of the system's choice; nothing existing is touched.
         let raw = unsafe { libc::mmap(std::ptr::null_mut(), wanted, libc::PROT_NONE, FLAGS, -1, 0) };
@@ -154,7 +154,7 @@ mod host {
     }
 
     /// # Safety
-    /// The range is reserved and nobody uses it.
+    /// The range is reserved and nothing uses it.
     pub(super) unsafe fn commit(address: u64, bytes: usize) -> bool {
         let pointer = pointer(address);
         // SAFETY: the range is this reservation's, and was made writable when it is written.
@@ -168,7 +168,7 @@ mod host {
     }
 
     /// # Safety
-    /// The range is reserved and nobody uses it.
+    /// The range is reserved and nothing uses it.
     pub(super) unsafe fn decommit(address: u64, bytes: usize) -> bool {
         let flags = FLAGS | libc::MAP_FIXED;
         // SAFETY: replaces a range of this reservation by a fresh one without memory or access.
@@ -176,7 +176,7 @@ mod host {
     }
 
     /// # Safety
-    /// The range is reserved and nobody uses it, now or later.
+    /// The range is reserved and nothing uses it, now or later.
     pub(super) unsafe fn release(address: u64, bytes: usize) {
         // SAFETY: passed on from the caller. It fails only when the system can split no mapping more; the
         // addresses stay reserved then.

@@ -1,6 +1,6 @@
-//! Copies of rows that lie apart: what may be asked for, what it touches, and the copy itself.
+//! Copies of rows that lie apart: which are valid, what they touch, and the copy itself.
 //!
-//! Bytes between the rows are neither read nor written. What is not a copy of rows is refused before anything runs.
+//! Bytes between the rows are neither read nor written. Invalid copies are refused before anything runs.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Who runs the tasks of an emulated driver without worker threads: the host thread that waits, one task at a time.
+//! Running the tasks of an emulated driver without worker threads: the waiting host thread runs them one at a time.
 //!
 //! Nothing runs but in [`Stepper::run_until`]. The order depends only on the calls made and on the [`Schedule`], so
 //! a program of one host thread runs the same way every time.
@@ -26,7 +26,7 @@ pub enum Schedule {
     Oldest,
     /// The one that was enqueued last.
     Newest,
-    /// The one that was enqueued first on any other stream. This stream goes on only when nothing else can.
+    /// The one that was enqueued first on any other stream. This stream continues only when no other can.
     Starve(StreamHandle),
 }
 
@@ -78,7 +78,7 @@ struct Ready {
     queue: Arc<Queue>,
 }
 
-/// All streams of a driver, and who may run their tasks.
+/// All streams of a driver, and which thread may run their tasks.
 #[derive(Debug)]
 pub(super) struct Stepper {
     chooser: Mutex<Chooser>,
@@ -141,7 +141,7 @@ impl Stepper {
 
     /// Runs tasks until `reached`, and none after that. Other threads that wait have their turn afterwards.
     ///
-    /// Fails when nothing can run any more: a stream waits for what nobody enqueued.
+    /// Fails when nothing can run any more: a stream waits for a record that was never enqueued.
     pub(super) fn run_until(&self, call: Call, reached: impl Fn() -> bool) -> Result<()> {
         if reached() {
             return Ok(());
@@ -158,7 +158,7 @@ impl Stepper {
         Ok(())
     }
 
-    /// The stream whose next task the schedule wants to run; `None` if no stream can go on.
+    /// The stream whose next task the schedule wants to run; `None` if no stream can make progress.
     fn next(&self) -> Option<Arc<Queue>> {
         let ready: Vec<Ready> = lock(&self.queues)
             .iter()

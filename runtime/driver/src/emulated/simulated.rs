@@ -15,7 +15,7 @@ use super::context::EmulatedContext;
 use super::testing::Testing;
 use crate::{FaultKind, LaunchConfig};
 
-/// Work that takes simulated time. What is not listed takes none.
+/// Work that takes simulated time. Other work takes none.
 #[derive(Debug, Clone, Copy)]
 pub enum SimulatedWork<'a> {
     /// A launch of a kernel.
@@ -40,7 +40,7 @@ pub enum SimulatedWork<'a> {
 /// Says how many microseconds work takes.
 type TimeFn = dyn Fn(&SimulatedWork<'_>) -> f64 + Send + Sync;
 
-/// The model of a driver, and what becomes of its kernels.
+/// The model of a driver, and whether its kernels run.
 #[derive(Clone)]
 pub(super) struct TimeModel {
     time: Arc<TimeFn>,
@@ -66,7 +66,7 @@ impl fmt::Debug for TimeModel {
     }
 }
 
-/// The clock of a stream, which stands still without a model.
+/// The clock of a stream, which does not move without a model.
 #[derive(Debug)]
 pub(super) struct Timeline {
     model: Option<TimeModel>,

@@ -1,8 +1,8 @@
-//! Streams and events of the emulated device: one worker thread a stream, started with its first task, or none and
+//! Streams and events of the emulated device: one worker thread per stream, started with its first task, or none and
 //! a [`Stepper`] for all.
 //!
 //! Tasks of a stream run in order; streams run independently. A task of a poisoned context is skipped, except
-//! that events are still marked, so nobody waits forever. When [`Queue::wait`] returns, nothing enqueued before
+//! that events are still marked, so no wait hangs. When [`Queue::wait`] returns, nothing enqueued before
 //! the call runs any more.
 
 use std::collections::VecDeque;
@@ -52,7 +52,7 @@ impl EventState {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes a new record, whose [`Work::Record`] is enqueued. Whoever waits for an older one still does.
+    /// Takes a new record, whose [`Work::Record`] is enqueued. Waits for an older one are unaffected.
     pub(super) fn set_newest(&self, newest: Newest) {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = newest;
     }
@@ -100,14 +100,14 @@ impl Mark {
         self.clock.get_or_init(|| clock);
     }
 
-    /// The stream has come to it, at this time on its [`Timeline`].
+    /// The stream has reached it, at this time on its [`Timeline`].
     pub(super) fn reach(&self, simulated_us: f64) {
         let reached = Reached { at: Instant::now(), simulated_us };
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Some(reached);
         self.reached.notify_all();
     }
 
-    /// Waits until the stream has come to it.
+    /// Waits until the stream has reached it.
     pub(super) fn wait(&self) -> Reached {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -137,7 +137,7 @@ pub(super) enum Work {
 struct Task {
     work: Work,
     touched: Touched,
-    /// The place in the order in which tasks of all streams were enqueued, if somebody asks for it.
+    /// The place in the order in which tasks of all streams were enqueued, if it is needed.
     number: u64,
 }
 
@@ -157,7 +157,7 @@ impl State {
     /// Takes the next task, which is the running one from now on.
     fn begin(&mut self) -> Option<Work> {
         let Task { work, touched, .. } = self.tasks.pop_front()?;
-        // A free must not be in the way of itself.
+        // A free must not conflict with itself.
         self.running = if matches!(work, Work::Free(_)) { Touched::new() } else { touched };
         Some(work)
     }
@@ -170,7 +170,7 @@ pub(super) struct Queue {
     control: Arc<Control>,
     priority: i32,
     timeline: Timeline,
-    /// Who has the tasks run, if not a worker.
+    /// What runs the tasks, if not a worker.
     stepper: Option<Stepping>,
     state: Mutex<State>,
     changed: Condvar,
@@ -212,7 +212,7 @@ impl Queue {
         self.state().delay = delay;
     }
 
-    /// Enqueues a task, starting the worker if this is the first and there is to be one.
+    /// Enqueues a task, starting the worker, if there is one, with the first.
     ///
     /// Errors with the system's text when the thread cannot be started.
     pub(super) fn push(self: &Arc<Self>, work: Work, touched: Touched) -> std::io::Result<()> {
@@ -282,7 +282,7 @@ impl Queue {
     /// Runs what is enqueued, then ends the worker.
     pub(super) fn close(&self) {
         if self.stepper.is_some() {
-            // Tasks that wait for what was never enqueued have nobody left to run for.
+            // Tasks that wait for what was never enqueued can no longer run.
             let _ = self.wait(Call::StreamDestroy);
             return;
         }
@@ -320,7 +320,8 @@ impl Queue {
         }
     }
 
-    /// The running task has run. A mark is reached at once with that: who sees it sees that the stream came so far.
+    /// The running task has run. Its mark is reached in the same step: a thread that sees it sees the stream's
+    /// progress.
     fn finish(&self, reached: Option<Arc<Mark>>) {
         let mut state = self.state();
         state.running.clear();
@@ -342,7 +343,7 @@ impl Queue {
             // A graph that does not run keeps its place among the launches of its executable all the same.
             Work::Graph(launch) => launch.run(&self.context, &self.timeline),
             Work::Act(_) | Work::Idle(..) if self.context.is_poisoned() => {}
-            // SAFETY: whoever enqueued it promised that the memory it names is valid until it has run, and that
+            // SAFETY: its caller promised that the memory it names is valid until it has run, and that
             // the two sides of a copy do not overlap.
             Work::Act(action) => unsafe { self.timeline.run(&action, &self.context) },
             Work::Idle(spec, config) => {
@@ -352,11 +353,11 @@ impl Queue {
         None
     }
 
-    /// Gives memory back whose free was enqueued. Work on another stream that still uses it is a missing wait of
-    /// the program's, which on a GPU corrupts memory: it stops the context here.
+    /// Frees memory whose free was enqueued. If work on another stream still uses it, the program lacks a wait,
+    /// which on a GPU corrupts memory: it stops the context here.
     fn free(&self, ptr: DevicePtr) {
         let context = &self.context;
-        // SAFETY: whoever enqueued the free promised that the work which uses the memory comes before it, and
+        // SAFETY: the caller of the free promised that the work which uses the memory comes before it, and
         // what the streams know of is checked.
         if let Err(error) = unsafe { context.heap.left(ptr, |start, end| context.is_busy(start, end)) } {
             let text = format!("{error}; the stream that frees it did not wait for that work");

@@ -127,7 +127,7 @@ unsafe impl StreamDriver for EmulatedDriver {
         let (queue, record) =
             (self.streams.get(Call::EventRecord, stream.0)?, Work::Record(Arc::clone(&mark)));
         self.push_to_run(Call::EventRecord, stream, &queue, record, Touched::new())?;
-        // Not before: nobody can wait for what is not enqueued.
+        // Not before: nothing can wait for what is not enqueued.
         event.set_newest(Newest::Mark(mark));
         Ok(())
     }

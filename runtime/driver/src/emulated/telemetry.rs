@@ -1,4 +1,4 @@
-//! What emulated devices tell of clocks, temperature and power: nothing, unless a test says what.
+//! What emulated devices report of clocks, temperature and power: nothing, unless a test sets it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::EmulatedDriver;
 use crate::Telemetry;
 
-/// Tells the clock of the multiprocessors whenever it is asked for.
+/// Returns the clock of the multiprocessors at each query.
 type ClockFn = Arc<dyn Fn() -> Option<u32> + Send + Sync>;
 
-/// What the devices of a driver tell.
+/// What the devices of a driver report.
 pub(super) struct Sensors(Mutex<Vec<Sensor>>);
 
 #[derive(Clone, Default)]
@@ -55,13 +55,13 @@ impl fmt::Debug for Sensors {
 }
 
 impl EmulatedDriver {
-    /// What a device tells from now on; nothing of one that there is not. Unless said, everything is `None`.
+    /// Sets what a device reports from now on; ignored if the device does not exist. By default, everything is `None`.
     pub fn set_telemetry(&self, ordinal: u32, telemetry: Telemetry) {
         self.sensors.set(ordinal, |sensor| sensor.told = telemetry);
     }
 
-    /// Asks `clock` whenever a device's clock of the multiprocessors is asked for, in the place of what
-    /// [`Self::set_telemetry`] said: for programs during which it changes.
+    /// Calls `clock` at each query of a device's multiprocessor clock, in the place of what
+    /// [`Self::set_telemetry`] set: for programs during which it changes.
     pub fn on_sm_clock(&self, ordinal: u32, clock: impl Fn() -> Option<u32> + Send + Sync + 'static) {
         self.sensors.set(ordinal, |sensor| sensor.sm_clock = Some(Arc::new(clock)));
     }

@@ -1,4 +1,4 @@
-//! [`Testing`]: what is there with the feature `testing` only.
+//! [`Testing`]: state that exists only with the feature `testing`.
 
 /// What the parts of the driver hold that only tests use. Without the feature `testing` there is no value of it, so the
 /// compiler leaves those parts out of the program.

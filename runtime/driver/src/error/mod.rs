@@ -21,7 +21,7 @@ pub enum DriverError {
     )]
     NoLibrary,
 
-    /// The driver library is there but lacks a function this crate calls.
+    /// The driver library lacks a function that this crate calls.
     #[error(
         "the CUDA driver has no function `{symbol}`; install driver 525 or newer (CUDA 12.0), or use the emulated device `cpu`"
     )]
@@ -87,7 +87,7 @@ pub(crate) fn capture_advice(code: u32) -> Option<&'static str> {
             "it waits, asks or allocates, which cannot be captured; do it before the capture begins or after it ends"
         }
         code::STREAM_CAPTURE_INVALIDATED => {
-            "an earlier call spoilt the capture; once that is ended, mend the call and capture again"
+            "an earlier call invalidated the capture; end it, fix the call and capture again"
         }
         code::STREAM_CAPTURE_MERGE => {
             "it would join two captures; wait only for events that were recorded in the same capture"

@@ -1,4 +1,4 @@
-//! Copies between devices and of rows, and who reaches whose memory, on the emulated driver.
+//! Copies between devices and of rows, and peer access, on the emulated driver.
 //!
 //! Safety, everywhere here: the emulated driver checks device memory and refuses what is wrong; host memory of copies
 //! is alive until the stream was waited for.

@@ -103,8 +103,8 @@ fn uncapturable_calls_spoil_the_capture_by_name() {
         m.begin();
         refused(attempt(), UNSUPPORTED, text);
         assert_eq!(m.status(0), CaptureStatus::Invalidated);
-        refused(attempt(), INVALIDATED, "has spoilt the capture");
-        refused(m.end(), INVALIDATED, "has spoilt the capture");
+        refused(attempt(), INVALIDATED, "has invalidated the capture");
+        refused(m.end(), INVALIDATED, "has invalidated the capture");
         assert_eq!(m.status(0), CaptureStatus::None);
     }
     unsafe { driver.stream_free(context, pooled, stream) }.unwrap();
@@ -142,7 +142,7 @@ fn two_captures_cannot_become_one() {
     let waited = m.driver.stream_wait_event(m.context, m.streams[1], event);
     refused(waited, MERGE, "another capture");
     assert_eq!((m.status(0), m.status(1)), (CaptureStatus::Invalidated, CaptureStatus::Invalidated));
-    refused(m.end(), INVALIDATED, "stream_wait_event has spoilt");
+    refused(m.end(), INVALIDATED, "stream_wait_event has invalidated");
     refused(m.driver.capture_end(m.context, m.streams[1]), INVALIDATED, "stream_wait_event");
 }
 
@@ -174,12 +174,12 @@ fn destroying_a_stream_ends_or_spoils_its_capture() {
     m.order(0, 1);
     unsafe { m.driver.stream_destroy(m.context, m.streams[1]) };
     assert_eq!(m.status(0), CaptureStatus::Invalidated);
-    refused(m.end(), INVALIDATED, "stream_destroy has spoilt");
+    refused(m.end(), INVALIDATED, "stream_destroy has invalidated");
 
     m.begin();
     m.order(0, 2);
     unsafe { m.driver.stream_destroy(m.context, m.streams[0]) };
-    assert_eq!(m.status(2), CaptureStatus::None, "nobody could end it");
+    assert_eq!(m.status(2), CaptureStatus::None, "it could not be ended");
     m.set(2, m.memory(4), 1, 4);
     m.sync(2);
 }
@@ -298,7 +298,7 @@ fn races_of(m: &Machine, capture: impl FnOnce()) -> Vec<String> {
     m.start(exec, 0).unwrap();
     let races = m.races();
     m.start(exec, 0).unwrap();
-    assert!(m.races().is_empty(), "they are told once");
+    assert!(m.races().is_empty(), "they are reported once");
     m.sync(0);
     races
 }

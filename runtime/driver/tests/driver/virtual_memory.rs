@@ -385,7 +385,7 @@ fn peers_reach_what_they_were_let_into() {
     let own = driver.memory_allocate(first.context, 1).unwrap();
     refused(second.try_read(own, 1), INVALID_VALUE, "not within a live block");
 
-    // Of mapped memory each range says for itself who may use it.
+    // Each range of mapped memory has its own access rights.
     let base = second.reserve(1);
     second.grow(base, 1);
     refused(first.write(base, &[1]), INVALID_VALUE, "not made accessible to device 0");

@@ -138,7 +138,7 @@ fn every_kind_of_transform<T: Number>(
     check_complex(&spectrum, &scaled(&expected, forward), elements, &format!("forward real, {what}"));
     assert_eq!(x.to_host()?, host, "the real input of {what} is as it was");
 
-    // The spectrum of what comes back: rounded once, it gives the numbers that it was made from.
+    // The spectrum of the returned numbers: rounded once, it gives the numbers that it was made from.
     let kept: Vec<Complex<T>> =
         expected.iter().map(|z| Complex::new(T::of(z.re / n), T::of(z.im / n))).collect();
     let mut back = DeviceBuffer::<T>::uninit(stream, len)?;

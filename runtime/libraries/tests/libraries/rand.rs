@@ -145,7 +145,7 @@ fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
     let (dimensions, points) = (5usize, 1 << 12);
     let even = |numbers: Vec<f64>, what: &str| {
         for (dimension, numbers) in numbers.chunks(points).enumerate() {
-            // In each of 64 equal parts, as many: a Sobol sequence from its beginning has them to one.
+            // Equal counts in each of 64 equal parts: a Sobol sequence from its beginning has them within one.
             let mut counts = [0i64; 64];
             numbers.iter().for_each(|x| counts[((x * 64.0) as usize).min(63)] += 1);
             let expected = points as i64 / 64;

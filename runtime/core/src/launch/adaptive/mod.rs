@@ -7,8 +7,8 @@
 //! result.
 //!
 //! For each kernel instance, kind of device and size (two for each power of two), the heuristic's choice and at most
-//! five others take turns in the program's launches, each between two timed events of the device's pool. Whether an
-//! event was reached is asked at later launches; nothing waits. After at most 36 measured launches the median
+//! five others take turns in the program's launches, each between two timed events of the device's pool. Events
+//! are queried at later launches; nothing waits. After at most 36 measured launches the median
 //! decides: the heuristic's choice stays unless another takes 3 % less. The winner goes to the device's [`LaunchPolicy`], where
 //! later launches find it and are not measured. Launches of other sizes share the times by the
 //! ratio of their sizes; launches that are captured are not measured.
@@ -264,7 +264,7 @@ impl Running {
 }
 
 impl Measurement {
-    /// Launches between two events. What keeps it from being measured is no error.
+    /// Launches between two events. A failure to measure is no error.
     pub(super) fn around(self, stream: &Stream, launch: impl FnOnce() -> Result<()>) -> Result<()> {
         let device = stream.device();
         let record = |event| {

@@ -4,7 +4,7 @@ use crate::launch::policy::Winner;
 
 /// Measurements of each candidate. The first is not counted: it may have loaded code, or woken the device.
 const MEASUREMENTS: usize = 6;
-/// With so many that count of each, what is much slower than the fastest is given up.
+/// With this number of counted measurements each, candidates much slower than the fastest are dropped.
 const ENOUGH: usize = 3;
 const MUCH_SLOWER: f64 = 1.5;
 /// What is taken instead of the heuristic's choice takes at most this share of its time.

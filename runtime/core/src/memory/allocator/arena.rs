@@ -1,8 +1,8 @@
-//! [`ArenaState`]: the blocks of one stream in one pool, and the policy of handing them out.
+//! [`ArenaState`]: the blocks of one stream in one pool, and their allocation policy.
 //!
 //! Nothing here calls a driver or knows of threads: segments come from above and go back there. Blocks are found
 //! by best fit on (size, address) unless the pool says otherwise, split when the rest is worth keeping, and
-//! merged with their free neighbours when they come back. The rules are PyTorch's.
+//! merged with their free neighbours when they are freed. The rules are PyTorch's.
 
 use super::block::{Block, BlockId, Blocks, NONE, State};
 use super::counters::{Counted, Counters};
@@ -106,7 +106,7 @@ impl ArenaState {
         self.may_rest = self.history.is_none() && self.policy.lets_rest();
     }
 
-    /// Hands out a free block of at least `size` (a rounded size), if there is one that the policy allows.
+    /// Allocates a free block of at least `size` (a rounded size), if there is one that the policy allows.
     #[inline]
     pub fn take(&mut self, size: u64, requested: u64, site: Site) -> Option<BlockId> {
         let kind = Kind::of(size);
@@ -156,7 +156,7 @@ impl ArenaState {
         }
     }
 
-    /// Hands out the front of a block that is in no index.
+    /// Allocates the front of a block that is in no index.
     #[inline]
     pub fn occupy(&mut self, id: BlockId, size: u64, requested: u64, site: Site) {
         use Counted::*;

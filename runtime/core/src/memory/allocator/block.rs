@@ -21,9 +21,9 @@ pub(crate) enum State {
     Vacant,
     /// In the free index.
     Free,
-    /// Handed out.
+    /// Allocated.
     Allocated,
-    /// Given back, but work on other streams may still use it.
+    /// Freed, but work on other streams may still use it.
     Pending,
     /// Addresses without memory, in an expandable segment.
     Unmapped,
@@ -35,9 +35,9 @@ pub(crate) enum State {
 pub(crate) struct Block {
     pub address: u64,
     pub size: u64,
-    /// What the caller asked for.
+    /// The requested bytes.
     pub requested: u64,
-    /// Who asked; none before the first use.
+    /// The requesting call; none before the first use.
     pub site: Option<&'static Location<'static>>,
     /// When it became free, on the clock of garbage collection.
     pub freed_at: u64,

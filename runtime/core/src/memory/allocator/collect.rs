@@ -75,7 +75,7 @@ pub(super) fn add_counters(counters: &Counters, sum: &mut MemoryStatistics) {
     counters.oversize_allocations.add_to(&mut sum.oversize_allocations);
 }
 
-/// What was in use never was more than what was reserved.
+/// Memory in use never exceeded reserved memory.
 fn bound_peaks(bytes: &mut ByPool, reserved: &ByPool) {
     for (bytes, reserved) in [
         (&mut bytes.all, &reserved.all),

@@ -1,9 +1,9 @@
 //! Counters behind the statistics.
 //!
 //! Each arena counts its own blocks under its own lock, so that streams share nothing while they allocate. Summed
-//! over arenas, what is current, allocated and freed is exact; a peak of the sum is at most the sum of the peaks,
-//! which is what a sum reports. What is reserved of the driver changes rarely and is counted once a device as
-//! well, where its peak is exact.
+//! over arenas, the current, allocated and freed counts are exact; a peak of the sum is at most the sum of the peaks,
+//! which is what a sum reports. Memory reserved from the driver changes rarely and is also counted once a
+//! device, where its peak is exact.
 
 use super::size::Kind;
 use crate::memory::statistics::{ByPool, Statistic};
@@ -22,7 +22,7 @@ pub(crate) enum Counted {
 
 const COUNTED: usize = Counted::ReservedBytes as usize + 1;
 
-/// One counter. What was freed is what was allocated and is not there any more.
+/// One counter. Freed is allocated less current.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Track {
     current: u64,
@@ -43,7 +43,7 @@ impl Track {
 
     #[inline]
     pub fn down(&mut self, amount: u64) {
-        // The sizes that count as oversize can change while such a block is there.
+        // The sizes that count as oversize can change while such a block exists.
         self.current = self.current.saturating_sub(amount);
     }
 
@@ -93,7 +93,7 @@ impl Track {
     }
 }
 
-/// Blocks, or their bytes, that were given back and wait for events. Added to those that are handed out they make
+/// Blocks, or their bytes, that were freed and wait for events. Added to those that are allocated they make
 /// up the active ones; as there are none most of the time, the active ones are not counted by themselves.
 #[derive(Debug, Clone, Copy, Default)]
 struct Waiting {
@@ -153,7 +153,7 @@ impl Counters {
         self.down(kind, bytes, amount);
     }
 
-    /// Counts a block that is handed out.
+    /// Counts a block that is allocated.
     #[inline]
     pub fn hand_out(&mut self, kind: Kind, bytes: u64, requested: u64) {
         self.up_both(kind, Counted::Allocation, Counted::AllocatedBytes, bytes);
@@ -163,14 +163,14 @@ impl Counters {
         }
     }
 
-    /// Counts a block that was given back and waits for events.
+    /// Counts a block that was freed and waits for events.
     pub fn wait(&mut self, kind: Kind, bytes: u64) {
         self.waiting[0].current[kind as usize] += 1;
         self.waiting[1].current[kind as usize] += bytes;
         self.note_active_peaks();
     }
 
-    /// Counts that such a block waits no more.
+    /// Counts that such a block no longer waits.
     pub fn wait_no_more(&mut self, kind: Kind, bytes: u64) {
         self.waiting[0].current[kind as usize] -= 1;
         self.waiting[1].current[kind as usize] -= bytes;
@@ -268,7 +268,7 @@ impl Counters {
                 }
             });
             let [small, large] = &active;
-            // While nothing waits, what is active is what is handed out.
+            // While nothing waits, the active blocks are the allocated ones.
             small.add_with_peak(small.peak.max(waiting.peak[0]), &mut sum.small_pool);
             large.add_with_peak(large.peak.max(waiting.peak[1]), &mut sum.large_pool);
             let peak = self.peaks[counted as usize].max(waiting.peak[2]);

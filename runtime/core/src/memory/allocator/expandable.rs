@@ -8,7 +8,7 @@
 //! Where the memory of a page comes from: from the driver, while what is reserved stays within [`SLACK`] of the most
 //! that was ever in use. Beyond that, if the arena's stream is idle, pages that are free as a whole elsewhere in
 //! the arena are unmapped there and mapped here, which costs as much as new ones; then free pages of the other
-//! kind go back to the driver. A busy stream may still use free pages, so then the driver is asked all the same:
+//! kind return to the driver. A busy stream may still use free pages, so then the driver is called all the same:
 //! nothing here waits. PyTorch leaves holes mapped until memory runs out; what this rule makes of it for several
 //! traces stands in `docs/memory.md`.
 
@@ -47,7 +47,7 @@ impl Expandable {
         first..(end / self.page).max(first)
     }
 
-    /// Gives everything back without regard to errors.
+    /// Releases everything, ignoring errors.
     ///
     /// # Safety
     /// Nothing uses the memory or the addresses any more.
@@ -55,7 +55,7 @@ impl Expandable {
         for (index, handle) in self.pages.into_iter().enumerate() {
             let Some(handle) = handle else { continue };
             let ptr = DevicePtr(address + index as u64 * self.page);
-            // SAFETY: passed on from the caller; the page is mapped. Errors have nobody to go to.
+            // SAFETY: passed on from the caller; the page is mapped. Errors cannot be reported.
             unsafe {
                 let _ = driver.virtual_unmap(context, ptr, self.page as usize);
                 let _ = driver.physical_release(context, handle);
@@ -72,7 +72,7 @@ struct Run {
     first: BlockId,
 }
 
-/// Maps memory until a free block of the request's size is there. `None` when the driver or the limit has no
+/// Maps memory until there is a free block of the request's size. `None` when the driver or the limit has no
 /// more; what was mapped until then stays as free blocks.
 pub(super) fn grow(
     memory: &CachingAllocator,
@@ -295,7 +295,7 @@ fn map_pages(
             });
         if result.is_err() {
             for index in 0..mapped {
-                // SAFETY: mapped above, and nobody was given the address yet.
+                // SAFETY: mapped above, and the address was not published yet.
                 let _ = unsafe { driver.virtual_unmap(context, at(index), page as usize) };
             }
         }
@@ -303,7 +303,8 @@ fn map_pages(
     })
 }
 
-/// Unmaps pages that are free as a whole into `handles`, as many of `wanted` as new ones would be beyond the slack.
+/// Unmaps pages that are free as a whole into `handles`, as many of the `wanted` pages as would exceed the slack if
+/// new.
 fn spare_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -350,7 +351,7 @@ fn expandable_blocks(state: &ArenaState, kind: Kind) -> Vec<BlockId> {
     blocks
 }
 
-/// Gives up to `most` whole pages of a free block back to the driver. Returns how many bytes went.
+/// Releases up to `most` whole pages of a free block to the driver. Returns the number of bytes released.
 fn release_pages(
     memory: &CachingAllocator,
     device: &Device,
@@ -440,7 +441,7 @@ fn merge_unmapped(state: &mut ArenaState, block: BlockId) {
     }
 }
 
-/// Gives every page that is free as a whole back to the driver, and the addresses of segments that have none left.
+/// Releases every page that is free as a whole to the driver, and the addresses of segments that have none left.
 /// Returns how many bytes went.
 pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut ArenaGuard<'_>) -> Result<u64> {
     let Some(_outside) = memory.outside_captures() else { return Ok(0) };
@@ -459,7 +460,7 @@ pub(super) fn release(memory: &CachingAllocator, device: &Device, state: &mut Ar
             continue;
         };
         if state.blocks[first].state == State::Unmapped && !state.blocks[first].is_split() {
-            // SAFETY: nothing is mapped in the reservation, and nobody has an address of it.
+            // SAFETY: nothing is mapped in the reservation, and no address of it is in use.
             device.call(|driver, context| unsafe {
                 driver.virtual_release(context, DevicePtr(address), size as usize)
             })?;

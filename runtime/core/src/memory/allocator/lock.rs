@@ -1,6 +1,6 @@
 //! [`Lock`]: a lock for state that one thread uses nearly always.
 //!
-//! Taking it without contention is one atomic exchange and giving it back a plain store, half of what a lock costs
+//! Taking it without contention is one atomic exchange and releasing it a plain store, half of what a lock costs
 //! that wakes its waiters; a pair of allocate and free takes it twice. Threads that wait ask again and again, at
 //! longer and longer intervals up to [`LONGEST`], since the holder may be waiting for the device.
 
@@ -59,7 +59,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// The right to use what a [`Lock`] holds; dropping it gives that back.
+/// The right to use what a [`Lock`] holds; dropping it releases the lock.
 pub(super) struct Guard<'a, T>(&'a Lock<T>);
 
 // SAFETY: a guard is a `&mut T` to other threads, no more.
@@ -70,7 +70,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock, so nobody else has a reference but through it.
+        // SAFETY: this guard holds the lock, so every reference comes through it.
         unsafe { &*self.0.value.get() }
     }
 }

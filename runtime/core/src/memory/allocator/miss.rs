@@ -4,14 +4,14 @@
 //! 2. garbage collection, if it is on
 //! 3. a segment that is free as a whole and belongs to another stream of the pool, if the pool lends
 //! 4. the driver
-//! 5. the driver again, after giving back oversize blocks of this arena, if `max_split_size` is set
+//! 5. the driver again, after freeing oversize blocks of this arena, if `max_split_size` is set
 //! 6. all events are waited for, then the free blocks again (PyTorch leaves that out, issue #189504), then the
 //!    driver again after everything cached went back to it, and once more for no more than the block itself
 //!    (PyTorch leaves that out too: there a request of 2 MiB fails unless 20 MiB are free)
 //! 7. private pools that lend under pressure
-//! 8. the error, after its observers were told
+//! 8. the error, after its observers were called
 //!
-//! While a capture is underway nothing waits and nothing goes back, so steps 2, 3, 5 and 6 are left out.
+//! While a capture is active nothing waits and nothing is released, so steps 2, 3, 5 and 6 are left out.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::error::{Error, Result, code};
 use crate::memory::options::Backend;
 use crate::stream::Stream;
 
-/// How much the driver is asked for.
+/// How much is requested from the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     /// A segment, which may serve other requests too.
@@ -36,7 +36,7 @@ enum Extent {
     Block,
 }
 
-/// Where a request is to be served.
+/// Where to serve a request.
 struct Place<'a> {
     stream: &'a Stream,
     arena: &'a Arc<Arena>,
@@ -112,7 +112,7 @@ impl CachingAllocator {
         Err(self.out_of_memory(stream, arena, request))
     }
 
-    /// Calls what the user registered, with no lock held. Whether any of it freed memory.
+    /// Calls the user's callbacks, with no lock held. Whether any of it freed memory.
     fn run_free_callbacks(&self) -> bool {
         let Some(_guard) = Callbacks::enter() else { return false };
         let callbacks = self.registry.lock().free_callbacks.clone();
@@ -120,7 +120,7 @@ impl CachingAllocator {
         callbacks.iter().filter(|callback| callback()).count() > 0
     }
 
-    /// Claims memory that is about to be asked of the driver; false if it would be over the limit.
+    /// Claims memory that is about to be requested from the driver; false if it would be over the limit.
     pub(super) fn claim(&self, bytes: u64) -> bool {
         let mut totals = self.totals.lock();
         let claimed = totals.claimed.saturating_add(bytes);
@@ -149,7 +149,7 @@ impl CachingAllocator {
         }
     }
 
-    /// Counts memory that went back to the driver.
+    /// Counts memory that returned to the driver.
     pub(super) fn unreserve(&self, kind: Kind, bytes: u64, segments: bool, oversize: bool) {
         let mut totals = self.totals.lock();
         totals.counters.down(kind, Counted::ReservedBytes, bytes);
@@ -271,7 +271,7 @@ thread_local! {
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While it is there, this thread calls what the user registered, with any device.
+/// While it lives, this thread calls the user's callbacks, with any device.
 pub(super) struct Callbacks(());
 
 impl Callbacks {

@@ -1,16 +1,16 @@
 //! The caching allocator of device memory.
 //!
-//! Guarantees. A block is handed out for work on one stream, its home, and returns to the free blocks of that
-//! stream: whatever ran on it before on the same stream runs before what comes next, so giving it back waits for
-//! nothing. A block that other streams used waits for events that are recorded on them when it is given back. No
+//! Guarantees. A block is allocated for work on one stream, its home, and returns to the free blocks of that
+//! stream: whatever ran on it before on the same stream runs before later work, so freeing it waits for
+//! nothing. A block that other streams used waits for events that are recorded on them when it is freed. No
 //! block moves to another stream without an event between them. When a request fails, nothing has changed but
 //! what the cache holds.
 //!
 //! Threads. Every stream has its own arena with its own lock. A request that a free block can serve takes that
 //! lock and no other; what all streams share (the registry and the totals) is touched only when memory comes from
-//! the driver or goes back, when a stream is used for the first or last time, and to report. Locks are taken in
-//! the order registry, arena, totals; never two arenas at once; none while code of the user runs. What a capture of
-//! another thread must not see, waiting for a stream above all, is done under a lock that captures begin without.
+//! the driver or returns to it, when a stream is used for the first or last time, and to report. Locks are taken in
+//! the order registry, arena, totals; never two arenas at once; none while code of the user runs. Calls that
+//! a capture of another thread must not see, above all waits for a stream, hold a lock that excludes captures.
 //!
 //! How a request goes, step by step, and the figures that were measured: `docs/memory.md`.
 //!
@@ -20,12 +20,12 @@
 //! | `block`, `free_index` | blocks in a slab, and the free ones in order |
 //! | `size`, `policy` | rounding, and what of the options an arena needs |
 //! | `lock` | the arenas' lock |
-//! | `rest` | a short way for blocks that are given back at once |
+//! | `rest` | a short way for blocks that are freed at once |
 //! | `pending` | blocks that wait for events of other streams |
-//! | `streams` | which arena a stream has, and what becomes of it when the stream goes |
+//! | `streams` | which arena a stream has, and what happens to it when the stream is destroyed |
 //! | `miss` | what is tried, in which order, when no free block fits |
 //! | `expandable` | segments that grow: addresses reserved once, memory mapped in pages |
-//! | `release` | giving memory back to the driver: on request, under pressure, by age |
+//! | `release` | releasing memory to the driver: on request, under pressure, by age |
 //! | `pool` | private pools, and which requests go to them |
 //! | `raw` | the interface for bare addresses |
 //! | `counters`, `history`, `report` | what statistics, snapshots and the out-of-memory error are made of |
@@ -71,8 +71,7 @@ use crate::error::{Error, Result};
 use crate::memory::OutOfMemory;
 use crate::stream::Stream;
 
-/// Memory that was handed out. Whoever holds it gives it back by [`free`], once, with the stream it was
-/// allocated on.
+/// Allocated memory. Its holder frees it by [`free`], once, with the stream it was allocated on.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     /// `None` for the arena that the stream has in the default pool.
@@ -135,11 +134,11 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
 type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// Who is there: arenas, pools, options, callbacks.
+/// What exists: arenas, pools, options, callbacks.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
-    /// Whether memory was asked of the driver already; the backend is fixed then.
+    /// Whether memory was requested from the driver already; the backend is fixed then.
     started: bool,
     arenas: Vec<Arc<Arena>>,
     pools: Vec<Weak<PoolShared>>,
@@ -158,9 +157,9 @@ struct Registry {
 struct Totals {
     /// Segments and reserved bytes; nothing else of it is used.
     counters: Counters,
-    /// What the arenas had counted that are there no more.
+    /// The counts of dropped arenas.
     forgotten: Counters,
-    /// Bytes that the driver is being asked for.
+    /// Bytes being requested from the driver.
     claimed: u64,
     /// The most that may be reserved.
     limit: Option<u64>,
@@ -176,11 +175,11 @@ struct Totals {
 pub(crate) struct CachingAllocator {
     registry: Shared<Registry>,
     totals: Shared<Totals>,
-    /// Guards and captures that send requests to a private pool. While there are none, nobody looks for one.
+    /// Guards and captures that send requests to a private pool. While there are none, no lookup is made.
     routes: AtomicUsize,
-    /// Captures that are underway: no events are recorded or asked, nothing waits.
+    /// Captures that are active: no events are recorded or queried, nothing waits.
     captures: AtomicUsize,
-    /// Held while the allocator does what a capture must not see; a capture begins when nobody holds it.
+    /// Held while the allocator does what a capture must not see; a capture begins when it is not held.
     outside_captures: RwLock<()>,
     /// How often large blocks were looked for; moves only with garbage collection.
     clock: Arc<AtomicU64>,
@@ -206,7 +205,7 @@ impl CachingAllocator {
         self.captures.load(Ordering::Acquire) > 0
     }
 
-    /// Keeps captures from beginning until the guard is dropped; `None` if one is underway.
+    /// Keeps captures from beginning until the guard is dropped; `None` if one is active.
     fn outside_captures(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.outside_captures.read().unwrap_or_else(PoisonError::into_inner);
         (!self.capturing()).then_some(guard)
@@ -229,10 +228,10 @@ impl CachingAllocator {
     }
 }
 
-/// What was asked for.
+/// The request.
 #[derive(Debug, Clone, Copy)]
 struct Request {
-    /// What the caller asked for.
+    /// The requested bytes.
     bytes: u64,
     /// That, rounded to a block's size.
     size: u64,
@@ -268,7 +267,7 @@ pub(crate) fn allocate_default(stream: &Stream, bytes: usize) -> Result<Allocati
     }
 }
 
-/// Gives memory back that belongs to a stream which is being dropped; `arena` is the stream's own.
+/// Frees memory that belongs to a stream which is being dropped; `arena` is the stream's own.
 ///
 /// # Safety
 /// As [`free`]; the memory was used on no other stream.
@@ -377,14 +376,14 @@ fn take_or_miss(
     missed.map(|allocation| (allocation, false))
 }
 
-/// Gives memory back, which may still be in use by work enqueued on its home `stream` and on `users`.
+/// Frees memory, which may still be in use by work enqueued on its home `stream` and on `users`.
 ///
 /// # Errors
 /// When the driver fails to record an event or to wait. If no event was recorded, the memory is kept from being used
 /// again, unless the device is lost and runs nothing any more.
 ///
 /// # Safety
-/// The allocation came from [`allocate`] on this stream, and nobody enqueues work with it any more. Work
+/// The allocation came from [`allocate`] on this stream, and no more work is enqueued with it. Work
 /// enqueued already is on the home stream, on `users`, or ordered before later work on one of them.
 #[inline]
 pub(crate) unsafe fn free(stream: &Stream, allocation: Allocation, users: &[Stream]) -> Result<()> {
@@ -474,7 +473,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
     match (events, failed.is_ok() || device.is_lost()) {
         (0, true) => drop(state.release(block)),
         (_, true) => {}
-        // Somebody may use it, and there is no event that says how long.
+        // Work may still use it, and no event marks its end.
         (_, false) => state.pending.keep_for_good(block),
     }
     if device.is_lost() { Ok(()) } else { failed }
@@ -491,7 +490,7 @@ impl CachingAllocator {
         {
             Ok(reached) => Ok(reached),
             Err(error) if error.is_device_lost() => Err(error),
-            // Not known yet: asked again at the next request.
+            // Not known yet: queried again at the next request.
             Err(_) => Ok(false),
         };
         loop {

@@ -1,7 +1,7 @@
-//! [`Pending`]: blocks that were given back while work on other streams may still use them.
+//! [`Pending`]: blocks that were freed while work on other streams may still use them.
 //!
-//! Each such block waits for one event a stream, recorded on it when the block was given back. Events of one
-//! stream come in order, so only the oldest of each stream is asked; one slow stream does not hold up the blocks
+//! Each such block waits for one event per stream, recorded on it when the block was freed. Events of one
+//! stream come in order, so only the oldest of each stream is queried; one slow stream does not hold up the blocks
 //! that wait for others.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,7 +18,7 @@ pub(crate) struct Pending {
     queues: Vec<(u64, VecDeque<(EventHandle, BlockId)>)>,
     /// How many events each block still waits for.
     events_of: HashMap<BlockId, usize>,
-    /// Blocks given back during a capture, when no event may be recorded, and who may use them.
+    /// Blocks freed during a capture, when no event may be recorded, and the streams that may use them.
     deferred: Vec<(BlockId, Vec<Stream>)>,
     /// Events for the next use.
     spare: Vec<EventHandle>,
@@ -105,7 +105,7 @@ impl Pending {
         self.spare.push(event);
     }
 
-    /// Every event there is. What waits for them is forgotten.
+    /// Every event. The blocks that wait for them are forgotten.
     pub fn take_events(&mut self) -> Vec<EventHandle> {
         self.events_of.clear();
         self.deferred.clear();

@@ -1,4 +1,4 @@
-//! [`Policy`]: what of the options an arena needs while it hands out blocks.
+//! [`Policy`]: what of the options an arena needs while it allocates blocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ impl Policy {
         if graph { updated.for_graph() } else { updated }
     }
 
-    /// Of a pool for graphs: what a graph uses must not go back to the driver when its buffer is dropped.
+    /// Of a pool for graphs: what a graph uses must not return to the driver when its buffer is dropped.
     pub fn for_graph(self) -> Self {
         Policy { graph: true, caching: self.backend == Backend::Native, ..self }
     }

@@ -3,7 +3,7 @@
 //! Requests go to a pool while a [`PoolGuard`] lives, from its thread; or while a [`CaptureGuard`] lives, from any
 //! thread, when they are for its stream. Blocks return to the pool they came from, wherever they are freed. What
 //! a pool has cached is never used for others, unless it is made to lend when memory runs out; when the pool is
-//! released, what it has cached goes back to the driver; what is in use follows, once freed, when the cache is
+//! released, what it has cached returns to the driver; what is in use follows, once freed, when the cache is
 //! emptied or memory runs out.
 
 use std::cell::RefCell;
@@ -28,10 +28,10 @@ thread_local! {
     static ROUTES: RefCell<Vec<Arc<PoolShared>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How a pool's blocks are handed out.
+/// How a pool's blocks are allocated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Whether blocks are never split: one block a segment, so that freeing one can give its segment back.
+    /// Whether blocks are never split: one block per segment, so that freeing one can release its segment.
     pub no_split: bool,
     /// Whether requests of the default pool may take free blocks of this pool when memory has run out.
     pub use_on_oom: bool,
@@ -213,7 +213,7 @@ impl MemoryPool {
     }
 
     /// Sends all requests for a stream to the pool while its work is captured. Meanwhile no event of the allocator
-    /// is recorded or asked and it waits for nothing: blocks that other streams used stay out of use until the
+    /// is recorded or queried and it waits for nothing: blocks that other streams used stay out of use until the
     /// capture ends. When the last handle of a stream is dropped, it does wait or record.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ impl MemoryPool {
         Ok(CaptureGuard { pool: Arc::clone(&self.0), stream: stream.clone() })
     }
 
-    /// Gives back to the driver what the pool has cached. Returns how many bytes went.
+    /// Releases the pool's cached memory to the driver. Returns the number of bytes released.
     ///
     /// # Errors
     /// [`Error::PoolReleased`], [`GraphError::CaptureUnderway`]; whatever the driver reports.
@@ -351,7 +351,7 @@ impl Drop for CaptureGuard {
 }
 
 impl CachingAllocator {
-    /// Records the events that were not recorded while a capture was underway.
+    /// Records the events that were not recorded while a capture was active.
     fn finish_deferred(&self, device: &Device) -> Result<()> {
         let mut result = Ok(());
         for arena in self.arenas() {
@@ -360,12 +360,12 @@ impl CachingAllocator {
             let mut state = arena.lock();
             for (block, users) in &deferred {
                 if self.capturing() {
-                    // Another capture has begun; its end comes back here.
+                    // Another capture has begun; its end calls this again.
                     state.pending.defer(*block, users.clone());
                 } else if state.blocks[*block].uncached {
                     // In the users is its home stream too.
                     users.iter().for_each(Stream::wait_idle);
-                    // SAFETY: all its users were waited for, and nobody has it since it was deferred.
+                    // SAFETY: all its users were waited for, and it is unused since it was deferred.
                     let freed = unsafe { self.remove_uncached(device, &mut state, *block, None) };
                     result = result.and(freed);
                 } else {

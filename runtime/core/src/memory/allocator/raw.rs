@@ -1,6 +1,6 @@
 //! The interface for bare addresses: allocate, free, record the streams that use them.
 //!
-//! Whoever works with bare addresses says by [`Memory::record_stream`] which other streams use them; buffers do
+//! Code that works with bare addresses names the other streams that use them by [`Memory::record_stream`]; buffers do
 //! that by themselves. An address that is not of this interface, or was freed, is refused.
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ struct Raw {
     users: Vec<Stream>,
 }
 
-/// Addresses are multiples of 512 that nobody chooses, so mixing their bits is enough.
+/// Addresses are multiples of 512 that no adversary chooses, so mixing their bits is enough.
 #[derive(Debug, Default)]
 struct AddressHasher(u64);
 
@@ -87,7 +87,7 @@ impl Memory<'_> {
     /// [`Error::NotAllocated`] for another address or one that was freed; whatever the driver reports.
     ///
     /// # Safety
-    /// Nobody enqueues work with the memory any more, and every other stream on which work uses it was named to
+    /// No more work is enqueued with the memory, and every other stream on which work uses it was passed to
     /// [`Self::record_stream`] after that work was enqueued, or is ordered before later work on one that was.
     pub unsafe fn free_raw(&self, ptr: DevicePtr) -> Result<()> {
         if ptr == DevicePtr::NULL {
@@ -106,7 +106,7 @@ impl Memory<'_> {
     }
 
     /// Notes that work enqueued on `stream` so far uses memory of [`Self::allocate_raw`], so that it is not
-    /// handed out again before that work is done.
+    /// reused before that work is done.
     ///
     /// # Errors
     /// [`Error::NotAllocated`] for an address that was not allocated or was freed, [`Error::DifferentDevices`].

@@ -25,8 +25,8 @@ impl Part for CachingAllocator {
 }
 
 impl CachingAllocator {
-    /// Gives free whole segments of an arena back, after waiting for its stream. Returns how many bytes went: none
-    /// while a capture is underway, which the waiting would spoil.
+    /// Releases an arena's free whole segments, after waiting for its stream. Returns the number of bytes released:
+    /// none while a capture is active, which the wait would invalidate.
     fn give_back(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
             return Ok(0);
@@ -40,7 +40,7 @@ impl CachingAllocator {
         Ok(bytes)
     }
 
-    /// Gives one free whole segment back that nothing uses. If the driver refuses, it stays as it was.
+    /// Releases one free whole segment that nothing uses. If the driver refuses, it stays as it was.
     fn give_back_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
         let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
         // SAFETY: the block is a whole segment, which the driver gave; it is free, and the stream on which it was
@@ -73,7 +73,7 @@ impl CachingAllocator {
         Ok(())
     }
 
-    /// Gives back everything that is free as a whole: of `pool`, or of the default pool and of released ones.
+    /// Releases everything that is free as a whole: of `pool`, or of the default pool and of released ones.
     pub(super) fn release_cached(&self, device: &Device, pool: Option<PoolId>) -> Result<u64> {
         let mut bytes = 0;
         for arena in self.arenas() {
@@ -110,7 +110,7 @@ impl CachingAllocator {
         });
     }
 
-    /// Gives back oversize blocks of an arena until they make up for `size`: the smallest that is as large, else
+    /// Releases oversize blocks of an arena until they make up for `size`: the smallest that is as large, else
     /// the largest ones. Whether they do.
     pub(super) fn release_oversize(&self, device: &Device, arena: &Arena, size: u64) -> Result<bool> {
         let mut state = arena.lock();
@@ -171,7 +171,7 @@ impl CachingAllocator {
             candidates = young;
             for (_, address, arena) in old {
                 let mut state = arena.lock();
-                // It may have been used since it was looked at.
+                // It may have been used since it was checked.
                 let whole = state.whole_segments();
                 let block = whole.into_iter().find(|id| state.blocks[*id].address == address);
                 let released = self.give_back(device, &mut state, block.as_slice())?;
@@ -196,7 +196,7 @@ impl CachingAllocator {
         }
     }
 
-    /// Gives a block back to the driver at once that is not to be cached.
+    /// Releases an uncacheable block to the driver at once.
     ///
     /// # Safety
     /// As [`free`](super::free).
@@ -225,7 +225,7 @@ impl CachingAllocator {
             std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {
-            // Not ordered behind all its uses, so it must stay, in use by nobody.
+            // Not ordered behind all its uses, so it must stay, although unused.
             state.free(block, true);
             return waited;
         }
@@ -235,11 +235,11 @@ impl CachingAllocator {
         if device.is_lost() { Ok(()) } else { waited.and(freed) }
     }
 
-    /// Gives a block in use back to the driver that is not to be cached. If the driver refuses, the memory is out
-    /// of use all the same, and lost with the context.
+    /// Releases an allocated, uncacheable block to the driver. If the driver refuses, the memory is
+    /// unusable all the same, and lost with the context.
     ///
     /// # Safety
-    /// Nobody uses the block any more, or in the driver's own pool: only work on `stream` so far does.
+    /// Nothing uses the block any more, or in the driver's own pool: only work on `stream` so far does.
     pub(super) unsafe fn give_uncached_back(
         &self,
         device: &Device,
@@ -255,7 +255,7 @@ impl CachingAllocator {
     /// As [`Self::give_uncached_back`] for a block that is out of use already.
     ///
     /// # Safety
-    /// Nobody uses the block any more, or in the driver's own pool: only work on `stream` so far does.
+    /// Nothing uses the block any more, or in the driver's own pool: only work on `stream` so far does.
     pub(super) unsafe fn remove_uncached(
         &self,
         device: &Device,
@@ -276,7 +276,7 @@ impl CachingAllocator {
         })
     }
 
-    /// Gives everything back, when the device goes. Its context was waited for; errors have nobody to go to.
+    /// Releases everything when the device is dropped. Its context was waited for; errors cannot be reported.
     fn shut_down(&self, driver: &dyn Driver, context: Context) {
         for arena in self.arenas() {
             let mut state = arena.lock();

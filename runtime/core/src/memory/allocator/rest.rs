@@ -1,8 +1,8 @@
-//! A short way for temporaries: memory that is given back right after it was handed out, and asked for again.
+//! A short way for temporaries: memory that is freed right after it was allocated, and requested again.
 //!
 //! A loop that makes a buffer and drops it in every round would merge the block with its neighbours and cut it off
-//! again each time. When the operation on an arena that follows a hand-out gives that block back, it rests instead:
-//! still cut, still counted as handed out. If the next operation asks for the same number of bytes, it gets the
+//! again each time. When the operation on an arena that follows an allocation frees that block, it rests instead:
+//! still cut, still counted as allocated. If the next operation requests the same number of bytes, it gets the
 //! block, which is the one that it would have got: nothing has changed in between. Any other operation first makes
 //! up for what was left out ([`ArenaState::settle`]), so that blocks and statistics are what they would be without
 //! this.
@@ -14,11 +14,11 @@ use super::history::Site;
 /// What was left out so far.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// The block that the last operation handed out from the free ones.
+    /// The block that the last operation allocated from the free ones.
     latest: BlockId,
     /// The block that rests.
     resting: BlockId,
-    /// How often `latest` or `resting` was given back and handed out again without being counted.
+    /// How often `latest` or `resting` was freed and reused without being counted.
     rounds: u64,
 }
 
@@ -29,13 +29,13 @@ impl Default for Rest {
 }
 
 impl ArenaState {
-    /// Notes that a free block was handed out by the operation underway.
+    /// Notes that a free block was allocated by the current operation.
     #[inline]
     pub fn handed_out(&mut self, block: BlockId) {
         self.rest.latest = block;
     }
 
-    /// Lets a block rest, if the last operation handed it out. If not, it is to be freed.
+    /// Lets a block rest, if the last operation allocated it. If not, it must be freed.
     #[inline]
     pub fn rest(&mut self, block: BlockId) -> bool {
         if block != self.rest.latest || !self.may_rest || !self.pending.is_empty() {
@@ -45,7 +45,7 @@ impl ArenaState {
         true
     }
 
-    /// Hands out the block that rests, if it was asked for the same number of bytes.
+    /// Allocates the block that rests, if the request is for the same number of bytes.
     #[inline]
     pub fn take_resting(&mut self, requested: u64, site: Site) -> Option<BlockId> {
         let block = self.rest.resting;

@@ -1,4 +1,4 @@
-//! Sizes: how a request is rounded, which pool it belongs to, how large a segment is asked for.
+//! Sizes: how a request is rounded, which pool serves it, how large a new segment is.
 //!
 //! The constants and rules are those of PyTorch's `c10/cuda/CUDACachingAllocator`, so that figures and habits
 //! carry over. All sizes are in bytes.
@@ -59,7 +59,7 @@ fn round_to_division(bytes: u64, divisions: u64) -> u64 {
     }
 }
 
-/// How many bytes the driver is asked for, for a block of `size`.
+/// The number of bytes to request from the driver for a block of `size`.
 pub(crate) fn segment_size(size: u64, large_segment: u64) -> u64 {
     if size <= SMALL_SIZE {
         SMALL_SEGMENT

@@ -1,4 +1,4 @@
-//! Which arena a stream has, and what becomes of it when the stream goes.
+//! Which arena a stream has, and what happens to it when the stream is destroyed.
 //!
 //! A stream gets its arena when it first allocates. When its last handle is dropped, nothing allocated on it is
 //! left, since allocations hold their stream; an event is recorded behind its work, and the arena with all that
@@ -158,7 +158,7 @@ pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
     memory_of(stream).map(|memory| &memory.arena)
 }
 
-/// What is kept with a stream, made when it is first asked for.
+/// What is kept with a stream, made at its first use.
 #[inline]
 pub(crate) fn memory_of(stream: &Stream) -> Result<&StreamMemory> {
     match stream.core().memory() {

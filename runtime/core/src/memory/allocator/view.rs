@@ -52,7 +52,7 @@ impl<'a> Memory<'a> {
 
     /// Every figure there is, under the names of PyTorch's `torch.cuda.memory_stats`.
     ///
-    /// What is current, allocated and freed is exact. So are the peaks of what is reserved, and all peaks while one
+    /// The current, allocated and freed counts are exact. So are the peaks of what is reserved, and all peaks while one
     /// stream allocates; with several, a peak is the sum of the streams' peaks, which they need not have had at
     /// once, but at most the peak of what was reserved.
     pub fn statistics(&self) -> MemoryStatistics {
@@ -127,9 +127,9 @@ impl<'a> Memory<'a> {
         collect::record_history(self.allocator(), events);
     }
 
-    /// Gives what is cached back to the driver: segments that are free as a whole, after waiting for their
+    /// Releases cached memory to the driver: segments that are free as a whole, after waiting for their
     /// streams, and for the events of blocks that other streams used. Private pools keep theirs, unless they are
-    /// released. Returns how many bytes went.
+    /// released. Returns the number of bytes released.
     ///
     /// # Errors
     /// [`GraphError::CaptureUnderway`]; whatever the driver reports.
@@ -143,7 +143,7 @@ impl<'a> Memory<'a> {
         allocator.release_cached(self.device, None)
     }
 
-    /// Lets the program reserve at most this part of the device's memory; 1 for no limit. What is reserved already
+    /// Lets the program reserve at most this part of the device's memory; 1 for no limit. Memory reserved already
     /// stays.
     ///
     /// # Errors
@@ -211,8 +211,8 @@ impl<'a> Memory<'a> {
         self.allocator().registry.lock().observers.push(observer);
     }
 
-    /// Calls `callback` when a request finds no free block, before the driver is asked. It may free memory, and
-    /// says whether it did. No lock is held. Its own requests call neither free callbacks nor observers.
+    /// Calls `callback` when a request finds no free block, before the driver is called. It may free memory, and
+    /// returns whether it did. No lock is held. Its own requests call neither free callbacks nor observers.
     pub fn add_free_callback(&self, callback: impl Fn() -> bool + Send + Sync + 'static) {
         self.allocator().registry.lock().free_callbacks.push(Arc::new(callback));
     }

@@ -1,7 +1,7 @@
 //! How the memory of a device and page-locked host memory are allocated.
 //!
 //! [`AllocatorOptions`] are read from the text that PyTorch takes, for example
-//! `expandable_segments:True,max_split_size_mb:128`, or from the environment. What this module gives out has
+//! `expandable_segments:True,max_split_size_mb:128`, or from the environment. Options from this module have
 //! passed [`AllocatorOptions::check`]. Written as text, options that pass it read back as they were.
 //!
 //! | module | what it holds |
@@ -32,7 +32,7 @@ const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH
 /// in MiB in options whose names end in `_mb`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
-    /// Who manages the memory (`backend:native` or `backend:cudaMallocAsync`).
+    /// What manages the memory (`backend:native` or `backend:cudaMallocAsync`).
     pub backend: Backend,
     /// Whether freed memory is kept for later requests; without it every request goes to the driver.
     /// Default: true. PyTorch has no such option, only the variable.
@@ -42,7 +42,7 @@ pub struct AllocatorOptions {
     /// How much larger than the request a block that is not split may be (`max_non_split_rounding_mb`).
     /// Default: 20 MiB.
     pub max_non_split_rounding: u64,
-    /// What the driver is asked for when the request is over 1 MiB and under 10 MiB, and the page of
+    /// The segment size requested when the request is over 1 MiB and under 10 MiB, and the page of
     /// expandable segments for large requests (`large_segment_size_mb`). Default: 20 MiB.
     pub large_segment_size: u64,
     /// Into how many steps each doubling of the size is divided when a request is rounded up; 0 and 1 for
@@ -53,7 +53,7 @@ pub struct AllocatorOptions {
     /// an entry, rising, and `>` for all entries after the last one named. The first number is also for all
     /// entries before it; entries between that are not named have 0.
     pub roundup_power2_divisions: [u32; 16],
-    /// The part of the allowed memory above which cached segments that were not used for long are given back;
+    /// The part of the allowed memory above which cached segments that were not used for long are freed;
     /// 0 for never, which is the default. As text, it must be above 0 and below 1.
     pub garbage_collection_threshold: f64,
     /// Whether segments grow in place, by memory mapped behind reserved addresses. Default: false.
@@ -62,10 +62,10 @@ pub struct AllocatorOptions {
     pub expandable_segments_reserve: Option<Reserve>,
     /// The part of the device's memory that the process may have; 1, the default, for no limit.
     pub per_process_memory_fraction: f64,
-    /// Whether a request that would most likely not fit is refused before the driver is asked.
+    /// Whether a request that would most likely not fit is refused before calling the driver.
     /// Default: false.
     pub throw_on_cudamalloc_oom: bool,
-    /// Whether a free block of another stream may be taken, ordered by an event, before the driver is asked.
+    /// Whether a free block of another stream may be taken, ordered by an event, before calling the driver.
     /// Default: false. PyTorch has no such option.
     pub cross_stream_reuse: bool,
     /// Page-locked host memory.
@@ -84,11 +84,11 @@ pub struct PinnedOptions {
     /// Above this size requests are not rounded to a size class (`pinned_max_round_threshold_mb`).
     /// Default: no limit.
     pub max_round_threshold: Option<u64>,
-    /// Above this size freed blocks go back to the driver (`pinned_max_cached_size_mb`). Default: no limit.
+    /// Above this size freed blocks return to the driver (`pinned_max_cached_size_mb`). Default: no limit.
     pub max_cached_size: Option<u64>,
 }
 
-/// Who manages device memory.
+/// What manages device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The allocator of this crate (`native`).
@@ -139,7 +139,7 @@ impl Default for AllocatorOptions {
 }
 
 impl AllocatorOptions {
-    /// The options that the environment asks for.
+    /// The options that the environment selects.
     ///
     /// Of `WARPSMITH_ALLOC_CONF`, `PYTORCH_CUDA_ALLOC_CONF` and `PYTORCH_ALLOC_CONF` the first that is set is
     /// read, the others are not. Caching is off when `WARPSMITH_NO_MEMORY_CACHING` or

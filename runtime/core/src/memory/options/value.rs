@@ -1,8 +1,8 @@
 //! The values of allocator options as text: reading one from a word or a list, and writing it.
 //!
 //! A function that reads says why a text is no value at all; whether a value is within its range is for
-//! [`AllocatorOptions::check`](super::AllocatorOptions::check). What a function writes, its partner reads
-//! back.
+//! [`AllocatorOptions::check`](super::AllocatorOptions::check). Each function reads what its partner
+//! writes.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! [`PinnedAllocator`]: where pinned buffers get their memory, and what becomes of it when they are dropped.
+//! [`PinnedAllocator`]: where pinned buffers get their memory, and where it goes when they are dropped.
 //!
 //! A request is served from the cache, else from the reserve, else by the driver. When the driver has no more
 //! or the limit is reached, waiting blocks are waited for and the cache is emptied before the request fails.
@@ -119,7 +119,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Takes a block back that buffers of this device had, when `streams` have come past their last use of
+    /// Takes a block back that buffers of this device had, when `streams` have passed their last use of
     /// it. Does not wait for them, unless no event can be made.
     pub(super) fn release(&self, device: &Device, block: Block, streams: Vec<Stream>) {
         if streams.is_empty() {
@@ -175,14 +175,14 @@ impl PinnedAllocator {
         }
     }
 
-    /// Gives cached blocks back to the driver. Returns how many bytes.
+    /// Releases cached blocks to the driver. Returns the number of bytes.
     pub(super) fn empty_cache(&self, device: &Device) -> Result<u64> {
         device.call(|_, _| self.store.poll())?;
         device.call(|_, _| self.store.empty_cache())
     }
 
     /// Says that a stream of the device is about to be captured: from when this returns until
-    /// [`Self::capture_ends`], no event is recorded on the device's streams or asked by its allocator.
+    /// [`Self::capture_ends`], no event is recorded on the device's streams or queried by its allocator.
     pub(crate) fn capture_begins(&self) {
         *self.store.captures.write().unwrap_or_else(PoisonError::into_inner) += 1;
     }
@@ -202,7 +202,7 @@ impl PinnedAllocator {
         }
     }
 
-    /// Gives everything back, when the device goes: its work was waited for, and no buffer is left.
+    /// Frees everything when the device is dropped: its work was waited for, and no buffer is left.
     fn shut_down(&self) {
         self.background.stop();
         self.store.close();
@@ -246,7 +246,7 @@ mod tests {
         stream.synchronize().unwrap();
         driver.reset_calls();
         let _reused = [buffer(1000), buffer(5000)];
-        assert_eq!(driver.calls(Call::PinnedAllocate), 0, "both came back when the capture ended");
+        assert_eq!(driver.calls(Call::PinnedAllocate), 0, "both were freed when the capture ended");
     }
 
     #[test]

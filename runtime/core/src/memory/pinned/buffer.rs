@@ -82,12 +82,12 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// As [`Self::zeroed`].
     pub fn from_slice(device: &Device, elements: &[T]) -> Result<Self> {
         let buffer = Self::uninit(device, elements.len())?;
-        // SAFETY: the memory is the buffer's own, so it is apart from the slice, and holds as many elements.
+        // SAFETY: the memory is the buffer's own, so it is apart from the slice, and holds the same number of elements.
         unsafe { buffer.elements.as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
         Ok(buffer)
     }
 
-    /// Memory with any content, which the caller overwrites before anybody sees it as elements.
+    /// Uninitialised memory, which the caller overwrites before it is read as elements.
     pub(crate) fn uninit(device: &Device, len: usize) -> Result<Self> {
         const { assert!(align_of::<T>() <= ALIGN, "elements of pinned buffers are aligned to at most 256 bytes") };
         let bytes = len
@@ -130,7 +130,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
         self.elements.as_ptr()
     }
 
-    /// Keeps the memory from being handed out again until everything enqueued on the stream until the buffer
+    /// Keeps the memory from being reused until everything enqueued on the stream until the buffer
     /// is dropped is done, also after the drop. For work that is enqueued with [`Self::as_ptr`]; call it
     /// before or after enqueueing, once for any number of copies. The stream may be another device's.
     ///

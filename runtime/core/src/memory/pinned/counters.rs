@@ -8,7 +8,7 @@ use crate::memory::statistics::HostMemoryStatistics;
 #[derive(Debug, Default)]
 struct State {
     statistics: HostMemoryStatistics,
-    /// Bytes that threads are asking the driver for.
+    /// Bytes that threads are requesting from the driver.
     growing: u64,
     limit: Option<u64>,
 }
@@ -66,7 +66,7 @@ impl Counters {
         statistics.active_bytes.increase(bytes as u64);
     }
 
-    /// A block may be handed out again.
+    /// A block may be reused.
     pub(super) fn returned(&self, bytes: usize) {
         let statistics = &mut self.state().statistics;
         statistics.active_requests.decrease(1);

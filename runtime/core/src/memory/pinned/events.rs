@@ -1,4 +1,4 @@
-//! The events of one device that tell when work which uses host memory is done.
+//! The events of one device that mark the end of work which uses host memory.
 //!
 //! A [`Ticket`] may wait in the allocator of another device, which may outlive this one. When this device
 //! goes, its work has been waited for, so its tickets are done and their events are destroyed here.
@@ -20,7 +20,7 @@ struct Events {
 pub(super) struct EventPool {
     driver: Arc<dyn Driver>,
     context: Context,
-    /// Held while an event of a ticket is asked or waited for, so that it is not destroyed meanwhile.
+    /// Held while an event of a ticket is queried or waited for, so that it is not destroyed meanwhile.
     open: RwLock<bool>,
     events: Mutex<Events>,
 }
@@ -69,8 +69,8 @@ impl Ticket {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Whether the stream has come to it. For a device `other` than the one that asks, a lost device's work
-    /// counts as done once it stands still; that device's own calls report the fault.
+    /// Whether the stream has reached it. For a device `other` than the one that queries, a lost device's work
+    /// counts as done once it has stopped; that device's own calls report the fault.
     pub(super) fn is_done(&self, other: bool) -> Result<bool> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {
@@ -87,7 +87,7 @@ impl Ticket {
         }
     }
 
-    /// Waits until the stream has come to it.
+    /// Waits until the stream has reached it.
     pub(super) fn wait(&self) -> Result<()> {
         let open = self.pool.open.read().unwrap_or_else(PoisonError::into_inner);
         if !*open {

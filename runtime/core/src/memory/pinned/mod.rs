@@ -1,14 +1,14 @@
 //! Page-locked host memory: copies to and from it run at full speed and without the host waiting.
 //!
-//! What can be relied on: memory of a dropped [`PinnedBuffer`] is not handed out again before everything that
+//! What can be relied on: memory of a dropped [`PinnedBuffer`] is not reused before everything that
 //! was enqueued until the drop has run on every stream that [`PinnedBuffer::record_use`] named. Dropping a
-//! buffer does not wait for the device. Locking pages is slow, so memory is kept and handed out again; it
-//! goes back to the system with [`PinnedMemory::empty_cache`], when memory is short, and with the device.
+//! buffer does not wait for the device. Locking pages is slow, so memory is kept and reused; it
+//! returns to the system with [`PinnedMemory::empty_cache`], when memory is short, and with the device.
 //!
-//! Sizes are rounded up by at most an eighth, not to a power of two. A cached block is handed out for a
+//! Sizes are rounded up by at most an eighth, not to a power of two. A cached block is allocated for a
 //! request that leaves at most a quarter of the request unused, or less than a page; blocks are never split.
 //!
-//! While a stream of a device is captured into a graph, nothing is asked or recorded on that device's
+//! While a stream of a device is captured into a graph, nothing is queried or recorded on that device's
 //! streams: what is dropped meanwhile is kept until the capture ends.
 //!
 //! Locks, each taken before those after it: captures, pending, events; and the reserve, emptying the cache, a

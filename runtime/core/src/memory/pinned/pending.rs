@@ -36,7 +36,7 @@ impl Pending {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the block until its stream has come to the ticket.
+    /// Keeps the block until its stream has reached the ticket.
     pub(super) fn push(&self, stream: u64, ticket: Ticket, block: Arc<Block>) {
         let mut queues = self.queues();
         let number = queues.next;
@@ -61,7 +61,7 @@ impl Pending {
         fronts.find(|entry| entry.number < end).map(|entry| Arc::clone(&entry.ticket))
     }
 
-    /// Takes out the blocks whose last stream has come to them; `own` are the events of this device.
+    /// Takes out the blocks whose last stream has reached them; `own` are the events of this device.
     ///
     /// With an error, the queue that it came from stays as it was and the others are looked through.
     pub(super) fn take_done(&self, own: &Arc<EventPool>) -> (Vec<Block>, Result<()>) {
@@ -91,7 +91,7 @@ impl Pending {
         let mut blocks = Vec::new();
         for entry in queues.streams.into_values().flatten() {
             if !entry.ticket.is_of(own) {
-                // A lost device's work stands still too; that device's own calls report the fault.
+                // A lost device's work has stopped too; that device's own calls report the fault.
                 let _ = entry.ticket.wait();
             }
             blocks.extend(Arc::into_inner(entry.block));

@@ -31,7 +31,7 @@ pub struct PinnedRange<T: DeviceCopy> {
 }
 
 impl<T: DeviceCopy> PinnedBuffer<T> {
-    /// The buffer with a range of it that a copy is to use. [`PinnedRange::into_buffer`] gives the buffer back.
+    /// The buffer with a range of it that a copy is to use. [`PinnedRange::into_buffer`] returns the buffer.
     ///
     /// # Panics
     /// When the range is not within the buffer, as slices do.

@@ -1,7 +1,7 @@
 //! The reserve: one segment locked at the first use, from which blocks are cut in whole pages, front to back.
 //!
 //! A block cut from it stays a block: when it is free it waits in the cache as others do, but it does not go
-//! back to the driver. The segment itself goes with the device.
+//! back to the driver. The segment itself is freed with the device.
 
 use std::sync::{Mutex, PoisonError};
 

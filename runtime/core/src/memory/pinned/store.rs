@@ -1,7 +1,7 @@
 //! The page-locked memory of one device, apart from the device: what is free, what waits, how much it is.
 //!
 //! A block leaves the driver once and goes back once. If the driver refuses to take one back, it stays in the
-//! cache, unless the context was stopped: then it goes with the context.
+//! cache, unless the context was stopped: then it is freed with the context.
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -22,7 +22,7 @@ pub(super) struct Store {
     driver: Arc<dyn Driver>,
     context: Context,
     options: RwLock<PinnedOptions>,
-    /// How many captures of the device's streams go on. Held while events are recorded or asked, so that none
+    /// The number of active captures of the device's streams. Held while events are recorded or queried, so that none
     /// is when a capture begins.
     pub(super) captures: RwLock<u32>,
     pub(super) events: Arc<EventPool>,
@@ -30,7 +30,7 @@ pub(super) struct Store {
     pub(super) cache: Cache,
     pub(super) reserve: Reserve,
     pub(super) counters: Counters,
-    /// Held while the cache is emptied: whoever waits for it finds the memory given back.
+    /// Held while the cache is emptied: after a wait for it, the memory is freed.
     emptying: Mutex<()>,
 }
 
@@ -58,7 +58,7 @@ impl Store {
         *self.options.write().unwrap_or_else(PoisonError::into_inner) = options;
     }
 
-    /// Makes the waiting blocks free whose streams have come to them. During a capture, none.
+    /// Makes the waiting blocks free whose streams have reached them. During a capture, none.
     pub(super) fn poll(&self) -> Result<()> {
         let captures = self.captures.read().unwrap_or_else(PoisonError::into_inner);
         if *captures > 0 { Ok(()) } else { self.free_done() }
@@ -94,7 +94,7 @@ impl Store {
         })
     }
 
-    /// Makes a block free that no work uses, or gives it back if its request was too large to be cached.
+    /// Makes a block free that no work uses, or releases it if its request was too large to be cached.
     pub(super) fn retire(&self, block: Block) -> Result<()> {
         self.counters.returned(block.bytes);
         let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;
@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// Gives every cached block back to the driver, except those of the reserve. Returns how many bytes.
+    /// Releases every cached block to the driver, except those of the reserve. Returns the number of bytes.
     pub(super) fn empty_cache(&self) -> Result<u64> {
         let _emptying = self.emptying.lock().unwrap_or_else(PoisonError::into_inner);
         let (reserve, mut blocks): (Vec<_>, Vec<_>) =
@@ -143,11 +143,11 @@ impl Store {
         Ok(freed)
     }
 
-    /// Gives a block back to the driver that nobody uses. Returns its bytes.
+    /// Releases a block to the driver that nothing uses. Returns its bytes.
     fn give_back(&self, block: Block) -> Result<usize> {
         let start = Instant::now();
         // SAFETY: the driver made the block, and it goes: only a block that the driver kept is used again. No
-        // work uses it: those that come here had no user or their streams were seen to have come past the
+        // work uses it: those that come here had no user or their streams were seen to have passed the
         // last use.
         let freed = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         match freed {
@@ -163,15 +163,15 @@ impl Store {
         }
     }
 
-    /// Gives everything back. The device's work was waited for, and no buffer is left.
+    /// Frees everything. The device's work was waited for, and no buffer is left.
     pub(super) fn close(&self) {
         let mut blocks = self.pending.take_all(&self.events);
         blocks.extend(self.cache.take_all());
         blocks.retain(|block| !block.reserve);
         blocks.extend(self.reserve.take_segment());
         for block in blocks {
-            // SAFETY: the driver made the block, and nothing uses it. There is nobody left to report an error
-            // to: what the driver keeps goes with the context.
+            // SAFETY: the driver made the block, and nothing uses it. An error cannot be reported
+            // here: what the driver keeps is freed with the context.
             let _ = unsafe { self.driver.pinned_free(self.context, block.ptr.as_ptr().cast()) };
         }
         self.events.close();

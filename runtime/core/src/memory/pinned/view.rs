@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::memory::options::PinnedOptions;
 use crate::memory::statistics::HostMemoryStatistics;
 
-/// A device's page-locked host memory: how much there is, how it is cached, and giving it back.
+/// A device's page-locked host memory: how much there is, how it is cached, and releasing it.
 #[derive(Debug, Clone, Copy)]
 pub struct PinnedMemory<'a> {
     device: &'a Device,
@@ -47,7 +47,7 @@ impl<'a> PinnedMemory<'a> {
     /// Returns how many bytes.
     ///
     /// # Errors
-    /// Whatever the driver reports; what was not given back stays cached. A kernel's fault.
+    /// Whatever the driver reports; what was not released stays cached. A kernel's fault.
     pub fn empty_cache(&self) -> Result<u64> {
         self.allocator().empty_cache(self.device)
     }

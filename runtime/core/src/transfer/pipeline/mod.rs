@@ -1,8 +1,8 @@
 //! [`Pipeline`]: inputs are copied in, computed with, and their results copied out, all at the same time.
 //!
 //! What can be relied on: results come in the order of the inputs, and are the same with every [`Strategy`] and depth.
-//! Memory is bounded, however many inputs there are: `depth` device buffers for inputs, as many for results, as many
-//! page-locked buffers for results, and at most `depth + 1` inputs that were taken and not yet given back. When
+//! Memory is bounded, however many inputs there are: `depth` device buffers for inputs, `depth` for results, `depth`
+//! page-locked buffers for results, and at most `depth + 1` inputs that were taken and not yet returned. When
 //! [`Pipeline::run`] returns, or a panic of a closure leaves it, nothing of the run is on the device any more; after
 //! a failure the pipeline can be used again.
 //!
@@ -37,8 +37,8 @@ pub enum Strategy {
     /// Everything on one stream: copy in, compute, copy out, then the next item. Nothing overlaps on the device; for
     /// comparison, and for finding out whether overlap is the cause of a problem.
     InOrder,
-    /// As many streams as the pipeline is deep, an item on each. Kernels of several items may run at the same time,
-    /// which is good for kernels that do not fill the device. Needs a depth of 3 to overlap all stages.
+    /// One stream for each place of the pipeline's depth, an item on each. Kernels of several items may run at the same
+    /// time, which is good for kernels that do not fill the device. Needs a depth of 3 to overlap all stages.
     StreamPerItem,
     /// Three streams, one for each stage, with events between them. Kernels run one after the other; a copy waits for
     /// nothing but the work whose data or buffer it takes over. Needs a depth of 2 to overlap all stages; one more
@@ -61,7 +61,7 @@ pub enum Strategy {
 /// let mut firsts = Vec::new();
 /// pipeline.run(
 ///     inputs,
-///     |len| len, // as many results as elements
+///     |len| len, // one result for each element
 ///     |_stream, input, mut output| {
 ///         // Kernels are launched on the stream that is given; here a copy stands for one.
 ///         Ok(output.copy_from(input)?)
@@ -119,7 +119,7 @@ impl Pipeline {
         self.depth
     }
 
-    /// Says whether later runs note when each stage ran, for [`Self::timeline`]. It costs six more events an item, and
+    /// Says whether later runs note when each stage ran, for [`Self::timeline`]. It costs six more events per item, and
     /// memory for each item.
     pub fn record_timeline(&mut self, record: bool) {
         self.records = record;
@@ -132,16 +132,16 @@ impl Pipeline {
 
     /// Takes every input through the pipeline.
     ///
-    /// - `inputs` is asked for the next input while the device works on those before, so reading a file there costs
-    ///   no time as long as it is faster than the device. What it gives is returned to `take`.
+    /// - `inputs` yields the next input while the device works on earlier ones, so reading a file there costs no time
+    ///   as long as it is faster than the device. Its items are returned to `take`.
     ///   Page-locked memory is copied fastest.
-    /// - `output_len` says how many results an input of so many elements has. Lengths may differ from item to
+    /// - `output_len` maps an input's length to its number of results. Lengths may differ from item to
     ///   item; buffers grow to the longest.
     /// - `compute` enqueues the work on the stream that it is given, which is also the current one, and does not wait
     ///   for it. The input has the item's length, the output that of `output_len` and any content.
     /// - `take` is given each item's number, its input and its results, in order: when the item `depth` places later
     ///   needs the results' buffer, and at the end. While `inputs` makes the caller wait, it is given nothing. It may
-    ///   work on the host; the device goes on meanwhile. The buffer is used again; `std::mem::replace` keeps it.
+    ///   work on the host; the device continues meanwhile. The buffer is used again; `std::mem::replace` keeps it.
     ///
     /// # Errors
     /// The first failure, with its item and stage; after it nothing is enqueued, what was enqueued is waited for, and

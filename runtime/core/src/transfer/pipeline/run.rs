@@ -29,7 +29,7 @@ use crate::transfer::{CopyFailed, HostMemory, Pending};
 struct Slot<T: DeviceCopy, U: DeviceCopy> {
     input: Option<DeviceBuffer<T>>,
     output: Option<DeviceBuffer<U>>,
-    /// Nobody's between two items.
+    /// `None` between two items.
     host: Option<PinnedBuffer<U>>,
     /// Recorded behind the compute of the slot's last item.
     computed: Option<Event>,
@@ -103,8 +103,8 @@ impl<'p, S: HostMemory, U: DeviceCopy> Run<'p, S, U> {
         }
     }
 
-    /// A failure of an item. What stopped the device is found by whatever asks it next, so it is blamed on the first
-    /// item that was not done.
+    /// A failure of an item. A device fault is found by the next query, so it is attributed to the first unfinished
+    /// item.
     fn failed(&self, item: usize, stage: Stage, source: Failure) -> PipelineError {
         let found_on_device = match stage {
             Stage::CopyIn | Stage::Compute | Stage::CopyOut => self.device.is_lost(),
@@ -234,7 +234,7 @@ impl<'p, S: HostMemory, U: DeviceCopy> Run<'p, S, U> {
         }
         let target = match slot.host.take().filter(|host| host.len() == out) {
             Some(host) => host,
-            // The copy overwrites all of it, and nobody sees it if the copy fails.
+            // The copy overwrites all of it, and it is not read if the copy fails.
             None => PinnedBuffer::uninit(device, out)?,
         };
         let output = slot.output.as_ref().map(|output| output.slice(..out));
@@ -253,7 +253,7 @@ impl<'p, S: HostMemory, U: DeviceCopy> Run<'p, S, U> {
             .map_err(CopyFailed::into)
             .and_then(|output| self.recorder.note(item, &marks).map(|()| output));
         let mut output = arrived.map_err(|error: Error| self.failed(item, Stage::CopyOut, error.into()))?;
-        // The results are there, so this was read long ago.
+        // The results exist, so this was read already.
         let input = input.wait().map_err(|failed| self.failed(item, Stage::CopyIn, failed.error.into()))?;
         take(item, input, &mut output).map_err(|source| self.failed(item, Stage::Take, source))?;
         self.slot(item).host = Some(output);

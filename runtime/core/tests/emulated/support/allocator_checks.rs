@@ -112,7 +112,7 @@ pub struct Model {
     sizes: BTreeMap<u64, u64>,
     fresh: Option<u64>,
     peaks: [u64; 6],
-    /// Counts and bytes of blocks that were handed out and given back since the last reset.
+    /// Counts and bytes of blocks that were allocated and freed since the last reset.
     allocated: (u64, u64),
     freed: (u64, u64),
 }
@@ -132,7 +132,7 @@ impl Model {
     }
 
     pub fn allocated(&mut self, address: u64, bytes: u64) {
-        assert!(!self.sizes.contains_key(&address), "{address:#x} ({bytes} bytes) is handed out already");
+        assert!(!self.sizes.contains_key(&address), "{address:#x} ({bytes} bytes) is allocated already");
         self.fresh = Some(address);
     }
 
@@ -233,7 +233,7 @@ impl Model {
         }
     }
 
-    /// After everything was given back and the cache was emptied.
+    /// After everything was freed and the cache was emptied.
     pub fn check_nothing_left(&self, device: &Device, driver: &EmulatedDriver) {
         let reserved = device.memory().reserved();
         if self.kept {
@@ -286,6 +286,6 @@ fn check_snapshot(snapshot: &Snapshot, live: &BTreeMap<u64, u64>) {
     let (unknown, missing) = (other(&in_use, live), other(live, &in_use));
     assert!(
         unknown.is_empty() && missing.is_empty(),
-        "in use for nobody: {unknown:x?}; held, not in use: {missing:x?}"
+        "in use without an owner: {unknown:x?}; held, not in use: {missing:x?}"
     );
 }

@@ -1,7 +1,7 @@
 //! Programs for the caching allocator, drawn from random numbers or from the bytes of a fuzzer.
 //!
 //! [`run`] makes a device with random options, does random operations on it, and compares after each one what the
-//! allocator says with what it must be: see [`checks`](self::checks). In the end everything is given back, and
+//! allocator says with what it must be: see [`checks`](self::checks). In the end everything is freed, and
 //! nothing may be left. It panics where something is wrong.
 
 #[path = "allocator_checks.rs"]
@@ -123,7 +123,7 @@ struct World {
     pools: Vec<MemoryPool>,
     live: Vec<Live>,
     model: Model,
-    /// How often the observer was told that memory is out.
+    /// How often the out-of-memory observer was called.
     observed: Arc<AtomicU64>,
     capacity: u64,
 }
@@ -160,7 +160,7 @@ fn random_options(choices: &mut dyn Choices, running: Option<&AllocatorOptions>)
         options.per_process_memory_fraction = 0.5 + choices.below(5) as f64 / 10.0;
     }
     match running {
-        // What may not change once memory was handed out.
+        // What may not change once memory was allocated.
         Some(running) => (options.backend, options.caching) = (running.backend, running.caching),
         None if choices.one_in(16) => options.backend = Backend::StreamOrdered,
         None => options.caching = !choices.one_in(16),
@@ -460,7 +460,7 @@ impl World {
         }
     }
 
-    /// Gives everything back; nothing may be left.
+    /// Frees everything; nothing may be left.
     fn end(mut self, choices: &mut dyn Choices) {
         self.driver.cancel_failures();
         if choices.one_in(2) {

@@ -17,14 +17,14 @@ use crate::common::*;
 pub const STRATEGIES: [Strategy; 3] = [Strategy::InOrder, Strategy::StreamPerItem, Strategy::StreamPerStage];
 pub const LEN: usize = 100;
 
-/// How long a kernel stands still that nobody lets go. Only a test that fails waits so long.
+/// How long a kernel stalls that is never released. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Keeps a stream from going on until it is opened.
 #[derive(Default)]
 pub struct Gate {
     open: AtomicBool,
-    /// Nobody opened it in time.
+    /// It was not opened in time.
     forced: AtomicBool,
 }
 

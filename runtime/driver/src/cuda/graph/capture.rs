@@ -28,7 +28,7 @@ pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
         Ok(graph) => graph.ok_or_else(spoilt),
         Err(error) if error.code() == Some(code::STREAM_CAPTURE_WRONG_THREAD) => Err(error),
         Err(error) => {
-            // The driver says that the capture has ended. Should it have been spoilt only, the end is still to come.
+            // The driver reports that the capture has ended. If it was only invalidated, it must still be ended.
             if !matches!(status(stream), Ok(CaptureStatus::None))
                 && let Ok(Some(graph)) = try_end(stream)
             {
@@ -81,7 +81,7 @@ pub(in super::super) fn status(stream: sys::CUstream) -> Result<CaptureStatus> {
     let mut id = 0;
     let place = (&raw mut status).cast::<Status>();
     // SAFETY: the stream is alive, by the trait's contract; the pointers are to local variables, or null where the
-    // driver then tells nothing; the status is a number of 32 bits.
+    // driver then reports nothing; the status is a number of 32 bits.
     let result = unsafe {
         if Feature::GraphEdgeData.is_there() {
             sys::cuStreamGetCaptureInfo_v3(

@@ -73,7 +73,7 @@ pub(super) fn add(
         ctx: context.0 as sys::CUcontext,
     });
     let mut node = std::ptr::null_mut();
-    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the nodes as many as said; without edge
+    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches; without edge
     // data all edges are plain; the other pointers are to local variables.
     let result = unsafe {
         sys::cuGraphAddNode_v2(

@@ -79,7 +79,7 @@ unsafe impl GraphDriver for CudaDriver {
     unsafe fn graph_destroy(&self, context: Context, graph: GraphHandle) {
         if enter(context, "cuGraphDestroy").is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            // SAFETY: passed on from the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuGraphDestroy(graph_of(graph)) };
         }
     }
@@ -164,7 +164,7 @@ unsafe impl GraphDriver for CudaDriver {
     unsafe fn graph_exec_destroy(&self, context: Context, exec: GraphExecHandle) {
         if enter(context, "cuGraphExecDestroy").is_ok() {
             let _relaxed = RelaxedCapture::enter();
-            // SAFETY: passed on from the caller. There is nobody to report an error to.
+            // SAFETY: passed on from the caller. An error cannot be reported here.
             let _ = unsafe { sys::cuGraphExecDestroy(exec_of(exec)) };
         }
     }
@@ -181,7 +181,7 @@ unsafe impl GraphDriver for CudaDriver {
         stream: StreamHandle,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller; whoever has an executable has a driver with this function.
+        // SAFETY: passed on from the caller; an executable exists only with a driver that has this function.
         unsafe { check("cuGraphLaunch", sys::cuGraphLaunch(exec_of(exec), stream_of(stream))) }
     }
 
@@ -204,7 +204,7 @@ unsafe impl GraphDriver for CudaDriver {
         work: NodeWork<'_>,
     ) -> Result<()> {
         bind(context)?;
-        // SAFETY: passed on from the caller; whoever has an executable has a driver with these functions.
+        // SAFETY: passed on from the caller; an executable exists only with a driver that has these functions.
         unsafe { exec::set(context, exec, node, work) }
     }
 }

@@ -1,4 +1,4 @@
-//! The nodes of graphs: adding them, and asking what they do. A context is current in every function here.
+//! The nodes of graphs: adding and querying them. A context is current in every function here.
 
 use std::mem::MaybeUninit;
 
@@ -27,7 +27,7 @@ pub(super) unsafe fn add(
     let (graph, first, count) = (graph_of(graph), after.as_ptr(), after.len());
     let context = context.0 as sys::CUcontext;
     let mut node = std::ptr::null_mut();
-    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the nodes as many as said; memory,
+    // SAFETY: graph, nodes and context are alive, by the trait's contract, and the node count matches; memory,
     // functions and arguments are passed on from the caller; the other pointers are to local variables.
     unsafe {
         match work {
@@ -67,7 +67,7 @@ pub(super) unsafe fn add(
     Ok(NodeHandle(node as u64))
 }
 
-/// Makes a new kernel node more than a plain launch, if it is to be.
+/// Sets the attributes of a new kernel node that is more than a plain launch.
 ///
 /// # Safety
 /// The node is that of a kernel.
@@ -138,7 +138,7 @@ unsafe fn kernel(node: sys::CUgraphNode) -> Result<NodeInfo> {
 /// The node is alive and that of a kernel.
 pub(super) unsafe fn special(node: sys::CUgraphNode) -> Result<([u32; 3], bool)> {
     // SAFETY: passed on from the caller. Each member is of numbers, which zeros are, and what the driver writes for
-    // the attribute that is asked for.
+    // the requested attribute.
     unsafe {
         let cluster = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)?.clusterDim;
         let cooperative = attribute(node, Attribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE)?.cooperative;

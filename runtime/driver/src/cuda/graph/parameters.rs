@@ -86,7 +86,7 @@ pub(super) fn set(dst: DevicePtr, value: u8, bytes: usize) -> sys::CUDA_MEMSET_N
     }
 }
 
-/// The number of bytes in a box of so many bytes, rows and layers, of which the last two may be left out.
+/// The number of bytes in a box of `width` bytes, `height` rows and `depth` layers; the last two may be 0.
 pub(super) fn box_bytes(width: usize, height: usize, depth: usize) -> usize {
     width.saturating_mul(height.max(1)).saturating_mul(depth.max(1))
 }

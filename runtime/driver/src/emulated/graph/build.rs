@@ -1,4 +1,4 @@
-//! What becomes of work when it becomes part of a graph: it is checked as on a stream, and its arguments are copied.
+//! Adding work to a graph: it is checked as on a stream, and its arguments are copied.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};

@@ -3,12 +3,12 @@
 //! As with CUDA, graphs with conditional nodes cannot be copied or be children of others, a condition belongs to
 //! one conditional node, and bodies of conditional nodes call no host functions. Launching an executable that names
 //! memory which was freed since is refused. Two nodes that nothing orders and that touch the same memory are a race,
-//! which is told at the first launch, if the driver was built to look for races.
+//! which is reported at the first launch, if the driver was built to look for races.
 //!
 //! | module | what it holds |
 //! | --- | --- |
 //! | `plan` | what graphs consist of |
-//! | `store` | the graphs that there are, by their handles |
+//! | `store` | the graphs, by their handles |
 //! | `build` | how work becomes part of one |
 //! | `run` | executables and their launches |
 //! | `update` | changing what an executable does |

@@ -1,4 +1,4 @@
-//! Races within a graph: two nodes that touch a common byte, of which one or the other writes, and that no edge
+//! Races within a graph: two nodes that touch a common byte, at least one by a write, and that no edge
 //! orders.
 
 use std::fmt;

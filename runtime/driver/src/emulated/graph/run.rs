@@ -26,7 +26,7 @@ pub(super) struct Program {
     pub(super) plan: Arc<Plan>,
     conditions: Vec<Condition>,
     touched: Touched,
-    /// Whether its races have been told.
+    /// Whether its races have been reported.
     told: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ impl Program {
         Arc::new(Self { plan: Arc::new(plan), conditions, touched, told: AtomicBool::new(false) })
     }
 
-    /// The races between its nodes, the first time it is asked.
+    /// The races between its nodes, on the first call.
     pub(super) fn races(&self) -> Vec<String> {
         if self.told.swap(true, Ordering::Relaxed) { Vec::new() } else { races::within(&self.plan) }
     }
@@ -153,8 +153,8 @@ fn run(plan: &Plan, context: &EmulatedContext, timeline: &Timeline) -> ControlFl
                 let Some(own) = piece.context.upgrade().filter(|own| !own.is_poisoned()) else {
                     return ControlFlow::Break(());
                 };
-                // SAFETY: whoever launched the executable promised that what its work names is valid until it has
-                // run, and that the two sides of a copy do not overlap.
+                // SAFETY: the launch promised that what its work names is valid until it has run, and that the two
+                // sides of a copy do not overlap.
                 unsafe { timeline.run(&piece.action, &own) };
                 if own.is_poisoned() {
                     return ControlFlow::Break(());

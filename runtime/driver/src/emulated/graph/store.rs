@@ -1,6 +1,6 @@
-//! The graphs of a driver, by their handles: what can be added to, copied and looked at.
+//! The graphs of a driver, by their handles: they can be added to, copied and inspected.
 //!
-//! No handle is given out twice. Graphs within a graph (children, bodies) have handles of their own and go with it.
+//! No handle is reused. Graphs within a graph (children, bodies) have handles of their own and are destroyed with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
