@@ -1,12 +1,12 @@
-//! What special launches cost, in time on the device: graphs, barriers of grids and clusters, dependent launches, launches
-//! by kernels. What they cost the host is in the runtime's bench `launch`; `docs/launch.md` has the figures.
+//! The cost of special launches, in time on the device: graphs, barriers of grids and clusters, dependent launches,
+//! launches by kernels. The cost to the host is in the runtime's bench `launch`; `docs/launch.md` has the figures.
 //!
 //! `WARPSMITH_BENCH_DEVICE` names the device, by default the best there is.
 //!
 //! | group | what runs |
 //! | --- | --- |
 //! | `graph/N` | a graph of N empty kernels of one warp |
-//! | `grid_sync/BxT/R`, `cluster_sync/8x256/R` | one launch whose threads meet R times |
+//! | `grid_sync/BxT/R`, `cluster_sync/8x256/R` | one launch whose threads pass R barriers |
 //! | `chain/plain/C`, `chain/dependent/C` | 500 kernels, one after the other, of C cycles each |
 //! | `by_host/N` | N launches of an empty kernel by the host |
 //! | `by_thread/N` | one launch of a kernel whose only thread launches N |
@@ -89,7 +89,7 @@ fn bench(criterion: &mut Criterion<EventTime>, stream: &Stream) -> warpsmith::Re
     }
 
     let (child, parent) = (module.kernel::<nothing>()?, module.kernel::<launch_many>()?);
-    // A launch of none is the least of what a kernel costs that can launch.
+    // A launch of none is the least cost of a kernel that can launch.
     for n in [0u32, 1, 16, 256, 1024] {
         if n > 0 {
             measure(format!("by_host/{n}"), &mut || {

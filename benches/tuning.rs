@@ -27,7 +27,7 @@ const ROUNDS: std::ops::RangeInclusive<f64> = 25.0..=300.0;
 const EXHAUSTIVE: Effort =
     Effort { least: 7, most: 25, budget_us: 5000.0, precision: 0.002, ..Effort::NORMAL };
 
-/// What the last comparison of a case found, each as a ratio of times.
+/// The results of the last comparison of a case, each as a ratio of times.
 struct Row {
     name: String,
     size: usize,
@@ -124,7 +124,7 @@ fn row(
     let rounds = (COMPARED_US / sample_us).clamp(*ROUNDS.start(), *ROUNDS.end()) as usize;
     let timings = watch.interleave(&mut *case, compared, Mode::Cold, rounds)?;
     let ratio = |a: usize, b: usize| {
-        // What is one configuration takes one time; its two medians differ by chance.
+        // One configuration takes one time; its two medians differ by chance.
         if compared[a] == compared[b] {
             return Ok(1.0);
         }

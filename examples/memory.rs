@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     memory.record_history(Some(10_000));
     let stream = Stream::new(&device)?;
 
-    // Dropping a buffer waits for nothing and asks the driver for nothing: its memory serves the next one.
+    // Dropping a buffer waits for nothing and calls no driver function: its memory serves the next one.
     let mut layers = Vec::new();
     for _ in 0..3 {
         layers =
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let asked = memory.statistics().num_device_alloc;
     println!("60 buffers of 1.2 MB, 20 at a time, took {asked} requests to the driver\n");
 
-    // What a part of the program allocates can come from a pool of its own.
+    // A part of the program can allocate from a pool of its own.
     let pool = MemoryPool::new(&device)?;
     let scratch = {
         let _guard = pool.enter()?;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("the pool {} has {} bytes in use, {} reserved\n", pool.id(), pool.allocated(), pool.reserved());
 
-    // More than is allowed: an error with the figures, and the program goes on.
+    // More than is allowed: an error with the figures, and the program continues.
     memory.on_out_of_memory(|report| println!("(the observer was called: {} bytes)", report.asked));
     let total = device.properties().total_memory as f64;
     memory.set_fraction((96 << 20) as f64 / total)?;

@@ -92,7 +92,7 @@ struct Layer {
     bias: Range<usize>,
 }
 
-/// What is learned.
+/// The parameters.
 struct Network {
     layers: Vec<Layer>,
     parameters: DeviceBuffer<f32>,
@@ -121,7 +121,7 @@ impl Network {
         Ok(Self { layers, parameters })
     }
 
-    /// What every layer makes of the points, the rectifier behind all but the last.
+    /// The output of every layer for the points, with the rectifier behind all but the last.
     fn forward(
         &self,
         stream: &Stream,

@@ -86,7 +86,7 @@ fn check_first_step(start: &[Vec3A], masses: &[f32], velocities: &[Vec3A]) -> Re
     Ok(())
 }
 
-/// What the bodies give each other must cancel out.
+/// The impulses between the bodies must cancel out.
 fn check_momentum(masses: &[f32], velocities: &[Vec3A]) -> Result<(), String> {
     let momenta =
         masses.iter().zip(velocities).map(|(mass, velocity)| velocity.as_dvec3() * f64::from(*mass));

@@ -2,7 +2,7 @@
 //! orders. Prints what each takes beside the ideal, which is the slowest of the three stages.
 //!
 //! `cargo run --release --example overlap -- [DEVICE]`, the device being `cpu`, `cuda:0`, …, by default the best there is.
-//! The work on an array is as many launches as take as long as a copy. On the emulated device the times say nothing about a
+//! The launches on an array together take as long as a copy. On the emulated device the times say nothing about a
 //! GPU.
 
 use std::cell::RefCell;
@@ -89,7 +89,7 @@ fn compute(
     Ok(())
 }
 
-/// What `work` gives, and how long the stream took for it, in milliseconds.
+/// The result of `work`, and its time on the stream in milliseconds.
 fn timed<R>(stream: &Stream, work: impl FnOnce() -> Result<R, Failure>) -> Result<(R, f64), Failure> {
     let start = stream.record_timed_event()?;
     let done = work()?;

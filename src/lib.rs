@@ -28,8 +28,8 @@
 //! | `bench`, with the feature of that name | measuring and tuning kernels, one's own too |
 //! | [`IMAGE`], [`include_image!`] | their code for the GPU; the code of one's own kernels |
 //!
-//! A program built on a machine without the device toolchain runs on the emulated device only, and says so when
-//! a CUDA device is asked for.
+//! A program built on a machine without the device toolchain runs on the emulated device only. Opening
+//! a CUDA device is then an error that says so.
 #![deny(missing_docs)]
 
 #[cfg(feature = "bench")]

@@ -25,19 +25,19 @@ pub enum OpError {
         second: usize,
     },
 
-    /// A minimum, maximum or the place of one was asked of no elements.
+    /// A minimum, maximum or the place of one was requested of no elements.
     #[error("{operation} of zero elements does not exist; pass at least one element")]
     Empty {
         /// The operation.
         operation: &'static str,
     },
 
-    /// An operation or a generator of random numbers was asked for something that is not possible.
+    /// An impossible request to an operation or a generator of random numbers.
     #[error("{call}: {problem}")]
     Random {
         /// The operation or function.
         call: &'static str,
-        /// What was asked for, and what can be.
+        /// The request, and what is possible.
         problem: String,
     },
 
@@ -51,9 +51,9 @@ pub enum OpError {
         kernel: &'static str,
         /// The element type or types.
         dtype: String,
-        /// The items asked for.
+        /// The requested items.
         items: u32,
-        /// The vector bytes asked for.
+        /// The requested vector bytes.
         vector: u32,
         /// Items and vector bytes of the instances there are.
         available: Vec<(u32, u32)>,

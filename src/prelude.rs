@@ -1,4 +1,4 @@
-//! What a program that uses devices needs: `use warpsmith::prelude::*;`.
+//! The items that a program with devices needs: `use warpsmith::prelude::*;`.
 
 pub use warpsmith_runtime::{
     Device, DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Error, Event, GpuImage, Graph, Launch,

@@ -6,7 +6,7 @@ fn main() -> Result<(), Error> {
     PtxBuilder::new("gpu")
         // Printing hands its values to the driver in memory: 16 bytes of stack.
         .allow_spills("diagnose_print")
-        // What they are there for.
+        // They do so on purpose.
         .allow_spills("digest_chains")
         .allow_spills("format_floats")
         .build()?;

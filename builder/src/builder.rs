@@ -78,7 +78,7 @@ impl Folders {
     }
 }
 
-/// What a build gave.
+/// The result of a build.
 #[derive(Debug, Clone)]
 pub struct BuiltImage {
     /// The file that the host crate includes.
@@ -91,7 +91,7 @@ pub struct BuiltImage {
     pub reason: Option<String>,
     /// Whether the link step was skipped because nothing had changed.
     pub reused: bool,
-    /// What to tell the user.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Files on which the image depends.
     pub watched: Vec<PathBuf>,
@@ -142,7 +142,7 @@ impl PtxBuilder {
         self
     }
 
-    /// Builds the image from a build script, and tells cargo what to watch and what to show.
+    /// Builds the image from a build script, and passes cargo the paths to watch and the warnings to show.
     ///
     /// # Errors
     ///
@@ -183,8 +183,8 @@ impl PtxBuilder {
         }
         let search = toolchain::find_device_toolchain();
         let Some(tools) = &search.found else {
-            let mend = toolchain::setup_command(&folders.manifest_dir).unwrap_or(toolchain::INSTALL_COMMANDS);
-            let reason = format!("no compiler for the GPU side was found; install one with: {mend}");
+            let fix = toolchain::setup_command(&folders.manifest_dir).unwrap_or(toolchain::INSTALL_COMMANDS);
+            let reason = format!("no compiler for the GPU side was found; install one with: {fix}");
             if is_set("WARPSMITH_REQUIRE_GPU_IMAGE") {
                 return Err(Error::ImageRequired {
                     reason: format!("{reason}\nlooked at:\n{}", search.explain()),

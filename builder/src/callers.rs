@@ -1,4 +1,4 @@
-//! Who uses whom in a module, to name a kernel in a message about a function deep below it.
+//! Which function uses which in a module, to name a kernel in a message about a function deep below it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 

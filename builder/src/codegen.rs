@@ -20,11 +20,11 @@ pub struct Module {
     pub arch: Arch,
     /// The PTX file.
     pub ptx: PathBuf,
-    /// The cubin, when the architecture asks for one and ptxas is there.
+    /// The cubin, when the architecture requests one and ptxas is available.
     pub cubin: Option<PathBuf>,
     /// The symbols of its kernels.
     pub kernels: Vec<String>,
-    /// What each kernel needs, by symbol; empty without ptxas.
+    /// The resources of each kernel, by symbol; empty without ptxas.
     pub resources: Vec<(String, Resources)>,
     /// The symbols of the kernels whose stack is not known.
     pub unknown_stacks: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Options {
 /// the array live in registers, so that is done far beyond LLVM's usual limit; partial unrolling stays as it is.
 const UNROLLING: [&str; 2] = ["-unroll-threshold=5000", "-unroll-partial-threshold=75"];
 
-/// What all parts and architectures have in common.
+/// The input that all parts and architectures share.
 pub struct Job<'a> {
     /// The LLVM tools.
     pub llvm: &'a LlvmTools,
@@ -114,7 +114,7 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
     Ok(Some(module))
 }
 
-/// Generates all parts for all architectures, on as many threads as there are cores: [`Module`]s by part.
+/// Generates all parts for all architectures, on one thread per core: [`Module`]s by part.
 pub fn generate_all(job: &Job<'_>, parts: &[Part], archs: &[Arch]) -> Result<Vec<Vec<Module>>, Error> {
     let all: Vec<(usize, Arch)> =
         (0..parts.len()).flat_map(|part| archs.iter().map(move |&arch| (part, arch))).collect();

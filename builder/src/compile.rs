@@ -22,7 +22,7 @@ const TARGET: &str = "nvptx64-nvidia-cuda";
 /// Features of rustc that `#[kernel]` and inline assembly need in the kernel crate.
 const FEATURES: &str = "abi_ptx,asm_experimental_arch,stdarch_nvptx";
 
-/// What to compile, and how.
+/// The crate to compile, and the settings.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The kernel crate's folder.
@@ -35,7 +35,7 @@ pub struct Request<'a> {
     pub jump_threading: bool,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug)]
 pub struct Compiled {
     /// The kernel crate's package name.

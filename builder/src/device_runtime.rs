@@ -1,7 +1,7 @@
 //! Which kernels need NVIDIA's device runtime, libcudadevrt: those that launch kernels or set a graph's conditions.
 //!
 //! Code for the device runtime is relocatable, and linked when it is loaded. So that no other kernel is changed by
-//! that, these kernels get a part of their own, with the kernels that they launch. Of the latter, those that need no
+//! that, these kernels get a part of their own, with the kernels that they launch. Those of the latter that need no
 //! device runtime themselves are in an ordinary part too, where the host finds them.
 
 use std::collections::HashSet;

@@ -18,11 +18,11 @@ pub enum Error {
         "no kernel crate at {path}: there is no Cargo.toml (the path is relative to the package's folder)"
     )]
     NoSuchCrate {
-        /// Where it was looked for.
+        /// The places searched.
         path: PathBuf,
     },
 
-    /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` asks for an image.
+    /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
     #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
     ImageRequired {
         /// Why there is none, and what to do.
@@ -34,7 +34,7 @@ pub enum Error {
     KernelCrate {
         /// The crate.
         package: String,
-        /// What cargo printed.
+        /// The output of cargo.
         diagnostics: String,
     },
 
@@ -65,7 +65,7 @@ pub enum Error {
     /// A function is called that nothing defines.
     #[error("{} called on the GPU but not defined anywhere:{}", plural(unresolved.len()), list(unresolved))]
     Unresolved {
-        /// One line each: the symbol, who calls it, and what mends it.
+        /// One line each: the symbol, its callers, and the fix.
         unresolved: Vec<String>,
     },
 
@@ -79,9 +79,9 @@ pub enum Error {
         kernel: String,
         /// The parameter, by its index.
         parameter: String,
-        /// What `#[kernel]` recorded.
+        /// The parameters that `#[kernel]` recorded.
         recorded: String,
-        /// What the entry has.
+        /// The parameters of the entry.
         found: String,
     },
 
@@ -94,7 +94,7 @@ pub enum Error {
         kernel: String,
         /// The `__nv_…` function.
         function: String,
-        /// Where it was looked for and how to install it.
+        /// The places searched and how to install it.
         how: String,
     },
 
@@ -107,7 +107,7 @@ pub enum Error {
         kernel: String,
         /// The function of the device runtime.
         function: String,
-        /// Where it was looked for and how to install it.
+        /// The places searched and how to install it.
         how: String,
     },
 
@@ -123,16 +123,16 @@ pub enum Error {
     Tool {
         /// The tool, for example `opt`.
         tool: String,
-        /// What it was working on.
+        /// Its input.
         input: String,
-        /// What it printed.
+        /// Its output.
         message: String,
     },
 
     /// A file could not be read or written, or a tool not started.
     #[error("{what} {path}: {source}")]
     Io {
-        /// What was tried, for example `cannot read`.
+        /// The operation, for example `cannot read`.
         what: &'static str,
         /// On what.
         path: PathBuf,

@@ -26,13 +26,13 @@ pub fn check(ptx: &str, linked: &Linked) -> Result<(), Error> {
         .map(|name| {
             let by = callers.kernel_reaching(name, &linked.kernels);
             let by = by.map_or_else(String::new, |kernel| format!(", called by kernel `{kernel}`"));
-            format!("`{name}`{by}{}", mend(name))
+            format!("`{name}`{by}{}", fix(name))
         })
         .collect();
     Err(Error::Unresolved { unresolved })
 }
 
-fn mend(name: &str) -> &'static str {
+fn fix(name: &str) -> &'static str {
     if name.starts_with("__warpsmith_panic") {
         ": gpu-std defines it; add gpu-std to the kernel crate's dependencies and `use` it"
     } else if name.starts_with("__nv_") {
@@ -42,7 +42,7 @@ fn mend(name: &str) -> &'static str {
     }
 }
 
-/// The names of the `.extern .func` lines that nobody provides, in order, each once.
+/// The names of the `.extern .func` lines that nothing defines, in order, each once.
 pub fn missing(ptx: &str) -> Vec<&str> {
     let mut names = Vec::new();
     for line in ptx.lines() {

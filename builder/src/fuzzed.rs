@@ -1,4 +1,5 @@
-//! What must hold for any text that the compilers give: for the fuzz targets, and the tests that replay their corpora.
+//! Properties that must hold for any output of the compilers: for the fuzz targets, and the tests that replay their
+//! corpora.
 
 use gpu_spec::{AbiParam, ParamKind};
 

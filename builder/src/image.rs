@@ -16,7 +16,7 @@ use crate::rewrite::Kernel;
 /// Level 9 of 10: the last one gains nothing.
 const COMPRESSION: u8 = 9;
 
-/// What compiled an image and the program that holds it, with versions; empty where it is not known.
+/// The toolchains of an image and of the program that holds it, with versions; empty where it is not known.
 #[derive(Debug, Default)]
 pub struct Compilers<'a> {
     /// Of the GPU code: rustc and LLVM.
@@ -33,7 +33,7 @@ pub struct Code<'a> {
     pub modules: &'a [Vec<Module>],
     /// The kernels of all parts.
     pub kernels: &'a [Kernel],
-    /// What is known of each.
+    /// The report of each.
     pub reports: &'a [KernelReport],
     /// The version of ptxas; empty where there is none.
     pub ptxas: &'a str,

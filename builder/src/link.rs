@@ -20,7 +20,7 @@ pub const MAILBOX: &str = "__warpsmith_mailbox";
 pub struct Linked {
     /// Its bitcode.
     pub bitcode: PathBuf,
-    /// The text of the reduced module before libdevice was linked, for questions about who calls what.
+    /// The text of the reduced module before libdevice was linked, for look-ups of callers.
     pub reachable: PathBuf,
     /// Its kernels.
     pub kernels: Vec<Kernel>,
@@ -158,11 +158,11 @@ fn no_libdevice(
     Ok(Error::NoLibdevice { kernel, function: function.to_owned(), how })
 }
 
-/// How NVIDIA's libraries come here, and where they were looked for.
+/// How to install NVIDIA's libraries, and the places searched.
 fn how_to_install(folder: &Path, cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();
-    format!("To mend it: {}{looked}", setup_command(folder).unwrap_or(CUDA_INSTALL_COMMANDS))
+    format!("To fix it: {}{looked}", setup_command(folder).unwrap_or(CUDA_INSTALL_COMMANDS))
 }
 
 #[cfg(test)]

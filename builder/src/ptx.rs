@@ -72,7 +72,7 @@ impl<'a> Ptx<'a> {
         let mut rest: Vec<&str> = from.into_iter().collect();
         let mut reached: HashSet<&str> = rest.iter().copied().collect();
         while let Some(name) = rest.pop() {
-            // What the module does not hold, the driver does, and calls nothing of the module.
+            // Functions that are not in the module are the driver's, and call nothing of the module.
             let calls = self.functions.get(name).into_iter().flat_map(|function| &function.calls);
             rest.extend(calls.copied().filter(|name| reached.insert(name)));
         }
@@ -161,7 +161,7 @@ fn callee(line: &str) -> Option<&str> {
     rest.split([',', ';']).next().map(str::trim)
 }
 
-/// What a launch passes for the parameter `index` of a kernel, each with its name for people.
+/// The machine parameters of the parameter `index` of a kernel, each with its name for people.
 fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)> {
     let word = MachineParam { size: 8, align: 8 };
     let is = |kind: ParamKind| param.kind == kind as u32;

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::toolchain::Ptxas;
 use crate::tools;
 
-/// What a kernel needs on one architecture.
+/// The resources of a kernel on one architecture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Registers of a thread.

@@ -1,4 +1,4 @@
-//! What is known of the kernels of an image.
+//! The report on the kernels of an image.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,13 @@ pub struct KernelReport {
     /// Bytes of stack that a thread needs on the architecture where it needs most, callees included; 0 when there was
     /// no ptxas to ask, `None` when it is not known before the kernel runs: it recurses, or calls through a pointer.
     pub stack: Option<u32>,
-    /// Bytes of stack that it asks for with `#[kernel(stack = BYTES)]`; 0 when it does not.
+    /// Bytes of stack that it requests with `#[kernel(stack = BYTES)]`; 0 when it does not.
     pub requested_stack: u32,
-    /// What it needs, one entry an architecture that has it; empty when there was no ptxas to ask.
+    /// Its resources, one entry for each architecture that has it; empty without ptxas.
     pub resources: Vec<ArchReport>,
 }
 
-/// What a kernel needs on one architecture.
+/// The resources of a kernel on one architecture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArchReport {
     /// The architecture, for example `sm_90a`.

@@ -38,7 +38,7 @@ fn first_lines(text: &str, count: usize) -> String {
     shown.join("\n")
 }
 
-/// What a tool printed.
+/// The output of a tool.
 pub struct Outputs {
     /// On standard output.
     pub stdout: String,

@@ -26,7 +26,7 @@ pub struct Cli {
 pub enum Command {
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
-    /// Check driver, devices, GPU image and toolchain, and say how to mend what is missing
+    /// Check driver, devices, GPU image and toolchain, and say how to fix what is missing
     #[command(after_help = "Exit code 1 when something that should work does not.")]
     Doctor(JsonArg),
     /// List the embedded kernels: registers, shared memory, spills, occupancy

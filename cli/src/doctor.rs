@@ -1,4 +1,4 @@
-//! `warpsmith doctor`: what works here, what is missing, and the command that mends it.
+//! `warpsmith doctor`: what works here, what is missing, and the command that fixes it.
 //!
 //! A thing that is missing but not needed on this machine (a GPU, or the device toolchain of a program that
 //! was built with GPU code) is a note; only what should work and does not makes the exit code 1.
@@ -31,12 +31,12 @@ pub struct Check {
     pub status: Status,
     pub detail: String,
     /// What to do; empty when there is nothing to do.
-    pub mend: Vec<String>,
+    pub fix: Vec<String>,
 }
 
 impl Check {
-    pub fn new(what: impl Into<String>, status: Status, detail: impl Into<String>, mend: &[String]) -> Self {
-        Self { what: what.into(), status, detail: detail.into(), mend: mend.to_vec() }
+    pub fn new(what: impl Into<String>, status: Status, detail: impl Into<String>, fix: &[String]) -> Self {
+        Self { what: what.into(), status, detail: detail.into(), fix: fix.to_vec() }
     }
 
     pub fn ok(what: impl Into<String>, detail: impl Into<String>) -> Self {
@@ -72,8 +72,8 @@ fn driver() -> Check {
             Check::new("CUDA driver", Status::Note, error.to_string(), &[])
         }
         Err(error) => {
-            let mend = ["update or reinstall the NVIDIA driver, and see that `nvidia-smi` works".to_string()];
-            Check::new("CUDA driver", Status::Broken, error.to_string(), &mend)
+            let fix = ["update or reinstall the NVIDIA driver, and see that `nvidia-smi` works".to_string()];
+            Check::new("CUDA driver", Status::Broken, error.to_string(), &fix)
         }
     }
 }
@@ -85,12 +85,12 @@ fn device(info: &warpsmith::DeviceInfo) -> Check {
     match try_kernels(&info.id.to_string()) {
         Ok(true) => Check::ok(what, format!("{name}: kernels run and give the right results")),
         Ok(false) => {
-            let mend = ["report this with the output of `warpsmith doctor --json`".to_string()];
+            let fix = ["report this with the output of `warpsmith doctor --json`".to_string()];
             Check::new(
                 what,
                 Status::Broken,
                 format!("{name}: kernels run, but their results are wrong"),
-                &mend,
+                &fix,
             )
         }
         Err(error) => Check::new(what, Status::Broken, format!("{name}: {error}"), &[]),
@@ -124,16 +124,16 @@ fn gpu_image() -> Check {
     match IMAGE.missing() {
         None => Check::ok("GPU image", image::describe()),
         Some(reason) => {
-            let mend = match setup_command() {
+            let fix = match setup_command() {
                 Some(command) => vec![command, "cargo build --release -p warpsmith-cli".to_string()],
                 None => lines(toolchain::INSTALL_COMMANDS),
             };
-            Check::new("GPU image", Status::Broken, format!("there is none: {reason}"), &mend)
+            Check::new("GPU image", Status::Broken, format!("there is none: {reason}"), &fix)
         }
     }
 }
 
-/// What building kernels takes. Running those that are embedded takes none of it.
+/// The tools that building kernels needs. Running the embedded kernels needs none of them.
 fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
@@ -144,36 +144,36 @@ fn build_tools() -> Vec<Check> {
             format!("rustc {} ({}), LLVM {}", found.rust_version, found.rustc.display(), found.llvm.version),
         ),
         None => {
-            let mend =
+            let fix =
                 setup_command().map_or_else(|| lines(toolchain::INSTALL_COMMANDS), |command| vec![command]);
-            Check::new("device toolchain", Status::Note, only_to_build("not found".to_string()), &mend)
+            Check::new("device toolchain", Status::Note, only_to_build("not found".to_string()), &fix)
         }
     };
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
     let tools = toolchain::find_cuda_tools(Some(&target));
-    let mend =
+    let fix =
         setup_command().map_or_else(|| lines(toolchain::CUDA_INSTALL_COMMANDS), |command| vec![command]);
     let ptxas = match &tools.ptxas {
         Some(ptxas) => Check::ok("ptxas", format!("{} ({})", ptxas.version, ptxas.path.display())),
         None => {
             let detail =
                 only_to_build("not found: no machine code and no register counts in images".to_string());
-            Check::new("ptxas", Status::Note, detail, &mend)
+            Check::new("ptxas", Status::Note, detail, &fix)
         }
     };
     let libdevice = match &tools.libdevice {
         Some(path) => Check::ok("libdevice", path.display().to_string()),
         None => {
             let detail = only_to_build("not found: no exp, sin, erf and their kin in kernels".to_string());
-            Check::new("libdevice", Status::Note, detail, &mend)
+            Check::new("libdevice", Status::Note, detail, &fix)
         }
     };
     let cudadevrt = match &tools.cudadevrt {
         Some(path) => Check::ok("libcudadevrt", path.display().to_string()),
         None => {
             let detail = only_to_build("not found: no kernels that launch kernels".to_string());
-            Check::new("libcudadevrt", Status::Note, detail, &mend)
+            Check::new("libcudadevrt", Status::Note, detail, &fix)
         }
     };
     vec![compiler, ptxas, libdevice, cudadevrt]
@@ -190,7 +190,7 @@ fn lines(text: &str) -> Vec<String> {
 
 fn as_text(checks: &[Check]) -> String {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    let mut mend: &[String] = &[];
+    let mut fix: &[String] = &[];
     for check in checks {
         let status = match check.status {
             Status::Ok => good("ok"),
@@ -200,12 +200,12 @@ fn as_text(checks: &[Check]) -> String {
         let mut details = check.detail.lines();
         rows.push(vec![status, plain(&check.what), plain(details.next().unwrap_or_default())]);
         rows.extend(details.map(|line| vec![plain(""), plain(""), plain(line)]));
-        // What mends several things is said once.
-        if check.mend == mend {
+        // A fix that several checks share is printed once.
+        if check.fix == fix {
             continue;
         }
-        mend = &check.mend;
-        rows.extend(mend.iter().map(|line| vec![plain(""), plain(""), plain(format!("-> {line}"))]));
+        fix = &check.fix;
+        rows.extend(fix.iter().map(|line| vec![plain(""), plain(""), plain(format!("-> {line}"))]));
     }
     table(&["", "what", "found"], &[], rows)
 }

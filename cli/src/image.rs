@@ -37,7 +37,7 @@ pub fn archs() -> Vec<u32> {
     all.into_iter().collect()
 }
 
-/// What every kernel needs on an architecture, by symbol.
+/// The resources of every kernel on an architecture, by symbol.
 pub fn resources(arch: u32) -> HashMap<&'static str, KernelResources> {
     let on = |kernel: &KernelRecord| kernel.resources.iter().find(|r| r.arch == arch).copied();
     IMAGE.kernels().iter().filter_map(|kernel| Some((kernel.symbol, on(kernel)?))).collect()

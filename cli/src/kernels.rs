@@ -33,7 +33,7 @@ struct Instance {
     max_block: u32,
     min_arch: u32,
     resources: Option<KernelResources>,
-    /// What is known of its stack, and bytes that it asks for; `None` without a GPU image.
+    /// What is known of its stack, and the bytes that it requests; `None` without a GPU image.
     stack: Option<(StackUse, u32)>,
 }
 
@@ -69,7 +69,7 @@ pub fn run(args: &KernelsArgs) -> Result<(), Failure> {
     Ok(print_form(&text, args.json)?)
 }
 
-/// The architecture to show: the one asked for, else the newest there are figures for.
+/// The architecture to show: the requested one, else the newest there are figures for.
 fn chosen_arch(text: Option<&str>) -> Result<Option<u32>, Failure> {
     let archs = image::archs();
     let Some(text) = text else { return Ok(archs.last().copied()) };

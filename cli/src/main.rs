@@ -1,5 +1,5 @@
-//! The `warpsmith` command: thin, over `warpsmith` and `warpsmith-builder`. What measures is `warpsmith::bench::command`, which
-//! programs with kernels of their own have, too.
+//! The `warpsmith` command: thin, over `warpsmith` and `warpsmith-builder`. The measuring commands are in
+//! `warpsmith::bench::command`, which programs with kernels of their own have, too.
 //!
 //! Guarantees: standard output holds the result and nothing else, one document with `--json`; complaints are
 //! one line on standard error. Exit codes: 0 done, 1 a result that fails a check or a device that fails, 2

@@ -5,7 +5,7 @@
 
 use warpsmith::memory::snapshot::BlockState;
 
-/// What the signs mean.
+/// The legend.
 pub const LEGEND: &str = "# allocated  ~ pending free  . free";
 
 /// A bar of `width` columns for a segment of `size` bytes, with the sizes and states of its blocks in order.
@@ -31,7 +31,7 @@ pub fn bar(size: u64, spans: &[(u64, BlockState)], width: usize) -> String {
         }
         start = end;
     }
-    // What no block covers is not in use.
+    // Memory that no block covers is not in use.
     let shown = |cell: &[u128; 3]| {
         let free = cell[2].max(size - cell[0] - cell[1]);
         if cell[0] >= cell[1] && cell[0] >= free {

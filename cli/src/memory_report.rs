@@ -1,4 +1,4 @@
-//! What a memory snapshot says, in numbers: totals, segments, call sites, the end of the history.
+//! A memory snapshot in numbers: totals, segments, call sites, the end of the history.
 //!
 //! Guarantees: every snapshot has a report, also one whose sizes make no sense; sums stop at the largest number.
 //! The text and the JSON document of `warpsmith memory` both come from this report.
@@ -11,7 +11,7 @@ use warpsmith::memory::snapshot::{
     BlockState, Frame, Segment, SegmentType, Snapshot, TraceAction, TraceEntry,
 };
 
-/// What a snapshot says.
+/// The content of a snapshot.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The sums over all devices.
@@ -26,22 +26,22 @@ pub struct Report {
     pub other_call_sites: Others,
     /// Events in the history.
     pub events: usize,
-    /// The last of them, the oldest first, as many as were asked for.
+    /// The last of them, up to the requested number, the oldest first.
     pub last_events: Vec<Event>,
 }
 
-/// Sums over segments, in bytes where nothing else is said.
+/// Sums over segments, in bytes unless stated otherwise.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct Totals {
-    /// What was taken from the device.
+    /// Memory reserved from the device.
     pub reserved: u64,
-    /// What is in use.
+    /// Memory in use.
     pub allocated: u64,
-    /// What is in use or waits to become free.
+    /// Memory in use or pending.
     pub active: u64,
-    /// What was asked for, before rounding.
+    /// The requested bytes, before rounding.
     pub requested: u64,
-    /// What is free inside of segments.
+    /// Free memory inside of segments.
     pub free: u64,
     /// Free blocks.
     pub free_blocks: usize,
@@ -87,7 +87,7 @@ pub struct SegmentReport {
     pub spans: Vec<(u64, BlockState)>,
 }
 
-/// A place in the source, and the live memory that it asked for.
+/// A place in the source, and the live memory that it allocated.
 #[derive(Debug, Serialize)]
 pub struct CallSite {
     /// The place; none when it was not recorded.
@@ -118,11 +118,11 @@ pub struct Event {
     pub time_us: i64,
     /// The ordinal of the device.
     pub device: usize,
-    /// What it did.
+    /// The action.
     pub action: TraceAction,
     /// Where; none when it ran out of memory.
     pub address: Option<u64>,
-    /// What the device still had when it ran out of memory.
+    /// The device's free memory at an out-of-memory error.
     pub device_free: Option<u64>,
     /// Bytes.
     pub size: u64,
@@ -130,7 +130,7 @@ pub struct Event {
     pub stream: u64,
     /// The pool.
     pub pool: (u64, u64),
-    /// Who caused it; none when it was not recorded.
+    /// The call site; none when it was not recorded.
     pub site: Option<Frame>,
 }
 

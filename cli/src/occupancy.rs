@@ -1,9 +1,9 @@
 //! Theoretical occupancy: how many of a multiprocessor's threads can be resident, from a kernel's needs alone.
 //!
 //! The limits are those of CUDA's programming guide ("Technical Specifications per Compute Capability"). A
-//! driver's own calculator, which the runtime asks on a device, has the last word.
+//! driver's own calculator, which the runtime calls on a device, is authoritative.
 
-/// What a multiprocessor of an architecture has.
+/// The resources of a multiprocessor of an architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
     warps: u32,

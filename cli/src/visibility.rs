@@ -1,16 +1,16 @@
-//! What `CUDA_VISIBLE_DEVICES` hides: for `warpsmith doctor`.
+//! The devices that `CUDA_VISIBLE_DEVICES` hides, for `warpsmith doctor`.
 
 use warpsmith::device::visible::{self, VARIABLE, Visible};
 
 use crate::doctor::{Check, Status};
 
-/// What the variable does in this process; nothing to say if it is not set.
+/// The effect of the variable in this process; `None` if it is not set.
 pub fn check() -> Option<Check> {
     let text = std::env::var_os(VARIABLE)?;
     Some(describe(&text.to_string_lossy(), visible::machine().as_deref()))
 }
 
-/// What a list makes of the machine's devices, if those are known.
+/// The effect of a list on the machine's devices, if those are known.
 fn describe(text: &str, machine: Option<&[String]>) -> Check {
     let what = "visible devices";
     let set = format!("{VARIABLE}={text}");
@@ -38,12 +38,12 @@ fn describe(text: &str, machine: Option<&[String]>) -> Check {
         return Check::new(what, status, format!("{set}: {shows}{hides}"), &[]);
     };
     let entry = text.split(',').nth(position).unwrap_or_default();
-    let mend = format!(
+    let fix = format!(
         "correct or unset {VARIABLE}: entry {}, `{entry}`, ends the list; entries are indices below {gpus}, or the \
          beginnings of identities that one device has, each device once",
         position + 1
     );
-    Check::new(what, Status::Note, format!("{set}: {shows}{hides}"), &[mend])
+    Check::new(what, Status::Note, format!("{set}: {shows}{hides}"), &[fix])
 }
 
 #[cfg(test)]
@@ -52,9 +52,9 @@ mod tests {
 
     fn found(text: &str, devices: &[&str]) -> (Status, String, Vec<String>) {
         let machine: Vec<String> = devices.iter().map(|identity| identity.to_string()).collect();
-        let Check { what, status, detail, mend } = describe(text, Some(&machine));
+        let Check { what, status, detail, fix } = describe(text, Some(&machine));
         assert_eq!(what, "visible devices");
-        (status, detail, mend)
+        (status, detail, fix)
     }
 
     const MACHINE: [&str; 4] = ["GPU-a1", "GPU-a2", "GPU-b1", "MIG-c1"];
@@ -71,24 +71,24 @@ mod tests {
     #[test]
     fn hiding_everything_on_purpose_is_a_note_without_advice() {
         for text in ["", "-1"] {
-            let (status, detail, mend) = found(text, &MACHINE);
+            let (status, detail, fix) = found(text, &MACHINE);
             let expected =
                 format!("CUDA_VISIBLE_DEVICES={text}: no device is visible; hidden are the GPUs 0, 1, 2");
-            assert_eq!((status, detail, mend.len()), (Status::Note, expected, 0));
+            assert_eq!((status, detail, fix.len()), (Status::Note, expected, 0));
         }
     }
 
     #[test]
     fn a_bad_entry_is_named_with_what_to_do() {
-        let (status, detail, mend) = found("0,7,1", &MACHINE);
+        let (status, detail, fix) = found("0,7,1", &MACHINE);
         assert_eq!(status, Status::Note);
         assert_eq!(detail, "CUDA_VISIBLE_DEVICES=0,7,1: one device is visible; hidden are the GPUs 1, 2");
-        let [mend] = mend.as_slice() else { panic!("{mend:?}") };
+        let [fix] = fix.as_slice() else { panic!("{fix:?}") };
         assert!(
-            mend.starts_with(
+            fix.starts_with(
                 "correct or unset CUDA_VISIBLE_DEVICES: entry 2, `7`, ends the list; entries are"
-            ) && mend.contains("indices below 3"),
-            "{mend}"
+            ) && fix.contains("indices below 3"),
+            "{fix}"
         );
         assert!(found("GPU-a", &MACHINE).2[0].contains("entry 1, `GPU-a`"));
         assert!(found("1,1", &MACHINE).2[0].contains("entry 2, `1`"));
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn without_the_library_only_the_text_is_known() {
         let check = describe("0", None);
-        assert_eq!((check.status, check.mend.len()), (Status::Note, 0));
+        assert_eq!((check.status, check.fix.len()), (Status::Note, 0));
         assert!(check.detail.starts_with("CUDA_VISIBLE_DEVICES=0; ") && check.detail.contains("NVML"));
     }
 }

@@ -5,10 +5,10 @@ use std::cell::{Cell, RefCell};
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// What a barrier tells every thread about the predicates of those that arrived.
+/// The result of a barrier: the predicates of the threads that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BarrierResult {
-    /// How many hold.
+    /// The number that hold.
     pub count: u32,
     /// Whether all hold.
     pub and: bool,
@@ -40,7 +40,7 @@ impl Barrier {
         self.holds.set(self.holds.get() + u32::from(predicate));
     }
 
-    /// Notes where a thread that has arrived waits.
+    /// Records where a thread that has arrived waits.
     pub fn wait(&self, waiter: Waiter) {
         self.waiters.borrow_mut().push(waiter);
     }
@@ -52,7 +52,7 @@ impl Barrier {
         arrived == alive && arrived != 0
     }
 
-    /// Lets everyone go on.
+    /// Releases all waiting threads.
     pub fn release(&self, queue: &Queue) {
         let arrived = self.arrived.replace(0);
         let holds = self.holds.replace(0);

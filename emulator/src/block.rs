@@ -1,4 +1,4 @@
-//! What the threads of a running block share, and which of them have started and ended.
+//! The shared state of the threads of a running block, and which of them have started and ended.
 //!
 //! All of it is used by one host thread. Kernel code and the scheduler both hold shared references; every
 //! borrow of a cell ends before control passes from one to the other.
@@ -125,7 +125,7 @@ impl Block {
         self.alive.get()
     }
 
-    /// Counts a thread out; how many are left.
+    /// Counts a thread out; returns the number left.
     #[inline]
     pub fn leave(&self) -> u32 {
         let alive = self.alive.get() - 1;
@@ -133,7 +133,7 @@ impl Block {
         alive
     }
 
-    /// What [`Self::set_arrival`] set for a thread last.
+    /// The last value of [`Self::set_arrival`] for a thread.
     pub fn arrival(&self, thread: u32) -> u32 {
         self.arrivals.borrow().get(thread as usize).copied().unwrap_or(0)
     }

@@ -24,7 +24,7 @@ impl ClusterBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// What stands for an arrival in the running phase.
+    /// The token of an arrival in the running phase.
     pub fn token(&self) -> u32 {
         self.phase.get().wrapping_add(1)
     }
@@ -52,7 +52,7 @@ impl ClusterBarrier {
         true
     }
 
-    /// Notes where a thread waits.
+    /// Records where a thread waits.
     pub fn wait(&self, waiter: Waiter, operation: &'static str) {
         self.waiters.borrow_mut().push((waiter, operation));
     }
@@ -75,7 +75,7 @@ impl GridBarrier {
         self.waiters.borrow_mut().clear();
     }
 
-    /// Counts a thread in. The last of `threads` lets everyone go on, and is told so.
+    /// Counts a thread in. The last of `threads` releases all; the call returns true for it.
     pub fn arrive(&self, threads: u32, queue: &Queue) -> bool {
         let arrived = self.arrived.get() + 1;
         self.arrived.set(arrived % threads);
@@ -88,7 +88,7 @@ impl GridBarrier {
         true
     }
 
-    /// Notes where a thread that has arrived waits.
+    /// Records where a thread that has arrived waits.
     pub fn wait(&self, waiter: Waiter) {
         self.waiters.borrow_mut().push(waiter);
     }

@@ -1,6 +1,6 @@
 //! Operations in which threads wait for each other, as a kernel calls them.
 //!
-//! Each suspends the calling thread until those it waits for have arrived. What can never complete is a
+//! Each suspends the calling thread until those it waits for have arrived. One that can never complete is a
 //! [`Fault`](crate::Fault) that names the caller's place, so functions that wrap these should be
 //! `#[track_caller]` too. In a thread that unwinds (its block has failed, destructors run) they return at once.
 
@@ -69,7 +69,7 @@ pub fn grid_barrier() {
     set.suspend(block, registers);
 }
 
-/// Says that the thread has come to its cluster's barrier, and goes on. It has to wait by [`cluster_wait`] before it
+/// Marks the thread as arrived at its cluster's barrier, without waiting. It has to wait by [`cluster_wait`] before it
 /// arrives again; that it does not is a fault. `operation` is a name for messages.
 ///
 /// # Panics

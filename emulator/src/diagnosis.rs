@@ -80,7 +80,7 @@ impl BlockSet<'_> {
         Fault::OutOfStacks { kernel: self.grid.kernel.name, block: block.index(), message: error.to_string() }
     }
 
-    /// Says which threads can no longer come to the grid's barrier, if some wait there.
+    /// Says which threads can no longer reach the grid's barrier, if some wait there.
     fn exited_from_grid(&self) -> Option<String> {
         let exited = |block: &Block| self.grid.threads - block.alive();
         let first = self.blocks.iter().find(|block| exited(block) != 0)?;

@@ -35,7 +35,7 @@ pub enum Refused {
     InvalidConfiguration,
 }
 
-/// Notes a launch by the running thread. It runs when the grid is done; if `tail`, after all children of the grid
+/// Records a launch by the running thread. It runs when the grid is done; if `tail`, after all children of the grid
 /// that are not.
 ///
 /// `parameters` are the kernel's machine parameters, one after the other, each at the next multiple of its
@@ -110,7 +110,7 @@ fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     places
 }
 
-/// What a grid's threads have launched.
+/// The launches of a grid's threads.
 #[derive(Default)]
 pub(crate) struct Children {
     /// The grid's own depth.

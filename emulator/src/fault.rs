@@ -148,7 +148,7 @@ impl Fault {
         }
     }
 
-    /// What happened, without kernel, block, thread and place where those are known apart.
+    /// The message without kernel, block, thread and place, where those are known separately.
     pub fn message(&self) -> String {
         match self {
             Fault::Panic { message, .. }
@@ -170,7 +170,7 @@ impl Fault {
 /// Threads of a block that wait for the same thing at the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// What they wait in, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
+    /// The operation in which they wait, for example `sync_threads` or `shuffle_down, mask 0xffffffff`.
     pub operation: String,
     /// `file:line:column` of the call.
     pub location: String,
@@ -223,7 +223,7 @@ pub(crate) struct Places {
     /// Whether several blocks run at once, so that places name theirs.
     several: bool,
     block: u64,
-    /// Those of the block under way.
+    /// Those of the active block.
     own: Vec<Place>,
     waiting: Vec<Waiting>,
 }
@@ -240,7 +240,7 @@ impl Places {
         Self { several, block: 0, own: Vec::new(), waiting: Vec::new() }
     }
 
-    /// What is added from now on is of the block with this linear index.
+    /// Places added from now on belong to the block with this linear index.
     pub fn begin_block(&mut self, linear: u64) {
         self.end_block();
         self.block = linear;

@@ -1,11 +1,11 @@
-//! Tells ThreadSanitizer which coroutine runs, in programs that `cargo xtask tsan` builds: it sets `warpsmith_tsan`.
+//! Informs ThreadSanitizer which coroutine runs, in programs that `cargo xtask tsan` builds: it sets `warpsmith_tsan`.
 //!
 //! Without that, ThreadSanitizer takes the stacks of all coroutines for one, and reports what is no race or crashes.
-//! A switch counts as synchronisation: races between the threads of a kernel are not looked for.
+//! A switch counts as synchronisation: races between the threads of a kernel are not detected.
 
 #[cfg(not(warpsmith_tsan))]
 mod implementation {
-    /// What ThreadSanitizer keeps of a coroutine: without it, nothing.
+    /// ThreadSanitizer's state of a coroutine: without it, nothing.
     pub(crate) struct Fiber;
 
     impl Fiber {
@@ -34,7 +34,7 @@ mod implementation {
 
     pub(crate) struct Fiber(*mut c_void);
 
-    /// The one that resumed a coroutine, which goes on when this is dropped.
+    /// The one that resumed a coroutine, which continues when this is dropped.
     struct Resumer(*mut c_void);
 
     impl Fiber {

@@ -1,9 +1,9 @@
 //! Describes a launch, checks it, and spreads its blocks over the cores.
 //!
-//! What is spread are sets of blocks that run at once: single blocks, the blocks of a cluster, or the whole grid
-//! of a cooperative launch. Small launches run on the calling thread alone. For larger ones the threads of
+//! The unit of distribution is a set of blocks that run at once: single blocks, the blocks of a cluster, or the whole
+//! grid of a cooperative launch. Small launches run on the calling thread alone. For larger ones the threads of
 //! rayon's current pool help, each taking sets in order from a common counter; the calling thread always takes
-//! part, so a launch goes on even when the pool is busy. A seeded launch runs on the calling thread alone, so
+//! part, so a launch makes progress even when the pool is busy. A seeded launch runs on the calling thread alone, so
 //! that the same seed gives the same run.
 //!
 //! After a fault no set behind the failed one starts. Those before it run on, so that the fault reported is
@@ -35,7 +35,7 @@ pub const MAX_RESIDENT_THREADS: u32 = MOST_STACKS;
 /// Most blocks in a cluster.
 pub const MAX_CLUSTER_BLOCKS: u32 = 16;
 
-/// Threads of a launch up to which no other core is asked to help.
+/// Threads of a launch up to which it runs on the calling core alone.
 const SMALL_LAUNCH: u64 = 2048;
 /// Most sets taken from the counter at once.
 const MAX_CHUNK: u64 = 64;
@@ -83,13 +83,13 @@ pub struct Launch<'a> {
 /// # Safety
 /// `args` points to values that fit the kernel's machine parameters, as [`gpu_spec::HostEntry`] lists them, and
 /// the conditions under which the kernel may be called hold: what pointers among the arguments point to is valid
-/// until the call returns, and, for an unsafe kernel, what its documentation asks for.
+/// until the call returns, and, for an unsafe kernel, what its documentation requires.
 pub unsafe fn run(launch: &Launch<'_>) -> Result<(), Fault> {
     // SAFETY: passed on from the caller.
     unsafe { dynamic::run_all(launch) }
 }
 
-/// Runs one grid, and gives back what it launched.
+/// Runs one grid, and returns the grids that it launched.
 ///
 /// # Safety
 /// As for [`run`].
@@ -114,7 +114,7 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
 
 /// A checked launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
-    /// What its threads launch.
+    /// The launches of its threads.
     pub children: Children,
     pub kernel: &'static KernelSpec,
     pub args: *const *const c_void,
@@ -138,11 +138,11 @@ pub(crate) struct Grid {
     order: Permutation,
     /// Sets that a host thread takes at once.
     chunk: u64,
-    /// The next position in the order that nobody has taken.
+    /// The next position in the order that no thread has taken.
     next: AtomicU64,
     /// Host threads that run sets.
     working: AtomicU32,
-    /// How many of them run a set that has exceeded the spin limit.
+    /// The number of them that run a set that has exceeded the spin limit.
     stuck: AtomicU32,
     /// The lowest position whose set has failed; `u64::MAX` while none has.
     failed_at: AtomicU64,
@@ -195,7 +195,7 @@ impl Grid {
         })
     }
 
-    /// How many threads of the pool should help the calling one.
+    /// The number of threads of the pool that should help the calling one.
     fn helpers(&self) -> u64 {
         let threads = self.threads * self.set_blocks;
         if self.seed.is_some() || self.sets.saturating_mul(threads.into()) <= SMALL_LAUNCH {
@@ -309,7 +309,7 @@ impl Grid {
     }
 }
 
-/// What stands at `linear` in a box of this size, x fastest.
+/// The position of `linear` in a box of this size, x fastest.
 fn place(linear: u64, [width, height, _]: [u64; 3]) -> [u32; 3] {
     [linear % width, linear / width % height, linear / (width * height)].map(|i| i as u32)
 }

@@ -3,11 +3,11 @@
 //! other, those of a cluster or of a cooperative launch, run at once on one core.
 //!
 //! Two sides use it. The runtime describes a launch and calls [`run`]; the device library, whose functions are
-//! called by the kernel while it runs, asks [`thread`], [`collective`], [`shared`] and [`output`].
+//! called by the kernel while it runs, calls [`thread`], [`collective`], [`shared`] and [`output`].
 //!
-//! What a kernel does wrong becomes a [`Fault`] with text, never a hang or the end of the process: a panic, a
+//! An error of a kernel becomes a [`Fault`] with text, never a hang or the end of the process: a panic, a
 //! deadlock (with the places where threads wait), lanes that disagree about a warp operation, a thread that
-//! spins for ever. What ends the process all the same, with the usual text: a kernel that uses up its stack (see
+//! spins for ever. These still end the process, with the usual text: a kernel that uses up its stack (see
 //! [`settings`]), a destructor that panics while another panic unwinds, a failed check of an unsafe function's
 //! precondition, and any panic in a program built with `panic = "abort"`. A loop that reads no atomic and never
 //! ends hangs, as nothing can interrupt it.
@@ -17,15 +17,15 @@
 //! | [`launch`] | describes a launch, checks it and spreads its blocks over the cores |
 //! | `set` | the blocks that run at once: how their threads start, suspend and end |
 //! | `block` | what the threads of a running block share |
-//! | `scheduler` | decides which thread goes on; stops blocks whose kernel failed |
+//! | `scheduler` | decides which thread continues; stops blocks whose kernel failed |
 //! | `diagnosis` | what went wrong, with the places where threads wait |
 //! | `runner` | the coroutines that threads run on, kept from block to block |
 //! | `fiber` | what ThreadSanitizer must know of these |
-//! | `registers` | who the running thread is, in thread-local storage |
-//! | [`thread`] | indices and sizes, as a kernel asks for them |
+//! | `registers` | the identity of the running thread, in thread-local storage |
+//! | [`thread`] | indices and sizes, as a kernel queries them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
-//! | `barrier`, `cluster`, `warp` | who has arrived |
-//! | `wait` | who waits, who can go on |
+//! | `barrier`, `cluster`, `warp` | which threads have arrived |
+//! | `wait` | which threads wait, which can continue |
 //! | [`dynamic`] | kernels launched by kernels |
 //! | [`shared`] | shared memory of a block, and of the others of its cluster |
 //! | [`output`] | text that kernels print, and its capture |

@@ -66,7 +66,7 @@ impl Permutation {
         Self { count, factor, shift }
     }
 
-    /// What stands at `position`, which is below the count.
+    /// The item at `position`, which is below the count.
     pub fn at(&self, position: u64) -> u64 {
         if self.factor == 1 && self.shift == 0 {
             return position;

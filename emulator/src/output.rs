@@ -1,6 +1,6 @@
 //! Text that kernels print.
 //!
-//! What one call prints stays whole. What a block prints is kept until it and those that run with it are
+//! The output of one call stays whole. The output of a block is kept until it and those that run with it are
 //! done (or have printed much) and then goes out at once, to standard output or to a capture.
 
 use std::cell::RefCell;
@@ -42,7 +42,7 @@ pub fn print(text: &str) {
 
 /// Runs `body` and returns, with its result, everything that kernels of this process printed meanwhile, instead
 /// of sending it to standard output. For tests: a second capture waits for the first to end, and launches
-/// that others make at the same time are in it too ([`Printed::kernel`] tells them apart).
+/// of other threads at the same time are in it too ([`Printed::kernel`] distinguishes them).
 pub fn capture<R>(body: impl FnOnce() -> R) -> (R, Vec<Printed>) {
     /// Ends the capture, also when `body` panics.
     struct Capturing<'a>(#[expect(dead_code, reason = "held until the capture ends")] MutexGuard<'a, ()>);
@@ -67,7 +67,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the running blocks have printed and nobody has seen yet.
+/// Output of the running blocks that has not been flushed yet.
 #[derive(Default)]
 pub(crate) struct Output {
     printed: RefCell<Vec<Printed>>,

@@ -37,7 +37,7 @@ fn remember(info: &PanicHookInfo<'_>) -> bool {
         return false;
     }
     PLACE.with_borrow_mut(|place| {
-        // A place that nobody has fetched yet: this is a panic during a panic, which ends the process.
+        // A place that has not been fetched yet: this is a panic during a panic, which ends the process.
         if let Some(first) = place {
             eprintln!("a kernel panicked at {first}; then:");
             return false;

@@ -1,4 +1,4 @@
-//! Who the running GPU thread is.
+//! The identity of the running GPU thread.
 //!
 //! One set of registers for each host thread, in thread-local storage without destructor, so that a kernel
 //! reads its index with one load. All coroutines of blocks that run at once run on one host thread; what
@@ -61,7 +61,7 @@ thread_local! {
     };
 }
 
-/// What belongs to one GPU thread while it is suspended.
+/// The state of one GPU thread while it is suspended.
 #[derive(Clone, Copy)]
 pub(crate) struct Saved {
     thread: [u32; 3],

@@ -16,7 +16,7 @@ use crate::registers::{Registers, registers};
 /// How a runner suspends itself.
 pub(crate) type RunnerYielder = Yielder<Command, Progress>;
 
-/// What a runner is resumed for.
+/// Why a runner is resumed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Run threads of the block in the registers.
@@ -36,14 +36,14 @@ pub(crate) enum Progress {
 
 /// Stacks of all host threads above which a host thread gives most of its own back after a launch.
 const MANY_STACKS: u32 = 12 * 1024;
-/// How many it then keeps.
+/// The number that it then keeps.
 const KEPT_STACKS: usize = 64;
 /// Stacks that there should be at most. Linux allows a process 65530 mappings, and a stack and its guard page are
 /// two of them.
 pub(crate) const MOST_STACKS: u32 = 28 * 1024;
 static STACKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many stacks more there should be at most, now.
+/// The number of stacks that may be added now.
 pub(crate) fn stacks_left() -> u32 {
     MOST_STACKS.saturating_sub(STACKS.load(Ordering::Relaxed))
 }
@@ -75,7 +75,7 @@ impl Runners {
         Ok(id)
     }
 
-    /// Lets runner `id` go on until it suspends itself or is idle again.
+    /// Resumes runner `id` until it suspends itself or is idle again.
     #[inline(always)]
     pub fn resume(&mut self, registers: &Registers, id: u32) {
         let runner = &mut self.runners[id as usize];
@@ -87,7 +87,7 @@ impl Runners {
                 runner.suspended = false;
                 self.idle.push(id);
             }
-            CoroutineResult::Return(()) => unreachable!("a runner returns only when it is told to quit"),
+            CoroutineResult::Return(()) => unreachable!("a runner returns only when it is resumed to quit"),
         }
     }
 

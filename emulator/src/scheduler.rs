@@ -1,7 +1,7 @@
-//! Runs the blocks that run at once: decides which of their threads goes on, and stops them all when one has
+//! Runs the blocks that run at once: decides which of their threads continues, and stops them all when one has
 //! failed.
 //!
-//! Threads that can go on come before threads not yet started, and these before threads that spin: so a warp
+//! Threads that can continue come before threads not yet started, and these before threads that spin: so a warp
 //! is done before the next begins where it can be, few stacks are in use, and a thread that spins gives way to
 //! the one it waits for. Of several blocks the first starts all its threads before the second. A seeded order
 //! chooses among all threads of all the blocks at random instead.

@@ -23,7 +23,7 @@ const SPIN_QUOTA: u32 = 32;
 
 /// The scheduler's next step.
 pub(crate) enum Next {
-    /// Let a suspended thread go on.
+    /// Resume a suspended thread.
     Resume(u32),
     /// The same, but it only looks again whether memory has changed.
     Respin(u32),
@@ -51,7 +51,7 @@ pub(crate) struct BlockSet<'g> {
     starting: Cell<usize>,
     /// Threads not yet started, in a seeded order.
     unstarted: Cell<u32>,
-    /// Threads that have asked which lanes are active, and have no answer.
+    /// Threads that have queried the active lanes, and have no answer.
     askers: Cell<u32>,
     random: Random,
     /// Set while suspended threads are being unwound.
@@ -122,7 +122,7 @@ impl<'g> BlockSet<'g> {
                     // conditions hold.
                     unsafe { entry(args) };
                     self.exit(block, registers.linear.get());
-                    // The scheduler chooses whether a thread starts or another goes on.
+                    // The scheduler chooses whether a thread starts or another continues.
                     if self.queue.has_any() || self.blocks.len() > 1 {
                         break;
                     }
@@ -160,7 +160,7 @@ impl<'g> BlockSet<'g> {
         any
     }
 
-    /// Counts the thread out; what waited for it alone goes on, or fails.
+    /// Counts the thread out; whatever waited for it alone continues, or fails.
     #[inline]
     fn exit(&self, block: &Block, linear: u32) {
         let alive = block.leave();
@@ -214,7 +214,7 @@ impl<'g> BlockSet<'g> {
         barrier.complete(self.alive_in_cluster(block), &self.queue)
     }
 
-    /// Suspends the calling thread, of this block, until the scheduler lets it go on. Unwinds it when the set has
+    /// Suspends the calling thread, of this block, until the scheduler resumes it. Unwinds it when the set has
     /// failed.
     #[inline(always)]
     pub fn suspend(&self, block: &Block, registers: &Registers) {
@@ -234,7 +234,7 @@ impl<'g> BlockSet<'g> {
         self.stopping.get() || std::thread::panicking()
     }
 
-    /// Notes that a thread got somewhere.
+    /// Records that a thread made progress.
     #[inline]
     pub fn progress(&self) {
         self.spins.set(0);
@@ -244,7 +244,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// Notes a thread that asks which lanes are active.
+    /// Records a thread that queries the active lanes.
     pub fn ask(&self, block: &Block, waiter: Waiter) {
         self.askers.set(self.askers.get() + 1);
         block.warps.converge(waiter);
@@ -280,7 +280,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// What the scheduler should do next.
+    /// The scheduler's next step.
     #[inline(always)]
     pub fn next(&self) -> Next {
         if self.grid.seed.is_some() {
@@ -321,7 +321,7 @@ impl<'g> BlockSet<'g> {
         }
     }
 
-    /// What to do when no thread is ready or to be started.
+    /// The next step when no thread is ready or to be started.
     fn next_of_waiting(&self) -> Next {
         if self.askers.replace(0) != 0 {
             for block in &self.blocks {

@@ -1,4 +1,4 @@
-//! What the environment may change about the emulator.
+//! Settings of the emulator from the environment.
 //!
 //! | variable | meaning | default |
 //! | --- | --- | --- |
@@ -89,7 +89,7 @@ mod tests {
             let text = stack(bytes).unwrap_err();
             assert!(text.contains(&format!("{STACK} is `{bytes}`: give at most {MOST_STACK}")), "{text}");
         }
-        // What is accepted makes a stack or an error, but no panic.
+        // An accepted value makes a stack or an error, but no panic.
         let bytes = stack(MOST_STACK).unwrap() as usize;
         drop(corosensei::stack::DefaultStack::new(bytes));
     }

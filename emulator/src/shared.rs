@@ -1,7 +1,7 @@
 //! Shared memory of a block.
 //!
 //! Every block finds its shared memory filled with [`POISON`], so that a kernel that reads before it writes
-//! shows. Static memory is told apart by its place in the source; each block has its own copy.
+//! shows. Static memory is identified by its place in the source; each block has its own copy.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ use std::ptr::{self, NonNull};
 
 use crate::registers::running;
 
-/// What every byte of shared memory is at the start of a block.
+/// The value of every byte of shared memory at the start of a block.
 pub const POISON: u8 = 0xa5;
 
 /// Static shared memory a block can have, in bytes; the limit of every CUDA GPU.
@@ -20,7 +20,7 @@ pub const STATIC_LIMIT: usize = 48 * 1024;
 pub const DYNAMIC_ALIGN: usize = 128;
 
 /// The block's memory for the declaration `site`: the same address for every thread of the block. `site` is the
-/// address of a static that only this declaration has; a site that asks for several sizes gets memory for each.
+/// address of a static that only this declaration has; a site that requests several sizes gets memory for each.
 ///
 /// # Panics
 /// Outside a kernel; when the block's static memory exceeds [`STATIC_LIMIT`]; when `align` is no power of two.
@@ -111,16 +111,16 @@ impl Place {
 pub(crate) struct Shared {
     sites: RefCell<Vec<Site>>,
     dynamic: RefCell<Option<Memory>>,
-    /// Address of `dynamic` once this block has asked for it, else null.
+    /// Address of `dynamic` once this block has requested it, else null.
     dynamic_ready: Cell<*mut u8>,
-    /// Static bytes that this block has asked for.
+    /// Static bytes that this block has requested.
     static_bytes: Cell<usize>,
 }
 
 struct Site {
     key: *const u8,
     memory: Memory,
-    /// Whether this block has asked for it.
+    /// Whether this block has requested it.
     ready: bool,
 }
 
@@ -156,7 +156,7 @@ impl Shared {
         site.memory.address.as_ptr()
     }
 
-    /// The piece that `pointer` points into, or else to the end of, among those the block has asked for, and how far.
+    /// The piece that `pointer` points into, or else to the end of, among those the block has requested, and how far.
     fn find(&self, pointer: *const u8) -> Option<(Place, usize)> {
         let sites = self.sites.borrow();
         let sites = sites.iter().filter(|site| site.ready).map(|Site { key, memory, .. }| {

@@ -1,4 +1,4 @@
-//! Indices and sizes as the running kernel asks for them.
+//! Indices and sizes as the running kernel queries them.
 //!
 //! Every function panics when it is called outside a kernel.
 

@@ -1,4 +1,4 @@
-//! Threads that wait, and the queue of those that can go on.
+//! Threads that wait, and the queue of those that can continue.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ pub(crate) struct Waiter {
     pub location: &'static Location<'static>,
 }
 
-/// Runners whose threads can go on.
+/// Runners whose threads can continue.
 #[derive(Default)]
 pub(crate) struct Queue {
     pub ready: RefCell<VecDeque<u32>>,
-    /// Threads that wait for memory to change: they go on when no other can.
+    /// Threads that wait for memory to change: they continue when no other can.
     pub spinning: RefCell<VecDeque<Waiter>>,
 }
 

@@ -11,7 +11,7 @@ use std::panic::Location;
 use crate::wait::Queue;
 use crate::wait::Waiter;
 
-/// What an exchange gives every lane that takes part.
+/// The result of an exchange for every lane that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarpValues {
     /// The lanes that took part: those of the mask that exist.
@@ -32,7 +32,7 @@ pub(crate) struct Warps {
     calls: RefCell<Vec<Call>>,
     /// Complete exchanges that some lane has not read yet.
     done: RefCell<Vec<Done>>,
-    /// Threads that asked which lanes are active, and the answers by thread.
+    /// Threads that queried the active lanes, and the answers by thread.
     converging: RefCell<Vec<Waiter>>,
     active: RefCell<Vec<u32>>,
 }
@@ -96,7 +96,7 @@ impl Warps {
         self.exited[warp as usize].get()
     }
 
-    /// Notes that a thread has exited. Returns a thread that waits for it in an exchange, if there is one.
+    /// Records that a thread has exited. Returns a thread that waits for it in an exchange, if there is one.
     #[inline]
     pub fn exit(&self, linear: u32) -> Option<(u32, Call)> {
         let warp = (linear / 32) as usize % WARPS;
@@ -116,7 +116,7 @@ impl Warps {
             .find(|(_, call)| call.mask & bit != 0)
     }
 
-    /// Notes a thread's call; `needed` are the existing lanes of its mask. Returns whether that completes the
+    /// Records a thread's call; `needed` are the existing lanes of its mask. Returns whether that completes the
     /// exchange; if not, the thread has to wait.
     pub fn arrive(&self, linear: u32, needed: u32, threads: u32, call: Call) -> Result<bool, Mismatch> {
         let (warp, bit) = (linear / 32, 1 << (linear % 32));
@@ -165,7 +165,7 @@ impl Warps {
         if index == done.len() { done.push(entry) } else { done[index] = entry }
     }
 
-    /// What the thread's complete exchange gives it. Once for every thread.
+    /// The result of the thread's complete exchange. Once for every thread.
     pub fn read(&self, linear: u32) -> WarpValues {
         let index = self.calls.borrow()[linear as usize].done as usize;
         let done = &mut self.done.borrow_mut()[index];
@@ -202,13 +202,13 @@ impl Warps {
         }
     }
 
-    /// Notes a thread that asks which lanes are active.
+    /// Records a thread that queries the active lanes.
     pub fn converge(&self, waiter: Waiter) {
         self.converging.borrow_mut().push(waiter);
     }
 
-    /// Answers all who asked, when no other thread can run: lanes of a warp that asked at the same place are
-    /// active together. Returns whether anyone had asked.
+    /// Answers all queries, when no other thread can run: lanes of a warp that queried at the same place are
+    /// active together. Returns whether there were any.
     pub fn answer(&self, threads: u32, queue: &Queue) -> bool {
         let mut converging = self.converging.borrow_mut();
         let mut active = self.active.borrow_mut();

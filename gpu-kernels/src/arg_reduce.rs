@@ -27,9 +27,9 @@ impl<A: WarpValue> Partial for Candidate<A> {
     }
 }
 
-/// Which of two values is looked for.
+/// The ordering of two values.
 trait Order<A> {
-    /// What no element beats by being equal to it: where the search begins.
+    /// The initial value of the search: no element wins by being equal to it.
     fn worst() -> A;
     /// Whether number `a` beats number `b`; false when either is NaN.
     fn beats(a: A, b: A) -> bool;

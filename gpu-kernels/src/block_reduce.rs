@@ -15,7 +15,7 @@ use gpu_std::{thread, warp};
 
 use crate::tile::{Split, each, for_each, load};
 
-/// A value under way in a reduction; at most 16 bytes, so that it fits a slot of shared memory.
+/// A partial value of a reduction; at most 16 bytes, so that it fits a slot of shared memory.
 pub(crate) trait Partial: Copy {
     /// The value that the thread `delta` lanes up holds.
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
@@ -28,7 +28,7 @@ impl<T: WarpValue> Partial for T {
     }
 }
 
-/// What is reduced, and how.
+/// A reduction: its values and operation.
 pub(crate) trait Reduction<T> {
     /// The running value.
     type Partial: Partial;
@@ -107,7 +107,7 @@ unsafe fn combine_partials<T, R: Reduction<T>>(partials: *const R::Partial) -> R
     block_combine::<T, R>(total)
 }
 
-/// What this thread gets of the input, folded: its part of what all threads of the launch share out.
+/// This thread's part of the input, folded: all threads of the launch divide the input among them.
 #[inline(always)]
 fn thread_share<T: Copy, R: Reduction<T>, const ITEMS: usize, const N: usize>(input: &[T]) -> R::Partial {
     let (ptr, len) = (input.as_ptr(), input.len());
@@ -147,7 +147,7 @@ fn block_combine<T, R: Reduction<T>>(value: R::Partial) -> R::Partial {
         unsafe { slots.byte_add(index as usize * size_of::<u128>()).write(total) };
     }
     thread::sync_threads();
-    // Every warp goes on, so that none waits for another at a branch; what the first one gets counts.
+    // Every warp goes on, so that none waits for another at a branch; the result of the first one counts.
     let warps = threads.div_ceil(warp::WARP_SIZE);
     let value = if lane < warps {
         // SAFETY: warp `lane` wrote its slot before the barrier.

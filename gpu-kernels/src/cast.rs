@@ -5,7 +5,7 @@ use gpu_std::prelude::*;
 use crate::map::map1;
 use crate::tile::{lanes, with_lanes};
 
-/// `dst[i] = src[i] as U`, for as many elements as the shorter of the two has.
+/// `dst[i] = src[i] as U`, for the length of the shorter of the two.
 ///
 /// Converts as Rust's `as` does: floats round to nearest even; a float becomes an integer by truncation, the
 /// nearest end of the range when it is out of it, 0 when it is NaN; integers wrap. `VECTOR` is the size of an

@@ -5,7 +5,7 @@ use gpu_std::prelude::*;
 use crate::map::map1;
 use crate::tile::{lanes, with_lanes};
 
-/// Copies `src` to `dst`, as many elements as the shorter of the two has.
+/// Copies `src` to `dst`, for the length of the shorter of the two.
 ///
 /// Instances exist by element size (`u8`, `u16`, `u32`, `u64`): any plain type of that size can be copied
 /// through them. Two arrays that reach a multiple of `VECTOR` bytes at different elements are copied element by

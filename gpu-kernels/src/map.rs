@@ -68,7 +68,7 @@ pub(crate) unsafe fn map1<A: Copy, U: Copy, const ITEMS: usize, const N: usize>(
     len: usize,
     f: impl Fn(A) -> U,
 ) {
-    // SAFETY: by this function's contract; `transform` asks for elements and vectors within `len` only.
+    // SAFETY: by this function's contract; `transform` requests elements and vectors within `len` only.
     unsafe {
         transform::<[A; N], U, ITEMS, N>(
             out,
@@ -90,7 +90,7 @@ pub(crate) unsafe fn map2<T: Copy, const ITEMS: usize, const N: usize>(
     len: usize,
     f: impl Fn(T, T) -> T,
 ) {
-    // SAFETY: by this function's contract; `transform` asks for elements and vectors within `len` only.
+    // SAFETY: by this function's contract; `transform` requests elements and vectors within `len` only.
     unsafe {
         transform::<([T; N], [T; N]), T, ITEMS, N>(
             out,
@@ -113,7 +113,7 @@ pub(crate) unsafe fn map3<T: Copy, const ITEMS: usize, const N: usize>(
     len: usize,
     f: impl Fn(T, T, T) -> T,
 ) {
-    // SAFETY: by this function's contract; `transform` asks for elements and vectors within `len` only.
+    // SAFETY: by this function's contract; `transform` requests elements and vectors within `len` only.
     unsafe {
         transform::<([T; N], [T; N], [T; N]), T, ITEMS, N>(
             out,

@@ -21,7 +21,7 @@ pub struct ImageSpec {
     pub dependencies: &'static [Package],
     /// Why there is no code; `None` when there is.
     pub missing: Option<&'static str>,
-    /// What compiled it.
+    /// Its toolchain.
     pub compilers: Compilers,
     /// The code; empty when there is none.
     pub parts: &'static [ImagePart],
@@ -40,7 +40,7 @@ pub struct Package {
     pub version: &'static str,
 }
 
-/// What compiled an image and the program that holds it, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
+/// The toolchains of an image and of the program that holds it, for example `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM
 /// 22.1.8`; empty where it is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compilers {
@@ -69,7 +69,7 @@ pub struct CodeForm {
     pub arch: u32,
     /// Whether it is for that architecture only (`sm_90a`).
     pub is_arch_specific: bool,
-    /// What it is.
+    /// Its kind.
     pub kind: CodeKind,
     /// The code.
     pub code: Packed,
@@ -107,17 +107,17 @@ pub struct KernelRecord {
     pub symbol: &'static str,
     /// Index of the part that it is looked up in.
     pub part: usize,
-    /// What its parameters are; `None` for one that was not written with `#[kernel]`.
+    /// Its parameters; `None` for one that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
     /// What is known of the stack of a thread.
     pub stack: StackUse,
-    /// Bytes of stack a thread that `#[kernel(stack = BYTES)]` asks for; 0 when it does not.
+    /// Bytes of stack a thread that `#[kernel(stack = BYTES)]` requests; 0 without it.
     pub requested_stack: u32,
-    /// What it needs, one entry for each architecture that it is assembled for; empty where there was no `ptxas`.
+    /// Its resources, one entry for each architecture that it is assembled for; empty where there was no `ptxas`.
     pub resources: &'static [KernelResources],
 }
 
-/// What a kernel was compiled from.
+/// The origin of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelAbi {
     /// The package that defines it.
@@ -135,7 +135,7 @@ pub enum StackUse {
     Unknown,
 }
 
-/// What `ptxas` reported of a kernel for an architecture.
+/// The report of `ptxas` on a kernel for an architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelResources {
     /// The architecture, as `10 * major + minor`.

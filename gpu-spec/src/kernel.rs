@@ -36,7 +36,7 @@ pub struct KernelInfo {
     pub is_safe: bool,
     /// Whether its blocks wait for each other, so that all of them have to be on the device at once.
     pub cooperative: bool,
-    /// Whether it may be started before the kernel ahead of it on the stream is done: it waits for that one by itself.
+    /// Whether it may be started before the kernel ahead of it on the stream is done: it waits for that one explicitly.
     pub dependent: bool,
 }
 
@@ -76,7 +76,7 @@ impl KernelSpec {
 
 impl KernelInfo {
     /// A kernel written by hand: a safe function named as its symbol, with no type or const arguments, that promises and
-    /// asks for nothing.
+    /// requests nothing.
     pub const fn new(
         package: &'static str,
         version: &'static str,
@@ -145,7 +145,7 @@ pub struct ParamSpec {
 }
 
 impl ParamSpec {
-    /// What the device compiler has to record for this parameter.
+    /// The record that the device compiler has to make for this parameter.
     pub const fn abi(&self) -> AbiParam {
         AbiParam::new(self.kind, self.size, self.align)
     }
@@ -218,7 +218,7 @@ pub enum ParamKind {
 }
 
 impl ParamKind {
-    /// How many machine parameters it takes.
+    /// The number of machine parameters.
     pub const fn machine_params(self) -> usize {
         match self {
             ParamKind::Slice | ParamKind::SliceMut => 2,

@@ -8,7 +8,7 @@
 /// The global's symbol: a `*mut Mailbox`, null until the runtime sets it.
 pub const MAILBOX_SYMBOL: &str = "__warpsmith_mailbox";
 
-/// `state`: nobody has panicked.
+/// `state`: no thread has panicked.
 pub const EMPTY: u32 = 0;
 /// `state`: a thread is writing its message.
 pub const WRITING: u32 = 1;
@@ -45,7 +45,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox that nobody has written.
+    /// A mailbox that has not been written.
     pub const fn empty() -> Self {
         Self {
             state: EMPTY,

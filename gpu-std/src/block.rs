@@ -149,7 +149,7 @@ impl Warp {
         total
     }
 
-    /// What the warps below this one have in all, if there are any; `within` is the scan within the warp.
+    /// The total of the warps below this one, if there are any; `within` is the scan within the warp.
     #[inline(always)]
     #[track_caller]
     fn below<T: WarpValue>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {

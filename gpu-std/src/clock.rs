@@ -10,7 +10,7 @@ pub fn cycles() -> u64 {
     gpu_or_host!(nvvm::clock64(), nanoseconds())
 }
 
-/// Nanoseconds since some time in the past, alike in all threads of the device. It may advance in steps of as much as
+/// Nanoseconds since some time in the past, alike in all threads of the device. It may advance in steps of up to
 /// a microsecond.
 #[inline(always)]
 pub fn nanoseconds() -> u64 {

@@ -1,7 +1,7 @@
 //! The blocks of a cluster: up to 16 that run at once, near each other, and can reach each other's shared memory.
 //!
 //! A launch divides its grid into clusters. Without that, and below compute capability 9.0, which has none, each
-//! block is a cluster by itself, and everything here is right for it. A kernel that needs more says `arch = 90`.
+//! block is a cluster of its own, and everything here works for it. A kernel that needs more says `arch = 90`.
 //!
 //! Distributed shared memory: [`map_shared`] gives the address that a piece of shared memory has in another block of
 //! the cluster. A block must not touch another's before that one has begun, nor after it has ended: put a [`sync`]
@@ -113,8 +113,8 @@ pub fn thread_rank() -> u32 {
     block_rank() * block::threads() + thread::linear_in_block()
 }
 
-/// Waits until every thread of the cluster is here. What any of them wrote to shared or global memory before, all can
-/// read after.
+/// Waits until every thread of the cluster has arrived. All writes of these threads to shared or global memory before it
+/// are visible to all of them after it.
 ///
 /// Every thread of the cluster that has not returned must come to the same barrier.
 #[inline(always)]

@@ -214,7 +214,7 @@ impl<T> DisjointMut<'_, T, Elements> {
     pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut T> {
         Self::check(index);
         if index.get() < self.len {
-            // SAFETY: the index is in range; that nobody else has the element is argued above.
+            // SAFETY: the index is in range; that no other thread has the element is argued above.
             Some(unsafe { &mut *self.data.add(index.get()) })
         } else {
             None
@@ -232,7 +232,7 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
         let start = index.get().checked_mul(N).filter(|&start| start < self.len)?;
         let rest = self.len - start;
         let len = if rest < N { rest } else { N };
-        // SAFETY: `start + len` is at most the length; that nobody else has these elements is argued above.
+        // SAFETY: `start + len` is at most the length; that no other thread has these elements is argued above.
         Some(unsafe { core::slice::from_raw_parts_mut(self.data.add(start), len) })
     }
 

@@ -1,4 +1,4 @@
-//! What the expansion of `#[kernel]` calls. Not for other use.
+//! Functions that the expansion of `#[kernel]` calls. Not for other use.
 
 use crate::disjoint::DisjointMut;
 use crate::element::{KernelType, SliceElement};
@@ -48,8 +48,8 @@ pub const fn check_parameters(params: &[AbiParam]) {
 ///
 /// # Safety
 ///
-/// `data` is not null, aligned, and valid for reads of `len` elements while the kernel runs. (It is not mended
-/// here: a choice between two pointers would hide from LLVM that the kernel reads global memory.)
+/// `data` is not null, aligned, and valid for reads of `len` elements while the kernel runs. (A null pointer is not
+/// replaced here: a choice between two pointers would hide from LLVM that the kernel reads global memory.)
 #[inline(always)]
 pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
     // SAFETY: the caller's promise.

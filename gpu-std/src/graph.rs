@@ -1,4 +1,4 @@
-//! What a kernel in a graph can say to the graph.
+//! Conditions of a graph, set by its kernels.
 //!
 //! A conditional node of a graph runs its body or not, or again and again, by a number: its *condition*. Kernels
 //! that come before the node, or lie in its body, set it with [`set_condition`]. They get the condition as a `u64`

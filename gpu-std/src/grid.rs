@@ -53,7 +53,7 @@ pub fn is_cooperative() -> bool {
     gpu_or_host!(workspace() != 0, emulated::is_cooperative())
 }
 
-/// Waits until every thread of the grid is here. What any of them wrote to global memory before, all can read after.
+/// Waits until every thread of the grid has arrived. All writes to global memory before it are visible to all after it.
 ///
 /// Every thread of the grid must come to the same barrier, also those that have nothing to do: one that has returned
 /// leaves the others waiting. The emulated device reports that as a deadlock; a GPU hangs.

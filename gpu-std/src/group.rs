@@ -39,8 +39,8 @@ pub trait Group: Sealed {
     /// The calling thread's index in the group: below [`size`](Self::size).
     fn thread_rank(&self) -> usize;
 
-    /// Waits until every thread of the group is here. What any of them wrote to memory that all can reach before, all
-    /// can read after.
+    /// Waits until every thread of the group has arrived. All writes before it to memory that all can reach are visible
+    /// to all after it.
     #[track_caller]
     fn sync(&self);
 }

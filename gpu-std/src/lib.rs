@@ -1,7 +1,7 @@
 //! The device library: what a kernel written in Rust can call.
 //!
 //! Every function has two bodies. Compiled for `nvptx64`, it is an instruction of the GPU; compiled for the
-//! host, it asks the emulated device, so that the same kernel runs in `cargo test` on any machine. The host
+//! host, it calls the emulated device, so that the same kernel runs in `cargo test` on any machine. The host
 //! side needs stable Rust only; the GPU side is compiled by `warpsmith-builder`.
 //!
 //! ```
@@ -20,7 +20,7 @@
 //!
 //! | module | what is in it |
 //! | --- | --- |
-//! | [`thread`], [`block`] | who a thread is, barriers, memory fences; reductions and scans of a block |
+//! | [`thread`], [`block`] | indices of a thread, barriers, memory fences; reductions and scans of a block |
 //! | [`cluster`] | blocks that reach each other's shared memory |
 //! | [`grid`] | all blocks: a barrier in cooperative launches, and the order between launches |
 //! | [`warp`] | shuffles, votes, matches and reductions among 32 threads |
@@ -167,7 +167,7 @@ pub use gpu_macros::address_space;
 /// - `types(T = f32, f64; U = u8)`, `consts(ITEMS = 1, 2, 4)`: what the generic parameters stand for. A kernel is
 ///   compiled for each combination; `axpy<f32, 4>` has the symbol `axpy__f32_4`.
 /// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more
-///   threads, and asks for registers to be shared out so that `min_blocks` blocks fit on a multiprocessor.
+///   threads, and limits registers so that `min_blocks` blocks fit on a multiprocessor.
 /// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less.
 /// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels that recurse, call through
 ///   pointers or `dyn`, or format with `core::fmt`, whose need the compiler does not know.

@@ -19,17 +19,17 @@ use crate::{nvvm, thread};
 #[unsafe(no_mangle)]
 static mut __warpsmith_mailbox: *mut Mailbox = ptr::null_mut();
 
-/// How often a thread asks whether another has finished its message before it stops the context: a second or so.
+/// How often a thread polls whether another has finished its message before it stops the context: about a second.
 const PATIENCE: u32 = 1 << 20;
 
-/// A message under way; `None` inside when this thread is not the first to panic, or there is no mailbox.
+/// A message in progress; `None` inside when this thread is not the first to panic, or there is no mailbox.
 struct Message {
     mailbox: *mut Mailbox,
     len: usize,
 }
 
 impl Message {
-    /// Takes the mailbox, if nobody has, and notes who and where.
+    /// Takes the mailbox, if no thread has, and records the thread and the place.
     #[inline(always)]
     fn begin(location: &'static Location<'static>) -> Self {
         // SAFETY: the runtime writes the pointer before it launches anything from the module; it reads as
@@ -208,7 +208,7 @@ extern "C" fn __warpsmith_panic_str(
     text.end(message, location)
 }
 
-/// What a panic reaches that the builder has not redirected.
+/// Called by a panic that the builder has not redirected.
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
     let text = info.message().as_str().unwrap_or("panic with a formatted message");

@@ -1,4 +1,4 @@
-//! What most kernels use: `use gpu_std::prelude::*;`.
+//! The items that most kernels use: `use gpu_std::prelude::*;`.
 
 pub use crate::disjoint::{Chunks, DisjointMut};
 pub use crate::scalar::{Float, Scalar};

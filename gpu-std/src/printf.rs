@@ -2,7 +2,7 @@
 //!
 //! On the GPU it goes through `vprintf`, which writes to the context's buffer; the driver prints it when the host
 //! waits for the stream. On the emulated device the text is formatted by the C library, so that both give the
-//! same characters. What is public here is for the macro.
+//! same characters. The public items here are for the macro.
 
 use half::{bf16, f16};
 

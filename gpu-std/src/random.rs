@@ -31,7 +31,7 @@ use crate::math::{Math, fast};
 /// The multipliers of a round.
 const FIRST: u32 = 0xD251_1F53;
 const SECOND: u32 = 0xCD9E_8D57;
-/// What is added to the key after a round.
+/// The increment of the key after a round.
 const KEY_STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 10;
 

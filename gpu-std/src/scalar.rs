@@ -38,7 +38,7 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
     /// The start of a maximum: −∞, or the least integer.
     const MAX_IDENTITY: Self;
 
-    /// What sums of this type are computed in: `f32` for `f16` and `bf16`, the type itself for all others.
+    /// The type in which sums are computed: `f32` for `f16` and `bf16`, the type itself for all others.
     type Accumulator: Scalar<Accumulator = Self::Accumulator> + WarpValue;
 
     /// The same number in the accumulator's type.

@@ -1,8 +1,8 @@
 //! Memory that the threads of a block share: fast, small, and uninitialised when the block starts.
 //!
-//! [`shared_array!`](crate::shared_array) reserves a fixed amount, [`dynamic`] reaches what the launch asked
-//! for. Both give raw pointers: which thread writes what when, with a barrier between, is the kernel's business,
-//! and reading what nobody has written is undefined (on the emulated device every byte is 0xA5 then).
+//! [`shared_array!`](crate::shared_array) reserves a fixed amount, [`dynamic`] reaches what the launch
+//! requested. Both give raw pointers: the kernel must order its accesses by barriers,
+//! and reading memory that has not been written is undefined (on the emulated device every byte is 0xA5 then).
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -18,7 +18,7 @@ pub struct Shared<T> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: it only hands out raw pointers; using them is unsafe.
+// SAFETY: it only returns raw pointers; using them is unsafe.
 unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -95,7 +95,7 @@ unsafe impl Sync for DynamicMemory {}
 #[unsafe(link_section = ".shared.dynamic")]
 static __warpsmith_dynamic_shared: DynamicMemory = DynamicMemory(UnsafeCell::new([]));
 
-/// The shared memory that the launch asked for with `Launch::shared(bytes)`, the same in all threads of a block.
+/// The shared memory that the launch requested with `Launch::shared(bytes)`, the same in all threads of a block.
 /// [`dynamic_bytes`] says how much there is. Aligned to 16 bytes.
 ///
 /// # Panics
@@ -107,7 +107,7 @@ pub fn dynamic<T>() -> *mut T {
     gpu_or_host!(__warpsmith_dynamic_shared.0.get().cast(), emulated::dynamic_memory().cast())
 }
 
-/// Bytes of shared memory that the launch asked for.
+/// Bytes of shared memory that the launch requested.
 #[inline(always)]
 pub fn dynamic_bytes() -> u32 {
     gpu_or_host!(crate::nvvm::dynamic_smem_size(), thread::dynamic_shared_bytes())

@@ -1,4 +1,4 @@
-//! Who a thread is, barriers of its block, and memory fences.
+//! Indices of a thread, barriers of its block, and memory fences.
 //!
 //! A launch is a grid of blocks of threads, each in up to three dimensions. Indices are as in CUDA; linear
 //! indices count x fastest, then y, then z.

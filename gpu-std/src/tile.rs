@@ -1,7 +1,7 @@
 //! Tiles: groups of 1, 2, 4, 8, 16 or 32 neighbouring lanes of a warp, which work together without the others.
 //!
-//! Every function but those that say who the thread is must be called by all threads of the tile; they wait for each
-//! other. Tiles of one warp need not do the same.
+//! Every function except those that return the thread's rank must be called by all threads of the tile; they wait for
+//! each other. Tiles of one warp need not do the same.
 //!
 //! ```
 //! use gpu_std::prelude::*;

@@ -1,4 +1,4 @@
-//! What the 32 threads (lanes) of a warp do together, without shared memory.
+//! Collective operations of the 32 threads (lanes) of a warp, without shared memory.
 //!
 //! The lanes of a block are counted by [`linear_in_block`](crate::thread::linear_in_block): lane is that
 //! modulo 32.
@@ -7,8 +7,8 @@
 //! mask must call it, with the same mask, and the caller must be one of them; they wait for each other. The
 //! emulated device reports lanes that disagree or never come; a GPU hangs or gives unspecified values.
 //!
-//! The functions are safe all the same, and that is the one exception to what safe code promises: PTX leaves a call by
-//! lanes that disagree, or by a lane outside of its mask, undefined. On the GPUs there are it means what is said above,
+//! The functions are safe all the same, and that is the one exception to the guarantees of safe code: PTX leaves a call
+//! by lanes that disagree, or by a lane outside of its mask, undefined. On existing GPUs it behaves as described above,
 //! for the calling warp; a check in each call would cost as much as the call.
 
 #[cfg(target_arch = "nvptx64")]
@@ -113,7 +113,7 @@ pub fn sync_warp(mask: u32) {
     let _ = collective::warp_exchange(mask, "sync_warp", 0);
 }
 
-/// What a lane reads from a lane that is not in the mask: unspecified on a GPU, this pattern here.
+/// The value that a lane reads from a lane that is not in the mask: unspecified on a GPU, this pattern here.
 #[cfg(not(target_arch = "nvptx64"))]
 const UNSPECIFIED: u64 = 0xA5A5_A5A5_A5A5_A5A5;
 

@@ -1,4 +1,4 @@
-//! What must not compile, and what the error says.
+//! Code that must not compile, and its errors.
 
 #[test]
 fn wrong_kernels_are_explained() {

@@ -112,7 +112,7 @@ impl Benchmark for Operation {
             bytes: array.saturating_mul(self.reads + self.writes),
             flops: if is_float(dtype) { n.saturating_mul(self.flops) } else { 0 },
             footprint: array.saturating_mul(self.arrays),
-            // What outputs are set to before a check.
+            // The initial content of outputs in a check.
             spare: array.saturating_mul(self.writes),
         }
     }

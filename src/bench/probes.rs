@@ -1,4 +1,4 @@
-//! What stands for the device's limits: a copy, a read and multiplications, measured in turn with the kernels.
+//! Probes of the device's limits: a copy, a read and multiplications, measured in turn with the kernels.
 //!
 //! The copy and the read are this crate's own operations in their default configurations, over arrays far larger than
 //! the cache; the multiplications keep everything in registers.
@@ -28,7 +28,7 @@ pub fn probes(stream: &Stream) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Elements of a probe that moves data: so many that starting and ending are nothing beside moving them, as far as an
+/// Elements of a probe that moves data: enough to make the start and the end of a launch negligible, as far as an
 /// eighth of the memory lasts.
 fn elements(device: &Device) -> Result<u64> {
     let wanted = if device.is_emulated() { 1 << 16 } else { 1 << 28 };
@@ -50,7 +50,7 @@ fn operation(probe: &'static str, name: &str, stream: &Stream) -> Result<Probe> 
     })
 }
 
-/// Multiplications in registers, in as many threads as are resident at once.
+/// Multiplications in registers, in the number of threads that are resident at once.
 struct Multiply {
     stream: Stream,
     launch: PreparedLaunch<fma_probe>,

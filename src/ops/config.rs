@@ -17,15 +17,15 @@ use warpsmith_runtime::{Device, DeviceProperties};
 use crate::op_error::OpError;
 use warpsmith_runtime::{Error, Result};
 
-/// How many blocks a launch has.
+/// The number of blocks of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum GridRule {
     /// One block a tile; for reductions, no more than fit on the device at once.
     Auto,
-    /// So many times the blocks that fit on the device at once, but no more than there are tiles.
+    /// This number of times the blocks that fit on the device at once, but at most one for each tile.
     Waves(u32),
-    /// Exactly so many; of random numbers, whose blocks form rows, as many as fill the last row.
+    /// Exactly this number; for random numbers, whose blocks form rows, rounded up to whole rows.
     Blocks(u32),
 }
 
@@ -82,7 +82,7 @@ impl From<GridRule> for String {
 pub struct Config {
     /// Threads of a block.
     pub block: u32,
-    /// How many blocks.
+    /// The number of blocks.
     pub grid: GridRule,
     /// Accesses that a thread has in flight at once.
     pub items: u32,
@@ -216,13 +216,13 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// The configuration that an operation takes when none is given and none was [tuned](super::tuned_config): for `kernel` over `n` elements of
 /// `element_bytes` on `device`.
 ///
-/// On a GPU, blocks are an eighth of what a multiprocessor holds ([`usual_block`]). Elementwise kernels get one access a
-/// thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler balances the load.
-/// Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the smallest accesses there
-/// are, and smaller blocks if even that is too little ([`spread_block`]). `gelu` and random numbers, which compute more
-/// than they move, get some waves of blocks that walk over the tiles: random numbers so many that a thread makes about 256
-/// of them, or 96 of uniform ones of four bytes. Reductions get several accesses a thread and as many blocks as are
-/// resident at once, so that few partials remain, also where there is little to do.
+/// On a GPU, blocks are an eighth of the threads that a multiprocessor holds ([`usual_block`]). Elementwise kernels get
+/// one access a thread and one tile a block: enough bytes are in flight then, and the hardware's block scheduler
+/// balances the load. Where the accesses of 16 bytes are too few to give every multiprocessor a block, they get the
+/// smallest accesses there are, and smaller blocks if even that is too little ([`spread_block`]). `gelu` and random
+/// numbers, which compute more than they move, get some waves of blocks that walk over the tiles: for random numbers
+/// enough that a thread makes about 256 of them, or 96 of uniform ones of four bytes. Reductions get several accesses a
+/// thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
 ///
 /// For the ten kernels measured on an H200, at 2^16 to 2^28 elements of f32 (most of them also bf16), blocks of 256, which
 /// this gives there, were with accesses of 16 bytes on average within about 2 % of the best that was tried. At 2^16 the best
@@ -277,8 +277,8 @@ fn gpu_config(kernel: &str, element_bytes: usize, n: usize, device: &DevicePrope
     Config { block: spread_block(device, block, threads), vector, ..config }
 }
 
-/// Waves in which each thread computes about so many of `n` elements, for kernels that have half of the threads that a
-/// multiprocessor holds.
+/// Waves in which each thread computes about this number of `n` elements, for kernels that have half of the threads that
+/// a multiprocessor holds.
 fn waves_of_threads(n: usize, of_thread: usize, device: &DeviceProperties) -> GridRule {
     let resident =
         device.multiprocessors as usize * (device.max_threads_per_multiprocessor as usize / 2).max(1);
@@ -303,7 +303,7 @@ fn nearest_items(kernel: &str, preferred: u32) -> u32 {
     all().filter(|&items| items <= preferred).max().or_else(|| all().min()).unwrap_or(1)
 }
 
-/// The smallest access in bytes of the instances with so many items.
+/// The smallest access in bytes of the instances with this number of items.
 fn smallest_vector(kernel: &str, items: u32) -> u32 {
     variants_of_any(kernel).filter(|variant| variant.0 == items).map(|(_, vector)| vector).min().unwrap_or(16)
 }

@@ -52,7 +52,7 @@ pub fn copy_with<'s, 'd, T: Number>(
 /// `dst[i] = value`.
 ///
 /// # Errors
-/// Whatever the runtime reports.
+/// Errors of the runtime.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

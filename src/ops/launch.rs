@@ -70,7 +70,7 @@ impl<'a> Operation<'a> {
         Self { stream, kernel, dtype, element_bytes, n, alignment, config, row: None }
     }
 
-    /// Launches rows of blocks (in y), each of so many threads, instead of one row of all; as many blocks, to the next row.
+    /// Launches rows of blocks (in y), each of `threads` threads, instead of one row; rounded up to whole rows.
     pub fn in_rows_of(self, threads: u32) -> Self {
         Self { row: Some(threads), ..self }
     }
@@ -86,7 +86,7 @@ impl<'a> Operation<'a> {
         let spec = config::instance(self.kernel, &self.dtype, &config)?;
         let function = module.function(spec)?;
         let resident = || {
-            // As many as fit on the device at once, which the function remembers.
+            // The number that fits on the device at once, which the function caches.
             let most = device.properties().max_grid[0] as usize;
             let all =
                 Launch::linear(most.saturating_mul(config.block as usize).max(1), config.block).waves(1);

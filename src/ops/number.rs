@@ -11,12 +11,12 @@ mod sealed {
 
 /// A type that every operation takes: f32, f64, f16, bf16, i32, u32, i64, u64.
 pub trait Number: Summable<Wide = Self::DeviceSum> + DeviceCopy + sealed::Sealed {
-    /// What [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod) return: the type itself for floats, i64 and
+    /// The result type of [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod): the type itself for floats, i64 and
     /// u64 for integers.
     type Sum: DeviceCopy;
     /// The same as a kernel leaves it on the device: f32 for f16 and bf16, which are rounded on the host.
     type DeviceSum: DeviceCopy + Scalar;
-    /// What a minimum or maximum is on the device: f32 for f16 and bf16, else the type itself.
+    /// The type of a minimum or maximum on the device: f32 for f16 and bf16, else the type itself.
     type DeviceExtreme: DeviceCopy + Scalar;
 
     /// Rounds a sum to what is returned.

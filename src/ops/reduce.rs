@@ -73,7 +73,7 @@ fn not_empty<T: Number>(operation: &'static str, x: &DeviceSlice<'_, T>) -> Resu
 /// wraps. The sum of no elements is 0.
 ///
 /// # Errors
-/// Whatever the runtime reports.
+/// Errors of the runtime.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};
@@ -89,7 +89,7 @@ pub fn sum<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> 
 /// The product, in the types of [`sum()`]. The product of no elements is 1.
 ///
 /// # Errors
-/// Whatever the runtime reports.
+/// Errors of the runtime.
 pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) -> Result<T::Sum> {
     to_host(stream, "reduce_prod", x.into(), T::DeviceSum::ONE).map(T::sum_from_device)
 }
@@ -97,7 +97,7 @@ pub fn prod<'x, T: Number>(stream: &Stream, x: impl Into<DeviceSlice<'x, T>>) ->
 /// The mean, rounded once from the sum as it was accumulated. The mean of no elements is NaN.
 ///
 /// # Errors
-/// Whatever the runtime reports.
+/// Errors of the runtime.
 ///
 /// ```
 /// # use warpsmith::{ops, prelude::*};

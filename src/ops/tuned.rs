@@ -1,7 +1,7 @@
 //! [`tuned_config`]: the configuration that a tuner found for an operation, if it can be launched.
 //!
-//! What the store has is data of another program, perhaps damaged or of an older build: whatever does not name an
-//! instance that exists, or asks for what an operation cannot launch, is passed over. It is never an error.
+//! A record in the store is data of another program, perhaps damaged or of an older build: one that does not name an
+//! instance that exists, or requests what an operation cannot launch, is skipped. It is never an error.
 
 use warpsmith_runtime::{Device, DevicePtr, Module};
 use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};

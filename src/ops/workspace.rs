@@ -21,7 +21,7 @@ pub(super) struct Workspace {
     memory: DevicePtr,
 }
 
-/// Runs `work` with the stream's workspace, made or grown for `blocks`. Nobody else enqueues work with it
+/// Runs `work` with the stream's workspace, made or grown for `blocks`. Nothing else enqueues work with it
 /// meanwhile.
 ///
 /// # Safety
@@ -53,7 +53,7 @@ impl Workspace {
         self.memory
     }
 
-    /// What the kernel calls its workspace.
+    /// The kernel's name for its workspace.
     pub fn partials(&self) -> DevicePtr {
         self.memory.offset(RESULT_BYTES)
     }

@@ -1,4 +1,4 @@
-//! [`Generator`]: a seed and an offset, and who takes numbers from there.
+//! [`Generator`]: a seed and an offset, from which operations take numbers.
 
 use std::fmt;
 use std::fs::File;
@@ -80,7 +80,7 @@ impl Generator {
     /// Sets the seed, and the offset to 0.
     ///
     /// # Errors
-    /// [`OpError::Random`] while a capture that uses the generator is underway.
+    /// [`OpError::Random`] while a capture that uses the generator is active.
     pub fn manual_seed(&self, seed: u64) -> Result<()> {
         self.change("Generator::manual_seed", |state| (state.seed, state.offset) = (seed, 0))
     }
@@ -100,7 +100,7 @@ impl Generator {
         self.shared.lock().seed
     }
 
-    /// The offset: how many words of each subsequence are used up.
+    /// The offset: the number of words of each subsequence that are used up.
     ///
     /// # Errors
     /// As [`Self::manual_seed`].
@@ -108,7 +108,8 @@ impl Generator {
         self.change("Generator::offset", |state| state.offset)
     }
 
-    /// Sets the offset, a multiple of 4. Where an operation comes to 2⁶³ it fails; a launch of a graph begins anew there.
+    /// Sets the offset, a multiple of 4. An operation that would pass 2⁶³ fails; a launch of a graph wraps to the
+    /// beginning.
     ///
     /// # Errors
     /// [`OpError::Random`] for an offset that is no multiple of 4 or not below 2⁶³; as [`Self::manual_seed`].
@@ -151,7 +152,7 @@ impl Generator {
         self.change("Generator::set_layout", |state| state.layout = layout)
     }
 
-    /// Calls `change`, unless a capture that uses the generator is underway.
+    /// Calls `change`, unless a capture that uses the generator is active.
     fn change<R>(&self, call: &'static str, change: impl FnOnce(&mut State) -> R) -> Result<R> {
         let mut state = self.shared.lock();
         state.check_not_capturing(call)?;
@@ -241,7 +242,7 @@ impl State {
     }
 }
 
-/// What the bytes of a state say.
+/// The fields of a state's bytes.
 fn seed_and_offset(call: &'static str, state: &[u8]) -> Result<(u64, u64)> {
     let (seed, offset) = match state.as_chunks() {
         ([seed], []) => (*seed, [0; 8]),
@@ -292,7 +293,7 @@ impl fmt::Debug for Generator {
     }
 }
 
-/// What [`manual_seed_all`] changes.
+/// The generators that [`manual_seed_all`] changes.
 struct Defaults {
     seed: u64,
     made: Vec<Weak<Shared>>,
@@ -304,7 +305,7 @@ fn defaults() -> MutexGuard<'static, Defaults> {
     DEFAULTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a device keeps.
+/// A device's generator.
 struct DefaultGenerator(Generator);
 
 /// The device's generator that programs use which need none of their own. It is the same at every call; its seed is
@@ -333,7 +334,7 @@ pub fn default_generator(device: &Device) -> Generator {
 /// Sets the seed of the default generators of all devices, also of those that are opened later.
 ///
 /// # Errors
-/// [`OpError::Random`] while a capture that uses one of them is underway; then no seed is changed.
+/// [`OpError::Random`] while a capture that uses one of them is active; then no seed is changed.
 pub fn manual_seed_all(seed: u64) -> Result<()> {
     seed_everywhere("random::manual_seed_all", seed)
 }
@@ -372,7 +373,7 @@ fn seed_everywhere(call: &'static str, seed: u64) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// [`OpError::Random`] while a capture that uses one of them is underway, and for a device that is named twice.
+/// [`OpError::Random`] while a capture that uses one of them is active, and for a device that is named twice.
 pub fn states(devices: &[Device]) -> Result<Vec<[u8; 16]>> {
     let mut states = vec![[0; 16]; devices.len()];
     of_devices("random::states", devices, |index, state| states[index] = state.bytes())?;
@@ -404,12 +405,12 @@ fn of_devices(call: &'static str, devices: &[Device], change: impl FnMut(usize, 
             return Err(OpError::Random { call, problem }.into());
         }
     }
-    // Whoever holds several generators at once holds this, so that no two wait for each other.
+    // A thread that locks several generators holds this lock, so that no two threads deadlock.
     let _defaults = defaults();
     change_all(call, &generators, change)
 }
 
-/// Calls `change` with the state of each, with its index, unless a capture that uses one is underway.
+/// Calls `change` with the state of each, with its index, unless a capture that uses one is active.
 fn change_all(
     call: &'static str,
     generators: &[Arc<Shared>],

@@ -10,7 +10,7 @@ use crate::ops::Config;
 use crate::ops::launch::Operation;
 use warpsmith_runtime::Result;
 
-/// Where a launch begins, as its kernel is told.
+/// The position where a launch begins, as passed to its kernel.
 pub(super) struct Begin<'a> {
     pub seed: u64,
     pub offset: u64,

@@ -10,8 +10,8 @@ const BLOCK: u64 = 256;
 /// Bytes from the first element to the last from which an array is halved.
 const FARTHEST: u64 = (1 << 31) - 1;
 
-/// The multiprocessors for which numbers are divided among virtual threads: PyTorch fills an array with as many threads as a
-/// device holds, each with numbers of its own, and so do generators, on any device.
+/// The multiprocessors for which numbers are divided among virtual threads: PyTorch fills an array with the number of
+/// threads that a device holds, each with numbers of its own, and so do generators, on any device.
 ///
 /// ```
 /// use warpsmith::random::Layout;
@@ -31,7 +31,7 @@ impl Layout {
     /// That of NVIDIA's H100 (SXM) and H200.
     pub const H200: Self = Self { multiprocessors: 132, threads_per_multiprocessor: 2048 };
 
-    /// That of a device with so many multiprocessors, each of which holds so many threads.
+    /// The layout of a device with this number of multiprocessors, each of which holds this number of threads.
     ///
     /// # Errors
     /// [`OpError::Random`] without a multiprocessor or with fewer than 256 threads on each, and for 2³⁰ threads or more.
@@ -77,7 +77,7 @@ impl Layout {
         ((n as u64).div_ceil(BLOCK).min(self.most_blocks()) * BLOCK) as u32
     }
 
-    /// What `n` elements take of the offset, `n` from 1, in blocks that make `lanes` numbers each.
+    /// The advance of the offset by `n` elements, `n` from 1, in blocks that make `lanes` numbers each.
     pub(crate) fn increment(&self, n: usize, lanes: usize) -> u64 {
         ((n as u64 - 1) / (u64::from(self.threads(n)) * lanes as u64) + 1) * 4
     }

@@ -21,7 +21,7 @@ mod sealed {
 
 /// A type that [`integers`] and [`permutation`] give: i32, u32, i64, u64.
 pub trait Integer: Scalar + DeviceCopy + Ord + sealed::Sealed {
-    /// How many integers there are from `self` up to `high`, without it; `self` is less.
+    /// The number of integers from `self` up to `high`, exclusive; `self` is less.
     #[doc(hidden)]
     fn range_to(self, high: Self) -> u64;
     /// The greatest.
@@ -84,7 +84,7 @@ pub(super) const fn lanes<T: Scalar>() -> usize {
 /// [layout](super::Layout). f16 and bf16 are rounded from those of f32; what rounds to 1 is 0.
 ///
 /// # Errors
-/// Whatever the runtime reports.
+/// Errors of the runtime.
 ///
 /// ```
 /// # use warpsmith::{prelude::*, random::{self, Generator}};
@@ -289,7 +289,7 @@ pub fn bernoulli<'o, T: Bernoulli>(
 /// Drops each element with probability `p`: `mask[i]` is 0 and `y[i]` is 0 for those, also for NaN; for all others `mask[i]`
 /// is 1 and `y[i]` is `x[i]` / (1 − p).
 ///
-/// What is dropped does not depend on the [layout](super::Layout).
+/// The dropped elements do not depend on the [layout](super::Layout).
 ///
 /// # Errors
 /// [`OpError::Random`] for a `p` outside of 0 to 1; [`OpError::LengthMismatch`]; whatever the runtime reports.
@@ -342,7 +342,7 @@ pub fn dropout<'x, 'y, 'm, T: Real>(
 /// Fills `out` with 0 to n − 1 in random order, where n is its length.
 ///
 /// The order is computed, not sorted: it takes no memory and one launch. It is one of at most 2¹²⁸, so of more than 34
-/// elements not every order can come up. PyTorch's `randperm` gives another. What comes out does not depend on the
+/// elements not every order can come up. PyTorch's `randperm` gives another. The result does not depend on the
 /// [layout](super::Layout).
 ///
 /// # Errors

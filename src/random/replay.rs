@@ -10,12 +10,12 @@ use warpsmith_runtime::{DeviceBuffer, Launch, Stream};
 use super::generator::State;
 use crate::IMAGE;
 
-/// What a generator has for one capture. The function that is called before each launch of the graph keeps it.
+/// A generator's state for one capture. The function that is called before each launch of the graph keeps it.
 pub(super) struct Replay {
     capture: CaptureId,
     /// The seed and the offset of the launch.
     base: Mutex<DeviceBuffer<u64>>,
-    /// What a launch takes of the offset. It changes with the generator locked.
+    /// The advance of the offset by a launch. It changes with the generator locked.
     increment: AtomicU64,
 }
 

@@ -1,7 +1,7 @@
-//! What the tests share: the device under test, fresh random data, and number types that convert to f64.
+//! Shared by the tests: the device under test, fresh random data, and number types that convert to f64.
 //!
 //! `WARPSMITH_TEST_DEVICE` names the device (`cpu` when it is not set). A device that is not there fails the
-//! test: a run that asked for a GPU and saw none must not pass.
+//! test: a run that requested a GPU and saw none must not pass.
 
 use std::fmt::Debug;
 
@@ -202,7 +202,7 @@ impl<T: Element> Padded<T> {
 }
 
 /// Fails unless `found` is within `tolerance` (relative, in units of the type's epsilon, plus `absolute`) of
-/// `expected`; infinities and NaN must match. What the type cannot hold may round to infinity.
+/// `expected`; infinities and NaN must match. Values beyond the type's range may round to infinity.
 #[track_caller]
 pub fn assert_close<T: Element>(found: T, expected: f64, tolerance: f64, absolute: f64, what: &dyn Debug) {
     let rounded = T::nearest(expected);

@@ -1,4 +1,4 @@
-//! What a kernel that panics, reads out of bounds, deadlocks or never ends leaves for its user.
+//! Errors of kernels that panic, read out of bounds, deadlock or never end.
 //!
 //! A fault stops the device for the whole process, so each case runs in a process of its own: this test binary
 //! again, with `WARPSMITH_FAULT_CASE` set.
@@ -39,7 +39,7 @@ fn run_on(device: &str, case: &str) -> String {
 #[ignore = "run by the other tests, one case a process"]
 fn fault_case() {
     let case = std::env::var(CASE).expect("the other tests run this one, with a case to run");
-    // What the test harness wrote so far ends no line.
+    // The output of the test harness so far ends no line.
     println!();
     if let Err(error) = launch(&case) {
         println!("error: {error}");
@@ -111,7 +111,7 @@ fn a_bad_index_names_index_and_place() {
 
 #[test]
 fn an_emulated_deadlock_names_who_waits() {
-    // A GPU has nobody to notice; `an_endless_kernel_times_out_by_name` is what it can do.
+    // Nothing on a GPU detects it; `an_endless_kernel_times_out_by_name` is what it can do.
     let text = run_on("cpu", "deadlock");
     let error = text.lines().find(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("{text}"));
     assert!(error.contains("diagnose_deadlock") && error.contains("deadlock"), "{error}");

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::space::Space;
 use crate::value::Configuration;
 
-/// What one launch moves, computes and needs.
+/// The traffic, arithmetic and memory of one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
     /// Bytes that it must read and write.
@@ -23,7 +23,7 @@ pub struct Work {
     pub spare: u64,
 }
 
-/// What a case is made for.
+/// The request for a case.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Where to launch.
@@ -34,7 +34,7 @@ pub struct Setup<'a> {
     pub n: usize,
     /// Sets of buffers to go round over, so that no launch finds its data in the cache.
     pub copies: usize,
-    /// What data are made from.
+    /// The seed of the data.
     pub seed: u64,
 }
 
@@ -45,7 +45,7 @@ pub trait Benchmark: Send + Sync {
     /// Its name on the command line and in results.
     fn name(&self) -> &str;
 
-    /// What it does, in a few words.
+    /// A short summary.
     fn summary(&self) -> &str {
         ""
     }
@@ -67,10 +67,10 @@ pub trait Benchmark: Send + Sync {
     /// Every configuration worth measuring.
     fn space(&self, dtype: &str, device: &Device) -> Space;
 
-    /// What is launched when nothing is known: always measured, and first.
+    /// The configuration without measurements: always measured, and first.
     fn default_configuration(&self, dtype: &str, n: u64, device: &Device) -> Configuration;
 
-    /// What a launch over `n` elements costs. Saturates where it does not fit 64 bits.
+    /// The cost of a launch over `n` elements. Saturates at 64 bits.
     fn work(&self, dtype: &str, n: u64) -> Work;
 
     /// The instance that a configuration launches, under whose name its winner is kept.
@@ -83,11 +83,11 @@ pub trait Benchmark: Send + Sync {
     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>>;
 }
 
-/// What stands for the device's limit: a kernel that does nothing but move data or compute.
+/// A probe of the device's limit: a kernel that does nothing but move data or compute.
 pub struct Probe {
     /// `copy`, `read` or `fma`.
     pub name: &'static str,
-    /// What one launch does.
+    /// The work of one launch.
     pub work: Work,
     /// Its launch.
     pub configuration: Configuration,

@@ -27,13 +27,13 @@ pub trait Case {
     /// Enqueues a launch on one of the copies.
     ///
     /// # Errors
-    /// What the runtime refuses or reports; [`Error::NothingSelected`].
+    /// Errors of the runtime; [`Error::NothingSelected`].
     fn launch(&mut self, copy: usize) -> Result<()>;
 
     /// Launches once on poisoned output, waits and checks the result.
     ///
     /// # Errors
-    /// What the runtime refuses or reports; a wrong result is no error but a [`Check`] that says so.
+    /// Errors of the runtime; a wrong result is no error but a [`Check`] that says so.
     fn check(&mut self) -> Result<Check>;
 }
 
@@ -47,7 +47,7 @@ pub type ChooseFn<C> = Box<dyn Fn(&Configuration) -> LaunchResult<C>>;
 pub type LaunchFn<I, O, C> =
     Box<dyn Fn(&Stream, &C, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
 
-/// What the output must be.
+/// The expected output.
 pub enum Expected<I> {
     /// Element by element, from the elements of up to three host arrays at the same place.
     Each(fn([f64; 3]) -> f64, Vec<Vec<I>>),
@@ -62,7 +62,7 @@ pub struct Arrays<I: Element, O: Element, C> {
     stream: Stream,
     inputs: Vec<Vec<DeviceBuffer<I>>>,
     outputs: Vec<DeviceBuffer<O>>,
-    /// What an output is set to before a check.
+    /// The initial content of an output in a check.
     initial: DeviceBuffer<O>,
     choose: ChooseFn<C>,
     chosen: Option<C>,
@@ -74,11 +74,11 @@ pub struct Arrays<I: Element, O: Element, C> {
     verified: Option<(Vec<O>, Check)>,
 }
 
-/// What [`Arrays::new`] puts together.
+/// The result of [`Arrays::new`].
 pub struct Parts<I: Element, O: Element, C> {
     /// Host data of the input arrays.
     pub inputs: Vec<Vec<I>>,
-    /// What outputs hold before a launch: poison, or the array that the kernel updates.
+    /// The content of outputs before a launch: poison, or the array that the kernel updates.
     pub initial: Vec<O>,
     /// From a configuration to what the launch needs.
     pub choose: ChooseFn<C>,

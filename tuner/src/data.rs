@@ -25,7 +25,7 @@ pub trait Element: Pod + PartialEq + Send + Sync {
     /// The value, exact up to 2^53.
     fn to_f64(self) -> f64;
 
-    /// What an output holds before a kernel writes it, and no kernel here writes: NaN, or bytes of 0xA5.
+    /// The content of an output before a kernel writes it, which no kernel here writes: NaN, or bytes of 0xA5.
     fn poison() -> Self {
         if Self::EPSILON > 0.0 {
             return Self::from_f64(f64::NAN);
@@ -82,7 +82,7 @@ macro_rules! half_element {
 
 half_element!(f16, bf16);
 
-/// What values an operation is measured on.
+/// The values on which an operation is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     /// Anything from -4 to 4 (integers: -100 to 100; without sign: from 0), in steps the type has.

@@ -1,7 +1,7 @@
 //! The result document.
 //!
 //! Guarantees: what [`Document::write`] leaves behind is either the whole new document or what was there
-//! before. Of what is read, no time is zero, negative or not finite. Fields are only ever added while [`SCHEMA`] stays the
+//! before. Times that are read are positive and finite. Fields are only ever added while [`SCHEMA`] stays the
 //! same.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const LOW_CLOCK: f64 = 0.95;
 /// The largest file that is read, in bytes.
 const MOST_BYTES: u64 = 128 << 20;
 
-/// What of a document says whether the rest can be read.
+/// The part of a document that says whether the rest can be read.
 #[derive(Deserialize)]
 struct Schema {
     schema: Option<u32>,
@@ -41,7 +41,7 @@ pub struct Document {
     pub run: RunInfo,
     /// Where it was measured.
     pub device: DeviceInfo,
-    /// What the device was measured to do beside the kernels, in the order in which probes were measured first.
+    /// The device's own rates, measured beside the kernels, in the order in which probes were measured first.
     pub probes: Vec<ProbeResult>,
     /// One record for each kernel, type, size, mode and configuration.
     pub results: Vec<Record>,
@@ -58,7 +58,8 @@ pub struct RunInfo {
     pub seconds: f64,
     /// The version of Warpsmith.
     pub version: String,
-    /// What compiled the kernels: rustc, LLVM, ptxas, with their versions. On an emulated device the program's own rustc.
+    /// The toolchain of the kernels: rustc, LLVM, ptxas, with their versions. On an emulated device the program's own
+    /// rustc.
     pub toolchain: String,
     /// Whether it was ended before it was complete.
     pub interrupted: bool,
@@ -94,7 +95,7 @@ pub struct DeviceInfo {
     pub after: Condition,
 }
 
-/// What a device says of its state; what it does not say is absent.
+/// The state that a device reports; fields that it does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
     /// Clock of the multiprocessors in MHz.
@@ -113,7 +114,7 @@ pub struct Condition {
     pub throttle_reasons: Vec<String>,
 }
 
-/// What a probe reached.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// `copy`, `read` or `fma`.
@@ -126,7 +127,7 @@ pub struct ProbeResult {
     pub samples: usize,
 }
 
-/// What became of a configuration.
+/// The outcome of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
@@ -143,7 +144,7 @@ pub enum Outcome {
 /// The result of one measurement of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What became of the configuration.
+    /// The outcome of the configuration.
     pub outcome: Outcome,
     /// What was wrong; empty when nothing was.
     pub problem: String,
@@ -183,7 +184,7 @@ pub struct Record {
     /// Whether a tuning run chose it; false in other documents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_winner: bool,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// What was wrong with it; empty when nothing was.
     pub problem: String,
@@ -195,9 +196,9 @@ pub struct Record {
     pub flops: u64,
     /// Its times; absent for what could not be launched or was wrong.
     pub timing: Option<Timing>,
-    /// What a probe reached in turn with it, in microseconds for the same bytes (or operations); absent without probes.
+    /// The time of a probe in turn with it, in microseconds for the same bytes (or operations); absent without probes.
     pub probe_us: Option<f64>,
-    /// What was to be timed.
+    /// The mode that was to be timed.
     #[serde(default)]
     pub mode: Mode,
 }
@@ -218,7 +219,7 @@ impl Record {
         self.outcome == Outcome::Correct && self.median_us().is_some()
     }
 
-    /// What its times are of, or were to be of.
+    /// The mode of its times, or the intended one.
     pub fn mode(&self) -> Mode {
         self.timing.as_ref().map_or(self.mode, |timing| timing.mode)
     }
@@ -251,7 +252,7 @@ impl Record {
 }
 
 impl DeviceInfo {
-    /// Of a device.
+    /// The properties of a device.
     pub fn of(device: &Device) -> Self {
         let properties = device.properties();
         let bandwidth = properties.memory_bandwidth;
@@ -277,7 +278,7 @@ impl DeviceInfo {
 }
 
 impl Condition {
-    /// Of a device now; empty where it says nothing.
+    /// The state of a device now; fields that it does not report are empty.
     pub fn of(device: &Device) -> Self {
         let now = device.telemetry().unwrap_or_default();
         Self {
@@ -311,8 +312,8 @@ impl Document {
         cases
     }
 
-    /// What a tuning run chose of each kernel, type, size and mode, else the fastest correct configuration, in the order
-    /// they were measured.
+    /// The choice of a tuning run for each kernel, type, size and mode, else the fastest correct configuration, in the
+    /// order they were measured.
     pub fn best(&self) -> Vec<&Record> {
         self.cases().iter().filter_map(|case| best(case)).collect()
     }

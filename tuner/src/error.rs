@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// Two benchmarks of a program have the same name.
     #[error(
-        "two benchmarks are called {name:?}, and only one could be asked for; give each a name of its own"
+        "two benchmarks are called {name:?}, and only one could be selected; give each a name of its own"
     )]
     SameName {
         /// The name.
@@ -50,7 +50,7 @@ pub enum Error {
         dtype: String,
         /// The kernel.
         kernel: String,
-        /// What there is.
+        /// The existing ones.
         known: Vec<String>,
     },
     /// No configuration is left to measure.
@@ -61,9 +61,9 @@ pub enum Error {
     EmptySpace {
         /// The kernel.
         kernel: String,
-        /// How many there are without restrictions.
+        /// The number without restrictions.
         before: usize,
-        /// How many are refused by what.
+        /// Each restriction with the number that it refuses.
         refused: Vec<String>,
     },
     /// A case was launched before a configuration was chosen for it.
@@ -113,7 +113,7 @@ pub enum Error {
     /// A configuration stopped the device, and nothing more can be measured in this process.
     #[error(
         "{case} with {configuration} stopped the device: {problem}; it was logged and will not be tried again: start again \
-         to go on with the others"
+         to continue with the others"
     )]
     Lost {
         /// The kernel, type and size.

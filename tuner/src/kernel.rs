@@ -1,4 +1,4 @@
-//! [`ArrayKernel`]: a benchmark of a kernel over arrays, said in a few lines.
+//! [`ArrayKernel`]: a benchmark of a kernel over arrays, in a few lines.
 //!
 //! It serves kernels that read arrays of one type and write one array, which is most of them. Others implement
 //! [`Benchmark`] themselves, over a [`Case`] of their own.
@@ -33,7 +33,7 @@ enum Check<I> {
 
 /// A kernel that reads arrays of `I` and writes an array of `O`.
 ///
-/// What is not said has a default: one input array of spread values, an output of as many elements, which must equal the
+/// Everything else has a default: one input array of spread values, an output of the same length, which must equal the
 /// reference within four roundings, and the bytes of all these arrays as work.
 ///
 /// ```
@@ -146,7 +146,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// What it does, in a few words.
+    /// A short summary.
     #[must_use]
     pub fn about(mut self, summary: &'static str) -> Self {
         self.summary = summary;
@@ -171,7 +171,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// What is launched when nothing is known; the first of the space if this is not said.
+    /// The configuration without measurements; by default the first of the space.
     #[must_use]
     pub fn default_to(mut self, configuration: Configuration) -> Self {
         self.default = Some(configuration);
@@ -185,14 +185,14 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         self
     }
 
-    /// How many input arrays there are, and their values.
+    /// The number of input arrays, and their values.
     #[must_use]
     pub fn inputs(mut self, count: usize, values: Values) -> Self {
         (self.inputs, self.values) = (count, values);
         self
     }
 
-    /// Elements of the output, from those of an input; as many if this is not said.
+    /// Elements of the output, from those of an input; by default the same number.
     #[must_use]
     pub fn output_len(mut self, len: fn(usize) -> usize) -> Self {
         self.output_len = len;

@@ -2,11 +2,11 @@
 //!
 //! Guarantees: a measurement is a line of JSON, appended with one call under a lock of the file, so lines of two processes
 //! never mix, and killing a process loses at most the measurement in progress. A line that cannot be read is skipped and
-//! described; one that was cut off does not spoil the next. A measurement is found again only for the same key, which
-//! holds everything that it depends on. Where the file cannot be read or written the run goes on without it, and
+//! described; one that was cut off does not damage the next. A measurement is found again only for the same key, which
+//! holds everything that it depends on. Where the file cannot be read or written the run continues without it, and
 //! [`Log::problem`] says why.
 //!
-//! The file is `measurements.jsonl`, beside the launch store's `launches.jsonl`. Of a timing it has the median and its
+//! The file is `measurements.jsonl`, beside the launch store's `launches.jsonl`. For a timing it has the median and its
 //! interval ([`Timing::logged`](crate::measure::Timing::logged)).
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -86,7 +86,7 @@ pub struct Log {
     len: usize,
     damaged: DamagedLines,
     problem: Option<String>,
-    /// What this run has measured so far, if it uses nothing earlier.
+    /// The measurements of this run so far, if it uses nothing earlier.
     anew: Option<HashSet<(String, Configuration)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the device reaches beside the kernels: probes, timed in turn with them, so that "percent of the roofline" has a
+//! The device's own limits: probes, timed in turn with them, so that "percent of the roofline" has a
 //! measured denominator.
 //!
 //! Guarantees: a probe is timed at the start and the end of every case and after every [`EVERY`] configurations between,
@@ -18,7 +18,7 @@ pub const EVERY: usize = 8;
 /// The probes of a run and what they reached.
 pub struct Probes {
     all: Vec<Measured>,
-    /// What those reached that are gone.
+    /// The results of freed probes.
     before: Vec<ProbeResult>,
 }
 
@@ -47,7 +47,7 @@ impl Probes {
         Ok(Self { all: (suite.probes)(stream)?.into_iter().map(measured).collect(), before: Vec::new() })
     }
 
-    /// Frees their memory; false when there was none. What they reached so far stays.
+    /// Frees their memory; false when there was none. Their results so far are kept.
     pub fn release(&mut self) -> bool {
         let had_any = !self.all.is_empty();
         self.before = self.results();
@@ -58,7 +58,7 @@ impl Probes {
     /// Times the probes that launches of `work` are held against.
     ///
     /// # Errors
-    /// Whatever the runtime reports.
+    /// Errors of the runtime.
     pub fn time(&mut self, work: &Work, stopwatch: &mut Stopwatch, effort: Effort) -> Result<()> {
         let effort = Effort { least: effort.least.min(5), most: effort.most.min(10), ..effort };
         for measured in self.all.iter_mut().filter(|measured| stands_for(&measured.probe, work)) {
@@ -72,8 +72,8 @@ impl Probes {
         Ok(())
     }
 
-    /// What the probes need for `work`, by their latest times, in microseconds: the longest of moving its bytes and computing
-    /// its operations.
+    /// The time of the probes for `work`, by their latest times, in microseconds: the longest of moving its bytes and
+    /// computing its operations.
     pub fn limit_us(&self, work: &Work) -> Option<f64> {
         let share = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
         let limits = self.all.iter().filter(|measured| stands_for(&measured.probe, work));
@@ -85,7 +85,7 @@ impl Probes {
         limits.max_by(f64::total_cmp).filter(|us| *us > 0.0)
     }
 
-    /// What those that were timed reached.
+    /// The results of those that were timed.
     pub fn results(&self) -> Vec<ProbeResult> {
         let result = |measured: &Measured| {
             let summary = summarise(&measured.samples)?;

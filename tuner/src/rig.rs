@@ -2,7 +2,7 @@
 //!
 //! Guarantees: `bench` and `tune` measure with this and nothing else. A run has one stream and one stopwatch, on which its
 //! probes are timed, too, at the start and the end of every case and after every [`EVERY`] timings between. All timings of a
-//! case have as many launches in a sample as its first.
+//! case have the same number of launches in a sample as its first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl<'a> Rig<'a> {
         self.instruments.as_ref()?.probes.limit_us(&planned.work)
     }
 
-    /// What the probes reached.
+    /// The results of the probes.
     pub fn reached(&self) -> Vec<ProbeResult> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }

@@ -1,9 +1,9 @@
 //! A whole run: checks the request, then measures every kernel, type, size and configuration in turn.
 //!
 //! Guarantees: nothing is launched before the whole request is known to make sense and to fit the device. The
-//! default configuration of each kernel, type and size is always measured, first. Results are handed over one
+//! default configuration of each kernel, type and size is always measured, first. Results are passed on one
 //! by one, so that a failure half-way loses none of those before it. A configuration that is refused or fails is recorded
-//! as such and the run goes on, unless the device is lost.
+//! as such and the run continues, unless the device is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub struct Request {
     pub sizes: Vec<u64>,
     /// Values for axes, instead of those of the benchmark.
     pub axes: Vec<(String, Vec<Value>)>,
-    /// What is timed.
+    /// The kind of launches that are timed.
     pub mode: Mode,
     /// How long.
     pub effort: Effort,
@@ -48,7 +48,7 @@ pub struct PlannedCase<'a> {
     pub dtype: &'static str,
     /// Elements.
     pub n: u64,
-    /// What a launch costs.
+    /// The cost of a launch.
     pub work: Work,
     /// Copies of the buffers to go round over.
     pub copies: usize,
@@ -57,12 +57,12 @@ pub struct PlannedCase<'a> {
 }
 
 impl PlannedCase<'_> {
-    /// What is launched when nothing is known.
+    /// The configuration without measurements.
     pub fn default_configuration(&self) -> &Configuration {
         &self.configurations[0]
     }
 
-    /// What it is called in progress and messages: `axpy f32 2^20`.
+    /// Its name in progress and messages: `axpy f32 2^20`.
     pub fn describe(&self) -> String {
         format!("{} {} {}", self.benchmark.name(), self.dtype, crate::size::format_size(self.n))
     }
@@ -70,7 +70,7 @@ impl PlannedCase<'_> {
     /// Puts its buffers, with data made from `seed`, on the stream's device.
     ///
     /// # Errors
-    /// Whatever the runtime reports.
+    /// Errors of the runtime.
     pub fn prepare(&self, stream: &Stream, seed: u64) -> Result<Box<dyn Case>> {
         let PlannedCase { dtype, n, copies, .. } = *self;
         self.benchmark.prepare(&Setup { stream, dtype, n: n as usize, copies, seed })
@@ -97,12 +97,12 @@ impl PlannedCase<'_> {
     }
 }
 
-/// What a run leaves besides its records.
+/// The results of a run besides its records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     /// Whether everything was measured; else it was stopped.
     pub complete: bool,
-    /// What the probes reached.
+    /// The results of the probes.
     pub probes: Vec<ProbeResult>,
 }
 
@@ -186,7 +186,7 @@ impl<'a> Plan<'a> {
         self.suite
     }
 
-    /// What is timed.
+    /// The kind of launches that are timed.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -201,7 +201,7 @@ impl<'a> Plan<'a> {
         self.is_narrowed
     }
 
-    /// How many configurations will be measured in all.
+    /// The number of configurations that will be measured in all.
     pub fn len(&self) -> usize {
         self.cases.iter().map(|case| case.configurations.len()).sum()
     }
@@ -215,7 +215,7 @@ impl<'a> Plan<'a> {
     /// with the samples that were taken by then once `stop` is set.
     ///
     /// # Errors
-    /// What the runtime reports: out of memory, a device that is lost. Records before it were handed over.
+    /// Errors of the runtime: out of memory, a device that is lost. Records before it were passed to the caller.
     pub fn run(
         &self,
         probes: bool,
@@ -251,7 +251,7 @@ pub fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// What is measured when no sizes are given.
+/// The sizes, with defaults when none are given.
 fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> {
     let usual: &[u64] = if device.is_emulated() {
         &[1 << 12, 1 << 16, 1 << 20]
@@ -265,7 +265,7 @@ fn sizes(benchmark: &dyn Benchmark, device: &Device, given: &[u64]) -> Vec<u64> 
     }
 }
 
-/// How many copies of `footprint` bytes to go round over, when `spare` more bytes are needed once and `free`
+/// The number of copies of `footprint` bytes to cycle through, when `spare` more bytes are needed once and `free`
 /// are free: at least two and enough for three times the cache `l2` as far as memory lasts, one on an emulated
 /// device. `None` when not even one fits.
 fn copies(emulated: bool, l2: u64, footprint: u64, spare: u64, free: u64) -> Option<usize> {

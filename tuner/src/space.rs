@@ -20,7 +20,7 @@ const MOST_CONFIGURATIONS: usize = 1_000_000;
 /// The rule for the number of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grid {
-    /// What the kernel takes by itself.
+    /// The kernel's own choice.
     Auto,
     /// This multiple of the blocks that fit on the device at once.
     Waves(u32),
@@ -47,7 +47,7 @@ impl FromStr for Grid {
     }
 }
 
-/// What the values on an axis are, and so which others may be asked for.
+/// The kind of values on an axis, and so which others may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AxisKind {
     /// Compiled in or otherwise fixed: the declared values are all there are.
@@ -67,7 +67,7 @@ pub enum AxisKind {
 pub struct Axis {
     /// The name, as in `--axis NAME=…` and in results.
     pub name: Arc<str>,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: AxisKind,
     /// The values to try, in their order: neighbours are tried after each other.
     pub values: Vec<Value>,
@@ -141,7 +141,7 @@ impl Space {
         })
     }
 
-    /// Leaves out the configurations for which `rule` is false. `name` is what is said when nothing is left.
+    /// Leaves out the configurations for which `rule` is false. `name` is reported when nothing is left.
     #[must_use]
     pub fn restrict(
         mut self,
@@ -196,8 +196,8 @@ impl Space {
     /// Every configuration.
     ///
     /// # Errors
-    /// [`Error::EmptySpace`], which says how many there would be and which restrictions refuse them; [`Error::Axis`] for
-    /// more than a million combinations.
+    /// [`Error::EmptySpace`], with the number without restrictions and the restrictions that refuse them;
+    /// [`Error::Axis`] for more than a million combinations.
     pub fn configurations(&self, kernel: &str) -> Result<Vec<Configuration>> {
         let lengths = self.axes.iter().map(|axis| axis.values.len());
         let product = lengths.fold(1usize, usize::saturating_mul);

@@ -17,7 +17,7 @@ pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
 /// A set of samples in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many samples.
+    /// The number of samples.
     pub count: usize,
     /// A tenth lie below.
     pub p10: f64,

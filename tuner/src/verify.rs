@@ -148,7 +148,7 @@ mod tests {
         let third = f16::from_f64(1.0 / 3.0);
         let check = compare(&[third], Tolerance::EXACT, |_| 1.0 / 3.0);
         assert!(check.correct() && check.max_error > 0.0 && check.max_error < 1e-3);
-        // What overflows the type is infinite on both sides.
+        // Values that overflow the type are infinite on both sides.
         assert!(compare(&[f16::INFINITY], Tolerance::EXACT, |_| 1e9).correct());
         assert!(compare(&[f64::NAN], Tolerance::EXACT, |_| f64::NAN).correct());
         let poisoned = compare(&[0.0, f32::NAN, 0.0], Tolerance { relative: 9.0, absolute: 9.0 }, |_| 0.0);

@@ -16,7 +16,7 @@ use crate::setup::setup;
 
 /// The most that the whole bundle may take, in bytes.
 const LIMIT: u64 = 60 << 20;
-/// How far apart repetitions are found in the archive, in bytes. Unpacking takes as much memory.
+/// How far apart repetitions are found in the archive, in bytes. Unpacking takes the same amount of memory.
 const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.

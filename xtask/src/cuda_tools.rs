@@ -58,7 +58,7 @@ fn from_environment(folder: &Path) -> bool {
 /// Whether the wheels were installed by the pip there is, in the places an environment would have.
 fn from_pip(folder: &Path) -> bool {
     let Some(python) = python() else { return false };
-    // What a failed environment left would hide the new files' place.
+    // The remains of a failed environment would hide the new files.
     if folder.exists() && fs::remove_dir_all(folder).is_err() {
         return false;
     }

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz [SECONDS]`: every fuzz target in turn, for as long as given each.
 //!
-//! What is found interesting goes to `target/fuzz-corpus/`, beside the seeds in `fuzz/corpus/`, which ordinary tests replay.
+//! Interesting inputs go to `target/fuzz-corpus/`, beside the seeds in `fuzz/corpus/`, which ordinary tests replay.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{ask, cargo, run, step};
 
-/// Seconds for each target when nobody says.
+/// Seconds for each target by default.
 const SECONDS: u64 = 60;
 /// The most bytes of memory that an input may make a target use, in MiB.
 const MEMORY_MIB: u32 = 2048;
@@ -57,7 +57,7 @@ fn targets(root: &Path) -> Result<Vec<String>> {
     let mut metadata = cargo(root, ["metadata", "--no-deps", "--format-version", "1"]);
     metadata.args(["--manifest-path", "fuzz/Cargo.toml"]);
     let names = ask(&mut metadata).and_then(|text| names(&serde_json::from_str(&text).ok()?));
-    names.ok_or_else(|| Error::Unexpected("cargo metadata does not tell the fuzz targets".to_owned()))
+    names.ok_or_else(|| Error::Unexpected("cargo metadata does not list the fuzz targets".to_owned()))
 }
 
 fn names(metadata: &Value) -> Option<Vec<String>> {

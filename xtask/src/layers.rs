@@ -88,7 +88,7 @@ fn sources(folder: &Path) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// What is wrong with the files of a crate, given by their paths in `src/` and their texts: `FILE:LINE: what`.
+/// Violations in the files of a crate, given by their paths in `src/` and their texts: `FILE:LINE: what`.
 fn problems_of(files: &[(String, String)], order: Option<&[&str]>) -> Vec<String> {
     let mut crate_ = Crate::default();
     for (name, text) in files {
@@ -117,7 +117,7 @@ struct Import {
     line: usize,
     /// The module it stands in.
     from: Vec<String>,
-    /// What it names, from the crate's root.
+    /// The path that it names, from the crate's root.
     to: Vec<String>,
     /// Whether it only hands a name on: `pub use`.
     is_export: bool,
@@ -242,7 +242,7 @@ impl Crate {
         self.rest(place, tokens, at + 1, prefix, is_use, is_public)
     }
 
-    /// Notes what follows the beginning of a path: `::a::B`, `::{a, b::C}`, `::*`, `::B as C`.
+    /// Records what follows the beginning of a path: `::a::B`, `::{a, b::C}`, `::*`, `::B as C`.
     fn rest(
         &mut self,
         place: &Place<'_>,
@@ -333,7 +333,7 @@ impl Crate {
         let file_of = |path: &[String]| (0..=path.len()).rev().find_map(|len| self.modules.get(&path[..len]));
         let mut edges: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for import in &self.imports {
-            // A module may hand on what is below it in its own tree; the root does nothing else.
+            // A module may re-export what is below it in its own tree; the root does nothing else.
             if import.from.is_empty() || (import.is_export && import.to.starts_with(&import.from)) {
                 continue;
             }

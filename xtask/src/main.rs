@@ -1,4 +1,4 @@
-//! `cargo xtask COMMAND`: what is done with this repository beyond a plain cargo command.
+//! `cargo xtask COMMAND`: the tasks of this repository beyond a plain cargo command.
 //!
 //! | module | what it does |
 //! | --- | --- |

@@ -66,7 +66,7 @@ struct Package {
 fn packages(root: &Path) -> Result<Vec<Package>> {
     let metadata = ask(&mut cargo(root, ["metadata", "--no-deps", "--format-version", "1"]));
     let metadata: Option<Value> = metadata.and_then(|text| serde_json::from_str(&text).ok());
-    let metadata = metadata.ok_or_else(|| Error::Unexpected("cargo metadata tells nothing".to_owned()))?;
+    let metadata = metadata.ok_or_else(|| Error::Unexpected("cargo metadata has no packages".to_owned()))?;
     Ok(packages_of(&metadata, root))
 }
 

@@ -107,14 +107,14 @@ pub fn install_packages(packages: &[&str]) -> bool {
     result.is_ok()
 }
 
-/// `apt-get` that asks nothing.
+/// `apt-get` without prompts.
 pub fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
     command
 }
 
-/// Whether apt can install packages here without asking anyone.
+/// Whether apt can install packages here without a prompt.
 pub fn is_root_on_debian() -> bool {
     let is_root = ask(Command::new("id").arg("-u")).as_deref() == Some("0");
     is_root && Path::new("/etc/debian_version").exists() && find("apt-get").is_some()

@@ -14,7 +14,7 @@ use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::process::{ask, run, step};
 
-/// The only platform that the runtime is looked for on.
+/// The only platform on which the runtime is searched.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The programs of tests that it runs: their package, and their name. The emulator's own need more stacks than
 /// ThreadSanitizer has mappings for.
@@ -31,7 +31,7 @@ const LEFT_OUT: [&str; 7] = [
     "loom_streams::",
     "a_background_thread_frees_blocks",
 ];
-/// What ThreadSanitizer is told: to end with the first report, which names both places.
+/// ThreadSanitizer's options: end with the first report, which names both places.
 const OPTIONS: &str = "halt_on_error=1 second_deadlock_stack=1";
 
 /// Builds and runs the tests.

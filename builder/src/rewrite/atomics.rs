@@ -1,8 +1,8 @@
 //! Read-modify-write operations keep their ordering.
 //!
-//! LLVM 22 writes acquire and release loads and stores, compare-exchanges and fences for the GPU as they are asked
-//! for, but every other `atomicrmw` as a relaxed `atom`. Each that orders more becomes a relaxed one between fences:
-//! one before it for release, one after it for acquire. gpu-std's own operations with an ordering are assembly.
+//! LLVM 22 writes acquire and release loads and stores, compare-exchanges and fences for the GPU as
+//! specified, but every other `atomicrmw` as a relaxed `atom`. Each that orders more becomes a relaxed one between
+//! fences: one before it for release, one after it for acquire. gpu-std's own operations with an ordering are assembly.
 
 /// The lines that take the place of `line`, if its instruction is an `atomicrmw` that orders.
 pub fn fence(line: &str, instruction: &str) -> Option<String> {

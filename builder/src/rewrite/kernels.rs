@@ -20,9 +20,9 @@ pub struct Kernel {
     pub symbol: String,
     /// The least compute capability that has it, `10 * major + minor`; 0 means any.
     pub min_arch: u32,
-    /// Bytes of stack that it asks for; 0 when it does not.
+    /// Bytes of stack that it requests; 0 when it requests none.
     pub stack: u32,
-    /// What it was compiled from; `None` when `#[kernel]` did not write it.
+    /// Its origin; `None` when `#[kernel]` did not write it.
     pub abi: Option<Abi>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// What they say of a kernel.
+    /// The record of a kernel.
     pub fn of(&self, symbol: &str) -> Result<Option<Abi>, RewriteError> {
         let get = |prefix: &str| self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text));
         let bad = || RewriteError::KernelRecord { symbol: symbol.to_owned() };
@@ -90,7 +90,7 @@ pub fn is_kernel(line: &str) -> bool {
     line.find('@').is_some_and(|at| line[..at].contains(" ptx_kernel "))
 }
 
-/// Rewrites the `define` line of a kernel; also says what it asks for.
+/// Rewrites the `define` line of a kernel; also returns what it requests.
 pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
     let name = text::function(line).map_or("", |(name, _)| name);
     let symbol = name.trim_matches('"').to_owned();

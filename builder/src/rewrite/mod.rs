@@ -1,7 +1,7 @@
 //! Rewrites the linked LLVM IR of a kernel crate so that LLVM makes good GPU code of it.
 //!
 //! Text in, text out, one pass over the lines after one over the headers; it needs no toolchain, and its
-//! time is linear in the text. What it does not know it leaves as it is. Each file has one of the changes:
+//! time is linear in the text. It leaves everything unknown as it is. Each file has one of the changes:
 //!
 //! | file | change |
 //! | --- | --- |
@@ -93,7 +93,7 @@ pub enum RewriteError {
     },
 }
 
-/// What the first pass learns from the headers.
+/// The results of the first pass over the headers.
 #[derive(Default)]
 struct Headers<'a> {
     /// Shared statics and what they become.
@@ -102,7 +102,7 @@ struct Headers<'a> {
     strings: HashMap<&'a str, &'a str>,
     /// Reporters that the module defines or declares.
     reporters: HashSet<&'a str>,
-    /// What is said of kernels.
+    /// The records of kernels.
     records: kernels::Records<'a>,
 }
 

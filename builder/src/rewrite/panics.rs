@@ -10,7 +10,7 @@
 //! | `__warpsmith_panic_slice` | kind, start, end, length, location; kind 0: start past the length, 1: end past the length, 2: start past the end |
 //! | `__warpsmith_panic_str` | text, its length, location |
 //!
-//! A literal message arrives whole. Of a formatted one the format string arrives, with `{}` for the values:
+//! A literal message arrives whole; a formatted one as its format string, with `{}` for the values:
 //! the values are not computed at all.
 
 use super::mangled;

@@ -4,14 +4,14 @@
 //! an `addrspacecast` to a generic pointer, which LLVM then propagates away, so that accesses become
 //! `ld.shared` and `st.shared`. Shared memory has no initial value on the GPU, so such a static must be
 //! uninitialised (`MaybeUninit::uninit()`). Statics in `.shared.dynamic` become external: all of them name
-//! the start of the memory that the launch asks for.
+//! the start of the memory that the launch requests.
 
 use std::collections::HashSet;
 
 use super::RewriteError;
 use super::text;
 
-/// What a line that starts with `@` defines, if it is a shared static.
+/// The definition in a line that starts with `@`, if it is a shared static.
 pub fn rewrite_definition(line: &str) -> Result<Option<(&str, String)>, RewriteError> {
     let dynamic = line.contains(", section \".shared.dynamic\"");
     if !dynamic && !line.contains(", section \".shared\"") {

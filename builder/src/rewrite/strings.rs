@@ -6,7 +6,7 @@ use super::text;
 pub struct ByteString<'a> {
     /// The symbol.
     pub name: &'a str,
-    /// What stands between `c"` and `"`.
+    /// The text between `c"` and `"`.
     pub text: &'a str,
     length: usize,
     before: &'a str,

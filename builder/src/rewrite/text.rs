@@ -1,6 +1,6 @@
 //! Reading LLVM's text form one line at a time: symbols, parameter lists, byte strings.
 //!
-//! Only as much of the grammar as rustc's output uses. Every function is linear in its input.
+//! Only the part of the grammar that rustc's output uses. Every function is linear in its input.
 
 /// The symbol at the start of `text`, which follows an `@`: the name (with its quotes, if it has some) and
 /// what comes after it.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::{Rejected, Version};
 
-/// What was found of NVIDIA's tools; all are optional, and may come from different places.
+/// NVIDIA's tools that were found; all are optional, and may come from different places.
 #[derive(Debug, Clone)]
 pub struct CudaTools {
     /// The assembler.

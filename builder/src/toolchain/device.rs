@@ -15,7 +15,7 @@ pub struct DeviceToolchain {
     pub cargo: PathBuf,
     /// Its version.
     pub rust_version: Version,
-    /// The version line of `rustc -V`, to tell builds of the same version apart.
+    /// The version line of `rustc -V`, to distinguish builds of the same version.
     pub rust_description: String,
     /// The LLVM tools.
     pub llvm: LlvmTools,

@@ -32,17 +32,17 @@ pub const RUST_TO_INSTALL: &str = "1.96.0";
 /// The LLVM major version that the pipeline is tested with.
 pub const TESTED_LLVM: u32 = 22;
 
-/// How a stranger installs the device toolchain, one command a line.
+/// Commands that install the device toolchain outside of this repository, one a line.
 pub const INSTALL_COMMANDS: &str = "\
 on Debian or Ubuntu:  apt-get install rustc-web rust-web-src cargo-web llvm-22
 with rustup:          rustup toolchain install 1.96.0 --profile minimal --component rust-src --component llvm-tools";
 
-/// How a stranger installs ptxas, libdevice and libcudadevrt where there is no CUDA toolkit.
+/// Commands that install ptxas, libdevice and libcudadevrt without a CUDA toolkit.
 pub const CUDA_INSTALL_COMMANDS: &str = "\
 python3 -m venv DIR && DIR/bin/pip install nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
 and set WARPSMITH_CUDA_TOOLS=DIR (a CUDA toolkit in CUDA_HOME or /usr/local/cuda does as well)";
 
-/// What a search found, and what it did not take.
+/// The result of a search, and the rejected candidates.
 #[derive(Debug, Clone)]
 pub struct Search<T> {
     /// The first candidate that fits.
@@ -54,7 +54,7 @@ pub struct Search<T> {
 /// A candidate that was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejected {
-    /// What it is, usually a path.
+    /// Its name, usually a path.
     pub candidate: String,
     /// Why it does not do.
     pub reason: String,
@@ -74,7 +74,7 @@ impl<T> Search<T> {
 
 /// The command of this project that installs everything, when `folder` lies inside its workspace.
 ///
-/// `None` for a stranger's package, who should be shown [`INSTALL_COMMANDS`].
+/// `None` for a package outside of this repository: show [`INSTALL_COMMANDS`] instead.
 pub fn setup_command(folder: &Path) -> Option<&'static str> {
     folder
         .ancestors()

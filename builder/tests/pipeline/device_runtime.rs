@@ -93,7 +93,7 @@ fn launching_kernels_have_a_module_of_their_own() {
     assert!(folders("device-runtime").out_dir.join("scratch_device_runtime.libcudadevrt.a").is_file());
 }
 
-/// What the driver does when it loads the module, done by the toolkit's linker.
+/// The link that the driver does when it loads the module, by the toolkit's linker.
 #[test]
 fn the_linked_module_links_with_the_device_runtime() {
     let image = image();

@@ -1,4 +1,4 @@
-//! What the outer build has in its environment does not change the image.
+//! The environment of the outer build does not change the image.
 
 use warpsmith_builder::{Arch, PtxBuilder};
 

@@ -1,4 +1,4 @@
-//! What must be true of the PTX that comes out of the pipeline.
+//! Requirements on the PTX that the pipeline produces.
 
 use std::sync::OnceLock;
 

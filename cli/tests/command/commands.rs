@@ -231,7 +231,7 @@ fn doctor_reports_and_its_exit_code_agrees() {
     assert_eq!(document["ok"], !broken);
     assert_eq!(run.code(), Some(i32::from(broken)));
     for check in checks.iter().filter(|c| c["status"] == "broken" && c["what"] == "GPU image") {
-        assert!(!check["mend"].as_array().unwrap().is_empty(), "{check}");
+        assert!(!check["fix"].as_array().unwrap().is_empty(), "{check}");
     }
     let text = self::run(&["doctor"]).stdout();
     assert!(text.contains("device cpu:0") && text.contains("right results"), "{text}");

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct Run {
     /// Where it ran.
     pub folder: PathBuf,
-    /// What came of it.
+    /// The outcome.
     pub output: Output,
 }
 

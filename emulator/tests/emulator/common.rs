@@ -27,7 +27,7 @@ macro_rules! kernel {
             unsafe fn entry(args: *const *const std::ffi::c_void) {
                 let mut next = 0;
                 $(
-                    // SAFETY: `launch` passes as many words as the spec has parameters, each of this type.
+                    // SAFETY: `launch` passes one word for each parameter of the spec, each of this type.
                     let $param = unsafe { *(*args.add(next)).cast::<$type>() };
                     next += 1;
                 )*

@@ -88,7 +88,7 @@ kernel!(static ACTIVE = "active"(out: Elements<u64>) {
         0 => active_mask(),
         _ => u32::from(all == 0) | active_mask(),
     };
-    // What is active together can exchange.
+    // Lanes that are active together can exchange.
     let sum: u64 = warp_exchange(branch, "reduce_add", 1).values.iter().sum();
     assert_eq!(sum, u64::from(branch.count_ones()));
     out.set(global(), u64::from(all) << 32 | u64::from(branch));

@@ -8,8 +8,8 @@
 //! Each thread of the launch computes the lanes of four neighbouring virtual threads, whose numbers then go to memory in
 //! accesses of up to 16 bytes; where the array is not aligned for them, of one virtual thread. A launch's rows of blocks
 //! take steps, and the threads of a row virtual threads; where there are fewer they walk over the rest. The launch can have
-//! any grid: the numbers are the same. Each block of words is written to as many places as it has lanes, far from each other;
-//! streaming stores write them as fast as one place, others at three quarters of that (H200).
+//! any grid: the numbers are the same. Each lane of a block of words is written to a place of its own, far from the
+//! others; streaming stores write them as fast as one place, others at three quarters of that (H200).
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -190,7 +190,7 @@ unsafe fn columns<T: Scalar, const N: usize>(
     let of_step = lanes * threads;
     let mut column = first;
     while column < columns {
-        // What `sample` makes of a block of a virtual thread of the column, and the first element of that.
+        // The result of `sample` for a block of a virtual thread of the column, and the first element of that.
         let sampled = |step: usize, n: usize| {
             let subsequence = (column * N + n) as u64;
             sample(Philox::at_block(place.seed, subsequence, place.block.wrapping_add(step as u64)).next4())

@@ -56,7 +56,7 @@ pub fn dropout<T: Float, const ITEMS: usize, const VECTOR: usize>(
             },
         );
     }
-    // What is left: the elements after the last whole chunk, or all.
+    // The rest: the elements after the last whole chunk, or all.
     let first = if fits { whole * CHUNK } else { 0 };
     for_each::<(), 1>(
         len - first,

@@ -1,4 +1,4 @@
-//! What `#[kernel]` writes beside the function.
+//! The items that `#[kernel]` emits beside the function.
 //!
 //! - For the GPU, one `extern "ptx-kernel"` entry per instance, with its limits in the name of its section,
 //!   `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH` and `,STACK` where it is given, and a record of its parameters as
@@ -18,13 +18,13 @@ use super::Kernel;
 use super::instances::{Argument, Instance};
 use super::params::{Kind, Param, text};
 
-/// The function and everything that goes with it.
+/// The function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     let mut function = kernel.function.clone();
     if !function.attrs.iter().any(|attribute| attribute.path().is_ident("inline")) {
         function.attrs.push(syn::parse_quote!(#[inline(always)]));
     }
-    // A kernel has as many parameters as its launch has buffers.
+    // A kernel has one parameter for each buffer of its launch.
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
     let marker = marker(kernel);
     let instances = instances(kernel);
@@ -237,7 +237,7 @@ fn form(index: usize, param: &Param, instance: &Instance) -> Form {
     }
 }
 
-/// What the parameters must be: each type, asked where it is written; all together; and their lifetimes.
+/// Checks of the parameters: each type, where it is written; all together; and their lifetimes.
 fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let checks = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
         let (check, element) = (form.check?, form.element);
@@ -255,7 +255,7 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     .collect()
 }
 
-/// Compiles when the kernel takes slices and views of any lifetime. One that asks for a longer one than the launch's, in
+/// Compiles when the kernel takes slices and views of any lifetime. One that requires a longer one than the launch's, in
 /// whatever way it is written, could keep the data.
 fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let params = forms(kernel, instance).into_iter().map(|form| form.ty);
@@ -297,7 +297,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let machine = forms.iter().map(|form| &form.machine);
     let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
-    // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits by itself.
+    // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits explicitly.
     let wait =
         (kernel.options.dependent && kernel.is_safe).then(|| quote!(::gpu_std::grid::dependency_wait();));
     let as_type = gpu_type(kernel, instance);
@@ -325,7 +325,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     }
 }
 
-/// What the device compiler knows of the parameters, for the builder: see `gpu_spec::AbiParam`.
+/// The layout of the parameters in the device compiler, for the builder: see `gpu_spec::AbiParam`.
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
     let length = Literal::usize_unsuffixed(kernel.params.len());

@@ -19,7 +19,7 @@ use params::Param;
 pub(crate) struct Kernel {
     /// The function, unchanged.
     pub function: ItemFn,
-    /// What the attribute asks for.
+    /// The options of the attribute.
     pub options: Options,
     /// The parameters, in order.
     pub params: Vec<Param>,
@@ -70,7 +70,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     Ok(emit::kernel(&Kernel { function, options, params, instances, is_safe }))
 }
 
-/// What a kernel's signature must not have, apart from its parameters and generics.
+/// Rejects what a kernel's signature must not have, apart from its parameters and generics.
 fn check_signature(function: &ItemFn, errors: &mut Errors) {
     let sig = &function.sig;
     if let Some(token) = &sig.constness {

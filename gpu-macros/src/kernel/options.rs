@@ -184,7 +184,7 @@ fn arch(input: ParseStream) -> Result<u32> {
 
 /// `= 16384`.
 fn stack(input: ParseStream) -> Result<u32> {
-    /// What a thread's local memory can be at most.
+    /// The maximum of a thread's local memory.
     const MOST: u32 = 512 << 10;
     input.parse::<Token![=]>()?;
     let literal: LitInt = input.parse()?;

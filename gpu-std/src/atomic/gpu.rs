@@ -1,9 +1,9 @@
 //! Atomic operations on the GPU: PTX's instructions with their ordering and scope.
 //!
-//! They are written as assembly because LLVM, asked through `core::sync::atomic`, forgets the ordering and
-//! knows no scope: it writes relaxed operations of device scope. Where those are enough it is asked, since it
+//! They are written as assembly because LLVM, used through `core::sync::atomic`, drops the ordering and
+//! knows no scope: it emits relaxed operations of device scope. Where those are enough it is used, since it
 //! finds out which memory they go to (`atom.shared`, `atom.global`), which is faster than a generic address.
-//! It is asked through rustc's intrinsics, whose ordering is part of the type: all of LLVM's atomics that come from here
+//! It is used through rustc's intrinsics, whose ordering is part of the type: all of LLVM's atomics that come from here
 //! are `monotonic`, before any optimisation too. One with another ordering is from `core::sync::atomic`.
 
 use core::arch::asm;
@@ -18,7 +18,7 @@ const RELAXED: AtomicOrdering = AtomicOrdering::Relaxed;
 
 #[inline(always)]
 pub fn fence<S: Scope>(order: Ordering) {
-    // SAFETY: a fence has no operands. The default options tell LLVM that memory may change.
+    // SAFETY: a fence has no operands. Under the default options LLVM assumes that memory may change.
     unsafe {
         match (order, S::LEVEL) {
             (Ordering::SeqCst, Level::Block) => asm!("fence.sc.cta;", options(nostack)),
@@ -117,7 +117,7 @@ macro_rules! integer_atoms {
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
             if matches!((order, S::LEVEL), (Ordering::Relaxed, Level::Block | Level::Device)) {
-                // SAFETY: the caller's promise; a wider scope than asked for does no harm.
+                // SAFETY: the caller's promise; a wider scope than requested does no harm.
                 return unsafe { $relaxed(p, value) };
             }
             fence_if_sequential::<S>(order);

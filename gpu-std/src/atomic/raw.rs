@@ -1,4 +1,4 @@
-//! What a type with atomic operations can do on the device that is compiled for.
+//! The atomic operations of a type on the target device.
 
 use core::sync::atomic::Ordering;
 

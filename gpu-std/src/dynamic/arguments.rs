@@ -1,4 +1,4 @@
-//! What can be passed for which parameter of a kernel that a kernel launches.
+//! The arguments that a kernel can pass to a kernel that it launches.
 //!
 //! | parameter | argument |
 //! | --- | --- |
@@ -163,7 +163,7 @@ macro_rules! arguments {
     };
 }
 
-/// Implements it for all tuples of up to as many as are named.
+/// Implements it for all tuples of up to the given number of names.
 macro_rules! arguments_up_to {
     ([$($done:tt)*]) => { arguments!($($done)*); };
     ([$($done:tt)*] $next:tt $($rest:tt)*) => {

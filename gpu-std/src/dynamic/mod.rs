@@ -1,6 +1,6 @@
 //! Dynamic parallelism: a kernel launches kernels.
 //!
-//! A thread that launches goes on at once; the launched kernel, its *child*, runs when there is room for it. The
+//! A thread that launches continues at once; the launched kernel, its *child*, runs when there is room for it. The
 //! host sees the launching kernel as done when all that it launched is done too, and everything these launched.
 //! A kernel cannot wait for its child, so there are two times at which a child can start:
 //!
@@ -9,7 +9,7 @@
 //! | [`launch`] | at any time from now on, in any order with other children | work that was found on the way |
 //! | [`launch_tail`] | when the launching grid and all children of [`launch`] are done; in the order of the launches | what uses their results |
 //!
-//! What a thread wrote before it launches is seen by the child. What other threads of its block wrote is seen too
+//! The child sees the writes of the launching thread before the launch, and those of other threads of its block
 //! if a barrier lies between.
 //!
 //! # On the GPU
@@ -133,9 +133,9 @@ impl LaunchError {
     pub const INVALID_CONFIGURATION: Self = Self::numbered(9);
     /// Children of children go too deep (`cudaErrorLaunchMaxDepthExceeded`).
     pub const TOO_DEEP: Self = Self::numbered(65);
-    /// As many launches wait as can: launch fewer or larger ones (`cudaErrorLaunchPendingCountExceeded`).
+    /// Too many launches are pending: launch fewer or larger ones (`cudaErrorLaunchPendingCountExceeded`).
     pub const TOO_MANY_PENDING: Self = Self::numbered(69);
-    /// A GPU has no room for the launch: as many wait as can, or a block needs more registers than there are
+    /// A GPU has no room for the launch: too many are pending, or a block needs more registers than there are
     /// (`cudaErrorLaunchOutOfResources`).
     pub const OUT_OF_RESOURCES: Self = Self::numbered(701);
 
@@ -170,7 +170,7 @@ impl fmt::Display for LaunchError {
             }
             Self::TOO_DEEP => f.write_str("kernels launched by kernels go too deep"),
             Self::TOO_MANY_PENDING => {
-                f.write_str("as many launches by kernels wait as can: launch fewer or larger ones")
+                f.write_str("too many launches by kernels are pending: launch fewer or larger ones")
             }
             Self::OUT_OF_RESOURCES => {
                 f.write_str("there is no room for the launch: launch fewer, or with smaller blocks")
@@ -202,12 +202,12 @@ enum When {
 ///
 /// # Safety
 ///
-/// - What the documentation of `K` asks for holds, if it is an `unsafe fn`. It is not a cooperative kernel.
+/// - The requirements in the documentation of `K` hold, if it is an `unsafe fn`. It is not a cooperative kernel.
 /// - Memory that the arguments name is device memory, not shared memory or a local variable, and is valid until
 ///   the child is done: for as long as the host's launch, of which it becomes a part.
 /// - The child runs at the same time as the launching grid and as other children. What it writes, none of these
 ///   reads or writes after the launch, and what it reads they do not write; but with atomics.
-/// - Of the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`, nothing else uses any part.
+/// - Nothing else uses the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`.
 #[inline(always)]
 pub unsafe fn launch<K: Kernel>(
     grid: impl Into<Dim>,

@@ -146,7 +146,7 @@ fn histogram(data: &[u8], counts: &[Atomic<u32>]) {
     }
     thread::sync_threads();
     for bin in (own..256).step_by(block::threads() as usize) {
-        // SAFETY: nobody writes after the barrier.
+        // SAFETY: no thread writes after the barrier.
         counts[bin].fetch_add(unsafe { local.add(bin).read() }, Ordering::Relaxed);
     }
 }

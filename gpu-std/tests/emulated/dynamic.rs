@@ -192,7 +192,7 @@ fn impossible_launches_are_refused() {
     assert_eq!(refused[0].load(Ordering::Relaxed), 9);
 }
 
-/// What a child sees of its launch: its own sizes and shared memory.
+/// A child's view of its launch: its own sizes and shared memory.
 #[kernel]
 fn measure(seen: &[Atomic<u32>]) {
     let shared = gpu_std::shared::dynamic::<u32>();

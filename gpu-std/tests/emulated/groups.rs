@@ -1,4 +1,4 @@
-//! Grids, clusters, blocks and tiles: who a thread is in them, their barriers, and what tiles do.
+//! Grids, clusters, blocks and tiles: the ranks of a thread in them, their barriers, and what tiles do.
 
 use crate::common::{Args, launch, launch_clusters, launch_shared, random, randoms};
 use gpu_std::Kernel;
@@ -122,7 +122,7 @@ fn after_the_last(mut out: DisjointMut<u32>) {
 
 type Results = [u64; 14];
 
-/// What a tile gives one of its threads; the other tiles of the warp do something else meanwhile.
+/// The results of a tile for one of its threads; the other tiles of the warp do something else meanwhile.
 #[kernel(consts(N = 1, 2, 4, 8, 16, 32))]
 fn tiles<const N: u32>(operand: u32, input: &[u64], mut out: DisjointMut<Results>) {
     let tile = Tile::<N>::current();

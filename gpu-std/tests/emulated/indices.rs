@@ -45,7 +45,7 @@ fn every_thread_has_its_indices() {
             let expected = [&t3[..], &b3[..], &global[..], &[t, t % 32, total]].concat();
             assert_eq!(found[..], expected[..], "thread {i}");
         }
-        assert_eq!(out[total as usize], [u32::MAX; 12], "nobody has the element after the last thread's");
+        assert_eq!(out[total as usize], [u32::MAX; 12], "no thread has the element after the last thread's");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a kernel can use, on the emulator.
+//! The device library, on the emulator.
 
 mod atomic;
 mod block;

@@ -1,4 +1,4 @@
-//! What `#[kernel]` writes about a kernel.
+//! The records that `#[kernel]` writes about a kernel.
 
 use gpu_std::prelude::*;
 use gpu_std::{Kernel, ParamKind, SafeKernel};

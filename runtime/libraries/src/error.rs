@@ -37,7 +37,7 @@ impl fmt::Display for VendorVersion {
     }
 }
 
-/// What went wrong with a library of NVIDIA's, or with what it was asked for.
+/// What went wrong in a library of NVIDIA's, or with the request to it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {
@@ -75,29 +75,29 @@ pub enum LibraryError {
         library: &'static str,
         /// The function.
         call: &'static str,
-        /// What it returned, by NVIDIA's name.
+        /// The status that it returned, by NVIDIA's name.
         status: String,
-        /// What was asked for, and what may be done about it.
+        /// The request, and what may be done about it.
         context: Option<String>,
     },
 
     /// Shapes, strides or lengths that do not fit each other.
     #[error("{operation}: {problem}")]
     Shape {
-        /// What was asked for.
+        /// The request.
         operation: &'static str,
-        /// What does not fit, with the figures, and what would.
+        /// The mismatch, with the figures, and what would fit.
         problem: String,
     },
 
     /// The library, or this GPU, does not do this.
     #[error("{operation}: {what} is not supported{}", needs.as_deref().map(|n| format!("; it needs {n}")).unwrap_or_default())]
     Unsupported {
-        /// What was asked for.
+        /// The request.
         operation: &'static str,
         /// The type, layout or option.
         what: String,
-        /// What would do it.
+        /// An alternative.
         needs: Option<String>,
     },
 
@@ -106,7 +106,7 @@ pub enum LibraryError {
         "{operation} needs a GPU: the emulated device does not have it; open a CUDA device, `Device::cuda(0)`"
     )]
     NeedsGpu {
-        /// What was asked for.
+        /// The request.
         operation: &'static str,
     },
 
@@ -116,11 +116,11 @@ pub enum LibraryError {
         Bytes(*limit), Bytes(*least)
     )]
     WorkspaceTooSmall {
-        /// What was asked for.
+        /// The request.
         operation: &'static str,
-        /// What is allowed, in bytes.
+        /// The limit, in bytes.
         limit: u64,
-        /// What the least demanding algorithm needs, in bytes.
+        /// The need of the least demanding algorithm, in bytes.
         least: u64,
     },
 }

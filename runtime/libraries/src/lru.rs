@@ -43,13 +43,13 @@ impl PlanCache<'_> {
         self.0.clear();
     }
 
-    /// How many calls found their plan, and how many did not, since the device was opened.
+    /// Hits and misses of the cache since the device was opened.
     pub fn hits_and_misses(&self) -> (u64, u64) {
         self.0.hits_and_misses()
     }
 }
 
-/// What keeps plans.
+/// A cache of plans.
 pub(crate) trait Kept: fmt::Debug + Sync {
     /// The size, and the largest that is allowed.
     fn sizes(&self) -> (usize, usize);
@@ -155,7 +155,7 @@ impl<K, V> fmt::Debug for Lru<K, V> {
     }
 }
 
-/// What is returned is evicted, to be dropped where no lock is held.
+/// Returned values are evicted: drop them where no lock is held.
 impl<K: Eq + Hash + Clone, V> Lru<K, V> {
     pub fn new(max: usize) -> Self {
         Self { entries: HashMap::default(), max, now: 0 }

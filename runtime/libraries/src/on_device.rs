@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 use warpsmith_core::device::Device;
 use warpsmith_core::seam::{WeakDevice, drop_elsewhere, in_host_function};
 
-/// What a library has on a device, dropped with the device's context current, on whatever thread. It does not keep the device,
-/// in whose extensions it may lie.
+/// A library's state on a device, dropped with the device's context current, on any thread. It does not keep the device
+/// alive, which may own it as an extension.
 #[derive(Debug)]
 pub(crate) struct OnDevice<T: Send + 'static> {
     /// There until it is dropped.

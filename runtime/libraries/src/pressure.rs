@@ -1,11 +1,11 @@
-//! [`with_memory`]: room on the device for what a library allocates by itself.
+//! [`with_memory`]: room on the device for memory that a library allocates itself.
 
 use crate::error::LibraryError;
 use warpsmith_core::device::Device;
 use warpsmith_core::error::{Error, Result};
 
-/// Calls `make`. If it fails because a library found no memory on the device, and the caching allocator gives some back that
-/// nobody uses, calls it once more.
+/// Calls `make`. If it fails because a library found no memory on the device, and the caching allocator frees some that
+/// is unused, calls it once more.
 pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> Result<R> {
     let made = make();
     match made.as_ref().err().and_then(Error::downcast_ref) {
@@ -18,7 +18,7 @@ pub(super) fn with_memory<R>(device: &Device, make: impl Fn() -> Result<R>) -> R
     }
 }
 
-/// Whether it says so: `CUFFT_ALLOC_FAILED`, `CURAND_STATUS_ALLOCATION_FAILED` and the like.
+/// Whether it reports that: `CUFFT_ALLOC_FAILED`, `CURAND_STATUS_ALLOCATION_FAILED` and the like.
 fn lacks_memory(error: &LibraryError) -> bool {
     matches!(error, LibraryError::Call { status, .. } if status.contains("ALLOC"))
 }
@@ -52,7 +52,7 @@ mod tests {
         };
         let buffer = DeviceBuffer::<u8>::uninit(&stream, 1 << 20)?;
         assert!(run("CUFFT_ALLOC_FAILED").is_err());
-        assert_eq!(calls.replace(0), 1, "nothing could be given back");
+        assert_eq!(calls.replace(0), 1, "nothing could be freed");
         drop(buffer);
         assert!(run("CUFFT_INVALID_SIZE").is_err());
         assert_eq!(calls.replace(0), 1, "memory is not what it lacks");

@@ -24,7 +24,7 @@ pub(super) fn check_library(device: &Device) -> Result<()> {
 /// context is current.
 ///
 /// # Safety
-/// There are as many elements at the address, whose use is ordered.
+/// There are `len` elements at the address, whose use is ordered.
 pub(super) unsafe fn enqueue<T: Element>(
     stream: &Stream,
     at: DevicePtr,
@@ -35,7 +35,7 @@ pub(super) unsafe fn enqueue<T: Element>(
     handle.set_device_scalars(false)?;
     // `ScalEx` moves 2.6 TB/s on an H200, `geam` 4.1.
     let columns = if len >= LONG { len / ROWS } else { 0 };
-    // SAFETY: there are at least as many elements, of this type.
+    // SAFETY: there are at least `ROWS * columns` elements of this type.
     let is_scaled = columns > 0 && unsafe { scale_rows::<T>(&handle, at, columns, factor) }?;
     let done = if is_scaled { columns * ROWS } else { 0 };
     let rest = (at.0 + (done * size_of::<T>()) as u64) as *mut _;
@@ -47,8 +47,8 @@ pub(super) unsafe fn enqueue<T: Element>(
     let (data, computed) =
         (code::cublas(T::TYPE), if T::TYPE == DataType::F64 { DataType::F64 } else { DataType::F32 });
     let computed = code::cublas(computed);
-    // Half as many complex numbers would take two thirds of the time (H200), but what stands beside an infinite number
-    // comes out wrong.
+    // Half the number of complex numbers would take two thirds of the time (H200), but what stands beside an infinite
+    // number comes out wrong.
     // SAFETY: the factor is a local variable of the type that it is computed in, which is read before the call returns; the
     // elements are as the caller says.
     check("cublasScalEx_64", unsafe {
@@ -59,8 +59,8 @@ pub(super) unsafe fn enqueue<T: Element>(
 /// Multiplies `columns` times [`ROWS`] elements by cuBLAS's fastest call, if it has one for the type; else it gives false.
 ///
 /// # Safety
-/// There are as many elements at the address, whose use is ordered on the handle's stream; the handle takes factors from
-/// the host.
+/// There are `rows * columns` elements at the address, whose use is ordered on the handle's stream; the handle takes
+/// factors from the host.
 unsafe fn scale_rows<T: Element>(
     handle: &Handle,
     at: DevicePtr,

@@ -1,7 +1,7 @@
 //! [`Vendor`]: which of NVIDIA's libraries are there, and in which version.
 //!
-//! A library is looked for once in a process. Nothing here panics: the bindings' own loader, which does when a library is
-//! missing, is asked only for one that is known to be loaded.
+//! A library is searched for once in a process. Nothing here panics: the bindings' own loader, which does when a library
+//! is missing, is called only for one that is known to be loaded.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::error::{LibraryError, VendorVersion};
 use warpsmith_core::error::{Error, Result};
 
-/// What is known of a library.
+/// A library's names and versions.
 struct Entry {
     name: &'static str,
     /// The file's name between `lib` and `.so`.
@@ -51,7 +51,8 @@ macro_rules! vendors {
                             let parts = [Property::MAJOR_VERSION, Property::MINOR_VERSION, Property::PATCH_LEVEL];
                             let mut version = [0; 3];
                             for (value, part) in version.iter_mut().zip(parts) {
-                                // SAFETY: the library is loaded (callers have asked); the pointer is to a local variable.
+                                // SAFETY: the library is loaded (callers have checked); the pointer is to a local
+                                // variable.
                                 if unsafe { sys::$get(part, value) } != sys::$status::$ok {
                                     return None;
                                 }
@@ -155,7 +156,7 @@ fn folders_of(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     folders
 }
 
-/// Whether the program has rights that whoever started it does not have, such as those of a set-uid file: then the
+/// Whether the program has rights that the user who started it does not have, as a set-uid file does: then the
 /// environment must not choose what code it loads.
 #[cfg(target_os = "linux")]
 fn is_privileged() -> bool {

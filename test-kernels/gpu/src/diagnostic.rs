@@ -22,8 +22,8 @@ pub fn diagnose_index(data: &[u32], index: usize, mut out: DisjointMut<u32>) {
 }
 
 /// With blocks of more than one warp: the first half of every block waits at a barrier, the rest for a warp that
-/// never comes together. The emulated device reports who waits where; a GPU hangs or is undefined, so it is only
-/// run there.
+/// never comes together. The emulated device reports which threads wait where; a GPU hangs or is undefined, so it is
+/// only run there.
 ///
 /// # Safety
 ///

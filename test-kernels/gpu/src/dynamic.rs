@@ -11,7 +11,7 @@ use gpu_std::dynamic::{self, LaunchError};
 use gpu_std::graph::set_condition;
 use gpu_std::prelude::*;
 
-/// Notes a launch that failed.
+/// Records a launch that failed.
 #[inline(always)]
 fn note(launched: Result<(), LaunchError>, refused: &[Atomic<u32>]) {
     if let Err(error) = launched {
@@ -55,7 +55,7 @@ pub unsafe fn refine_odd_rows(
         // SAFETY: this thread alone uses the row before its child does.
         if !weights.is_empty() && unsafe { row.read() } % 2 == 1 {
             let row = slice_from_raw_parts_mut(row, weights.len());
-            // SAFETY: the child has the row for itself; nobody writes the weights.
+            // SAFETY: the child has the row for itself; nothing writes the weights.
             let launched = unsafe { dynamic::launch::<refine_row<4>>(2, 64, 0, (factor, weights, row)) };
             note(launched, refused);
         }

@@ -43,7 +43,7 @@ pub fn nbody(
         thread::sync_threads();
         let count = threads.min(bodies - first);
         for i in 0..count {
-            // SAFETY: the first `count` elements were written before the barrier; nobody writes until the next.
+            // SAFETY: the first `count` elements were written before the barrier; no thread writes until the next.
             let body = unsafe { tile.add(i).read() };
             let offset = Vec3A::from_vec4(body) - position;
             let inverse = math::rsqrt(offset.length_squared() + softening * softening);

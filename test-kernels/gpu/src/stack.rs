@@ -16,7 +16,7 @@ pub fn digest_chains(next: &[u32], mut out: DisjointMut<u32>) {
     }
 }
 
-/// Of the chain that begins at `at`: not `rest * 31 + at`, which a loop could compute.
+/// The digest of the chain that begins at `at`: not `rest * 31 + at`, which a loop could compute.
 #[inline(never)]
 pub fn digest(next: &[u32], at: u32) -> u32 {
     match next.get(at as usize) {

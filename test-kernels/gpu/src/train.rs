@@ -1,8 +1,8 @@
 //! Training a small network: the loss and its gradient, the gradient of an activation, and an optimiser.
 //!
 //! The kernels are over elements, one or more a thread, at any grid. Where several arrays have different lengths, the
-//! shortest counts. What changes from step to step is in device memory, so that a captured step can be launched again
-//! and again.
+//! shortest counts. Everything that changes from step to step is in device memory, so that a captured step can be
+//! launched again and again.
 
 use gpu_std::math;
 use gpu_std::prelude::*;
@@ -11,7 +11,7 @@ use gpu_std::prelude::*;
 ///
 /// `logits` and `gradient` are rows of `classes`; `labels` has the right class of each row. `gradient[r, c]` becomes
 /// (softmax(logits\[r])\[c] - \[c = labels\[r]]) / rows, and `losses[r]` the cross entropy -ln softmax(logits\[r])\[labels\[r]],
-/// of as many rows as all arrays have. A label that is no class has an infinite loss, and its row a
+/// of the rows that all arrays have. A label that is no class has an infinite loss, and its row a
 /// gradient of 0.
 ///
 /// Each thread looks at a whole row for its element: made for up to a few dozen classes.

@@ -27,7 +27,7 @@ fn has_clusters() -> bool {
     device.is_emulated() || device.properties().capability.0 >= 9
 }
 
-/// What the chains end with, when each thread takes the values of the thread `threads` further on, within groups of
+/// The result of the chains, when each thread takes the values of the thread `threads` further on, within groups of
 /// `group` threads.
 fn chain(all: usize, group: usize, threads: usize, rounds: u32) -> Vec<u32> {
     let mut values: Vec<u32> = (0..all as u32).collect();
@@ -228,7 +228,7 @@ fn dependent_launches_come_one_after_the_other() {
     let launch = Launch::linear(n, 64);
     let mut counters = DeviceBuffer::<u32>::zeros(&stream, n).unwrap();
     let cycles = 2000u64;
-    // Each adds 1 to what the one before left, without atomics.
+    // Each adds 1 to the result of the one before, without atomics.
     for round in 0..60 {
         dependent.launch(&stream, launch, (cycles, &mut counters)).unwrap();
         dependent.launch(&stream, launch.dependent(), (cycles / 2, &mut counters)).unwrap();

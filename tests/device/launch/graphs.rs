@@ -178,7 +178,7 @@ fn captures_in_every_mode_let_other_threads_work() {
         let between = DeviceBuffer::<u32>::uninit(&stream, 3 << 20).unwrap();
         std::thread::scope(|scope| {
             let other = scope.spawn(|| {
-                // Allocates from the driver, copies, waits, asks, and frees.
+                // Allocates from the driver, copies, waits, queries, and frees.
                 let own = Stream::new(&device()).unwrap();
                 let data = vec![5u32; 1 << 20];
                 let buffer = DeviceBuffer::from_host(&own, &data).unwrap();

@@ -117,7 +117,7 @@ fn on_cuda_only_cudarc_sees_kernel_writes() {
     stream.synchronize().unwrap();
     let (ptr, len, owner) = y.into_raw();
     let context = CudaContext::new(device.id().ordinal() as usize).unwrap();
-    // SAFETY: the memory has as many elements, nothing of ours uses it, and it is not freed but leaked by cudarc.
+    // SAFETY: the memory has `len` elements, nothing of ours uses it, and it is not freed but leaked by cudarc.
     let theirs = unsafe { context.default_stream().upgrade_device_ptr::<f32>(ptr.0, len) };
     let found = context.default_stream().clone_dtoh(&theirs).unwrap();
     assert_eq!((theirs.leak(), found), (ptr.0, vec![5.0; 1000]));

@@ -24,7 +24,7 @@ fn load(ptx: &str) -> Option<Code> {
 
 fn saxpy(kernel: &Function, stream: &Stream, a: f32, x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) {
     let args = RawArguments::new().value(x.len() as u32).value(a).read(x.as_slice()).write(y.as_mut_slice());
-    // SAFETY: these are its parameters; it reads and writes as many elements as both have.
+    // SAFETY: these are its parameters; it reads and writes the elements that both have.
     unsafe { kernel.launch_unchecked(stream, Launch::linear(x.len(), 256), &args) }.unwrap();
 }
 
@@ -124,7 +124,7 @@ fn wrong_arguments_and_names_are_errors() {
     assert!(error.contains("has no kernel `sgemm`"), "{error}");
     let kernel = code.kernel("saxpy").unwrap();
     let mut y = DeviceBuffer::<f32>::zeros(&stream(), 4).unwrap();
-    // From CUDA 12.4 on the driver tells what kernels and parameters there are; only 13 is looked for here.
+    // From CUDA 12.4 on the driver reports kernels and parameters; only 13 is checked here.
     if device().properties().driver_version.starts_with("13.") {
         assert!(error.contains("`saxpy`, `sum_of_many`"), "{error}");
         for args in [

@@ -1,6 +1,6 @@
 //! Operations take the configuration that was tuned for them, and pass over what cannot be launched.
 //!
-//! On an emulated device of their own, so that nobody else's launches are counted and no other test is disturbed.
+//! On an emulated device of their own, so that no other test's launches are counted and no other test is disturbed.
 
 use warpsmith::driver::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Config, GridRule, tuned_config};
@@ -14,7 +14,7 @@ fn device() -> Device {
     Device::with_driver(EmulatedDriver::builder().memory(1 << 28).build(), 0).unwrap()
 }
 
-/// What a tuner keeps of a configuration.
+/// A configuration as a tuner keeps it.
 fn values(config: Config) -> TunedConfiguration {
     let Config { block, grid, items, vector } = config;
     let values = [
@@ -52,7 +52,7 @@ fn label(symbol: &str, blocks: u32, block: u32) -> String {
     format!("{symbol}\\n[{blocks}, 1, 1] x [{block}, 1, 1]")
 }
 
-/// The instance of a kernel for f32 with so many items and bytes of an access.
+/// The instance of a kernel for f32 with these items and bytes of an access.
 fn symbol(kernel: &str, types: &str, items: u32, vector: u32) -> &'static str {
     let number = |value: u32| Some(i64::from(value));
     let mut all = warpsmith::gpu_std::registry::kernels();

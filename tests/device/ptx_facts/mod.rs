@@ -1,4 +1,4 @@
-//! What the PTX in the embedded image must look like, for speed and for right barriers.
+//! Requirements on the PTX in the embedded image, for speed and for correct barriers.
 //!
 //! They fail when there is no image: a build without the device toolchain has nothing to look at.
 
@@ -49,7 +49,7 @@ fn entries(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// Runs `check` on each instance of a kernel in the PTX for sm_80, and sees that there were as many as there should.
+/// Runs `check` on each instance of a kernel in the PTX for sm_80, and checks their number.
 fn for_each(prefix: &str, instances: usize, check: impl Fn(&str, &str)) {
     let mut found = 0;
     for (symbol, body) in &ptx()[&80] {

@@ -1,4 +1,4 @@
-//! What cannot be is an error that says so, takes nothing from the generator, and writes nothing.
+//! An impossible request is an error that says so, takes nothing from the generator, and writes nothing.
 
 use half::f16;
 use warpsmith::driver::emulated::EmulatedDriver;

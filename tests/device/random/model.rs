@@ -18,7 +18,7 @@ pub fn generator((multiprocessors, threads): (u32, u32), seed: u64, offset: u64)
     generator
 }
 
-/// The virtual threads for `n` elements: whole blocks of 256, as many as the device holds.
+/// The virtual threads for `n` elements: whole blocks of 256, up to the number that the device holds.
 pub fn threads(n: usize, (multiprocessors, threads): (u32, u32)) -> usize {
     256 * n.div_ceil(256).min((multiprocessors * (threads / 256)) as usize)
 }
@@ -37,7 +37,7 @@ pub fn place(
     (Philox::new(seed, thread as u64, offset + 4 * step as u64).next4(), lane)
 }
 
-/// What `n` elements take of the offset.
+/// The advance of the offset by `n` elements.
 pub fn increment(n: usize, lanes: usize, layout: (u32, u32)) -> u64 {
     if n == 0 { 0 } else { 4 * n.div_ceil(lanes * threads(n, layout)) as u64 }
 }

@@ -64,7 +64,7 @@ fn sides_of_another_length_write_nothing() {
         out.to_host().unwrap() != [u32::MAX; 10]
     };
     assert!(written(sides(10).unwrap()));
-    // Too few pairs, and so many that almost none is of the ten.
+    // Too few pairs, and too many, of which almost none is of the ten.
     for sides in [(0, 0), (3, 3), (5, 0), (4, 4), (u32::MAX, u32::MAX)] {
         assert!(!written(sides), "{sides:?}");
     }
@@ -78,7 +78,7 @@ fn of_seed(n: u64, seed: u64) -> Vec<u64> {
 
 #[test]
 fn permutations_of_few_elements_are_all_as_frequent() {
-    // χ² of so many degrees of freedom is above these with a probability of 10⁻⁴.
+    // χ² of this number of degrees of freedom is above these with a probability of 10⁻⁴.
     for (n, orders, most) in
         [(2, 2, 15.2), (3, 6, 25.8), (4, 24, 54.0), (5, 120, 184.0), (6, 720, 868.0), (7, 5040, 5420.0)]
     {

@@ -1,7 +1,7 @@
 //! PyTorch's own numbers, as it made them on an H200 (2.11, `torch.Generator` with [`SEED`] and [`OFFSET`]).
 //!
-//! Of what is the same bit by bit, a sum over all elements is compared: of the bits of each, times 1, 3, 5, … in order, modulo
-//! 2^64. Of normal and exponential numbers, those at the places [`AT`].
+//! For numbers that agree bit by bit, a sum over all elements is compared: of the bits of each, times 1, 3, 5, … in
+//! order, modulo 2^64. Of normal and exponential numbers, those at the places [`AT`].
 
 use half::{bf16, f16};
 use warpsmith::DeviceCopy;
@@ -46,7 +46,7 @@ bits! {
     i64: self => self.cast_unsigned();
 }
 
-/// Numbers drawn from where PyTorch's began; fails unless as many are taken as PyTorch took.
+/// Numbers drawn from where PyTorch's began; fails unless the offset advances as PyTorch's does.
 fn drawn<T: DeviceCopy>(
     taken: u64,
     fill: impl FnOnce(&Stream, &Generator, &mut DeviceBuffer<T>) -> warpsmith::Result<()>,

@@ -1,4 +1,4 @@
-//! What can be given to the commands that measure, and its help.
+//! Arguments of the commands that measure, and their help.
 
 use std::path::PathBuf;
 
@@ -183,7 +183,7 @@ const TUNE_HELP: &str = "\
 The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
 configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
 Winners are kept in the launch store, where later launches on a GPU of every program of this user find them (those on the \
-emulated device do not read it), and every single measurement beside it, so that a run that was ended goes on where it was. \
+emulated device do not read it), and every single measurement beside it, so that a run that was ended continues where it was. \
 WARPSMITH_CACHE_DIR says where.
 
 Examples:

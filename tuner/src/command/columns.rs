@@ -1,7 +1,7 @@
 //! Tables that fit the terminal: columns that matter less are left out first.
 //!
-//! Guarantees: no line is wider than asked for unless the most important column alone is; a last line names the columns that
-//! were left out.
+//! Guarantees: no line is wider than requested unless the most important column alone is; a last line names the columns
+//! that were left out.
 
 use comfy_table::Cell;
 

@@ -87,7 +87,7 @@ fn verdict(found: &Comparison) -> Outcome<()> {
     if found.has_regression() { Err(Failure::Shown) } else { Ok(()) }
 }
 
-/// What samples are taken of, and how.
+/// The case that is sampled, and how.
 struct Bench<'a> {
     plan: Plan<'a>,
     turns: compare::Plan,

@@ -25,7 +25,7 @@ impl Failure {
         }
     }
 
-    /// What to say, on one line.
+    /// The message, on one line.
     pub fn line(&self) -> Option<String> {
         match self {
             Failure::Use(text) | Failure::Failed(text) => Some(one_line(text)),
@@ -51,12 +51,12 @@ impl From<crate::error::Error> for Failure {
     }
 }
 
-/// A device that cannot be had is unusable input.
+/// A device that cannot be opened is unusable input.
 pub fn unusable_device(error: warpsmith_runtime::Error) -> Failure {
     Failure::Use(error.to_string())
 }
 
-/// What clap has to say to the user of the program `name`, on one line and without its usage section.
+/// clap's message to the user of the program `name`, on one line and without its usage section.
 pub fn usage_line(name: &str, error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("{name}: no command given; see {name} --help");

@@ -45,7 +45,7 @@ use crate::benchmark::Suite;
 pub struct Program<'a> {
     /// Its name, which its complaints begin with.
     pub name: &'a str,
-    /// What it can measure.
+    /// Its benchmarks.
     pub suite: &'a Suite,
 }
 
@@ -139,7 +139,7 @@ fn parse(
 /// Prints what clap has to say: help or version on standard output, complaints as one line on standard error.
 pub fn said(name: &str, error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Help or version was asked for; there is no way to report that it cannot be printed.
+        // Help or version was requested; there is no way to report that it cannot be printed.
         let _ = error.print();
         return ExitCode::SUCCESS;
     }

@@ -1,4 +1,4 @@
-//! What comes before anything is measured, for `bench` and `tune`: the plan, the place of the results, the document.
+//! The steps before the measurements of `bench` and `tune`: the plan, the place of the results, the document.
 //!
 //! Guarantees: nothing is launched, and no buffer is filled, before the request is known to make sense, to fit the device
 //! and to have code for it, and before the results are known to have a place.
@@ -20,7 +20,7 @@ use crate::file::{check_writable, default_path};
 use crate::measure::Effort;
 use crate::run::{Plan, PlannedCase};
 
-/// What a command that measures begins with.
+/// The start of a command that measures.
 pub struct Opening {
     /// Ctrl-C sets it.
     pub stop: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ pub(super) fn new_document(command: &str, plan: &Plan<'_>) -> Result<Document, F
     Ok(Document { schema: SCHEMA, run, device: info, probes: Vec::new(), results: Vec::new() })
 }
 
-/// Where the results go. A place that was asked for must do; without the default place the run goes on.
+/// Where the results go. A given place must be usable; without the default place the run continues.
 fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result<Option<PathBuf>, Failure> {
     if let Some(path) = &output.out {
         check_writable(path)?;
@@ -120,7 +120,7 @@ fn results_path(program: &Program<'_>, output: &Output, command: &str) -> Result
     Ok(None)
 }
 
-/// What a plan would measure.
+/// The cases of a plan.
 fn announce(plan: &Plan<'_>, json: bool) -> String {
     let memory = |case: &PlannedCase<'_>| case.work.footprint.saturating_mul(case.copies as u64);
     if json {

@@ -50,7 +50,7 @@ fn colour(text: &str) -> Option<usize> {
     digits[end..].starts_with('m').then_some(2 + end + 1)
 }
 
-/// Writes text for people to standard output. Of what controls a terminal only line feeds stay, and the colours of
+/// Writes text for people to standard output. Control characters are removed, except line feeds and the colours of
 /// [`table`] where there are any.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ fn json(text: &str) -> Cow<'_, str> {
 /// Writes a text for other programs to standard output, byte for byte; as [`print()`] where that is a terminal.
 ///
 /// # Errors
-/// Any other failure than a reader that has gone away (`| head`), such as a full disk behind a redirection.
+/// Any other failure than a reader that has closed its end (`| head`), such as a full disk behind a redirection.
 pub fn print_exact(text: &str) -> io::Result<()> {
     if io::stdout().is_terminal() { print(text) } else { write(text) }
 }

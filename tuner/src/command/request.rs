@@ -15,7 +15,7 @@ use crate::value::Value;
 /// Most values of one range.
 const MOST_VALUES: u64 = 4096;
 
-/// The device that was asked for, or the best there is.
+/// The requested device, or the best available.
 ///
 /// # Errors
 /// A device that is not there is wrong use.

@@ -8,7 +8,7 @@ use crate::document::{DeviceInfo, Document, Outcome, Record, best as chosen};
 use crate::size::format_size;
 use crate::stats::Summary;
 
-/// What a row shows of a record.
+/// The cells of a record's row.
 type Show<'a> = &'a dyn Fn(&Record) -> Option<String>;
 
 /// The device, and one line a case (or a configuration, where `all`), in `width` characters.
@@ -41,7 +41,7 @@ pub fn text(document: &Document, all: bool, width: Option<usize>) -> String {
     text
 }
 
-/// How many rows show a time of a slowed device.
+/// The number of rows with a time of a slowed device.
 fn slowed(document: &Document, all: bool) -> usize {
     let is_slowed = |record: &Record| record.timing.as_ref().is_some_and(|timing| timing.throttled);
     if all {
@@ -68,7 +68,7 @@ fn best(document: &Document, width: Option<usize>) -> String {
     let cases = document.cases();
     let best: Vec<Option<&Record>> = cases.iter().map(|case| chosen(case)).collect();
     let pairs = || cases.iter().zip(&best);
-    // What there is of a case even when nothing of it is right.
+    // A record of the case, even when none is correct.
     let shown: Vec<&Record> = pairs().map(|(case, best)| best.unwrap_or(case[0])).collect();
     let of_best = |show: Show<'_>| -> Vec<Cell> {
         best.iter().map(|record| plain(record.and_then(show).unwrap_or_else(|| "-".to_owned()))).collect()
@@ -154,7 +154,7 @@ fn name(records: &[&Record]) -> Vec<Column> {
     ]
 }
 
-/// What follows from the times.
+/// The figures derived from the times.
 fn figures(device: &DeviceInfo, cells: &dyn Fn(Show<'_>) -> Vec<Cell>) -> Vec<Column> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let interval = |r: &Record| {
@@ -234,7 +234,7 @@ mod tests {
             record("copy", 64, 5.0, Outcome::Crashed),
         ]);
         for timing in sample.results.iter_mut().filter_map(|record| record.timing.as_mut()) {
-            // As many as an interval needs.
+            // The number that an interval needs.
             timing.samples_us.extend_from_within(..);
         }
         sample

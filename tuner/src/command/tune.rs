@@ -89,7 +89,7 @@ fn damaged(program: &Program<'_>, path: Option<&Path>, lines: &DamagedLines) {
     program.complain(&format!("{}: {what} skipped, {first}", path.display()));
 }
 
-/// What was timed, and how many winners are kept where.
+/// The number of timings, and of winners kept, and where.
 fn summary(store: &LaunchStore, is_emulated: bool, totals: &Totals, took: Duration) -> String {
     let mut text = format!("{} timings in {:.1} s", totals.made, took.as_secs_f64());
     if totals.known > 0 {

@@ -4,7 +4,7 @@
 //! beyond the threshold (more than that before the last look at samples in turns, [`EARLY`]); otherwise, with too few
 //! samples, and for times of a slowed device the verdict is ambiguous. Records are compared with records of the same kernel,
 //! type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration that was right
-//! and is no longer counts as a regression. What the newer document lacks is in [`Comparison::missing`].
+//! and is no longer counts as a regression. Records that the newer document lacks are in [`Comparison::missing`].
 //!
 //! Two documents are of two processes at two times: clocks, temperature and the place of their memory differ, which no
 //! statistics on either can see. The last was measured ([`BETWEEN_PROCESSES_US`]) and is in the interval. Where the rest
@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// What became of a kernel from the old document to the new one.
+/// The change of a kernel from the old document to the new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -119,7 +119,7 @@ pub struct Measured {
     pub configuration: Configuration,
     /// The median time in microseconds; absent where there is no right result.
     pub median_us: Option<f64>,
-    /// How many samples that is of.
+    /// The number of samples.
     pub samples: usize,
     /// Whether its clocks stayed low while it was measured.
     pub throttled: bool,
@@ -136,7 +136,7 @@ pub struct Row {
     pub dtype: String,
     /// Elements.
     pub n: u64,
-    /// What the times are of.
+    /// The mode of the times.
     pub mode: Mode,
     /// Before.
     pub old: Measured,
@@ -144,7 +144,7 @@ pub struct Row {
     pub new: Measured,
     /// The times after by those before; absent where a side has no time or too few samples.
     pub ratio: Option<Ratio>,
-    /// What that means.
+    /// The verdict.
     pub change: Change,
 }
 
@@ -155,7 +155,7 @@ pub struct Mean {
     pub kernel: String,
     /// The geometric mean of the ratios of its rows, new by old.
     pub ratio: f64,
-    /// How many rows that is.
+    /// The number of rows.
     pub rows: usize,
 }
 
@@ -164,7 +164,7 @@ pub struct Mean {
 pub struct Source {
     /// How they came about.
     pub run: RunInfo,
-    /// What they were measured on.
+    /// The device of the measurements.
     pub device: DeviceInfo,
 }
 
@@ -174,7 +174,7 @@ impl From<&Document> for Source {
     }
 }
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
     /// The change from which on one counts.
@@ -183,9 +183,9 @@ pub struct Comparison {
     pub old: Source,
     /// Where the times after are from.
     pub new: Source,
-    /// What a reader has to know beside the rows: other drivers, slowed devices, records without a partner.
+    /// Notes beside the rows: other drivers, slowed devices, records without a partner.
     pub notes: Vec<String>,
-    /// What should have been compared and is not in the new document: one line each.
+    /// Cases that the new document lacks: one line each.
     pub missing: Vec<String>,
     /// In the order of the old document.
     pub rows: Vec<Row>,
@@ -288,8 +288,8 @@ pub fn documents(old: &Document, new: &Document, options: &Options) -> Result<Co
     Ok(Comparison { missing, ..Comparison::new(options.threshold, sources, notes, rows) })
 }
 
-/// Every record (or the best of each case) with its partner in the other document. Of what one document measured several
-/// times, the last counts.
+/// Every record (or the best of each case) with its partner in the other document. Of cases that one document measured
+/// several times, the last counts.
 fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Record, &'a Record)> {
     let records = |document: &'a Document| match best {
         true => document.best(),
@@ -305,7 +305,7 @@ fn pairs<'a>(old: &'a Document, new: &'a Document, best: bool) -> Vec<(&'a Recor
     counts.filter_map(|old| Some((*old, *partners.get(&key(old))?))).collect()
 }
 
-/// What the new document lacks: the rest of its run, and cases of which the old one has a right result.
+/// Everything that the new document lacks: the rest of its run, and cases of which the old one has a right result.
 fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<String> {
     let mut missing = Vec::new();
     if new.run.interrupted {
@@ -323,7 +323,7 @@ fn missing(old: &Document, new: &Document, pairs: &[(&Record, &Record)]) -> Vec<
     missing
 }
 
-/// Takes their verdict from rows with times of a slowed device; what is to be said of them, if there are any.
+/// Removes the verdict of rows with times of a slowed device; returns a note on them, if there are any.
 fn slowed(rows: &mut [Row]) -> Option<String> {
     let mut count = 0;
     for row in rows.iter_mut().filter(|row| row.old.throttled || row.new.throttled) {
@@ -353,7 +353,7 @@ fn rounded(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
-/// Whether two documents may be compared, and what is to be said of them.
+/// Whether two documents may be compared; returns the notes on them.
 fn check_documents(old: &Document, new: &Document, force: bool) -> Result<Vec<String>> {
     let fail = |reason| Err(Error::Incomparable { reason });
     for document in [old, new] {

@@ -178,7 +178,7 @@ fn logged_records_are_judged_by_their_intervals() {
     // Either side may have samples.
     assert_eq!(compared(right("copy", 128, 1.0), known(5000.0, 0.004)).0, Change::Slower);
     assert_eq!(compared(known(5000.0, 0.004), right("copy", 128, 1.0)).0, Change::Faster);
-    // What processes differ by is in these intervals, too.
+    // The difference between processes is in these intervals, too.
     assert_eq!(compared(known(3.0, 0.001), known(3.2, 0.001)).0, Change::Ambiguous);
     let mut few = known(5000.0, 0.004);
     few.timing.as_mut().unwrap().logged = Some(Logged { samples: 5, interval_us: None });

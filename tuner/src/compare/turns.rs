@@ -63,7 +63,7 @@ impl From<[Timing; 2]> for Pairs {
     }
 }
 
-/// What samples in turns found.
+/// The result of samples in turns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turns {
     /// The samples.
@@ -88,7 +88,7 @@ impl Turns {
                 });
             (ratio, change)
         };
-        // A quick look suffices where it tells nothing.
+        // A quick look suffices where it decides nothing.
         let mut found = of(if is_last { RESAMPLES } else { RESAMPLES / 4 });
         if !is_last && found.1 != Change::Ambiguous {
             found = of(RESAMPLES);
@@ -140,7 +140,7 @@ fn early(ratio: &Ratio) -> Interval {
 /// ```
 ///
 /// # Errors
-/// What `take` reports; [`Error::Incomparable`](crate::error::Error::Incomparable) for a threshold that is none.
+/// Errors of `take`; [`Error::Incomparable`](crate::error::Error::Incomparable) for a threshold that is none.
 pub fn in_turns(
     plan: &Plan,
     stop: &AtomicBool,

@@ -1,8 +1,8 @@
 //! Which samples a slowed device took.
 //!
 //! The clock at each sample is held against the best that the run has seen to last: the highest median of any
-//! [`WINDOW`] readings in a row. A clock that was low from the start is not seen so; what the driver says of why its clocks
-//! are low is asked for once a timing ([`is_slowdown`]).
+//! [`WINDOW`] readings in a row. A clock that was low from the start is not detected so; the driver's reason why its
+//! clocks are low is queried once a timing ([`is_slowdown`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Notes a reading.
+    /// Records a reading.
     pub(super) fn read(&mut self, mhz: u32) {
         if self.recent.len() == WINDOW {
             self.recent.pop_front();
@@ -71,7 +71,7 @@ impl Clocks {
         mhz.is_none_or(|mhz| f64::from(mhz) >= self.guard.share * f64::from(self.best))
     }
 
-    /// How many samples of a timing are taken again.
+    /// The number of samples of a timing that are taken again.
     pub(super) fn most_rejected(&self) -> u32 {
         if self.still_low { STILL_LOW.min(self.guard.most_rejected) } else { self.guard.most_rejected }
     }

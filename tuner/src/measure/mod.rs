@@ -28,15 +28,15 @@ pub use self::stop::{Effort, StopReason};
 pub use self::stopwatch::Stopwatch;
 use crate::stats::{Interval, Summary, median_interval, summarise};
 
-/// What a sample should last at least, in microseconds: an empty pair of events reads over 1 µs, which is then no more than
-/// about a hundredth of it, however many launches it is divided by.
+/// The minimum duration of a sample, in microseconds: an empty pair of events reads over 1 µs, which is then no more
+/// than about a hundredth of it, however many launches it is divided by.
 pub const SHORT_US: f64 = 100.0;
-/// What a graph should last at least, in microseconds: launching one takes some.
+/// The minimum duration of a graph, in microseconds: launching one takes some.
 pub const GRAPH_US: f64 = 200.0;
 /// How long a device works before the first of its samples, in microseconds.
 pub const WARM_UP_US: f64 = 200_000.0;
 
-/// What a time is of.
+/// The kind of launches that are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "command", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -63,7 +63,7 @@ impl fmt::Display for Mode {
 /// The times of a configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// What the times are of.
+    /// The mode of the times.
     pub mode: Mode,
     /// Microseconds a launch, one for each accepted sample, in the order in which they were taken.
     pub samples_us: Vec<f64>,
@@ -71,12 +71,12 @@ pub struct Timing {
     pub clocks_mhz: Vec<u32>,
     /// Samples that were thrown away because the clock was low.
     pub rejected: u32,
-    /// Whether the clock stayed low, or the driver said that heat or a fault of the power supply keeps it low, so that
-    /// these times may be of a slowed device.
+    /// Whether the clock stayed low, or the driver reported that heat or a fault of the power supply keeps it low, so
+    /// that these times may be of a slowed device.
     pub throttled: bool,
     /// Launches between the events of a sample.
     pub launches_per_sample: u32,
-    /// What ended the sampling.
+    /// The reason why sampling ended.
     pub stop: StopReason,
     /// The number of samples and their interval, from the log of an earlier run: `samples_us` then holds only the median of
     /// each timing.
@@ -84,10 +84,10 @@ pub struct Timing {
     pub logged: Option<Logged>,
 }
 
-/// What is left of samples that an earlier run took.
+/// The record of samples that an earlier run took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Logged {
-    /// How many there were.
+    /// Their number.
     pub samples: usize,
     /// The 95 % interval of their median in microseconds, of several timings from the lowest to the highest; absent for too
     /// few samples.
@@ -137,7 +137,7 @@ impl Timing {
         self.samples_us.iter().copied().chain(ends).find(|us| !(us.is_finite() && *us > 0.0))
     }
 
-    /// Takes one more timing in. Samples take the place of what the log says of others.
+    /// Takes one more timing in. Samples replace the log's summary of others.
     pub(crate) fn add(&mut self, more: Timing) {
         match (&mut self.logged, more.logged) {
             (None, Some(_)) => return,

@@ -10,8 +10,8 @@ use crate::value::Configuration;
 impl Stopwatch {
     /// Takes `rounds` samples of each configuration of a case in turns, in a random order within each round. Sample `i` of
     /// one was taken next to sample `i` of every other, so that [`paired_ratio`](crate::stats::paired_ratio) compares them.
-    /// A round in which the clock was low for any of them is taken again as a whole. All have as many launches in a sample
-    /// as the first.
+    /// A round in which the clock was low for any of them is taken again as a whole. All have the same number of
+    /// launches in a sample as the first.
     ///
     /// ```
     /// use warpsmith_runtime::{Device, DeviceBuffer, Stream};
@@ -52,7 +52,7 @@ impl Stopwatch {
     /// ```
     ///
     /// # Errors
-    /// What the case and the runtime report, of whichever configuration.
+    /// Errors of the case and the runtime, of any configuration.
     pub fn interleave<const N: usize>(
         &mut self,
         case: &mut dyn Case,
@@ -60,7 +60,7 @@ impl Stopwatch {
         mode: Mode,
         rounds: usize,
     ) -> Result<[Timing; N]> {
-        // Each goes on over the copies where the one before ended.
+        // Each continues over the copies where the one before ended.
         let (mut copy, mut launches) = (0, None);
         let mut samplers = Vec::with_capacity(N);
         for configuration in configurations {

@@ -22,7 +22,7 @@ pub(super) struct Sampler {
     pub(super) mode: Mode,
     /// Launches in a sample.
     pub(super) launches: u32,
-    /// What a launch takes, roughly, in microseconds.
+    /// The approximate time of a launch, in microseconds.
     pub(super) once_us: f64,
     graph: Option<GraphExec>,
 }
@@ -114,7 +114,7 @@ impl Sampler {
         // All graphs, so that they are as cold however many launches they are of.
         let short = self.launches > 1 || self.graph.is_some();
         if short && watch.cover()? {
-            // What covers the queueing has cleared the cache, of the kernel's code, too.
+            // The work that covers the queueing has cleared the cache, of the kernel's code, too.
             match (&self.graph, self.mode) {
                 (Some(_), _) => {}
                 (None, Mode::Hot) => case.launch(0)?,

@@ -16,7 +16,7 @@ pub struct Effort {
     /// The relative uncertainty of the median that is enough: half of its 95 % confidence interval was no wider before the
     /// last fifth of the samples. With 0 only the number of samples and the budget count.
     pub precision: f64,
-    /// Launches in a sample; absent for as many as the sample needs to last [`SHORT_US`](super::SHORT_US). Timings that are
+    /// Launches in a sample; absent for the number that lasts [`SHORT_US`](super::SHORT_US). Timings that are
     /// compared have the same number, so that the cost of a sample itself is the same share of each. A launch so slow that
     /// the sample would last ten times as long as it needs to has fewer.
     pub launches: Option<u32>,
@@ -49,7 +49,7 @@ impl Effort {
     }
 }
 
-/// What ended the sampling.
+/// The reason why sampling ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
@@ -76,7 +76,7 @@ impl Progress {
         Self { effort, goal: None }
     }
 
-    /// How many more samples there are to be at most, of which there are `count`.
+    /// The maximum of further samples, when there are `count`.
     pub(super) fn most_missing(&self, count: usize) -> usize {
         self.goal.unwrap_or(self.effort.most).min(self.effort.most).max(1).saturating_sub(count)
     }
@@ -121,7 +121,7 @@ mod tests {
 
     const EFFORT: Effort = Effort { least: 10, most: 500, budget_us: 1e6, precision: 0.005, launches: None };
 
-    /// After how many of these samples there are enough, and why.
+    /// The number of these samples that suffices, and why.
     fn ends(effort: Effort, mut sample: impl FnMut(usize) -> f64) -> (usize, StopReason) {
         let (mut progress, mut samples, mut spent) = (Progress::new(effort), Vec::new(), 0.0);
         loop {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_drifting_median_is_not_precise() {
-        // Slow waves of 2 %: the order statistics alone would say so after some hundred samples.
+        // Slow waves of 2 %: the order statistics alone would call it precise after some hundred samples.
         let wave = |index: usize| 100.0 + (index as f64 / 60.0).sin();
         let samples: Vec<f64> = (0..400).map(wave).collect();
         let effort = Effort { precision: 0.0015, ..EFFORT };

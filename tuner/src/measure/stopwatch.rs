@@ -44,7 +44,7 @@ impl Stopwatch {
     /// Makes one for work on `stream`.
     ///
     /// # Errors
-    /// Whatever the runtime reports.
+    /// Errors of the runtime.
     pub fn new(stream: &Stream) -> Result<Self> {
         let free = stream.device().memory().available()?;
         let half = (Self::cover_bytes(stream.device(), free) / 2) as usize;
@@ -86,11 +86,11 @@ impl Stopwatch {
     }
 
     /// Keeps the device busy with launches of a case, which has selected a configuration, until they have taken `us`
-    /// microseconds, or four times that on the host's clock. The first timing on a GPU does so by itself, for
+    /// microseconds, or four times that on the host's clock. The first timing on a GPU does so automatically, for
     /// [`WARM_UP_US`], if that was not done before.
     ///
     /// # Errors
-    /// What the case and the runtime report.
+    /// Errors of the case and the runtime.
     pub fn warm_up(&mut self, case: &mut dyn Case, us: f64) -> Result<()> {
         self.warm |= us >= WARM_UP_US;
         let (started, mut worked, mut copy) = (Instant::now(), 0.0, 0);
@@ -112,7 +112,7 @@ impl Stopwatch {
     /// Times a configuration of a case.
     ///
     /// # Errors
-    /// What the case and the runtime report; in [`Mode::Graph`] also that its launches cannot be captured.
+    /// Errors of the case and the runtime; in [`Mode::Graph`] also that its launches cannot be captured.
     pub fn time(
         &mut self,
         case: &mut dyn Case,
@@ -176,7 +176,7 @@ impl Stopwatch {
     }
 
     /// Whether the driver says that heat or a fault of the power supply keeps the clocks low. It takes too long to be
-    /// asked with every sample; a reason that has gone by the end of a timing has shown in the clocks meanwhile.
+    /// queried with every sample; a reason that has gone by the end of a timing has shown in the clocks meanwhile.
     pub(super) fn is_slowed(&self) -> bool {
         let now = self.stream.device().telemetry().unwrap_or_default();
         now.throttle_reasons.iter().any(|reason| is_slowdown(reason))

@@ -1,5 +1,5 @@
-//! What is launched for a timing, and what the times are, on an emulated device on which a byte that is set takes a
-//! microsecond and a copy takes 500.
+//! The launches of a timing, and its times, on an emulated device on which a memset takes a microsecond a byte
+//! and a copy takes 500.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::value::Configuration;
 use crate::verify::Check;
 
-/// Sets as many bytes as its configuration says, and notes where: (bytes, copy).
+/// A memset of the bytes that its configuration says, which records where: (bytes, copy).
 struct Recorder {
     stream: Stream,
     buffers: Vec<DeviceBuffer<u8>>,
@@ -236,7 +236,7 @@ fn clocked(clock: impl Fn(u64) -> u32 + Send + Sync + 'static) -> Bench {
     let bench = Bench::with(move |_| {
         let now = clock(taken.fetch_add(1, Ordering::Relaxed));
         mhz.store(now, Ordering::Relaxed);
-        // What is bound by the clock.
+        // A kernel bound by the clock.
         2e5 / f64::from(now)
     });
     bench.driver.on_sm_clock(0, move || Some(shown.load(Ordering::Relaxed)));

@@ -1,4 +1,4 @@
-//! Documents as one HTML page with plots, to be read in a browser, handed on or printed.
+//! Documents as one HTML page with plots, to be read in a browser, shared or printed.
 //!
 //! Guarantees: the page is one file that fetches nothing; its content security policy forbids that, too. Text of the
 //! documents stays text, whatever it holds. Every record is in its table, wrong, failed and crashed ones as such. Medians,
@@ -20,7 +20,7 @@ const SCRIPT: [&str; 7] = [
     include_str!("js/page.js"),
 ];
 
-/// The page of some documents; each is a run of its own there. None give a page that says so.
+/// The page of some documents; each is a run of its own there. Without documents the page says so.
 ///
 /// ```
 /// # use warpsmith_tuner::document::Document;

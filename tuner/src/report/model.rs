@@ -1,4 +1,4 @@
-//! What the page's script gets.
+//! The input of the page's script.
 //!
 //! Guarantees: records are in the order of their documents; samples are there only for those whose distribution is drawn,
 //! the best and the default of each case, so that the page of ten thousand records stays small, and not for records of an

@@ -1,8 +1,8 @@
 //! Searching a space for its fastest configuration, apart from how one is measured.
 //!
 //! Guarantees: the first candidate, the heuristic default, is measured first and is among those the winner is chosen
-//! from. No more timings are asked for than the limit, where a second timing of a candidate counts again. A
-//! candidate that could not be used never wins and is not measured again. A search asks for the same candidates
+//! from. A search requests at most the limit of timings, where a second timing of a candidate counts again. A
+//! candidate that could not be used never wins and is not measured again. A search requests the same candidates
 //! whenever it gets the same answers. Another than the default wins only if it takes [`LEAST_GAIN`] less, in
 //! the last race and by all timings.
 //!
@@ -39,7 +39,7 @@ pub use points::Points;
 use session::Session;
 pub(crate) use session::median;
 
-/// What another configuration must take less than the default, as a share of its time, to win: 0.5 %.
+/// The gain over the default, as a share of its time, that another configuration needs to win: 0.5 %.
 pub const LEAST_GAIN: f64 = 0.005;
 
 /// The timings that [`Strategy::Auto`] makes when nothing limits it.
@@ -64,10 +64,10 @@ impl Strategy {
     pub const ALL: [Strategy; 3] = [Strategy::Auto, Strategy::Exhaustive, Strategy::Random];
 }
 
-/// What became of a candidate.
+/// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
-    /// Its time in each of the rounds asked for, in any unit. Fewer than asked for where the run was ended.
+    /// Its time in each of the requested rounds, in any unit. Fewer than requested where the run was ended.
     Times(Vec<f64>),
     /// It is wrong, failed or crashed.
     Unusable,
@@ -85,7 +85,7 @@ pub trait Objective {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     /// The fastest candidate; the first one unless another is [`LEAST_GAIN`] faster. `None` if none could be used.

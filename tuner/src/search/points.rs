@@ -97,7 +97,7 @@ impl Points {
         (a.0 == b.0).then_some((a.1 - b.1).abs())
     }
 
-    /// On how many axes two candidates differ.
+    /// The number of axes on which two candidates differ.
     pub(super) fn differences(&self, a: usize, b: usize) -> usize {
         self.points[a].iter().zip(&self.points[b]).filter(|(a, b)| a != b).count()
     }

@@ -2,7 +2,7 @@
 
 use super::{Found, LEAST_GAIN, Objective, Points, Seen};
 
-/// What is known of a candidate.
+/// The state of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 enum Known {
     Nothing,
@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
         if self.is_new(candidate) { self.time(candidate) } else { self.estimate(candidate) }
     }
 
-    /// Times candidates in turn, as many as the limit allows and can be used.
+    /// Times candidates in turn, up to the limit, skipping those that cannot be used.
     pub fn race(&mut self, candidates: &[usize], rounds: usize) {
         let usable = candidates.iter().copied().filter(|&c| self.known[c] != Known::Unusable);
         let candidates: Vec<usize> = usable.take(self.left() / rounds.max(1)).collect();

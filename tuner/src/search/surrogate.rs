@@ -62,7 +62,7 @@ impl<'a> Surrogate<'a> {
         (mean, (self.variance * left).sqrt())
     }
 
-    /// By how much a candidate is expected to be below `best`, counting only what is.
+    /// The expected improvement of a candidate on `best`.
     pub fn improvement(&self, candidate: usize, best: f64) -> f64 {
         let (mean, deviation) = self.expect(candidate);
         let z = (best - mean) / deviation;

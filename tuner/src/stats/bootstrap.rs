@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{percentile, sorted};
 
-/// How many resamples an interval comes from.
+/// The number of resamples for an interval.
 pub const RESAMPLES: usize = 2000;
 /// Samples below which there is no interval.
 pub const FEWEST: usize = 6;
@@ -89,7 +89,7 @@ pub fn ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
 }
 
 /// The ratio of the median of `first` to that of `second`, whose samples were taken in turns: pairs are drawn, so that
-/// what changed for both at once does not widen the interval. Samples without a partner at the end are left out.
+/// a change of both at once does not widen the interval. Samples without a partner at the end are left out.
 /// `None` below [`FEWEST`] pairs.
 pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
     paired_ratio_of(first, second, RESAMPLES)
@@ -99,7 +99,7 @@ pub fn paired_ratio(first: &[f64], second: &[f64]) -> Option<Ratio> {
 pub(crate) fn paired_ratio_of(first: &[f64], second: &[f64], resamples: usize) -> Option<Ratio> {
     let pairs = first.len().min(second.len());
     let (first, second) = (&first[..pairs], &second[..pairs]);
-    // What is left of the changes over time when both have them.
+    // The ratio cancels changes over time that both share.
     let left: Vec<f64> = first.iter().zip(second).map(|(first, second)| first / second).collect();
     let block = Resampler::new(&left)?.block;
     let (mut first, mut second) = (Resampler::new(first)?, Resampler::new(second)?);
@@ -135,7 +135,7 @@ struct Resampler {
     ranks: Vec<u32>,
     /// How often each of `sorted` was drawn.
     counts: Vec<u32>,
-    /// How many neighbours are drawn together.
+    /// The number of neighbours that are drawn together.
     block: usize,
 }
 
@@ -160,7 +160,7 @@ impl Resampler {
         percentile(&self.sorted, 0.5).unwrap_or(f64::NAN)
     }
 
-    /// Draws as many samples as there are.
+    /// Draws a resample of the same size.
     fn draw(&mut self, random: &mut Rng, block: usize) {
         self.counts.fill(0);
         draw(random, self.ranks.len(), block, |place| self.add(place));
@@ -191,7 +191,7 @@ impl Resampler {
     }
 }
 
-/// Draws as many places as there are, in blocks of neighbours; after the last comes the first.
+/// Draws a resample of places, of the same size, in blocks of neighbours; after the last comes the first.
 #[inline]
 fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     if block == 1 {
@@ -206,8 +206,8 @@ fn draw(random: &mut Rng, n: usize, block: usize, mut each: impl FnMut(usize)) {
     }
 }
 
-/// How many neighbours are to be drawn together: as many as it takes for the correlation of the sides of the median on
-/// which samples lie to be gone, of which the variance of the median is made. 1 where none is seen.
+/// The number of neighbours to draw together: the distance at which the correlation of the sides of the median on
+/// which samples lie is gone, of which the variance of the median is made. 1 where none is seen.
 fn block_length(ranks: &[u32]) -> usize {
     let n = ranks.len();
     let side = |index: usize| if (ranks[index] as usize) < n / 2 { -1.0 } else { 1.0 };
@@ -227,7 +227,7 @@ mod tests {
     use super::super::normal;
     use super::*;
 
-    /// Of 2000 sets of samples, how many percent have the truth in their interval. Fewer resamples than usual make
+    /// The percentage of 2000 sets of samples whose interval has the true value. Fewer resamples than usual make
     /// intervals a little less exact, and the test faster.
     fn coverage(n: usize, truth: f64, mut draw: impl FnMut(&mut Rng) -> f64) -> f64 {
         let mut random = Rng::with_seed(42);

@@ -22,19 +22,19 @@ pub const ALIGNMENT: u32 = 16;
 pub struct Code {
     /// Its hash; 0 on an emulated device.
     pub hash: u64,
-    /// What compiled it.
+    /// Its toolchain.
     pub toolchain: String,
 }
 
 impl Code {
     /// # Errors
-    /// What the runtime reports of loading it.
+    /// Errors of the runtime on loading it.
     pub fn of(device: &Device, image: &'static GpuImage) -> Result<Self> {
         let module = device.load(image)?;
         Ok(Self { hash: module.image_hash(), toolchain: module.toolchain() })
     }
 
-    /// What measurements of a case are found by in the log: everything that they depend on beside the configuration. The
+    /// The key of a case's measurements in the log: everything that they depend on beside the configuration. The
     /// program is part of it, since it decides how the code is launched; one that was built again is another.
     pub fn key(&self, plan: &Plan<'_>, planned: &PlannedCase<'_>) -> String {
         let properties = plan.device().properties();
@@ -56,7 +56,7 @@ impl Code {
     }
 }
 
-/// What distinguishes this program from others, and from itself when it is built again.
+/// An identity of this program, which changes when it is built again.
 fn program() -> Option<String> {
     let file = std::env::current_exe().ok()?.metadata().ok()?;
     let changed = file.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -115,7 +115,7 @@ fn types(spec: &KernelSpec) -> String {
     types.join(",")
 }
 
-/// What configurations of a case are kept for that launch instances of this kernel.
+/// The subject of a case's configurations that launch instances of this kernel.
 fn subject<'a>(
     plan: &'a Plan<'_>,
     planned: &PlannedCase<'_>,
@@ -150,7 +150,7 @@ fn is_same(
 
 /// Keeps a winner where launches on the device find it; whether they do from now on. Of cases that share a place in the store
 /// that of the largest is kept. A configuration that names no instance is for nothing but its benchmark, and is not kept.
-/// What was [`kept`] was timed with the others.
+/// The [`kept`] configuration was timed with the others.
 ///
 /// # Errors
 /// The reason, if it is not kept although it could be.

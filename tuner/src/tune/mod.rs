@@ -36,14 +36,14 @@ pub struct Tuning {
     pub probes: bool,
 }
 
-/// What happened in a run.
+/// An event of a run.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A configuration was measured, or was known.
     Measured {
-        /// What it is of.
+        /// Its case.
         case: &'a PlannedCase<'a>,
-        /// What is known of it by now.
+        /// Its record so far.
         record: &'a Record,
         /// The timings of the case so far, those of earlier runs included.
         timings: usize,
@@ -52,19 +52,19 @@ pub enum Event<'a> {
     Done {
         /// It.
         case: &'a PlannedCase<'a>,
-        /// What came out.
+        /// The result.
         tuned: &'a Tuned,
     },
-    /// What the probes reached by the end of the run, complete or not.
+    /// The results of the probes by the end of the run, complete or not.
     Probed(&'a [ProbeResult]),
     /// A problem, once: a file that cannot be written, a winner that is not kept.
     Note(&'a str),
 }
 
-/// What came out for one kernel, type and size.
+/// The result for one kernel, type and size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tuned {
-    /// What was measured, in order; the winner is marked ([`Record::is_winner`]).
+    /// The records, in order; the winner is marked ([`Record::is_winner`]).
     pub records: Vec<Record>,
     /// The median of the medians of each record's timings, in microseconds; `None` for what could not be timed.
     pub medians_us: Vec<Option<f64>>,
@@ -89,7 +89,7 @@ impl Tuned {
         self.records.iter().find(|record| record.is_default)
     }
 
-    /// How many times as fast as the default the winner is; `None` if one of them has no time.
+    /// The speedup of the winner over the default; `None` if one of them has no time.
     pub fn gain(&self) -> Option<f64> {
         let default = self.records.iter().position(|record| record.is_default)?;
         Some((*self.medians_us.get(default)?)? / self.winner_us()?)
@@ -101,7 +101,7 @@ impl Tuned {
     }
 }
 
-/// What a run came to.
+/// The totals of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The timings that were made.
@@ -147,8 +147,8 @@ pub struct Totals {
 /// ```
 ///
 /// # Errors
-/// What the runtime reports of a case's buffers; [`Error::Lost`] when a configuration stops the device. `each` got everything
-/// before it.
+/// Errors of the runtime on a case's buffers; [`Error::Lost`] when a configuration stops the device. `each` got
+/// everything before it.
 pub fn tune(
     plan: &Plan<'_>,
     tuning: &Tuning,

@@ -16,7 +16,7 @@ use crate::search::{LEAST_GAIN, Objective, Seen, median};
 /// One case being searched.
 pub struct Measuring<'a, 'p> {
     planned: &'a PlannedCase<'p>,
-    /// What its measurements are found by in the log.
+    /// The key of its measurements in the log.
     key: String,
     mode: Mode,
     log: &'a mut Log,
@@ -30,7 +30,7 @@ pub struct Measuring<'a, 'p> {
     known: usize,
     /// The medians of each record's timings.
     medians: Vec<Vec<f64>>,
-    /// What ended the search.
+    /// The reason why the search ended.
     error: Option<Error>,
 }
 
@@ -61,7 +61,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         }
     }
 
-    /// What came out, and the error that ended it.
+    /// The result, and the error that ended it.
     pub fn finish(mut self, winner: Option<usize>) -> (Tuned, Option<Error>) {
         let winner = winner.and_then(|candidate| self.places.get(&candidate).copied());
         if let Some(place) = winner {
@@ -76,7 +76,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
 
     /// The winner once it is known to be one: held against what launches find now (`kept`), which is timed if the search did
     /// not do so; timed once more with the default if the device was slowed before; and checked once more after everything
-    /// that was timed. What is not right then is recorded so, and the next is the winner.
+    /// that was timed. A configuration that is wrong then is recorded as such, and the next is the winner.
     pub fn confirm(&mut self, winner: Option<usize>, kept: Option<usize>) -> Option<usize> {
         let mut winner = self.timed_again(winner, kept)?;
         while !self.is_ended() && !self.is_right_again(winner) {
@@ -220,7 +220,7 @@ impl<'a, 'p> Measuring<'a, 'p> {
         (record.outcome, record.problem, record.max_error) = (outcome, problem, max_error);
         let medians = &mut self.medians[place];
         match (&mut record.timing, timing) {
-            // Of a slowed device only if there is nothing else.
+            // A time of a slowed device only if there is no other.
             (Some(known), Some(more)) if known.throttled == more.throttled => {
                 medians.extend(median_us);
                 // As [`Timing::add`] ignores what is logged where there are samples.

@@ -5,10 +5,10 @@
 //! else in `warpsmith` in the user's directory for caches (`XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`,
 //! `%LOCALAPPDATA%`).
 //!
-//! A file of JSON lines that only grows. It is read once, when the store is opened. What another process appends
-//! meanwhile is seen by the next one that opens the file. A line that cannot be used is skipped, and
+//! A file of JSON lines that only grows. It is read once, when the store is opened. A record that another process
+//! appends meanwhile is seen by the next one that opens the file. A line that cannot be used is skipped, and
 //! [`Opened::damaged`] says which and why; lines of another version are passed over. Where the file cannot be read or
-//! written, the program goes on with what it measures itself, and [`LaunchStore::problem`] says why.
+//! written, the program continues with what it measures itself, and [`LaunchStore::problem`] says why.
 //!
 //! | module | what it holds |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! Files of lines that several processes append to.
 //!
 //! Guarantees: lines of several processes never mix: each is one write at the end of the file, under a lock where the file
-//! system has one. A line that was cut off, because a process was killed or the disk was full, spoils none after it:
-//! whoever writes next begins a line of its own. Reading takes a bounded amount of memory, whatever the file holds.
+//! system has one. A line that was cut off, because a process was killed or the disk was full, damages none after it:
+//! the next writer begins a line of its own. Reading takes a bounded amount of memory, whatever the file holds.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -15,14 +15,14 @@ use std::time::Duration;
 pub const LONGEST: usize = 64 << 10;
 /// The damaged lines that are described.
 const MOST_DESCRIBED: usize = 16;
-/// How often a lock that another process has is asked for, a millisecond apart.
+/// The number of attempts to take a lock that another process has, a millisecond apart.
 const TRIES: usize = 100;
 
 /// Lines that cannot be used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLines {
-    /// How many there are.
+    /// Their number.
     pub number: usize,
     /// The first sixteen of them.
     pub first: Vec<DamagedLine>,
@@ -32,7 +32,7 @@ pub struct DamagedLines {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DamagedLine {
-    /// Its number, from 1. Of a file whose end alone is read, it is counted from where that begins.
+    /// Its number, from 1. If only the end of a file is read, it counts from where that begins.
     pub line: usize,
     /// What is wrong.
     pub what: String,
@@ -58,7 +58,7 @@ impl DamagedLines {
 /// what is wrong with one that is too long. Empty lines are left out; a file that is not there has none.
 ///
 /// # Errors
-/// Whatever the system reports. The lines before were handed over.
+/// Errors of the system. The lines before were passed to the caller.
 pub fn read(path: &Path, most: u64, each: impl FnMut(usize, Result<&[u8], String>)) -> io::Result<()> {
     match File::open(path) {
         Ok(file) => {
@@ -108,7 +108,7 @@ fn lines(mut file: impl BufRead, mut each: impl FnMut(usize, Result<&[u8], Strin
 /// Appends a line, which has its end, with one call. Makes the folders above the file.
 ///
 /// # Errors
-/// Whatever the system reports, and a line that was not written as a whole.
+/// Errors of the system, and a line that was not written as a whole.
 pub fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
@@ -146,7 +146,7 @@ fn is_cut_off(file: &mut File) -> io::Result<bool> {
     Ok(read == 0 || last != [b'\n'])
 }
 
-/// Asks for a lock until it is had, or for a tenth of a second: a line is written at once without it, too, on all but
+/// Retries a lock until it is taken, or for a tenth of a second: a line is written at once without it, too, on all but
 /// file systems of a network. Closing the file unlocks it.
 fn locked(ask: impl Fn() -> Result<(), TryLockError>) {
     for _ in 0..TRIES {

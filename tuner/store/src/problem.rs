@@ -9,7 +9,7 @@ pub enum StoreProblem {
     /// The file cannot be read or written.
     #[error("{what}")]
     File {
-        /// What failed with which file, why, and what to do.
+        /// The operation that failed, the file, the cause, and the remedy.
         what: String,
     },
     /// This is no configuration that can be kept.

@@ -87,7 +87,7 @@ fn to_line(record: &Record<'_>) -> serde_json::Result<Vec<u8>> {
 /// Appends a record to a file.
 ///
 /// # Errors
-/// What failed with which file, why, and what to do.
+/// The operation that failed, the file, the cause, and the remedy.
 pub fn append(file: &Path, record: &Record<'_>) -> Result<(), String> {
     let line = to_line(record).map_err(std::io::Error::from);
     line.and_then(|line| lines::append(file, &line)).map_err(|error| cannot("write", file, &error))

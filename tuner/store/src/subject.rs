@@ -1,4 +1,4 @@
-//! What a record is for, and the key by which it is found.
+//! The subject of a record, and the key by which it is found.
 //!
 //! Equal subjects have equal keys, whether they come from a program or from the file.
 
@@ -15,7 +15,7 @@ const MOST_ALIGNMENT: u32 = 16;
 /// The highest [`size_class`].
 const MOST_BUCKET: u32 = 127;
 
-/// What a tuned configuration is for.
+/// The subject of a tuned configuration.
 ///
 /// A configuration is found again by the same of everything, where devices of one name, capability, number of
 /// multiprocessors, L2 cache and major version of the driver are the same, and sizes are by [`TunedFor::n`].
@@ -61,7 +61,7 @@ pub struct Code<'a> {
     pub runtime: Cow<'a, str>,
 }
 
-/// What the block and grid of an open launch are for.
+/// The subject of the block and grid of an open launch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaunchSubject<'a> {
     pub device: DeviceClass<'a>,
@@ -72,7 +72,7 @@ pub struct LaunchSubject<'a> {
     pub bucket: u32,
 }
 
-/// What a tuned configuration is for, as it is kept.
+/// The subject of a tuned configuration, as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TunedSubject<'a> {
     pub device: DeviceClass<'a>,
@@ -146,7 +146,7 @@ impl<'a> TunedSubject<'a> {
         key(self)
     }
 
-    /// What the block and grid of an open launch of the instance `symbol` are for, for the same sizes.
+    /// The subject of the block and grid of an open launch of the instance `symbol`, for the same sizes.
     pub fn launches(&self, symbol: &'a str, is_loop: bool) -> LaunchSubject<'a> {
         let Self { device, code, bucket, .. } = self.clone();
         LaunchSubject { device, code, symbol: symbol.into(), is_loop, bucket }

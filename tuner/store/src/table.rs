@@ -67,7 +67,7 @@ struct Inner {
     watchers: Mutex<Vec<Weak<AtomicU64>>>,
 }
 
-/// What is known.
+/// The records.
 #[derive(Default)]
 struct Known {
     launches: HashMap<u64, (Winner, Source), FixedState>,
@@ -89,7 +89,7 @@ impl Known {
                 if let (Some(symbol), Some(winner)) = (&configuration.symbol, configuration.winner()) {
                     let winner = (winner, Source::Tuned);
                     insert(&mut self.launches, subject.launches(symbol, true).key(), winner);
-                    // One thread an element: as many blocks as there is work for, or some of it is left undone.
+                    // One thread an element: the grid must cover all elements, or some are left out.
                     if winner.0.grid == GridChoice::All {
                         insert(&mut self.launches, subject.launches(symbol, false).key(), winner);
                     }
@@ -180,7 +180,7 @@ impl LaunchStore {
         known.launches.is_empty() && known.tuned.is_empty()
     }
 
-    /// Why nothing is kept or read, if there is a file and that is so. The program goes on without it.
+    /// Why nothing is kept or read, if there is a file and that is so. The program continues without it.
     pub fn problem(&self) -> Option<String> {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -258,7 +258,7 @@ impl Inner {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a record in, and tells those who watch; false if there is no room.
+    /// Takes a record in, and notifies the watchers; false if there is no room.
     fn remember(&self, record: &Record<'_>, source: Source) -> bool {
         if !self.known.write().unwrap_or_else(PoisonError::into_inner).add(record, source) {
             return false;
@@ -280,7 +280,7 @@ impl Inner {
         if !is_kept {
             return Ok(());
         }
-        // What failed once is not tried again and again.
+        // A failed write is not tried again.
         if let (None, Some(file)) = (&*problem, &self.file) {
             *problem = append(file, record).err();
             if let Some(problem) = &*problem {
@@ -354,7 +354,7 @@ mod tests {
         let waves = tuned(&[("block", "64"), ("grid", "waves:4"), ("items", "8")]);
         store.keep_tuned(&tuned_for(&device, 5000), waves).unwrap();
         let all = winner(96, GridChoice::All);
-        assert_eq!(both(900), [all, all], "as many blocks as there is work for");
+        assert_eq!(both(900), [all, all], "one thread for each element");
         let waves = winner(64, GridChoice::Waves(4));
         assert_eq!(both(5001), [None, waves], "too few threads, but for a loop");
         assert_eq!(both(100), [None, None]);

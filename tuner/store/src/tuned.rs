@@ -11,9 +11,9 @@ const MOST_TEXT: usize = 256;
 
 /// The fastest configuration of a kernel for something: a value for each axis, and the instance that it names.
 ///
-/// `block` and `grid` mean the same for every kernel: threads of a block, and `auto` (as many blocks as there is work
-/// for), `waves:N` (no more than fit on the device at once, so many times over) or `blocks:N`. Without a `grid` it is
-/// `auto`. The other axes are the kernel's own.
+/// `block` and `grid` mean the same for every kernel: threads of a block, and `auto` (one thread for each
+/// element), `waves:N` (at most `N` times the blocks that fit on the device at once) or `blocks:N`. Without a `grid` it
+/// is `auto`. The other axes are the kernel's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TunedConfiguration {
     /// The axes with their values, such as `("block", "256")` and `("items", "8")`. No axis comes twice.
@@ -22,7 +22,7 @@ pub struct TunedConfiguration {
     pub symbol: Option<String>,
     /// The median time in microseconds, above 0.
     pub median_us: f64,
-    /// What compiled the code, for people to read: see [`Module::toolchain`](warpsmith_runtime::Module::toolchain).
+    /// The toolchain of the code, for display: see [`Module::toolchain`](warpsmith_runtime::Module::toolchain).
     pub toolchain: String,
 }
 
@@ -108,7 +108,7 @@ pub(crate) mod tests {
         for (block, grid) in [("0", "auto"), ("x", "auto"), ("96", "waves:0"), ("96", "all"), ("96", "")] {
             assert_eq!(of(block, grid), None, "{block} {grid}");
         }
-        assert_eq!(tuned(&[("block", "96")]).winner(), winner(96, GridChoice::All), "auto if it is not said");
+        assert_eq!(tuned(&[("block", "96")]).winner(), winner(96, GridChoice::All), "auto by default");
         assert_eq!(tuned(&[("grid", "auto")]).winner(), None);
         let with = |axis| tuned(&[("block", "64"), ("grid", "auto"), axis]).winner();
         assert_eq!(with(("shared", "0")), winner(64, GridChoice::All));

@@ -33,7 +33,7 @@ pub static SPEC: KernelSpec = {
 
 unsafe fn entry(_: *const *const c_void) {}
 
-/// A kernel that fills as many bytes as its block is to take microseconds.
+/// A kernel that fills one byte for each microsecond that its block is to take.
 pub struct Fake {
     /// The values of the axis `does`: what a configuration does besides.
     pub does: Vec<&'static str>,
@@ -193,7 +193,7 @@ pub fn request(sizes: &[u64]) -> Request {
     }
 }
 
-/// What a run came to, its cases and its notes.
+/// The outcome of a run, its cases and its notes.
 pub struct Outcomes {
     pub totals: Result<Totals>,
     pub cases: Vec<Tuned>,

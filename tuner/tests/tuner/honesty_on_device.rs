@@ -1,7 +1,7 @@
 //! Comparisons on the device under test: `WARPSMITH_TEST_DEVICE`, the emulated one when it is not set. A device that
 //! is not there fails the tests.
 //!
-//! What is timed are copies on the device. The emulated device runs them on a CPU that others use too: there it is only
+//! The timed kernels are copies on the device. The emulated device runs them on a CPU with other load: there it is only
 //! checked that samples are taken as they should be.
 
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +23,7 @@ fn device() -> Device {
     Device::open(&name).unwrap_or_else(|error| panic!("WARPSMITH_TEST_DEVICE={name}: {error}"))
 }
 
-/// Copies as many percent of its buffers as the configuration says.
+/// Copies the percentage of its buffers that the configuration says.
 struct Copies {
     buffers: Vec<[DeviceBuffer<u8>; 2]>,
     bytes: usize,

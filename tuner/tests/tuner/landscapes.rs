@@ -128,7 +128,7 @@ pub struct Noisy {
     pub truth: Vec<f64>,
     pub points: Points,
     random: Rng,
-    /// The timings that were asked for.
+    /// The requested timings.
     pub timings: usize,
 }
 

@@ -1,5 +1,5 @@
-//! What must hold for any bytes that a file or a command line gives: shared by the fuzz targets and the tests that replay
-//! their seeds.
+//! Properties that must hold for any bytes of a file or a command line: shared by the fuzz targets and the tests that
+//! replay their seeds.
 
 use warpsmith_tuner::command::{request, table};
 use warpsmith_tuner::compare::{self, Options};

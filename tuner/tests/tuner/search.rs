@@ -1,4 +1,4 @@
-//! What the search strategies find, on landscapes that are known.
+//! Results of the search strategies, on known landscapes.
 
 use super::landscapes::{Noisy, Problem, problems};
 use warpsmith_tuner::search::{Objective, Points, Seen, Strategy, search};
@@ -78,7 +78,7 @@ fn searches_are_deterministic() {
     assert_ne!(random(4), random(5));
 }
 
-/// Candidates of which some cannot be used; remembers what was asked for.
+/// Candidates of which some cannot be used; records the requests.
 struct Troubled {
     times: Vec<Option<f64>>,
     asked: Vec<usize>,

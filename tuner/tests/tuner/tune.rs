@@ -20,7 +20,7 @@ use warpsmith_tuner::verify::Check;
 
 const ALL: usize = usize::MAX;
 
-/// What a winner of the fake is kept for.
+/// The subject of a winner of the fake.
 fn subject(device: &Device, n: u64) -> TunedFor<'_> {
     let (package, kernel, types) = ("fakes", "fake", "f32");
     TunedFor { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
@@ -103,7 +103,7 @@ fn the_winner_is_what_launches_find() {
     assert_eq!(tuned.median_us, 200.0);
 }
 
-/// What launches on a device find: its `block` and `does`.
+/// The configuration that launches on a device find: its `block` and `does`.
 fn found(device: &Device) -> Option<String> {
     let tuned = LaunchStore::of(device).tuned(&subject(device, 64))?;
     Some(format!("{} {}", tuned.value("block")?, tuned.value("does")?))
@@ -311,7 +311,7 @@ fn an_unwritable_log_is_noted_once() {
     assert_eq!(run(&suite, &device, &[64], &Tuning::default(), log, ALL).notes.len(), 1);
 }
 
-/// The notes of a run with how many winners it says are kept, and the winner's block in the store.
+/// The notes of a run with the number of winners that it reports as kept, and the winner's block in the store.
 fn kept(device: &Device, request: &warpsmith_tuner::run::Request) -> (Vec<String>, usize, Option<String>) {
     let suite = suite(Fake::new(&[]));
     let plan = warpsmith_tuner::run::Plan::new(&suite, device, request).unwrap();
@@ -395,8 +395,8 @@ fn wrong_after_all_timings_does_not_win() {
     }
 }
 
-/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are. They take as many microseconds as
-/// they fill bytes, and as said when it is not low any more.
+/// A device whose clock is low while blocks of 256 are timed, until blocks of 512 are. They take a microsecond for
+/// each byte, and `later_us` when it is not low any more.
 fn slowed_at_first(later_us: f64) -> Device {
     let seen_512 = Arc::new(AtomicBool::new(false));
     let mhz = Arc::new(AtomicU32::new(1980));
@@ -469,7 +469,7 @@ fn winners_are_faster_than_the_default_in_records() {
     assert_eq!((outcomes.winner().as_str(), outcomes.cases[0].gain()), ("block=128 does=well", Some(1.0)));
 }
 
-/// A probe: a copy of as many bytes as a fake of 64 elements says that it moves.
+/// A probe: a copy of the bytes that a fake of 64 elements says that it moves.
 struct Copies(DeviceBuffer<u8>, DeviceBuffer<u8>);
 
 impl Case for Copies {

@@ -19,7 +19,7 @@ use warpsmith_core::memory::{DeviceBuffer, DeviceCopy};
 use warpsmith_core::seam::Access;
 use warpsmith_core::stream::Stream;
 
-/// What a product is scaled by, and how exactly it is computed.
+/// The factors of a product, and the precision of its computation.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::Gemm;
@@ -29,9 +29,9 @@ use warpsmith_core::stream::Stream;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemm<S> {
-    /// What the product is multiplied by: 1 by default.
+    /// The factor of the product: 1 by default.
     pub alpha: S,
-    /// What the content of the output is multiplied by before it is added: 0 by default, and then it is not read.
+    /// The factor of the output's content, which is then added: 0 by default, and then it is not read.
     pub beta: S,
     /// `None` for the device's default ([`math`](super::math)).
     pub math: Option<Math>,
@@ -263,7 +263,7 @@ impl Problem {
         let algorithm = cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT;
         let (call, status) = if c.layout.count() == 1 {
             // SAFETY: the handle is alive and ours; the layouts lie inside of memory that is noted as used, of these
-            // types; the scalars are of the type that the compute type asks for.
+            // types; the scalars are of the type that the compute type requires.
             let status = unsafe {
                 sys::cublasGemmEx_64(
                     handle.raw(),
@@ -323,7 +323,7 @@ impl Problem {
         check_with(call, status, || self.to_string())
     }
 
-    /// What the emulated device does: `finish` gets the column and the sum of each element.
+    /// The implementation of the emulated device: `finish` gets the column and the sum of each element.
     pub fn on_host<A, B, C>(
         self,
         alpha: A::Sum,

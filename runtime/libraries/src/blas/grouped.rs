@@ -19,7 +19,7 @@ use warpsmith_core::stream::Stream;
 /// The first version with groups.
 const WITH_GROUPS: VendorVersion = VendorVersion { major: 12, minor: 5, patch: 0 };
 
-/// Enqueues as many products as there are `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
+/// Enqueues one product for each `(a, b, c)`, each of its own shape: `c = alpha * a * b + beta * c`.
 ///
 /// When the shapes of one do not fit, none is enqueued; when cuBLAS refuses one, or memory for the zeros of one without an
 /// inner dimension runs out, others may be. 8-bit floating point is not for groups. On a GPU it is one call,
@@ -126,7 +126,7 @@ impl Table {
         let addresses: Vec<u64> =
             operands.iter().flat_map(|pick| of(*pick).map(|operand| operand.ptr)).collect();
         let mut pointers = DeviceBuffer::uninit(stream, addresses.len())?;
-        // The copy runs on by itself.
+        // The copy keeps its memory until it is done.
         drop(stream.copy_from_host(addresses, &mut pointers)?);
         let size =
             |pick: fn(&Problem) -> usize| problems.iter().map(|problem| pick(problem) as i64).collect();
@@ -154,7 +154,7 @@ impl Table {
         let data = code::cublas(self.data);
         // SAFETY: the handle is alive and ours; every array has `count` elements, those of addresses on the device, where
         // earlier work on the stream puts them; the matrices lie inside of memory that is noted as used, of this type; the
-        // scalars are of the type that the compute type asks for.
+        // scalars are of the type that the compute type requires.
         let status = unsafe {
             sys::cublasGemmGroupedBatchedEx_64(
                 handle.raw(),

@@ -17,7 +17,7 @@ use warpsmith_core::stream::Stream;
 
 use cublas::sys::{self, cublasMath_t, cublasPointerMode_t};
 
-/// What a stream keeps its workspace for.
+/// The name under which a stream keeps its workspace.
 const WORKSPACE: &str = "cuBLAS";
 
 /// A handle of cuBLAS.
@@ -216,7 +216,7 @@ pub(crate) fn check(call: &'static str, status: sys::cublasStatus_t) -> Result<(
     check_with(call, status, String::new)
 }
 
-/// The same, with what was asked for.
+/// The same, with the request.
 #[inline]
 pub(super) fn check_with(
     call: &'static str,

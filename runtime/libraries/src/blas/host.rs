@@ -1,4 +1,5 @@
-//! What the emulated device does: the same products in plain Rust, summed in the type of the scalars and rounded once.
+//! The implementation of the emulated device: the same products in plain Rust, summed in the type of the scalars and
+//! rounded once.
 //!
 //! Nothing here keeps a reference to device memory: elements are read and written one by one.
 
@@ -20,7 +21,7 @@ impl HostMatrix {
     /// The matrix is in memory that may be read, of elements of this type.
     pub unsafe fn get<T: Number>(&self, batch: usize, row: usize, col: usize) -> f64 {
         let at = (self.ptr as *const T).wrapping_add(self.layout.index(batch, row, col));
-        // SAFETY: the element is inside of the matrix, as the caller promises. Nothing is said about alignment.
+        // SAFETY: the element is inside of the matrix, as the caller promises. It need not be aligned.
         unsafe { at.read_unaligned() }.to_f64()
     }
 
@@ -45,7 +46,7 @@ impl HostMatrix {
 }
 
 /// `c = finish(alpha * a * b + beta * c)`; `finish` gets the column too. `c` is not read with a `beta` of zero. The shapes fit,
-/// and all batches have as many matrices.
+/// and all batches have the same number of matrices.
 ///
 /// # Safety
 /// The matrices are in memory that may be read, that of `c` written, and nothing else uses `c`.

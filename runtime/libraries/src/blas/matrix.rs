@@ -47,8 +47,8 @@ impl Layout {
         Self { stride, ..self }
     }
 
-    /// As many matrices, each beginning `batch_stride` elements after the one before. 0 reads one matrix again and
-    /// again.
+    /// A batch of `count` matrices, each `batch_stride` elements after the one before. A stride of 0 reads one matrix
+    /// for all.
     pub const fn with_batch(self, count: usize, batch_stride: usize) -> Self {
         Self { count, batch_stride, ..self }
     }
@@ -97,8 +97,8 @@ impl Layout {
         batch * self.batch_stride + row * self.stride + col
     }
 
-    /// The leading dimension for cuBLAS, which wants at least 1. Of a single row the stride says nothing, and may be too
-    /// large to be told: the next multiple of what some types need does for all.
+    /// The leading dimension for cuBLAS, which requires at least 1. The stride of a single row is irrelevant, and may be
+    /// too large to pass: the next multiple of what some types need does for all.
     pub(super) fn leading(&self) -> i64 {
         let stride = if self.stored_rows > 1 { self.stride } else { self.stored_cols.next_multiple_of(16) };
         stride.max(1) as i64

@@ -57,7 +57,7 @@ use super::handles::HandlePool;
 use super::lru::Plans;
 use warpsmith_core::device::Device;
 
-/// What a device keeps for cuBLAS and cuBLASLt.
+/// A device's state for cuBLAS and cuBLASLt.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) handles: HandlePool<Handle>,

@@ -41,12 +41,12 @@ impl Default for Math {
     }
 }
 
-/// How calls on this device compute that do not say.
+/// The precision of calls on this device that do not set their own.
 pub fn math(device: &Device) -> Math {
     *State::of(device).math.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says how later calls on this device compute that do not say themselves.
+/// Sets the precision of later calls on this device that do not set their own.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::{self, Math};
@@ -70,13 +70,13 @@ pub struct Workspaces {
     /// For cuBLAS, in bytes: `CUBLAS_WORKSPACE_CONFIG`, as `:KIB:COUNT` once or more, or 32 MiB on compute capability
     /// 9.0 and 8.125 MiB else.
     pub cublas: usize,
-    /// The most for cuBLASLt, in bytes: `CUBLASLT_WORKSPACE_SIZE` in KiB, or as much as cuBLAS's.
+    /// The most for cuBLASLt, in bytes: `CUBLASLT_WORKSPACE_SIZE` in KiB, or the same as cuBLAS's.
     pub cublas_lt: usize,
-    /// What was wrong with the environment; the default is used then.
+    /// The problem with the environment; the default is used then.
     pub warning: Option<String>,
 }
 
-/// What the environment said about workspaces when they were first needed.
+/// The environment's settings of workspaces when they were first needed.
 pub fn workspaces(device: &Device) -> &Workspaces {
     State::of(device).workspaces.get_or_init(|| {
         let text = |name| std::env::var(name).ok();

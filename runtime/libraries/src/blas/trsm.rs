@@ -35,10 +35,10 @@ pub enum Triangle {
     Upper,
 }
 
-/// What a triangular system is like. `torch.linalg.solve_triangular` has the same options.
+/// The form of a triangular system. `torch.linalg.solve_triangular` has the same options.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trsm<S> {
-    /// What the right-hand sides are multiplied by: 1 by default.
+    /// The factor of the right-hand sides: 1 by default.
     pub alpha: S,
     /// Left by default.
     pub side: Side,

@@ -93,7 +93,7 @@ macro_rules! float_sum {
                 assert!(a.len() == m * k && b.len() == k * n && c.len() == m * n, "packed matrices");
                 let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
                 let (k_stride, n_stride) = (k as isize, n as isize);
-                // SAFETY: the three have as many elements as the strides reach; `c` is borrowed exclusively.
+                // SAFETY: the three have the elements that the strides reach; `c` is borrowed exclusively.
                 unsafe {
                     matrixmultiply::$gemm(m, k, n, 1.0, a, k_stride, 1, b, n_stride, 1, 0.0, c, n_stride, 1);
                 }

@@ -29,7 +29,10 @@ fn check_lengths(operation: &'static str, x: usize, y: usize) -> Result<()> {
     if x == y {
         return Ok(());
     }
-    Err(LibraryError::shape(operation, format!("x has {x} elements and y {y}: they must have as many")))
+    Err(LibraryError::shape(
+        operation,
+        format!("x has {x} elements and y {y}: they must have the same number"),
+    ))
 }
 
 /// Fails unless there is one element for a result.

@@ -1,4 +1,4 @@
-//! What every call of cuDNN begins with: the library, a handle, the checks that all operations share.
+//! The start of every call of cuDNN: the library, a handle, the checks that all operations share.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
@@ -83,7 +83,7 @@ pub(super) fn check_same(
     ))
 }
 
-/// What an operation uses: a tensor, or a value for each channel.
+/// An operand: a tensor, or a value for each channel.
 pub(super) struct Operand<'a> {
     /// For errors.
     pub name: &'static str,
@@ -164,7 +164,7 @@ pub(super) fn check<'a, const N: usize>(
 }
 
 /// Enqueues an operation of the older interface: on a GPU `library`, which gets the handle and the operands' addresses, on
-/// the emulated device `host`. Of empty tensors nothing is done. What both do stays inside of the operands.
+/// the emulated device `host`. Empty tensors are a no-op. Both access only the operands.
 pub(super) fn enqueue<T: Float, const N: usize>(
     operation: &'static str,
     stream: &Stream,

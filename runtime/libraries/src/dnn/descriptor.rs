@@ -17,13 +17,13 @@ use crate::handles::LibraryHandle;
 use warpsmith_core::driver::StreamHandle;
 use warpsmith_core::error::Result;
 
-/// What a call returned, as a result. The library's own words are the error's context.
+/// The status of a call as a result. The library's own message is the error's context.
 pub(super) fn check(call: &'static str, status: Status) -> Result<()> {
     if status == Status::SUCCESS {
         return Ok(());
     }
     let mut message = [0 as c_char; 1024];
-    // SAFETY: cuDNN 9 has the function; it writes at most as many characters, with a zero at the end.
+    // SAFETY: cuDNN 9 has the function; it writes at most this number of characters, with a zero at the end.
     unsafe { sys::cudnnGetLastErrorString(message.as_mut_ptr(), message.len()) };
     if let Some(last) = message.last_mut() {
         *last = 0;
@@ -49,7 +49,7 @@ impl RawHandle {
 impl LibraryHandle for RawHandle {
     fn create() -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the library is there (callers have asked for its version) and the device's context is current.
+        // SAFETY: the library is loaded (callers have queried its version) and the device's context is current.
         check("cudnnCreate", unsafe { functions::cudnnCreate(&mut handle) })?;
         Ok(Self(handle))
     }
@@ -63,7 +63,7 @@ impl LibraryHandle for RawHandle {
 
 impl Drop for RawHandle {
     fn drop(&mut self) {
-        // SAFETY: the handle is this value's, which goes away. What it reports is of no use.
+        // SAFETY: this value owns the handle and is being dropped. The status is of no use.
         unsafe { functions::cudnnDestroy(self.0) };
     }
 }
@@ -117,7 +117,7 @@ impl Descriptor {
     /// The values are of the type of this kind.
     unsafe fn set_as<V>(&mut self, name: Name, kind: Type, values: &[V]) -> Result<()> {
         let (count, values) = (values.len() as i64, values.as_ptr().cast::<c_void>());
-        // SAFETY: the descriptor is alive, and there are as many values of this type, by the caller's promise.
+        // SAFETY: the descriptor is alive, and there are `count` values of this type, by the caller's promise.
         check("cudnnBackendSetAttribute", unsafe {
             functions::cudnnBackendSetAttribute(self.0, name, kind, count, values)
         })
@@ -158,7 +158,7 @@ impl Descriptor {
 
     pub fn int(&self, name: Name) -> Result<i64> {
         let (mut value, mut count) = (0i64, 0i64);
-        // SAFETY: the descriptor is alive; there is room for the one value that is asked for.
+        // SAFETY: the descriptor is alive; there is room for the one requested value.
         check("cudnnBackendGetAttribute", unsafe {
             let into = (&raw mut value).cast();
             functions::cudnnBackendGetAttribute(self.0, name, Type::CUDNN_TYPE_INT64, 1, &mut count, into)
@@ -166,21 +166,21 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// How many values an attribute has.
+    /// The number of values of an attribute.
     pub fn count(&self, name: Name, kind: Type) -> Result<usize> {
         let mut count = 0i64;
-        // SAFETY: the descriptor is alive; no value is asked for.
+        // SAFETY: the descriptor is alive; no value is requested.
         check("cudnnBackendGetAttribute", unsafe {
             functions::cudnnBackendGetAttribute(self.0, name, kind, 0, &mut count, std::ptr::null_mut())
         })?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Fills descriptors with what an attribute has. Returns how many were filled, which are the first.
+    /// Fills descriptors with the values of an attribute, from the first on. Returns the number filled.
     pub fn fill(&self, name: Name, into: &mut [Descriptor]) -> Result<usize> {
         let mut raw: Vec<_> = into.iter().map(|descriptor| descriptor.0).collect();
         let mut count = 0i64;
-        // SAFETY: the descriptor is alive, and there are as many others as are asked for.
+        // SAFETY: the descriptor is alive, and `raw` has room for the requested number.
         check("cudnnBackendGetAttribute", unsafe {
             let (room, into) = (raw.len() as i64, raw.as_mut_ptr().cast());
             let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
@@ -209,7 +209,7 @@ const NOTES: usize = sys::cudnnBackendNumericalNote_t::CUDNN_NUMERICAL_NOTE_TYPE
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's, which goes away.
+        // SAFETY: this value owns the descriptor and is being dropped.
         unsafe { functions::cudnnBackendDestroyDescriptor(self.0) };
     }
 }

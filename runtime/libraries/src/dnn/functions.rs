@@ -11,14 +11,14 @@ use cudarc::cudnn::sys::{
 
 use crate::functions::functions;
 
-/// What a function returns. 0 is success.
+/// The status that a function returns. 0 is success.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct Status(u32);
 
 impl Status {
     pub const SUCCESS: Self = Self(0);
-    /// `CUDNN_STATUS_NOT_SUPPORTED`: what a function that the library does not have is said to return.
+    /// `CUDNN_STATUS_NOT_SUPPORTED`: the status reported for a function that the library does not have.
     const NOT_SUPPORTED: Self = Self(3000);
 }
 

@@ -19,7 +19,7 @@ use warpsmith_core::memory::DeviceSlice;
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
-/// What is applied to each element in the end.
+/// The function applied to each element last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Nothing.
@@ -90,19 +90,19 @@ pub fn convolution_fused<T: Float>(
             Err(error) => return Err(error),
         }
     }
-    // What can be refused is before the convolution, so that y is as it was then.
+    // All checks come before the convolution, so that a refusal leaves y unchanged.
     let passes = Passes::new::<T>(NAME, stream, &y.shape, activation)?;
     convolution(stream, options, x, w, y)?;
     passes.enqueue(NAME, stream, bias, y)
 }
 
-/// Whether there was not as much workspace as the engines for one pass take. The passes may do with less.
+/// Whether the workspace was too small for the engines of one pass. The passes may need less.
 fn is_for_workspace(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory(_))
         || matches!(error.downcast_ref(), Some(LibraryError::WorkspaceTooSmall { .. }))
 }
 
-/// What is added to a convolution by the older interface, in passes of their own.
+/// The operations that follow a convolution of the older interface, each in a pass of its own.
 struct Passes {
     bias: OldDescriptor<TensorKind>,
     y: OldDescriptor<TensorKind>,

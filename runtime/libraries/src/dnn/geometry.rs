@@ -17,7 +17,7 @@ pub(super) enum Operation {
     BackwardWeights,
 }
 
-/// What follows a forward convolution in the same pass.
+/// The operations that follow a forward convolution in the same pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Epilogue {
     Nothing,
@@ -138,7 +138,7 @@ impl Geometry {
     }
 }
 
-/// What a plan is kept by: plain words.
+/// The key of a plan: plain words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub operation: Operation,

@@ -161,7 +161,7 @@ impl Builder<'_> {
         self.tensor(shape, IDS[index], self.data, alignment, false)
     }
 
-    /// What passes from one operation to the next, of the output's shape.
+    /// The intermediate tensor between two operations, of the output's shape.
     fn intermediate(&self, id: i64) -> Result<Descriptor> {
         self.tensor(&self.geometry.y, id, self.compute, 16, true)
     }

@@ -72,7 +72,7 @@ fn check_channels(operation: &'static str, shape: &Shape, values: &[Operand<'_>]
 
 /// Fails unless a variance can be computed. There are channels.
 fn check_elements(operation: &'static str, shape: &Shape) -> Result<()> {
-    // There are channels, and as many elements in all as in a slice.
+    // The elements of each channel, of which there is at least one.
     let elements = shape.elements().unwrap_or(0) / shape.dims[1];
     if elements > 1 {
         return Ok(());
@@ -183,7 +183,7 @@ pub fn batch_norm_training<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of this shape, or of as many values as there are channels.
+        // SAFETY: the operands are of this shape, or have one value for each channel.
         move |places| unsafe { host::norm::training::<T>(&norm, &shape, places) },
     )
 }
@@ -230,7 +230,7 @@ pub fn batch_norm_inference<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of this shape, or of as many values as there are channels.
+        // SAFETY: the operands are of this shape, or have one value for each channel.
         move |places| unsafe { host::norm::inference::<T>(&norm, &shape, places) },
     )
 }
@@ -304,7 +304,7 @@ pub fn batch_norm_backward<T: Float>(
                 )
             })
         },
-        // SAFETY: the operands are of this shape, or of as many values as there are channels.
+        // SAFETY: the operands are of this shape, or have one value for each channel.
         move |places| unsafe { host::norm::backward::<T>(&shape, places) },
     )
 }

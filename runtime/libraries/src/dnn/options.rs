@@ -24,7 +24,7 @@ pub struct Options {
     /// Whether the plans that the heuristics suggest are timed when a geometry is first met, and the fastest kept
     /// (PyTorch: `benchmark`). It waits for the stream. Off by default, and while a graph is captured.
     pub benchmark: bool,
-    /// How many plans are timed, 0 for all (PyTorch: `benchmark_limit`). 10 by default.
+    /// The number of plans that are timed, 0 for all (PyTorch: `benchmark_limit`). 10 by default.
     pub benchmark_limit: u32,
     /// The most workspace of a call in bytes; `None` (the default): what there is.
     pub workspace_limit: Option<u64>,
@@ -85,7 +85,7 @@ impl Kept for State {
 /// The most plans that a handle keeps ready: they have memory of the host's and code on the device.
 const MOST_OF_HANDLE: usize = 1024;
 
-/// What a device keeps for this module.
+/// A device's state for this module.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(super) handles: HandlePool<Handle>,

@@ -35,7 +35,7 @@ pub(super) struct Plan {
 #[derive(Debug)]
 struct Ready {
     plan: Descriptor,
-    /// What the plan refers to; the graph comes when the plan is kept.
+    /// The configuration that the plan refers to; the graph comes when the plan is kept.
     _config: Descriptor,
     _graph: Option<Graph>,
 }
@@ -58,8 +58,8 @@ impl Plan {
     /// Enqueues it on the handle's stream.
     ///
     /// # Safety
-    /// The addresses are of tensors of the plan's shapes, and of as much workspace as it needs, which nothing else uses when
-    /// the stream comes to it.
+    /// The addresses are of tensors of the plan's shapes, and of the workspace that it needs, which nothing else uses
+    /// when the stream comes to it.
     unsafe fn execute(
         &self,
         handle: &RawHandle,
@@ -104,7 +104,7 @@ pub(super) struct Request<'a, 'p> {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Enqueued,
-    /// The library has none for this geometry; what it said.
+    /// The library has none for this geometry; the error that it reported.
     NoPlan(Option<Error>),
 }
 
@@ -126,7 +126,7 @@ impl<'a, 'p> Request<'a, 'p> {
         Self { name, stream, key, data: data::<T>(), geometry, parts, addresses }
     }
 
-    /// Enqueues it by the plan that is kept for its geometry, or by one that is looked for.
+    /// Enqueues it by the cached plan of its geometry, or by a new one.
     ///
     /// # Safety
     /// The parts and addresses are of tensors of the geometry's shapes.
@@ -144,7 +144,7 @@ impl<'a, 'p> Request<'a, 'p> {
         if let Some(plan) = plans.get(&self.key) {
             state.hits.fetch_add(1, Ordering::Relaxed);
             match self.execute(raw, plan) {
-                // The plan is right, and there is not as much memory just now: another that needs less is not kept.
+                // The plan is right, but memory is short at the moment: another that needs less is not kept.
                 Err(error @ Error::OutOfMemory(_)) if plan.workspace > 0 => {
                     (limit, lost) = (plan.workspace - 1, Some(error));
                 }
@@ -250,7 +250,7 @@ impl<'a, 'p> Request<'a, 'p> {
             parts.push(workspace.as_mut_slice().used());
         }
         self.stream.with_steady_capture(|| {
-            // The code that a captured graph runs may be the plan's own, whose handle goes with the device.
+            // The code that a captured graph runs may be the plan's own, whose handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
             // SAFETY: the parts are the operands', which were checked not to overlap where one is written. The addresses are
             // of the parts, which are of the shapes that the plan was made for, by the promise of `run`'s caller; the
@@ -289,7 +289,7 @@ enum Found {
     None(Option<Error>),
 }
 
-/// What is known while a plan is looked for.
+/// The state of a search for a plan.
 struct Search<'s, 'a, 'p> {
     request: &'s Request<'a, 'p>,
     handle: &'s RawHandle,
@@ -360,7 +360,7 @@ impl Search<'_, '_, '_> {
             0 => usize::MAX,
             limit => limit as usize,
         };
-        // What is timed must not add to the target again and again.
+        // Timed runs must not add to the target repeatedly.
         let mut addresses = request.addresses.clone();
         let target = request.target();
         let spare = match request.geometry.beta == 0.0 {
@@ -392,7 +392,7 @@ impl Search<'_, '_, '_> {
             }
         }
         timed.sort_by(|(one, ..), (other, ..)| one.total_cmp(other));
-        // The fastest, unless its memory is gone by now.
+        // The fastest, unless its memory is no longer available.
         for (_, index, plan) in timed {
             match request.execute(self.handle, &plan) {
                 Ok(()) => return Ok(Some((index, plan))),
@@ -442,7 +442,7 @@ mod tests {
         let broken = || of_library("CUDNN_STATUS_INTERNAL_ERROR");
         assert!(matches!(noted([full(), broken(), unsupported()]), Error::OutOfMemory(_)));
         assert!(matches!(noted([unsupported(), broken(), full()]), Error::OutOfMemory(_)));
-        // A list of engines that could not be had: it is not that there are none.
+        // Listing the engines failed, which does not mean that there are none.
         assert!(!is_unsupported(&noted([broken(), unsupported(), unsupported()])));
         assert!(is_unsupported(&noted([unsupported(), unsupported(), unsupported()])));
     }

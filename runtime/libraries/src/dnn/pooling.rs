@@ -13,7 +13,7 @@ use crate::error::LibraryError;
 use warpsmith_core::error::Result;
 use warpsmith_core::stream::Stream;
 
-/// What is made of a window's elements.
+/// The result for a window's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PoolingMode {
     /// The greatest; NaN if one is.
@@ -28,7 +28,7 @@ pub enum PoolingMode {
 /// Windows over the spatial dimensions, as PyTorch's `max_pool2d` and `avg_pool2d` (without `ceil_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pooling {
-    /// What is made of a window's elements.
+    /// The result for a window's elements.
     pub mode: PoolingMode,
     /// The window's extents. 2 by default.
     pub window: Axes,

@@ -21,7 +21,7 @@ pub enum Layout {
 pub(super) struct Shape {
     /// Batch, channels, depth, height, width.
     pub dims: [usize; 5],
-    /// How many spatial dimensions the user gave.
+    /// The number of spatial dimensions that the user gave.
     pub spatial: usize,
     pub layout: Layout,
 }

@@ -7,7 +7,7 @@ use crate::element::Element;
 
 /// `f32`, `f64` or `f16`: what real numbers, and the parts of complex ones, are.
 pub trait Real: Element + bytemuck::Pod {
-    /// What the host computes in.
+    /// The type in which the host computes.
     #[doc(hidden)]
     type Computed: Computed;
 }
@@ -24,7 +24,7 @@ impl Real for f16 {
     type Computed = f32;
 }
 
-/// What the host computes in.
+/// The type in which the host computes.
 #[doc(hidden)]
 pub trait Computed: FftNum + Element {
     /// The plans of a host that compute in this type.

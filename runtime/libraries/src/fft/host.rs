@@ -1,4 +1,4 @@
-//! [`HostPlan`]: transforms on the emulated device, with `rustfft`. What is stored in half precision is computed in
+//! [`HostPlan`]: transforms on the emulated device, with `rustfft`. Half precision is computed in
 //! single and rounded; a factor comes after that and is rounded too, as on a GPU.
 
 use std::sync::Arc;
@@ -193,7 +193,7 @@ unsafe fn load_complex<T: Real>(from: DevicePtr, len: usize) -> Vec<Complex<T::C
 }
 
 /// # Safety
-/// As [`HostPlan::run`]; `from` has as many elements.
+/// As [`HostPlan::run`]; `to` has room for `from`.
 unsafe fn store<C, R>(to: DevicePtr, from: Vec<C>, convert: impl Fn(C) -> R) {
     // SAFETY: passed on from the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to.0 as *mut R, from.len()) };

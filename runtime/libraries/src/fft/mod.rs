@@ -1,6 +1,6 @@
 //! Fourier transforms in one to three dimensions: cuFFT on GPUs, `rustfft` on the emulated device.
 //!
-//! What a caller can rely on:
+//! Guarantees:
 //!
 //! - Sizes, types and lengths are checked before anything is enqueued. Both sides are contiguous, a whole transform after
 //!   the other, the last dimension fastest; a strided view is an error by its length.
@@ -10,7 +10,7 @@
 //!   streams never share it. Calls can be captured in graphs; the graph keeps the plan.
 //! - [`Norm`] says which direction is divided by the number of elements, as `norm=` of `torch.fft` and `numpy.fft`; the
 //!   default is that the inverse is. cuFFT does not divide: a direction that is divided goes over its result once more,
-//!   with cuBLAS. [`Norm::None`] is what cuFFT does by itself.
+//!   with cuBLAS. [`Norm::None`] is cuFFT's own behaviour.
 //!
 //! | data | forward | inverse |
 //! | --- | --- | --- |
@@ -71,7 +71,7 @@ use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
-/// What a device keeps for its transforms.
+/// A device's state for transforms.
 #[derive(Debug)]
 struct State(Plans<Key, Plan>);
 
@@ -205,7 +205,7 @@ pub fn forward_real<'i, 'o, T: Real>(
 }
 
 /// Enqueues the inverse transform of half of a spectrum, as [`forward_real`] gives it, to real numbers. The shape is that
-/// of the real numbers. What should be real in the spectrum is taken to be.
+/// of the real numbers. Elements of the spectrum that must be real are assumed to be.
 ///
 /// **The spectrum is overwritten**: cuFFT uses it for what it has computed in between, and so it has any content
 /// afterwards. Transform a copy to keep it.
@@ -271,7 +271,8 @@ impl Call {
         self.enqueue::<T>(stream, shape, key, &[data.used()], [data.as_device_ptr(); 2], 2 * data.len())
     }
 
-    /// The lengths of input and output are those of the key, `parts` are of them; the output has as many real numbers.
+    /// The lengths of input and output are those of the key, `parts` are of them; the output has this number of real
+    /// numbers.
     #[track_caller]
     fn enqueue<T: Real>(
         self,
@@ -313,7 +314,7 @@ impl Call {
                 return unsafe { stream.enqueue_host_named(operation, &parts, host) };
             };
             // SAFETY: the parts are the operands', which were checked not to overlap where one is written. They have the
-            // lengths of the key, from which the plan was made; the work area has what the plan asks for.
+            // lengths of the key, from which the plan was made; the work area has the size that the plan requires.
             unsafe {
                 stream.enqueue_named(operation, &parts, |handle| {
                     gpu.execute(direction, handle, area, ends)?;

@@ -28,7 +28,7 @@ impl Plan {
         Ok(Self::Gpu(OnDevice::new(device, with_memory(device, make)?)))
     }
 
-    /// What the caller provides for each execution, in bytes.
+    /// The work area that the caller provides for each execution, in bytes.
     pub(super) fn work_bytes(&self) -> usize {
         match self {
             Self::Gpu(plan) => plan.work_bytes,

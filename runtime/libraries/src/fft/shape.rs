@@ -41,7 +41,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// As many transforms, one after the other. Of 0 nothing is enqueued.
+    /// `batch` transforms, one after the other. 0 enqueues nothing.
     pub fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }
     }
@@ -142,7 +142,7 @@ impl From<[usize; 3]> for Shape {
     }
 }
 
-/// What a plan is made for.
+/// The key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     sizes: [usize; 3],
@@ -165,7 +165,7 @@ impl Key {
         outer.checked_mul(rows)?.checked_mul(last)?.checked_mul(self.batch)
     }
 
-    /// What is transformed, for an error.
+    /// The transform, for an error.
     pub fn describe(&self) -> String {
         let kind = match self.kind {
             Kind::Complex => "complex to complex",

@@ -98,7 +98,7 @@ pub(super) unsafe fn execute(
 
 /// Frees a plan, which is not used any more.
 pub(super) fn destroy(handle: Handle) {
-    // SAFETY: the handle is a plan's and goes away.
+    // SAFETY: the handle is that of a plan that is being dropped.
     unsafe { cufftDestroy(handle) };
 }
 

@@ -1,14 +1,14 @@
 //! cuRAND's generators: log-normal and Poisson numbers, and Sobol sequences. They need a GPU.
 //!
-//! What a caller can rely on:
+//! Guarantees:
 //!
 //! - A [`Generator`] gives the same numbers for the same kind, seed, offset and sequence of calls.
 //! - It is used by one thread at a time, on any streams of its device: its calls run in the order in which they were made,
 //!   and each gives the numbers that come after those of the call before.
 //! - Lengths and parameters are checked before anything is enqueued. Any length and any part of a buffer will do; where
 //!   cuRAND wants an even number of elements (normal and log-normal ones), or another address, the numbers go through memory of the caching allocator.
-//! - **Nothing of it can be captured in a graph**: cuRAND keeps a generator's place on the host, so that each launch would
-//!   give the same numbers. The calls say so and the capture goes on.
+//! - **Nothing of it can be captured in a graph**: cuRAND keeps a generator's position on the host, so that each launch
+//!   would give the same numbers. The calls fail and the capture continues.
 //!
 //! ```
 //! use warpsmith_runtime::library::rand::{Generator, Pseudo};
@@ -49,7 +49,7 @@ const ALIGNMENT: u64 = 16;
 pub struct Generator {
     /// Goes before what orders its work.
     raw: OnDevice<Raw>,
-    /// Of how many dimensions a vector is; `None` for pseudo-random numbers.
+    /// The dimensions of a vector; `None` for pseudo-random numbers.
     dimensions: Option<u32>,
     /// Written by every call, so that they run one after the other on whatever streams.
     order: DeviceBuffer<u8>,
@@ -96,7 +96,7 @@ impl Generator {
         Ok(Self { raw, dimensions, order })
     }
 
-    /// The device that it is of.
+    /// Its device.
     pub fn device(&self) -> &Device {
         self.order.device()
     }
@@ -198,7 +198,7 @@ impl Generator {
         if len == 0 {
             return Ok(());
         }
-        // Normal pseudo-random numbers are made in pairs. Of the last pair one may be left over.
+        // Normal pseudo-random numbers are made in pairs. One of the last pair may be left over.
         let is_paired = matches!(distribution, Distribution::Normal { .. } | Distribution::LogNormal { .. });
         let whole = if is_paired && self.dimensions.is_none() { len.next_multiple_of(2) } else { len };
         if whole == len && output.as_device_ptr().0.is_multiple_of(ALIGNMENT) {

@@ -96,7 +96,7 @@ impl Raw {
     /// Makes numbers of a distribution.
     ///
     /// # Safety
-    /// There are as many elements at the address, aligned to 16 bytes, and their use is ordered.
+    /// There are `len` elements at the address, aligned to 16 bytes, and their use is ordered.
     pub(super) unsafe fn generate<T: Number>(
         &mut self,
         distribution: Distribution,
@@ -132,12 +132,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // SAFETY: the handle is this value's and goes away.
+        // SAFETY: this value owns the handle and is being dropped.
         unsafe { sys::curandDestroyGenerator(self.0) };
     }
 }
 
-/// What numbers are made.
+/// The distribution of the numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Distribution {
     Uniform,

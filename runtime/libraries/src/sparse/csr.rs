@@ -141,7 +141,7 @@ impl<T: Value, I: Index> Csr<T, I> {
         if product.transpose { [self.columns, self.rows] } else { [self.rows, self.columns] }
     }
 
-    /// What a product uses.
+    /// The buffers that a product uses.
     pub(super) fn parts<'a>(&'a self, input: BufferUse<'a>, output: BufferUse<'a>) -> [BufferUse<'a>; 5] {
         let read = Access::Read;
         let [offsets, indices] = [&self.offsets, &self.indices].map(|buffer| buffer.as_slice().used(read));

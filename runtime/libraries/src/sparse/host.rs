@@ -57,7 +57,7 @@ impl Work {
 }
 
 /// # Safety
-/// There are as many elements, which nothing writes while the slice lives.
+/// There are `len` elements, which nothing writes while the slice lives.
 unsafe fn slice<'a, E>(at: DevicePtr, len: usize) -> &'a [E] {
     if len == 0 {
         return &[];

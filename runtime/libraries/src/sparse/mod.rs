@@ -1,14 +1,14 @@
 //! Products of a sparse matrix with vectors and matrices: cuSPARSE on GPUs, loops on the emulated device.
 //!
-//! What a caller can rely on:
+//! Guarantees:
 //!
 //! - A [`Csr`] owns its offsets and columns, which it has checked, so that no safe program can have the library read
 //!   beyond its memory. Its values may be changed at any time.
 //! - Lengths are checked before anything is enqueued. A factor `beta` of 0 reads nothing of the output.
 //! - Vectors and dense matrices may begin at any element. cuSPARSE wants addresses that are multiples of 16 bytes: others
 //!   go through memory of the caching allocator, which costs a copy of the input, and one or two of the output.
-//! - What cuSPARSE finds out about a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
-//!   and used again. Two streams never share a workspace. A captured call has a workspace of the graph's.
+//! - cuSPARSE's analysis of a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
+//!   and reused. Two streams never share a workspace. A captured call has a workspace of the graph's.
 //!
 //! Values are `f32`, `f64`, `f16` or `bf16`; the last two are summed up in single precision on GPUs, where cuSPARSE may
 //! round what parts of a row amount to. Indices are `i32` or
@@ -62,7 +62,7 @@ pub(crate) use self::vendor::State;
 /// Addresses that cuSPARSE takes are multiples of this.
 const ALIGNMENT: u64 = 16;
 
-/// What a product is: `output = alpha * op(matrix) * input + beta * output`.
+/// A product: `output = alpha * op(matrix) * input + beta * output`.
 ///
 /// ```
 /// use warpsmith_runtime::library::sparse::Product;
@@ -285,7 +285,7 @@ fn scale_rows<T: Value>(
             continue;
         }
         let (parts, at) = ([row.used()], row.as_device_ptr());
-        // SAFETY: the row has as many elements, and is ordered.
+        // SAFETY: the row has this number of elements, and its use is ordered.
         unsafe {
             stream.enqueue_named(operation, &parts, |_| scale::enqueue::<T>(stream, at, row_len, beta))
         }?;

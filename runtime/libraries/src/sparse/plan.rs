@@ -22,7 +22,7 @@ const PREPROCESSES: VendorVersion = VendorVersion { major: 12, minor: 3, patch: 
 /// Dense matrices are not transposed.
 const AS_IT_IS: cusparseOperation_t = cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE;
 
-/// What a sparse matrix is multiplied with.
+/// The other operand of a product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Dense {
     Vector,
@@ -60,7 +60,7 @@ pub(super) struct Operands {
     pub product: Product,
 }
 
-/// What a plan is made for.
+/// The key of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     stream: u64,
@@ -94,7 +94,7 @@ impl Plans {
 struct Plan {
     descriptors: OnDevice<Descriptors>,
     operation: cusparseOperation_t,
-    /// What it is computed in.
+    /// The type in which it is computed.
     computed: cudaDataType,
     deterministic: bool,
     /// Whether cuSPARSE has looked at the matrix, or does not do so.
@@ -128,7 +128,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
     let key = Key { stream: stream.id(), dense, transpose, deterministic };
     stream.with_steady_capture(|| {
         let capturing = stream.is_capturing();
-        // What is captured has memory of the graph's.
+        // A captured product has memory of the graph's.
         let found = if capturing { None } else { matrix.plans().lock().get(&key).cloned() };
         let plan = match found {
             Some(plan) => plan,
@@ -150,7 +150,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
         let parts = [offsets, indices, values, input, output, workspace.used(Access::Write)];
         let workspace = workspace.as_device_ptr();
         // SAFETY: the parts are the operands', which were checked not to overlap where one is written, and what the
-        // descriptors say; the workspace is as large as it was asked for.
+        // descriptors say; the workspace has the requested size.
         let done = unsafe {
             stream.enqueue_named(operation, &parts, |_| {
                 let handle = crate::sparse::State::of(stream.device()).handles.acquire(stream)?;
@@ -267,7 +267,7 @@ impl Plan {
     /// Enqueues the product on the handle's stream. The device's context is current.
     ///
     /// # Safety
-    /// What the descriptors and the operands name is there and ordered; `workspace` has the bytes that were asked for.
+    /// The memory that descriptors and operands name is alive and ordered; `workspace` has the requested bytes.
     unsafe fn execute<T: Value>(
         &self,
         handle: &Handle,

@@ -12,7 +12,7 @@ use warpsmith_core::device::Device;
 use warpsmith_core::driver::{DevicePtr, StreamHandle};
 use warpsmith_core::error::Result;
 
-/// What a device keeps for sparse matrices.
+/// A device's state for sparse matrices.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(super) handles: HandlePool<Handle>,
@@ -48,7 +48,7 @@ impl LibraryHandle for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the handle is this value's and goes away.
+        // SAFETY: this value owns the handle and is being dropped.
         unsafe { sys::cusparseDestroy(self.0) };
     }
 }
@@ -61,7 +61,7 @@ impl Matrix {
     pub fn new<T: Value, I: Index>(matrix: &Csr<T, I>) -> Result<Self> {
         let mut descriptor = std::ptr::null_mut();
         let number = |length| i64::try_from(length).unwrap_or(i64::MAX);
-        // SAFETY: the first pointer is to a local variable; the others are of as many elements of these types.
+        // SAFETY: the first pointer is to a local variable; the others are of this number of elements of these types.
         let status = unsafe {
             sys::cusparseCreateCsr(
                 &mut descriptor,
@@ -84,7 +84,7 @@ impl Matrix {
 
 impl Drop for Matrix {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's and goes away.
+        // SAFETY: this value owns the descriptor and is being dropped.
         unsafe { sys::cusparseDestroySpMat(self.0) };
     }
 }
@@ -148,7 +148,7 @@ impl Operand {
 impl Drop for Operand {
     fn drop(&mut self) {
         match self {
-            // SAFETY: the descriptor is this value's and goes away.
+            // SAFETY: this value owns the descriptor and is being dropped.
             Self::Vector(descriptor) => unsafe { sys::cusparseDestroyDnVec(*descriptor) },
             // SAFETY: as above.
             Self::Matrix(descriptor) => unsafe { sys::cusparseDestroyDnMat(*descriptor) },

@@ -1,4 +1,4 @@
-//! What the tests of all libraries share: numbers, buffers, and what refused calls say.
+//! Shared by the tests of all libraries: numbers, buffers, and the messages of refused calls.
 
 use std::fmt::Debug;
 
@@ -37,7 +37,7 @@ number! {
     F8E5M2, 3, 24, |x| F8E5M2::from_f32(x as f32), |x| x.to_f32().into();
 }
 
-/// Calls a check, which may fail by itself, for each of these types.
+/// Calls a check, which may fail on its own, for each of these types.
 macro_rules! each {
     ($check:ident $arguments:tt: $($type:ty),*) => { $($check::<$type> $arguments;)* };
 }

@@ -6,7 +6,7 @@ use warpsmith_runtime::library::LibraryError;
 use warpsmith_runtime::library::rand::{Float, Generator, Pseudo, Quasi};
 use warpsmith_runtime::{Device, DeviceBuffer, Error, Graph, GraphError, Result, Stream};
 
-/// A GPU; on the emulated device, after it has said that there are no generators, nothing is left to test.
+/// A GPU; on the emulated device, after the check that there are no generators, nothing is left to test.
 fn gpu() -> Option<Device> {
     let device = device();
     if !device.is_emulated() {
@@ -145,7 +145,7 @@ fn a_sobol_sequence_fills_the_cube_evenly() -> Result<()> {
     let (dimensions, points) = (5usize, 1 << 12);
     let even = |numbers: Vec<f64>, what: &str| {
         for (dimension, numbers) in numbers.chunks(points).enumerate() {
-            // Equal counts in each of 64 equal parts: a Sobol sequence from its beginning has them within one.
+            // The same number in each of 64 equal parts: a Sobol sequence from its beginning is off by one at most.
             let mut counts = [0i64; 64];
             numbers.iter().for_each(|x| counts[((x * 64.0) as usize).min(63)] += 1);
             let expected = points as i64 / 64;

@@ -282,7 +282,7 @@ fn captured_products_read_their_buffers_at_launch() -> Result<()> {
 }
 
 /// A product with sides that begin at element `start` of their buffers, as a vector's or with `columns` and gaps in both.
-/// What surrounds the output, and lies between its rows, stays.
+/// Memory around the output and between its rows stays unchanged.
 fn unaligned<T: Number>(
     stream: &Stream,
     start: usize,

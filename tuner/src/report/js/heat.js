@@ -37,7 +37,7 @@ const heatMap = (records, across, down, fixed) => {
     );
   const { unit, of } = rate(measured);
   const best = fastest(measured);
-  // What a tuning run chose is marked wherever it is, and nothing in its place where it is not shown.
+  // The choice of a tuning run is marked wherever it is, and nothing in its place where it is not shown.
   const winner = records.some((record) => record.is_best && record.is_winner)
     ? measured.find((record) => record.is_best)
     : best;
@@ -243,7 +243,7 @@ const heatSection = () => {
     host.replaceChildren(plot);
     if (host.isConnected) redraw([plot]);
   };
-  // What was chosen keeps the focus although the choices are made anew.
+  // The selected choice keeps the focus although the choices are rebuilt.
   controls.addEventListener("change", (event) => {
     const name = event.target.parentElement.firstChild.textContent;
     [...controls.children]

@@ -1,4 +1,4 @@
-//! What launches take from a store.
+//! Launches with configurations from a store.
 
 use crate::common::*;
 use crate::{subject, tuned};

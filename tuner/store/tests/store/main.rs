@@ -84,7 +84,7 @@ fn what_is_kept_is_found_by_the_next_program_for_the_same_thing_only() {
     fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Appends so many lines of several lengths, as the child of a test or in it; `writer` tells them from those of others.
+/// Appends `lines` lines of several lengths, as the child of a test or in it; `writer` distinguishes them from others.
 fn write_many(directory: &Path, writer: u64, lines: usize) {
     let (store, device) = (open(directory).store, properties());
     for number in 0..lines {
@@ -102,7 +102,7 @@ fn child(test: &str, writer: u64, directory: &Path) -> Child {
 
 const CHILD: &str = "WARPSMITH_TEST_STORE_WRITER";
 
-/// In such a process: writes, and says so.
+/// In such a process: writes, and returns true.
 fn written_by_child(lines: usize) -> bool {
     let Some(value) = std::env::var_os(CHILD) else { return false };
     let value = value.into_string().unwrap();
@@ -208,7 +208,7 @@ fn damaged_lines_are_described_and_other_versions_are_passed_over() {
     for (said, (line, what)) in said.iter().zip(expected) {
         assert!(said.starts_with(line) && said.contains(what), "{said}");
     }
-    // No text at all: the program goes on with what can be read.
+    // No text at all: the program continues with what can be read.
     fs::write(file(&directory), [b"\xff\xfe\n".as_slice(), good.as_bytes()].concat()).unwrap();
     let opened = open(&directory);
     assert_eq!((opened.store.tuned_len(), opened.damaged.number), (1, 1));
@@ -243,7 +243,7 @@ fn without_a_file_that_can_be_written_it_goes_on_and_says_why() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_directory_that_cannot_be_written_and_a_full_disk_stop_no_program() {
-    // No one may make a directory there, root neither.
+    // No user may make a directory there, not even root.
     let store = open("/proc/self/warpsmith").store;
     assert_eq!(store.problem(), None, "there is nothing to be read yet");
     goes_on_without(&store);
@@ -265,7 +265,7 @@ fn nothing_is_read_after_the_store_was_opened() {
     assert_eq!(*store.tuned(&subject(&device, 1000)).unwrap(), tuned(128, "auto"));
     assert!(store.tuned(&subject(&device, 5000)).is_none());
     assert!(!directory.exists());
-    // What is found later is written to a new file.
+    // Later results are written to a new file.
     store.keep_tuned(&subject(&device, 5000), tuned(64, "auto")).unwrap();
     assert_eq!(open(&directory).store.tuned_len(), 1);
     fs::remove_dir_all(&directory).unwrap();

@@ -127,7 +127,7 @@ pub fn usual() -> Document {
     document(results)
 }
 
-/// How many records of [`usual`] are not right.
+/// The number of wrong records in [`usual`].
 pub const NOT_RIGHT: usize = SIZES.len() * 3;
 
 /// Ten thousand records of ten kernels.

@@ -31,7 +31,7 @@ use warpsmith_core::seam::Access;
 use warpsmith_core::seam::BufferUse;
 use warpsmith_core::stream::Stream;
 
-/// What is applied to every element of an output, last.
+/// The function applied to every element of an output, last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Activation {
     /// Nothing.
@@ -84,19 +84,19 @@ pub enum Search {
     /// of a shape waits for them; they write memory as large as the output, which is itself written once, as ever. While a
     /// stream is captured, with [`Math::deterministic`], and where there is no such memory, it is as [`Self::Heuristic`].
     Timed {
-        /// How many algorithms are tried.
+        /// The number of algorithms to try.
         candidates: usize,
         /// How often each is run.
         repeats: usize,
     },
 }
 
-/// What a product is scaled by, what is done with it, and how its algorithm is chosen.
+/// The factors of a product, its epilogue, and how its algorithm is chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Matmul<'a, S, C: DeviceCopy> {
-    /// What the product is multiplied by: 1 by default.
+    /// The factor of the product: 1 by default.
     pub alpha: S,
-    /// What the content of the output is multiplied by before it is added: 0 by default, and then it is not read.
+    /// The factor of the output's content, which is then added: 0 by default, and then it is not read.
     pub beta: S,
     /// One element for each column of the output, added to each row. None by default.
     pub bias: Option<DeviceSlice<'a, C>>,
@@ -135,9 +135,10 @@ const OPERATION: &str = "matmul";
 
 /// Enqueues `c = activation(alpha * a * b + beta * c + bias)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
 ///
-/// What cuBLASLt's heuristics choose for a shape is kept ([`plan_cache`]). 8-bit floating point needs compute capability
-/// 8.9, `b` as a transposed view, other matrices not transposed, inner dimensions and columns that are multiples of 16, and
-/// strides and addresses that are multiples of 16 bytes. 8-bit integers go to [`gemm`](super::gemm), without bias and activation.
+/// The choice of cuBLASLt's heuristics for a shape is cached ([`plan_cache`]). 8-bit floating point needs compute
+/// capability 8.9, `b` as a transposed view, other matrices not transposed, inner dimensions and columns that are
+/// multiples of 16, and strides and addresses that are multiples of 16 bytes. 8-bit integers go to
+/// [`gemm`](super::gemm), without bias and activation.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::{self, Activation, Matmul, Matrix, MatrixMut};
@@ -236,7 +237,7 @@ where
     let plans = &State::of(device).plans;
     let search = match options.search {
         Search::Timed { .. } if math.deterministic => Search::Heuristic,
-        // What was found before the capture is taken.
+        // A plan that was found before the capture is used.
         Search::Timed { .. } if stream.is_capturing() && !plans.has(&key(options.search)) => {
             Search::Heuristic
         }
@@ -267,7 +268,7 @@ where
     })
 }
 
-/// What the addresses of scales and biases must be multiples of, in bytes. The preferences by which cuBLASLt chooses an
+/// The alignment of the addresses of scales and biases, in bytes. The preferences by which cuBLASLt chooses an
 /// algorithm say nothing of them, and one that reads 16 bytes of a bias at once was seen (PyTorch's pull request 194497).
 const EXTRA_ALIGNMENT: u64 = 16;
 

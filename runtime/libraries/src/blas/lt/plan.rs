@@ -116,7 +116,7 @@ unsafe impl Send for Descriptors {}
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: nothing else has them. What was not made is null.
+        // SAFETY: nothing else has them. Handles that were not created are null.
         unsafe {
             self.layouts.into_iter().filter(|layout| !layout.is_null()).for_each(|layout| {
                 sys::cublasLtMatrixLayoutDestroy(layout);
@@ -201,7 +201,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// What cuBLASLt's heuristics recommend, best first, with at most as much workspace.
+    /// The recommendations of cuBLASLt's heuristics, best first, with at most this workspace.
     fn heuristics(
         &self,
         handle: &LtHandle,
@@ -214,7 +214,7 @@ impl Descriptors {
         let mut results = vec![MaybeUninit::<cublasLtMatmulHeuristicResult_t>::zeroed(); count];
         let mut found = 0;
         let [a, b, c] = self.layouts;
-        // SAFETY: handle, descriptors and preference are alive; there is room for as many results as are asked for.
+        // SAFETY: handle, descriptors and preference are alive; there is room for the requested number of results.
         let status = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 handle.raw(),
@@ -243,7 +243,7 @@ impl Descriptors {
     }
 }
 
-/// What an algorithm may need.
+/// Limits on what an algorithm may need.
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Drop for Preference {
@@ -292,7 +292,7 @@ pub(crate) struct Plan {
     candidates: Vec<(cublasLtMatmulAlgo_t, usize)>,
 }
 
-/// Asks the heuristics for up to `count` algorithms.
+/// Requests up to `count` algorithms from the heuristics.
 pub(super) fn make(stream: &Stream, key: &Key, pointers: &Pointers, count: usize) -> Result<Plan> {
     let device = stream.device();
     device.with_context(|| {
@@ -336,12 +336,12 @@ fn none_found(descriptors: &Descriptors, handle: &LtHandle, key: &Key) -> warpsm
 }
 
 impl Plan {
-    /// What the algorithm needs for itself, in bytes.
+    /// The workspace of the algorithm, in bytes.
     pub fn workspace(&self) -> usize {
         self.candidates.first().map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// How many algorithms there are, and the most that one of them needs.
+    /// The number of algorithms, and the largest workspace among them.
     pub fn choices(&self) -> (usize, usize) {
         let bytes = self.candidates.iter().map(|(_, bytes)| *bytes).max();
         (self.candidates.len(), bytes.unwrap_or(0))

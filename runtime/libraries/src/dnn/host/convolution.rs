@@ -47,7 +47,7 @@ pub unsafe fn run_fused<T: Float>(geometry: &Geometry, places: [Place; 4], activ
     });
 }
 
-/// Writes `last(alpha * sum + beta * target, index)`. What is to be multiplied by zero is not read.
+/// Writes `last(alpha * sum + beta * target, index)`. A value multiplied by zero is not read.
 fn finish<T: Float>(
     geometry: &Geometry,
     sums: &[T::Real],
@@ -222,7 +222,7 @@ impl Group {
     }
 }
 
-/// What a tap meets in a channel that begins at this element.
+/// The elements that a tap meets in a channel that begins at this element.
 fn gather<T: Float>(x: &[T], channel: usize, tap: &[usize], row: &mut [T::Real]) {
     for (value, at) in row.iter_mut().zip(tap) {
         *value = if *at == OUTSIDE { T::Real::from_f64(0.0) } else { widen(x[channel + at]) };

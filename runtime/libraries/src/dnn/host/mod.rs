@@ -1,4 +1,4 @@
-//! What the emulated device does in cuDNN's place: the definitions, written down as loops.
+//! The emulated device's implementation of cuDNN: the definitions as loops.
 
 pub mod convolution;
 pub mod norm;

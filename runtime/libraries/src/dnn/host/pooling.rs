@@ -36,7 +36,7 @@ pub unsafe fn backward<T: Float>(windows: &Windows, [x, _, dy, dx]: [Place; 4]) 
     dx.iter_mut().zip(sums).for_each(|(element, sum)| *element = T::from_f64(sum));
 }
 
-/// What a window's sum is divided by.
+/// The divisor of a window's sum.
 fn divisor(windows: &Windows, inside: usize) -> f64 {
     match windows.mode {
         PoolingMode::AverageWithPadding => windows.window.iter().map(|extent| *extent as f64).product(),

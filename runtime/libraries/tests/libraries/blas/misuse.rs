@@ -1,4 +1,4 @@
-//! What does not fit is refused, and nothing is done.
+//! Mismatched arguments are refused, and nothing is done.
 
 use warpsmith_runtime::driver::emulated::EmulatedDriver;
 

@@ -163,7 +163,7 @@ fn assert_near<T: Number>(what: &str, k: usize, found: &[f64], (expected, sizes)
 struct Product<A: Number = f32, B: Number = A, C: Number = A> {
     stream: Stream,
     places: [Place; 3],
-    /// What c holds at first.
+    /// The initial content of c.
     before: HostMatrix,
     a: DeviceBuffer<A>,
     b: DeviceBuffer<B>,
@@ -196,7 +196,7 @@ impl<A: Number, B: Number, C: Number> Product<A, B, C> {
         )
     }
 
-    /// What c should hold, and the sums of the sizes of the terms.
+    /// The expected content of c, and the sums of the magnitudes of the terms.
     fn expected(&self, scalars: (f64, f64)) -> (Vec<f64>, Vec<f64>) {
         let [of_a, of_b, _] = self.places;
         let a =

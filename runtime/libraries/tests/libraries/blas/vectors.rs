@@ -91,7 +91,7 @@ fn products_of_matrix_and_vector() {
     each!(check_gemv(): f32, f64, f16, bf16);
 }
 
-/// What is solved, multiplied again, is the right-hand side.
+/// The solution, multiplied again, is the right-hand side.
 #[test]
 fn triangular_systems_of_every_kind() {
     let stream = stream();

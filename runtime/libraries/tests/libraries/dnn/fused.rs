@@ -99,6 +99,6 @@ fn bias_and_activation_are_one_pass_on_a_gpu() {
     let mut y = uninit::<f16>(&stream, tensors.y.len());
     let operands = [&x, &w, &bias];
     convolve_fused(&stream, &operator(&case), (&case, layout), operands, Activation::Relu, &mut y).unwrap();
-    // In three passes, a plan would have been looked for once more, for the convolution alone.
+    // Three passes would search once more for a plan, for the convolution alone.
     assert_eq!(plan_cache(&device).hits_and_misses().1, 1);
 }

@@ -66,7 +66,7 @@ impl<T: Number> Tensors<T> {
         self.case.sums(self.layout, &self.x, &self.w, &self.y)
     }
 
-    /// What y, x and w become by the three operations, each of which adds to what is there when beta is not 0.
+    /// The results y, x and w of the three operations, each of which adds to its output when beta is not 0.
     fn run(&self, stream: &Stream, operator: &Convolution) -> Result<[Vec<T>; 3], Error> {
         self.run_at(stream, operator, false, 0)
     }

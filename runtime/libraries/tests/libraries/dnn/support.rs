@@ -148,7 +148,7 @@ impl Case {
 /// How exact results must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// One rounding of each result; each sum within one rounding of its magnitude for each term, times 8 for
+    /// One rounding of each result; each sum within one rounding of its magnitude per term, times 8 for
     /// algorithms that transform their inputs.
     Exact,
     /// And inputs rounded to ten bits.
