@@ -15,7 +15,7 @@ use crate::handles::HandleGuard;
 use warpsmith_core::device::Device;
 use warpsmith_core::driver::LibraryCalls;
 use warpsmith_core::error::Result;
-use warpsmith_core::memory::{DeviceSlice, DeviceSliceMut};
+use warpsmith_core::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use warpsmith_core::seam::{Access, BufferUse};
 use warpsmith_core::stream::Stream;
 
@@ -90,21 +90,41 @@ pub(super) struct Operand<'a> {
     /// `None` for one that is left out.
     pub part: Option<BufferUse<'a>>,
     pub place: Place,
+    bytes: Bytes<'a>,
+}
+
+/// The bytes of an operand, to copy them.
+enum Bytes<'a> {
+    None,
+    Read(DeviceSlice<'a, u8>),
+    Written(DeviceSliceMut<'a, u8>),
 }
 
 impl<'a> Operand<'a> {
     pub fn read<T: Float>(name: &'static str, slice: &DeviceSlice<'a, T>) -> Self {
         let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
-        Self { name, part: Some(slice.used(Access::Read)), place }
+        let bytes = slice.cast().map_or(Bytes::None, Bytes::Read);
+        Self { name, part: Some(slice.used(Access::Read)), place, bytes }
     }
 
     pub fn written<T: Float>(name: &'static str, slice: &DeviceSliceMut<'a, T>) -> Self {
         let place = Place { address: slice.as_device_ptr().0, len: slice.len() };
-        Self { name, part: Some(slice.used()), place }
+        Self { name, part: Some(slice.used()), place, bytes: Bytes::None }
+    }
+
+    /// As [`Self::written`], for [`enqueue`], which may have to copy to it.
+    pub fn target<T: Float>(name: &'static str, slice: &'a mut DeviceSliceMut<'_, T>) -> Self {
+        let slice = slice.reborrow();
+        let operand = Self::written(name, &slice);
+        Self { bytes: slice.cast().map_or(Bytes::None, Bytes::Written), ..operand }
+    }
+
+    fn is_aligned(&self) -> bool {
+        self.place.address.is_multiple_of(ALIGNMENT)
     }
 
     pub fn none(name: &'static str) -> Self {
-        Self { name, part: None, place: Place { address: 0, len: 0 } }
+        Self { name, part: None, place: Place { address: 0, len: 0 }, bytes: Bytes::None }
     }
 }
 
@@ -152,15 +172,16 @@ pub(super) fn check<'a, const N: usize>(
     stream: &Stream,
     operands: [Operand<'a>; N],
 ) -> Result<(Vec<BufferUse<'a>>, [Place; N])> {
-    let places = std::array::from_fn(|index| operands[index].place);
+    check_operands(operation, stream, &operands)?;
+    let places = operands.each_ref().map(|operand| operand.place);
     let mut parts = Vec::with_capacity(N + 1);
-    for Operand { name, part, .. } in operands {
-        if let Some(part) = part {
-            check_devices(stream, operation, [(part.device(), name)])?;
-            parts.push(part);
-        }
-    }
+    parts.extend(operands.into_iter().filter_map(|operand| operand.part));
     Ok((parts, places))
+}
+
+fn check_operands(operation: &'static str, stream: &Stream, operands: &[Operand<'_>]) -> Result<()> {
+    let used = operands.iter().filter_map(|operand| Some((operand.part.as_ref()?.device(), operand.name)));
+    used.into_iter().try_for_each(|used| check_devices(stream, operation, [used]))
 }
 
 /// Enqueues an operation of the older interface: on a GPU `library`, which gets the handle and the operands' addresses, on
@@ -172,6 +193,14 @@ pub(super) fn enqueue<T: Float, const N: usize>(
     library: impl FnOnce(cudnnHandle_t, [*mut c_void; N]) -> Result<()>,
     host: impl Fn([Place; N]) + Send + Sync + 'static,
 ) -> Result<()> {
+    let is_empty = |operand: &Operand<'_>| operand.part.as_ref().is_some_and(|part| part.bytes() == 0);
+    if !stream.device().is_emulated()
+        && !operands.iter().any(is_empty)
+        && !operands.iter().all(Operand::is_aligned)
+    {
+        check_operands(operation, stream, &operands)?;
+        return enqueue_aligned::<T, N>(operation, stream, operands, library);
+    }
     let (parts, places) = check(operation, stream, operands)?;
     if parts.iter().any(|part| part.bytes() == 0) {
         return Ok(());
@@ -182,6 +211,58 @@ pub(super) fn enqueue<T: Float, const N: usize>(
         return unsafe { stream.enqueue_host_named(operation, &parts, move || host(places)) };
     }
     enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))
+}
+
+/// The alignment in bytes on which kernels of the older interface rely. Those of batch normalisation end the context with
+/// a misaligned address otherwise (cuDNN 9 on an H200), although no page of cuDNN asks for it.
+const ALIGNMENT: u64 = 16;
+
+/// As [`enqueue_gpu`], on copies of the operands that are not aligned. Each copy that is written is copied back.
+fn enqueue_aligned<T: Float, const N: usize>(
+    operation: &'static str,
+    stream: &Stream,
+    operands: [Operand<'_>; N],
+    library: impl FnOnce(cudnnHandle_t, [*mut c_void; N]) -> Result<()>,
+) -> Result<()> {
+    let mut copies = Vec::with_capacity(N);
+    for operand in &operands {
+        let from = match &operand.bytes {
+            _ if operand.is_aligned() => None,
+            Bytes::None => None,
+            Bytes::Read(bytes) => Some(*bytes),
+            Bytes::Written(bytes) => Some(bytes.as_slice()),
+        };
+        copies.push(match from {
+            None => None,
+            Some(from) => {
+                let mut copy = DeviceBuffer::<u8>::uninit(stream, from.len())?;
+                stream.copy(from, &mut copy)?;
+                Some(copy)
+            }
+        });
+    }
+    let mut places = operands.each_ref().map(|operand| operand.place);
+    let mut parts = Vec::with_capacity(N);
+    for ((operand, copy), place) in operands.iter().zip(&mut copies).zip(&mut places) {
+        match copy {
+            None => parts.extend(operand.part.clone()),
+            Some(copy) => {
+                place.address = copy.as_device_ptr().0;
+                parts.push(match operand.bytes {
+                    Bytes::Written(_) => copy.as_mut_slice().used(),
+                    _ => copy.as_slice().used(Access::Read),
+                });
+            }
+        }
+    }
+    enqueue_gpu::<T>(operation, stream, &parts, |handle| library(handle, places.map(Place::pointer)))?;
+    drop(parts);
+    for (operand, copy) in operands.into_iter().zip(copies) {
+        if let (Bytes::Written(bytes), Some(copy)) = (operand.bytes, copy) {
+            stream.copy(&copy, bytes)?;
+        }
+    }
+    Ok(())
 }
 
 /// The same on a GPU. `library` stays inside of the parts.

@@ -132,19 +132,19 @@ pub fn batch_norm_training<T: Float>(
     check_same(NAME, ("x", &x.shape), ("y", &y.shape))?;
     let (running_mean, running_variance) = match running {
         Some(RunningStatistics { mean, variance }) => {
-            (Operand::written("running.mean", mean), Operand::written("running.variance", variance))
+            (Operand::target("running.mean", mean), Operand::target("running.variance", variance))
         }
         None => (Operand::none("running.mean"), Operand::none("running.variance")),
     };
     let operands = [
         Operand::read("scale", scale),
         Operand::read("bias", bias),
-        Operand::written("saved.mean", &saved.mean),
-        Operand::written("saved.inverse_deviation", &saved.inverse_deviation),
+        Operand::target("saved.mean", &mut saved.mean),
+        Operand::target("saved.inverse_deviation", &mut saved.inverse_deviation),
         running_mean,
         running_variance,
         Operand::read("x", &x.slice),
-        Operand::written("y", &y.slice),
+        Operand::target("y", &mut y.slice),
     ];
     check_channels(NAME, &x.shape, &operands[..6])?;
     if x.shape.dims[1] == 0 {
@@ -209,7 +209,7 @@ pub fn batch_norm_inference<T: Float>(
         Operand::read("mean", mean),
         Operand::read("variance", variance),
         Operand::read("x", &x.slice),
-        Operand::written("y", &y.slice),
+        Operand::target("y", &mut y.slice),
     ];
     check_channels(NAME, &x.shape, &operands[..4])?;
     let (norm, shape) = (*norm, x.shape);
@@ -257,11 +257,11 @@ pub fn batch_norm_backward<T: Float>(
         Operand::read("scale", scale),
         Operand::read("mean", mean),
         Operand::read("inverse_deviation", inverse_deviation),
-        Operand::written("the gradient for scale", dscale),
-        Operand::written("the gradient for bias", dbias),
+        Operand::target("the gradient for scale", dscale),
+        Operand::target("the gradient for bias", dbias),
         Operand::read("x", &x.slice),
         Operand::read("dy", &dy.slice),
-        Operand::written("the gradient for x", &dx.slice),
+        Operand::target("the gradient for x", &mut dx.slice),
     ];
     check_channels(NAME, &x.shape, &operands[..5])?;
     if x.slice.is_empty() {

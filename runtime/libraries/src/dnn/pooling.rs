@@ -152,7 +152,7 @@ pub fn pooling<T: Float>(
     call::enqueue::<T, 2>(
         NAME,
         stream,
-        [Operand::read("x", &x.slice), Operand::written("y", &y.slice)],
+        [Operand::read("x", &x.slice), Operand::target("y", &mut y.slice)],
         |handle, [x, y]| {
             let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;
             let ([one, zero], of_x, of_y) = (factors::<T>(), descriptors.x.get(), descriptors.y.get());
@@ -193,7 +193,7 @@ pub fn pooling_backward<T: Float>(
             Operand::read("x", &x.slice),
             Operand::read("y", &y.slice),
             Operand::read("dy", &dy.slice),
-            Operand::written("dx", &dx.slice),
+            Operand::target("dx", &mut dx.slice),
         ],
         |handle, [x, y, dy, dx]| {
             let descriptors = windows.descriptors::<T>(NAME, is_deterministic)?;

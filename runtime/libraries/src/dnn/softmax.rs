@@ -64,7 +64,7 @@ pub fn softmax<T: Float>(
     call::enqueue::<T, 2>(
         NAME,
         stream,
-        [Operand::read("x", &x.slice), Operand::written("y", &y.slice)],
+        [Operand::read("x", &x.slice), Operand::target("y", &mut y.slice)],
         |handle, [x, y]| {
             let descriptor = tensor(NAME, &shape, data::<T>())?;
             let (both, [one, zero]) = (descriptor.get(), factors::<T>());
@@ -97,7 +97,7 @@ pub fn softmax_backward<T: Float>(
     call::enqueue::<T, 3>(
         NAME,
         stream,
-        [Operand::read("y", &y.slice), Operand::read("dy", &dy.slice), Operand::written("dx", &dx.slice)],
+        [Operand::read("y", &y.slice), Operand::read("dy", &dy.slice), Operand::target("dx", &mut dx.slice)],
         |handle, [y, dy, dx]| {
             let descriptor = tensor(NAME, &shape, data::<T>())?;
             let (all, [one, zero]) = (descriptor.get(), factors::<T>());
