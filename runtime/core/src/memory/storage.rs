@@ -134,6 +134,23 @@ impl Storage {
 impl Drop for Storage {
     #[inline]
     fn drop(&mut self) {
+        let is_plain = self.owner.is_none() && self.tracked.get().is_none() && self.usage.is_at_home();
+        if !is_plain || self.device().is_forked() || host_function::is_running() {
+            return self.release();
+        }
+        let allocation = std::mem::replace(&mut self.allocation, Allocation::EMPTY);
+        // SAFETY: this value owns the memory, is being dropped, and allocated it on this stream, which has all its uses.
+        if let Err(error) = unsafe { allocator::free(&self.stream, allocation, &[]) } {
+            self.report(error);
+        }
+    }
+}
+
+impl Storage {
+    /// Frees the memory behind its uses, wherever they are; the value is being dropped.
+    #[cold]
+    #[inline(never)]
+    fn release(&mut self) {
         if self.device().is_forked() {
             // The copied process has none of what it would free.
             return std::mem::forget(self.owner.take());
