@@ -41,18 +41,12 @@ pub fn ptx(bytes: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
+#[path = "../../fuzz/replay.rs"]
+mod replay;
 
-    fn replay(target: &str, run: fn(&[u8])) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
-        let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
-        assert!(files.len() > 1, "{target} has no seeds");
-        for path in files {
-            println!("{}", path.display());
-            run(&std::fs::read(path).unwrap());
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::replay::replay;
 
     #[test]
     fn seeds_of_ir_break_nothing() {

@@ -1,6 +1,7 @@
 //! Turns bytes into a program for the caching allocator and checks every promise after each step.
 #![no_main]
 
+#[allow(dead_code, reason = "tests use all of it")]
 #[path = "../../runtime/core/tests/emulated/support/allocator_program.rs"]
 mod allocator_program;
 

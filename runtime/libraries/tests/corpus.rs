@@ -2,7 +2,7 @@
 
 #[path = "../../tests/common/fuzzed_csr.rs"]
 mod fuzzed;
-#[path = "../../tests/common/replay.rs"]
+#[path = "../../../fuzz/replay.rs"]
 mod replay;
 
 #[test]
