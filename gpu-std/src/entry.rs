@@ -96,7 +96,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
 ///
 /// Every thread of the launch calls it once for this static and barrier, of which nothing else makes use.
 #[inline(always)]
-pub unsafe fn shared<'a, A: SharedData>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
+pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
     // SAFETY: the caller's promise; a kernel ends before its shared memory does.
     unsafe { Shared::from_raw_parts(memory.as_mut_ptr(), barrier) }
 }
@@ -107,7 +107,7 @@ pub unsafe fn shared<'a, A: SharedData>(memory: &'static SharedStatic<A>, barrie
 ///
 /// As [`shared`].
 #[inline(always)]
-pub unsafe fn double_buffer<'a, A: SharedData>(
+pub unsafe fn double_buffer<'a, A>(
     memory: &'static SharedStatic<[A; 2]>,
     barrier: u32,
 ) -> DoubleBuffer<'a, A> {

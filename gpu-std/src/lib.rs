@@ -235,7 +235,7 @@ pub use gpu_spec::{
     TypeArgument, param,
 };
 pub use half::{self, bf16, f16};
-pub use shared::{DoubleBuffer, Shared};
+pub use shared::{DoubleBuffer, Padded, Shared};
 pub use vector::Vector;
 
 /// The compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the
