@@ -8,7 +8,7 @@
 //! | work on a stream, ordered by the buffers that it reads and writes | [`Stream::enqueue`] with [`BufferUse`]s |
 //! | the same, done by the host (on the emulated device) | [`Stream::enqueue_host`] |
 //! | something kept as long as a graph that uses it | [`Stream::keep_in_capture`] |
-//! | a decision that depends on whether the stream is being captured | [`Stream::with_steady_capture`] |
+//! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
 //! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
 //! | a buffer's memory for other code, or of another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |

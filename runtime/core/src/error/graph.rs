@@ -60,7 +60,7 @@ pub enum GraphError {
         "another thread enqueued work on a stream while its capture began or ended, and some of it may be in the graph; \
          capture on streams that no other thread uses"
     )]
-    Tainted,
+    Invalidated,
 
     /// A buffer that a graph uses was dropped.
     #[error(

@@ -13,9 +13,9 @@ use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::Uses;
 use crate::launch::{Arguments, Function, Launch, TypedKernel};
 use crate::memory::capturing::CapturedUse;
+use crate::memory::graph_resource::Resources;
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::BufferUse;
-use crate::memory::tracked::Resources;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
@@ -355,7 +355,7 @@ impl Graph {
     /// in each place where it was added.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Tainted`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; whatever the driver reports.
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         self.check_device(&child.device, "the other graph")?;
         child.content.check()?;

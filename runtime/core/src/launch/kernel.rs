@@ -10,7 +10,7 @@ use gpu_spec::{Kernel, KernelSpec, SafeKernel};
 
 use super::adaptive::{self, Launches};
 use super::arguments::{ArgumentList, Arguments, Uses};
-use super::kept::Kept;
+use super::config_cache::ConfigCache;
 use super::limits::{Limits, Line};
 use super::loaded::Loaded;
 use super::resolve::Resolved;
@@ -39,7 +39,7 @@ pub(crate) struct FunctionInner {
     line: Line,
     /// Whether clusters over the portable size were enabled in the driver.
     large_clusters: AtomicBool,
-    kept: Kept,
+    configs: ConfigCache,
 }
 
 impl FunctionInner {
@@ -64,7 +64,7 @@ impl FunctionInner {
             allowed_shared: AtomicU32::new(0),
             line,
             large_clusters: AtomicBool::new(false),
-            kept: Kept::default(),
+            configs: ConfigCache::default(),
         }
     }
 
@@ -119,8 +119,8 @@ impl Function {
         self.inner.image
     }
 
-    pub(super) fn kept(&self) -> &Kept {
-        &self.inner.kept
+    pub(super) fn configs(&self) -> &ConfigCache {
+        &self.inner.configs
     }
 
     #[inline]

@@ -12,9 +12,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::buffer::ALIGN;
+use super::graph_resource::GraphResource;
 use super::owners::Owner;
 use super::storage::Storage;
-use super::tracked::Tracked;
 use super::usage::Usage;
 use super::{DeviceBuffer, DeviceCopy, DeviceSliceMut, PinnedBuffer};
 use crate::device::Device;
@@ -244,7 +244,7 @@ impl<T: DeviceCopy, M> fmt::Debug for MappedBuffer<T, M> {
 pub struct MappedGuard<'a, T: DeviceCopy> {
     host: NonNull<T>,
     len: usize,
-    tracked: Option<&'a Arc<Tracked>>,
+    tracked: Option<&'a Arc<GraphResource>>,
     elements: PhantomData<&'a mut [T]>,
 }
 

@@ -25,6 +25,7 @@ pub mod buffer;
 pub(crate) mod capturing;
 mod device;
 mod foreign;
+pub(crate) mod graph_resource;
 mod large_pages;
 pub mod mapped;
 pub mod options;
@@ -35,7 +36,6 @@ pub mod slice;
 pub mod statistics;
 pub(crate) mod storage;
 mod summary;
-pub(crate) mod tracked;
 pub(crate) mod usage;
 
 pub use self::allocator::Memory;

@@ -11,7 +11,7 @@
 //! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
 //! forgotten (a limited number of streams is remembered) costs an unneeded wait.
 //!
-//! Each stream has two clocks ([`Time`]). Work captured into a graph does not run when it is enqueued, so its order
+//! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so its order
 //! does not hold for work that runs, and the other way round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const REMEMBERED: usize = 256;
 
 /// Which of a stream's two clocks is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Time {
+pub(crate) enum Timeline {
     /// Of work that runs.
     Running,
     /// Of work that is captured. Epochs go on from one capture to the next, so nothing that was learned in an earlier
@@ -34,7 +34,7 @@ pub(crate) enum Time {
 
 /// Work of a stream up to an epoch.
 #[derive(Debug, Clone)]
-pub(crate) struct Until {
+pub(crate) struct StreamEpoch {
     stream: u64,
     epoch: u64,
     done: Arc<Done>,
@@ -48,7 +48,7 @@ pub(crate) struct Done {
     pub lengths: Lengths,
 }
 
-impl Until {
+impl StreamEpoch {
     /// Notes that this work has run.
     pub fn finish(&self) {
         self.done.epoch.fetch_max(self.epoch, Ordering::Release);
@@ -68,7 +68,7 @@ pub(crate) struct Clock {
     now: AtomicU64,
     done: Arc<Done>,
     /// What of other streams comes before later work of this one, each stream once.
-    waited: Mutex<Vec<Until>>,
+    waited: Mutex<Vec<StreamEpoch>>,
     /// Whether there is any such, which saves a lock.
     any_waited: AtomicBool,
 }
@@ -90,17 +90,17 @@ impl Clock {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Gives what will have run when the stream has reached this point: first the stream's own
+    /// Closes the open epoch. Returns what will have run when the stream has reached this point: first the stream's own
     /// work, then that of others for which it had waited.
-    pub fn close(&self) -> Closed {
+    pub fn close(&self) -> Timestamp {
         // Before the epoch is closed, so that nothing is taken for earlier than it is.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
-        Closed { own: Until { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
+        Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
     /// What this stream has waited for and what is not known to have run.
-    fn waiting_for(&self) -> Vec<Until> {
+    fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
         self.any_waited.store(!waited.is_empty(), Ordering::Release);
@@ -113,7 +113,7 @@ impl Clock {
         self.done.epoch.load(Ordering::Acquire) >= epoch
     }
 
-    fn waited(&self) -> MutexGuard<'_, Vec<Until>> {
+    fn waited(&self) -> MutexGuard<'_, Vec<StreamEpoch>> {
         self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +124,7 @@ impl Clock {
     }
 
     /// Notes that this stream waits for what another has closed.
-    pub fn learn(&self, closed: &Closed) {
+    pub fn learn(&self, closed: &Timestamp) {
         let mut waited = self.waited();
         for new in closed.others.iter().chain(std::iter::once(&closed.own)) {
             if new.stream == self.stream || new.is_done() {
@@ -146,18 +146,18 @@ impl Clock {
     }
 }
 
-/// A place in a stream where an epoch was closed.
+/// The point of a stream at which an epoch was closed.
 #[derive(Debug)]
-pub(crate) struct Closed {
-    own: Until,
-    others: Vec<Until>,
+pub(crate) struct Timestamp {
+    own: StreamEpoch,
+    others: Vec<StreamEpoch>,
 }
 
-impl Closed {
+impl Timestamp {
     /// Notes that the stream has reached this point.
     pub fn finish(&self) {
         self.own.finish();
-        self.others.iter().for_each(Until::finish);
+        self.others.iter().for_each(StreamEpoch::finish);
     }
 
     /// What is known of the stream's work.

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::host::{DeviceSide, Direction};
-use super::pending::{CopyFailed, Held, Pending};
+use super::pending::{CopyFailed, HostSide, Pending};
 use crate::device::Device;
 use crate::device::observe::CopyDirection;
 use crate::driver::{Place, RowsCopy};
@@ -364,6 +364,6 @@ impl Stream {
                 self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
             })
         });
-        Pending::settle(self, enqueued, event, Held::Own(memory))
+        Pending::settle(self, enqueued, event, HostSide::Own(memory))
     }
 }

@@ -60,7 +60,7 @@ impl Policy {
     }
 
     /// Whether leaving a block as it is until the next request shows nowhere.
-    pub fn lets_rest(&self) -> bool {
+    pub fn may_defer_frees(&self) -> bool {
         self.caching && !self.lends && self.clock.is_none()
     }
 

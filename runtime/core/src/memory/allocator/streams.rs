@@ -141,7 +141,7 @@ impl Arena {
         guard
     }
 
-    /// The lock for the two operations that can leave a block at rest, and settle if they do not.
+    /// The lock for the two operations that can defer a free, and settle if they do not.
     #[inline]
     pub fn lock_unsettled(&self) -> ArenaGuard<'_> {
         ArenaGuard(self.inner.lock())

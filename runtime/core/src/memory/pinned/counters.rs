@@ -60,7 +60,7 @@ impl Counters {
         statistics.host_free_time.record(took);
     }
 
-    pub(super) fn handed_out(&self, bytes: usize) {
+    pub(super) fn allocated(&self, bytes: usize) {
         let statistics = &mut self.state().statistics;
         statistics.active_requests.increase(1);
         statistics.active_bytes.increase(bytes as u64);

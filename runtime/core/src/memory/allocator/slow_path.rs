@@ -61,7 +61,7 @@ impl Place<'_> {
 impl CachingAllocator {
     /// Serves a request for which the arena has no free block.
     #[cold]
-    pub(super) fn miss(
+    pub(super) fn allocate_slowly(
         &self,
         stream: &Stream,
         arena: &Arc<Arena>,
