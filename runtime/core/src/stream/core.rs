@@ -16,7 +16,7 @@ use super::captures::Captures;
 use super::clock::Clock;
 use super::handles::HandleCount;
 use super::pool::Streams;
-use crate::device::Device;
+use crate::device::{Device, DeviceInner};
 use crate::driver::host_function;
 use crate::driver::{Context, Driver, EventHandle, StreamHandle};
 use crate::error::Result;
@@ -160,6 +160,7 @@ impl Shared {
     ///
     /// # Safety
     /// The caller has the handle, and does not use it afterwards.
+    #[inline]
     pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
         // SAFETY: the caller's handle keeps it until the count is taken down.
         let this = unsafe { shared.as_ref() };
@@ -168,11 +169,22 @@ impl Shared {
             return host_function::drop_elsewhere(Box::new(super::Stream(shared)));
         }
         // The device outlives this read: the handles own a count of it until the last line.
-        let device = Arc::as_ptr(&this.device.0);
-        if !this.handles.remove() {
-            return;
+        let (device, is_kept) = (Arc::as_ptr(&this.device.0), this.ownership == Ownership::Device);
+        if this.handles.remove() {
+            // SAFETY: that was the last handle.
+            unsafe { Self::removed_last(shared, device, is_kept) };
         }
-        if this.ownership != Ownership::Device {
+    }
+
+    /// Releases what the handles held.
+    ///
+    /// # Safety
+    /// The last handle was taken away; `device` and `is_kept` are its.
+    #[cold]
+    unsafe fn removed_last(shared: NonNull<Self>, device: *const DeviceInner, is_kept: bool) {
+        if !is_kept {
+            // SAFETY: only the device's own streams are reached by others when there is no handle.
+            let this = unsafe { shared.as_ref() };
             if this.device.is_forked() {
                 return;
             }
