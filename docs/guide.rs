@@ -15,7 +15,6 @@ pages! {
     extending = "extending.md";
     first_kernel = "guide/first-kernel.md";
     generic_kernels = "guide/generic-kernels.md";
-    glossary = "glossary.md";
     graphs = "guide/graphs.md";
     guide_launching = "guide/launching.md";
     guide_libraries = "guide/libraries.md";
@@ -24,6 +23,8 @@ pages! {
     launch = "launch.md";
     libraries = "libraries.md";
     memory = "memory.md";
+    porting_from_cuda = "porting-from-cuda.md";
+    porting_from_cudarc = "porting-from-cudarc.md";
     streams = "streams.md";
     testing = "guide/testing.md";
     tuning = "tuning.md";

@@ -26,7 +26,16 @@ pub fn book(root: &Path) -> Result<()> {
     let program = match mdbook(root) {
         Some(program) => program,
         None => {
-            let install = ["install", "mdbook", "--version", MDBOOK, "--no-default-features", "--locked"];
+            let install = [
+                "install",
+                "mdbook",
+                "--version",
+                MDBOOK,
+                "--no-default-features",
+                "--features",
+                "search",
+                "--locked",
+            ];
             run(cargo(root, install).arg("--root").arg(&tools))?;
             tools.join("bin/mdbook")
         }
