@@ -19,6 +19,7 @@ pages! {
     guide_launching = "guide/launching.md";
     guide_libraries = "guide/libraries.md";
     guide_tuning = "guide/tuning.md";
+    registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
     launch = "launch.md";
     libraries = "libraries.md";
