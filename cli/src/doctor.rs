@@ -30,7 +30,7 @@ pub struct Check {
     pub what: String,
     pub status: Status,
     pub detail: String,
-    /// What to do; empty when there is nothing to do.
+    /// The remedy; empty if there is none.
     pub fix: Vec<String>,
 }
 

@@ -227,7 +227,7 @@ impl ParamKind {
     }
 }
 
-/// What `launch_bounds(max_threads, min_blocks)` promises to the compiler.
+/// The promise of `launch_bounds(max_threads, min_blocks)` to the compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchBounds {
     /// No block has more threads than this.

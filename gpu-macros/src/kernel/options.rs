@@ -8,7 +8,7 @@ use syn::{Error, Expr, Ident, Lit, LitInt, Result, Token, Type, UnOp, parenthesi
 pub(crate) struct List<V> {
     /// The generic parameter.
     pub parameter: Ident,
-    /// What to instantiate it with.
+    /// Its arguments, one for each instance.
     pub values: Vec<V>,
 }
 

@@ -25,7 +25,7 @@ handle!(
     ConditionHandle
 );
 
-/// What a capture forbids to which threads, among the calls that may disturb it (allocating and freeing by other
+/// The calls that a capture forbids, and to which threads, among those that may disturb it (allocating and freeing by other
 /// means than this runtime's, waiting, queries).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
@@ -70,7 +70,7 @@ impl fmt::Debug for GraphFunction {
     }
 }
 
-/// What a node is to do.
+/// The operation of a node to add.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeWork<'a> {
     /// Nothing: it only orders others.
@@ -108,7 +108,7 @@ pub enum NodeWork<'a> {
     Child(GraphHandle),
 }
 
-/// What a node of a graph does, as far as it is known.
+/// The operation of a node of a graph, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NodeInfo {
     /// Nothing.
@@ -177,7 +177,7 @@ impl ConditionalKind {
     }
 }
 
-/// What became of an update of an executable.
+/// The outcome of an update of an executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecUpdate {
     /// The executable does from now on what the graph says.
@@ -245,7 +245,7 @@ pub unsafe trait GraphDriver {
     fn graph_nodes(&self, context: Context, graph: GraphHandle) -> Result<Vec<NodeHandle>>;
     /// The edges between them.
     fn graph_edges(&self, context: Context, graph: GraphHandle) -> Result<Vec<Edge>>;
-    /// What a node does.
+    /// The operation of a node.
     fn graph_node(&self, context: Context, node: NodeHandle) -> Result<NodeInfo>;
     /// Adds a node that comes after others of the same graph.
     ///

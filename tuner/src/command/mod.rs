@@ -103,7 +103,7 @@ impl Command {
 #[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
                         130 ended by Ctrl-C. Without a command every kernel is measured, quickly.")]
 struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Option<Command>,
 }

@@ -123,7 +123,7 @@ pub struct Measured {
     pub samples: usize,
     /// Whether its clocks stayed low while it was measured.
     pub throttled: bool,
-    /// What was wrong with it; empty when nothing was.
+    /// The error; empty if there was none.
     pub problem: String,
 }
 

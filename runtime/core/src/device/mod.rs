@@ -95,7 +95,7 @@ impl WeakDevice {
 pub struct DeviceInfo {
     /// Its name for [`Device::open`].
     pub id: DeviceId,
-    /// What it is.
+    /// Its properties.
     pub properties: DeviceProperties,
 }
 
@@ -110,7 +110,7 @@ impl Device {
         &self.0.properties.name
     }
 
-    /// What it is and how much it has.
+    /// Its kind and its resources.
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
@@ -162,7 +162,7 @@ impl Device {
         }))
     }
 
-    /// What the module above that `P` is of keeps with the device.
+    /// The state `P` that a module above keeps with the device.
     #[inline]
     pub(crate) fn part<P: Part>(&self) -> &P {
         self.0.parts.get()
@@ -208,7 +208,7 @@ impl Device {
         call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
     }
 
-    /// What is reported of an error of the driver: one that stops the context loses the device.
+    /// The error to report for one of the driver: one that stops the context loses the device.
     #[cold]
     fn failed(&self, error: Error) -> Error {
         if !error.stops_context() {

@@ -53,7 +53,7 @@ impl<K> std::fmt::Debug for KernelNode<K> {
     }
 }
 
-/// What a node uses.
+/// The uses of a node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeUse {
     handle: NodeHandle,
@@ -428,7 +428,7 @@ impl GraphExec {
     }
 }
 
-/// What parts use, as graphs know it.
+/// The uses of parts of buffers, in the form of graphs.
 pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }

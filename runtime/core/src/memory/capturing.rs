@@ -28,7 +28,7 @@ use crate::stream::captures::{Before, CaptureSink, Invalidation};
 use crate::stream::clock::{Timeline, Timestamp};
 use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 
-/// What captured work uses.
+/// A use of captured work.
 #[derive(Debug, Clone)]
 pub(crate) struct CapturedUse {
     pub tracked: Arc<GraphResource>,
@@ -52,7 +52,7 @@ impl CapturedUse {
     }
 }
 
-/// What the capture knows of a buffer.
+/// The capture's record of a buffer.
 #[derive(Debug)]
 struct Resource {
     tracked: Arc<GraphResource>,
@@ -113,7 +113,7 @@ impl Drop for PrivateMemory {
     }
 }
 
-/// What a capture has noted, for the graph.
+/// The records of a capture, for the graph.
 pub(crate) struct Captured {
     pub handle: GraphHandle,
     pub pool: MemoryPool,

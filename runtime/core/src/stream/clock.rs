@@ -40,7 +40,7 @@ pub(crate) struct StreamEpoch {
     done: Arc<Done>,
 }
 
-/// What waiters know of a stream's work.
+/// The part of a stream's state that waiters share.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Work of epochs up to this has run.
@@ -67,7 +67,7 @@ pub(crate) struct Clock {
     /// The epoch that is open. Starts at 1.
     now: AtomicU64,
     done: Arc<Done>,
-    /// What of other streams comes before later work of this one, each stream once.
+    /// The work of other streams that precedes later work of this one, each stream once.
     waited: Mutex<Vec<StreamEpoch>>,
     /// Whether there is any such, which saves a lock.
     any_waited: AtomicBool,
@@ -99,7 +99,7 @@ impl Clock {
         Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
-    /// What this stream has waited for and what is not known to have run.
+    /// The work that this stream has waited for and that is not known to have run.
     fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
@@ -160,7 +160,7 @@ impl Timestamp {
         self.others.iter().for_each(StreamEpoch::finish);
     }
 
-    /// What is known of the stream's work.
+    /// The stream's shared state.
     pub fn done(&self) -> &Arc<Done> {
         &self.own.done
     }

@@ -28,7 +28,7 @@ pub(crate) struct Streams {
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent.
     range: (i32, i32),
-    /// What the module that has memory of streams does when one has ended.
+    /// Called when a stream has ended, by the module that has its memory.
     on_end: fn(&Device, &StreamCore),
     /// By the driver's number of the stream. An entry whose stream has no handle any more is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,

@@ -49,7 +49,7 @@ impl Direction {
     }
 }
 
-/// What to do instead of capturing a copy that returns host memory.
+/// The alternative to capturing a copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
     "its host memory is returned after one run; copy before the capture, or through `graph::HostBuffer`";
 

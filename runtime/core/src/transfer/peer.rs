@@ -81,7 +81,7 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// What to report of an error of a call that names two devices: that one of them is lost, or the error.
+/// The error to report for a call that names two devices: that one of them is lost, or the error itself.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;

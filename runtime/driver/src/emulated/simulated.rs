@@ -87,7 +87,7 @@ impl Timeline {
         *self.now_us.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was waited for was reached then.
+    /// The time at which the target of a wait was reached.
     pub(super) fn wait_until(&self, us: f64) {
         let mut now = self.now_us.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.max(us);

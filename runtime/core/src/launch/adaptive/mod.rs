@@ -40,7 +40,7 @@ const MOST_PENDING: usize = 4;
 /// Candidates besides the heuristic's choice.
 const MOST_OTHERS: usize = 5;
 
-/// What a device knows of how its kernels are launched best.
+/// A device's measurements of its launches.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     is_adaptive: AtomicBool,
@@ -118,7 +118,7 @@ impl Launches {
         self.policy.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
     }
 
-    /// What was measured for such a launch.
+    /// The result of the measurement of such a launch.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
         self.policy(function.device()).find(&open_launch(function, launch)?)
     }

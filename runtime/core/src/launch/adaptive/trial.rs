@@ -7,7 +7,7 @@ const MEASUREMENTS: usize = 6;
 /// With this number of counted measurements each, candidates much slower than the fastest are dropped.
 const ENOUGH: usize = 3;
 const MUCH_SLOWER: f64 = 1.5;
-/// What is taken instead of the heuristic's choice takes at most this share of its time.
+/// A configuration that replaces the heuristic's choice takes at most this share of its time.
 const CLEARLY_FASTER: f64 = 0.97;
 
 #[derive(Debug)]

@@ -37,11 +37,11 @@ pub(crate) struct Inner {
     home: Home,
 }
 
-/// What is kept with a stream that has allocated.
+/// The allocator's state of a stream that has allocated.
 pub(crate) struct StreamMemory {
     /// Where its memory comes from, in the default pool.
     pub arena: Arc<Arena>,
-    /// What it keeps for purposes: see [`Stream::with_scratch`].
+    /// Its scratch memory by purpose: see [`Stream::with_scratch`].
     pub scratch: Mutex<Vec<Scratch>>,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
     memory_of(stream).map(|memory| &memory.arena)
 }
 
-/// What is kept with a stream, made at its first use.
+/// The allocator's state of a stream, made at its first use.
 #[inline]
 pub(crate) fn memory_of(stream: &Stream) -> Result<&StreamMemory> {
     match stream.core().memory() {

@@ -25,7 +25,7 @@ use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Pinne
 use crate::stream::Stream;
 use crate::transfer::{CopyFailed, HostMemory, Pending};
 
-/// What items use in turn. Made when it is first needed.
+/// The buffers that items use in turn. Made when first needed.
 struct Slot<T: DeviceCopy, U: DeviceCopy> {
     input: Option<DeviceBuffer<T>>,
     output: Option<DeviceBuffer<U>>,

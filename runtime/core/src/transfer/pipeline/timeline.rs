@@ -56,7 +56,7 @@ impl Marks {
 /// The marks of an item: of its copy in, its compute and its copy out.
 pub(super) type ItemMarks = [Option<Marks>; 3];
 
-/// What a run notes of time.
+/// The times that a run records.
 #[derive(Debug)]
 pub(super) struct Recorder<'p> {
     times: &'p mut Vec<ItemTimes>,
