@@ -1,4 +1,4 @@
-//! The command line: what can be given, and its help.
+//! The command line: the arguments and their help.
 
 use std::path::PathBuf;
 

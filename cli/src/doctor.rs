@@ -1,7 +1,7 @@
 //! `warpsmith doctor`: what works here, what is missing, and the command that fixes it.
 //!
-//! A thing that is missing but not needed on this machine (a GPU, or the device toolchain of a program that
-//! was built with GPU code) is a note; only what should work and does not makes the exit code 1.
+//! Something that is missing but not needed on this machine is a note: a GPU, or the device toolchain of a program that was
+//! built with GPU code. The exit code is 1 only if something that should work does not.
 
 use std::path::Path;
 

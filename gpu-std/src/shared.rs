@@ -1,7 +1,7 @@
 //! Memory that the threads of a block share: fast, small, and uninitialised when the block starts.
 //!
-//! [`shared_array!`](crate::shared_array) reserves a fixed amount, [`dynamic`] reaches what the launch
-//! requested. Both give raw pointers: the kernel must order its accesses by barriers,
+//! [`shared_array!`](crate::shared_array) reserves a fixed amount, [`dynamic`] returns what the launch
+//! requested. Both are raw pointers: the kernel must order its accesses by barriers,
 //! and reading memory that has not been written is undefined (on the emulated device every byte is 0xA5 then).
 
 use core::cell::UnsafeCell;

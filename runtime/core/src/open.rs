@@ -1,7 +1,7 @@
 //! Opening devices: each is opened once in a process and stays open while it works.
 //!
 //! This is where a device is put together from what the modules keep with it. A lost device is let go here, so that when the
-//! last handle of it is dropped its context goes too, and opening it again gives a fresh one.
+//! last handle of it is dropped its context goes too, and opening it again creates a new one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};

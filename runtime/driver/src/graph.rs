@@ -198,18 +198,22 @@ pub enum ExecUpdate {
 /// executable must not be made by two threads at once.
 ///
 /// # Safety
-/// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs: work that is
-/// captured or added does not run before a launch; a launch runs each piece after those that its edges name and before later
-/// work of its stream, touches the memory that the pieces name and no other, and calls no function after the executable is
-/// destroyed and its launches are done. What [`Self::graph_add`] and captures get as arguments is copied by the call.
+/// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
+///
+/// - Work that is captured or added does not run before a launch.
+/// - A launch runs each node after those that its edges name, and before later work of its stream.
+/// - It accesses the memory that its nodes name and no other.
+/// - It calls no function after the executable is destroyed and its launches are done.
+/// - Arguments of [`Self::graph_add`] and of captured calls are copied by the call.
 pub unsafe trait GraphDriver {
     /// Makes work on a stream part of a new graph from now on, instead of running it. Other streams that wait for an
     /// event recorded on it take part as well.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
-    /// Ends the capture that began on this stream. When it fails, the capture has ended nevertheless, its graph is
-    /// gone, and all streams that took part are as before; but on the wrong thread, which
-    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it fails, and the capture has ended or is
-    /// invalidated; its own thread may still have to end it.
+    /// Ends the capture that began on this stream. If it fails, the capture has ended nevertheless: its graph is
+    /// destroyed, and all streams that took part are as before.
+    ///
+    /// On another thread than the capture's, which [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it
+    /// fails, and the capture has ended or is invalidated; then its own thread may still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Whether a stream is being captured.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
@@ -267,7 +271,7 @@ pub unsafe trait GraphDriver {
         graph: GraphHandle,
         initial: Option<u32>,
     ) -> Result<ConditionHandle>;
-    /// Adds a conditional node. Gives its bodies, which are empty graphs to be filled; they belong to it.
+    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled; they belong to it.
     fn graph_add_conditional(
         &self,
         context: Context,

@@ -7,10 +7,10 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`args`] | what can be given, and its help |
+//! | [`args`] | the arguments and their help |
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
 //! | [`opening`] | what comes before anything is measured |
-//! | [`request`] | from what was given to a request; ranges of values |
+//! | [`request`] | from arguments to a request; ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |

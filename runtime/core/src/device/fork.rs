@@ -139,7 +139,7 @@ fn register() -> bool {
 }
 
 impl Device {
-    /// Whether the device was opened before this process was forked, so that nothing of it can be used.
+    /// Whether the device was opened before this process was forked, so that it cannot be used.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.0.health.origin.is_elsewhere()

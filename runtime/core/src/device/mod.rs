@@ -3,7 +3,7 @@
 //! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` gives the same device every time it is
 //! called. A fault in a kernel loses the device: the call that finds out reports the fault, every later call
 //! reports [`Error::DeviceLost`] with that fault as the cause, and dropping things still works. When the last
-//! handle, stream, buffer and module of a lost device is dropped, opening it again gives a fresh context.
+//! handle, stream, buffer and module of a lost device is dropped, opening it again creates a new context.
 //!
 //! Nothing touches CUDA before a device is opened, listed or counted. [`Device::is_available`] does not start CUDA,
 //! so a process may ask it and then fork. A process that is forked after a device was opened cannot use that device,

@@ -295,7 +295,7 @@ pub enum Error {
         largest: u64,
     },
 
-    /// An address that the allocator did not give out, or that was freed.
+    /// An address that the allocator did not return, or that was freed.
     #[error(
         "{address:#x} was not allocated on {device}, or was freed before; free each address once, on its device"
     )]

@@ -15,7 +15,7 @@ pub struct OutOfMemory {
     pub segment: u64,
     /// Bytes of memory that the device has.
     pub total: u64,
-    /// Bytes of it that no process has.
+    /// Bytes of it that no process uses.
     pub free: u64,
     /// The most that may be reserved, if a memory fraction is set.
     pub limit: Option<u64>,

@@ -350,8 +350,9 @@ impl Graph {
 
     /// Adds everything that another graph does now.
     ///
-    /// What is called before a launch of the other graph ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called
-    /// before a launch of this one: once, however often the graph was added. Random numbers of a captured graph are the same
+    /// Functions that are called before a launch of the other graph
+    /// ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) are called before a launch of this one: once, however
+    /// often the graph was added. Random numbers of a captured graph are the same
     /// in each place where it was added.
     ///
     /// # Errors

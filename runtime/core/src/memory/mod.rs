@@ -1,6 +1,6 @@
 //! Device memory: buffers, slices of them, and their ordering between streams.
 //!
-//! Guarantees for safe code: a buffer's memory is not freed while work that uses it runs; work on a buffer is
+//! Guarantees for safe code: a buffer's memory is not freed while work that uses it runs. Work on a buffer is
 //! ordered after all earlier work on it, on whatever streams and from whatever threads; a copy that borrows host
 //! memory is done when the call returns. A buffer of no elements has the null address and needs no driver call.
 //!

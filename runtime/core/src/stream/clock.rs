@@ -2,14 +2,13 @@
 //!
 //! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
 //! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
-//! work of epochs up to `e`: had that work been enqueued after the record, the driver's own lock on the stream would
-//! have made the closing visible to it. (What is relied on: a driver takes the calls on a
-//! stream, queries and waits too, one after the other.) Enqueueing work reads the epoch and changes nothing, so a program with one
-//! stream pays one load.
+//! work of epochs up to `e`. Proof: a driver serialises the calls on a stream, queries and waits too; had the work been
+//! enqueued after the record, the driver's lock on the stream would have made the closing visible to it. Enqueueing work
+//! reads the epoch and changes nothing, so a program with one stream pays one load.
 //!
-//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no
-//! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
-//! forgotten (a limited number of streams is remembered) costs an unneeded wait.
+//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third. So no wait is
+//! inserted twice, and once the host has waited for a stream, the work that this stream had waited for has run too. A
+//! limited number of streams is remembered; a forgotten one costs an unneeded wait.
 //!
 //! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so its order
 //! does not hold for work that runs, and the other way round.

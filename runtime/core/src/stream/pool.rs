@@ -1,7 +1,7 @@
 //! The streams of a device that outlive their handles: its default stream and its pools; and those it has adopted.
 //!
 //! There is a pool for each of up to [`PRIORITIES`] priorities. Its streams are made when their turn first comes,
-//! are given out in turn, and are never destroyed before the device, so a handle of the driver's never means
+//! are selected in turn, and are never destroyed before the device, so a handle of the driver's never means
 //! another stream than before.
 
 use std::ptr::NonNull;

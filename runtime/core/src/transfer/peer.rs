@@ -94,7 +94,7 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     })
 }
 
-/// Enqueues a copy through host memory. When this fails, nothing of it runs any more.
+/// Enqueues a copy through host memory. When this fails, none of it still runs.
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     tracing::debug!(
         from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),

@@ -68,7 +68,7 @@ pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// Enqueues a copy between shared memory and a device. When this fails, nothing of it runs any more.
+/// Enqueues a copy between shared memory and a device. When this fails, none of it still runs.
 pub(super) fn enqueue<H: HostMemory>(
     side: &DeviceSide<'_>,
     lanes: &[Lane],

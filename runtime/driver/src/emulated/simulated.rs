@@ -1,8 +1,7 @@
-//! Simulated time: what work takes by a model, whatever it takes on the machine.
+//! Simulated time: a model says how long work takes, whatever it takes on the machine.
 //!
-//! Every stream has a clock in microseconds, which starts at 0. Work that has run moves the clock of its stream on by
-//! what the model says, a wait sets it to the time of what is waited for if that is later, and a record of an event
-//! takes the time from it.
+//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that the
+//! model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

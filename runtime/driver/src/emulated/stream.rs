@@ -332,7 +332,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Runs a task. Gives the mark that is reached by it.
+    /// Runs a task. Returns the mark that is reached by it.
     fn run(&self, work: Work) -> Option<Arc<Mark>> {
         match work {
             Work::Record(mark) => return Some(mark),

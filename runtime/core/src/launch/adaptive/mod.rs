@@ -1,8 +1,7 @@
 //! The adaptive launcher: finds out on a program's own launches which block and grid are fastest.
 //!
-//! Off unless [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` turns it on, for all launches on a device:
-//! which configuration is fastest depends on the device and not on the line of the program that launches, and so
-//! kernels of libraries are reached too. It acts on launches that leave block and grid open ([`Launch::auto`],
+//! Off by default; [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` turns it on for all launches on a
+//! device, also those of libraries: the fastest configuration depends on the device, not on the caller. It acts on launches that leave block and grid open ([`Launch::auto`],
 //! [`Launch::for_occupancy`], [`Launch::for_bandwidth`] and nothing more), for which every candidate gives the same
 //! result.
 //!

@@ -46,7 +46,7 @@ impl Marks {
         &self.end
     }
 
-    /// Waits for the end, and gives both times in microseconds after `origin`.
+    /// Waits for the end, and returns both times in microseconds after `origin`.
     fn since(&self, origin: &Event) -> Result<Range<f64>> {
         self.end.synchronize()?;
         Ok(self.start.elapsed_us(origin)?..self.end.elapsed_us(origin)?)
