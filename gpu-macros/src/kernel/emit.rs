@@ -162,7 +162,7 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
-/// What stands for a parameter in an instance.
+/// The argument that a generic parameter has in an instance.
 struct Form {
     /// The value, or the element of a slice or view, or the array in shared memory.
     element: TokenStream,

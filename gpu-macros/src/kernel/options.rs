@@ -9,7 +9,7 @@ use syn::{Error, Expr, ExprLit, Ident, Lit, LitInt, Result, Token, Type, UnOp, p
 pub(crate) struct List<V> {
     /// The generic parameter.
     pub parameter: Ident,
-    /// What to instantiate it with.
+    /// Its arguments, one for each instance.
     pub values: Vec<V>,
 }
 

@@ -25,13 +25,13 @@ pub(super) struct Content {
     kept: Vec<Arc<Kept>>,
     functions: Vec<Arc<GraphFunction>>,
     shared: Vec<Arc<dyn Any + Send + Sync>>,
-    /// What is called before each launch.
+    /// Called before each launch.
     pub hooks: LaunchHooks,
     /// The kernels that it launches, for the message about a fault.
     pub kernels: Vec<Launched>,
 }
 
-/// What a captured graph has for itself. It is dropped when no graph and no executable holds it, and no launch runs.
+/// The resources of a captured graph. They are dropped when no graph and no executable holds them, and no launch runs.
 #[derive(Debug)]
 struct Kept {
     // In this order: the memory is of the pool.

@@ -73,7 +73,7 @@ impl Launch {
         Ok(self.resolve_into(function, &mut resolved)?.then_some(resolved))
     }
 
-    /// What the launch became before, or becomes now.
+    /// The configuration of the launch: cached, or resolved now.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
         if function.configs().get(self, generation, resolved) {
