@@ -20,7 +20,7 @@ use crate::toolchain::DeviceToolchain;
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Features of rustc that `#[kernel]` and inline assembly need in the kernel crate.
-const FEATURES: &str = "abi_ptx,asm_experimental_arch,stdarch_nvptx";
+const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"];
 
 /// The crate to compile, and the settings.
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     }
     command
         .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
-        .arg(format!("-Zcrate-attr=feature({FEATURES})"))
+        .args(feature_attribute(&source_of(&manifest)))
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
     // Looked for before the build: one that the build itself writes would look changed to the next.
@@ -122,6 +122,25 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
 fn workspace_files(manifest: &Path) -> Vec<PathBuf> {
     let root = manifest.ancestors().skip(1).find(|folder| folder.join("Cargo.lock").is_file());
     root.map_or_else(Vec::new, |folder| vec![folder.join("Cargo.lock"), folder.join("Cargo.toml")])
+}
+
+/// The text of the library that `manifest` is of; empty when it is not where it should be, which cargo reports.
+fn source_of(manifest: &Path) -> String {
+    let text = std::fs::read_to_string(manifest).unwrap_or_default();
+    let path = packages::value_in(&text, "[lib]", "path").unwrap_or_else(|| "src/lib.rs".to_owned());
+    std::fs::read_to_string(manifest.with_file_name(path)).unwrap_or_default()
+}
+
+/// The argument of rustc that turns on those of [`FEATURES`] that the crate does not turn on itself: rustc refuses a feature
+/// that is turned on twice.
+fn feature_attribute(source: &str) -> Option<String> {
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let attributes = code.split("#![").skip(1);
+    let lists =
+        attributes.filter_map(|rest| rest.split_once("feature(")?.1.split_once(')').map(|(list, _)| list));
+    let own: HashSet<&str> = lists.flat_map(|list| list.split(',').map(str::trim)).collect();
+    let missing: Vec<&str> = FEATURES.into_iter().filter(|feature| !own.contains(feature)).collect();
+    (!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(",")))
 }
 
 /// Flags for every crate of the graph.
@@ -270,6 +289,18 @@ mod tests {
             [PathBuf::from("/a/lib.rs"), PathBuf::from("/a/with space.rs")]
         );
         assert!(dep_info_files("").is_empty());
+    }
+
+    #[test]
+    fn features_of_the_crate_are_not_turned_on_twice() {
+        let of = |source| feature_attribute(source).unwrap_or_default();
+        assert_eq!(of("#![no_std]\n"), "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)");
+        let own = "#![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx, stdarch_nvptx))]\n";
+        assert_eq!(of(own), "-Zcrate-attr=feature(asm_experimental_arch)");
+        let all =
+            "#![feature(\n    abi_ptx,\n    stdarch_nvptx,\n    asm_experimental_arch,\n)]\n#![no_std]\n";
+        assert_eq!(of(all), "");
+        assert!(of("//! `#![feature(abi_ptx)]` is not needed.\n").contains("abi_ptx"));
     }
 
     #[test]
