@@ -34,8 +34,38 @@ pub enum Command {
     /// The commands that measure.
     #[command(flatten)]
     Measure(warpsmith::bench::command::Command),
+    /// Install what is missing to compile kernels for the GPU: a Rust toolchain, ptxas, libdevice
+    #[command(after_help = SETUP_HELP)]
+    Setup,
+    /// Write a project with kernels of its own, which builds, tests and runs at once
+    New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
+}
+
+const SETUP_HELP: &str = "\
+The Rust toolchain is installed beside yours, by Debian's packages (as root on Debian) or by rustup. NVIDIA's tools go \
+into the folder WARPSMITH_DATA_DIR, else `warpsmith` in XDG_DATA_HOME or ~/.local/share, where builds of all projects \
+find them. What is there already is not installed again; `warpsmith doctor` shows where each comes from.";
+
+/// `warpsmith new`.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// The folder to make; its last part is the package's name
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// The package's name, instead of the folder's
+    #[arg(long)]
+    pub name: Option<String>,
+    /// A library of kernels that others depend on, instead of a program
+    #[arg(long)]
+    pub lib: bool,
+    /// Take Warpsmith from a git repository [default: this version from the registry]
+    #[arg(long, value_name = "URL", conflicts_with = "path_to_warpsmith")]
+    pub git: Option<String>,
+    /// Take Warpsmith from a copy of its repository
+    #[arg(long = "path", value_name = "FOLDER")]
+    pub path_to_warpsmith: Option<PathBuf>,
 }
 
 /// Output as JSON.
