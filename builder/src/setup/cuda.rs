@@ -140,11 +140,14 @@ fn failure(words: &str) -> SetupError {
     SetupError::Pip { message: lines[lines.len().saturating_sub(10)..].join("\n") }
 }
 
-/// The start of a line of pip, which may be very long.
+/// What a line of pip says, without what it says besides: the system's error, or else the first sentence.
 fn short(line: &str) -> String {
     let line = line.trim().trim_start_matches("ERROR: ").trim_start_matches("WARNING: ");
-    let cut = line.char_indices().nth(160).map_or(line.len(), |(at, _)| at);
-    line[..cut].to_owned()
+    let text = match line.find("[Errno ") {
+        Some(at) => line[at..].split(['\'', '"', ')']).next().unwrap_or_default(),
+        None => line.split(". ").next().unwrap_or_default(),
+    };
+    text.chars().take(160).collect()
 }
 
 fn missing(tools: &CudaTools) -> String {
@@ -235,9 +238,13 @@ mod tests {
         assert!(matches!(failure(broken), SetupError::BrokenDownload { .. }));
         let cut = "ERROR: Wheel 'nvidia-nvvm' located at /tmp/x.whl is invalid.";
         assert!(matches!(failure(cut), SetupError::BrokenDownload { .. }));
-        let offline = "WARNING: Retrying after connection broken by 'NewConnectionError(… Temporary failure in name \
-                       resolution)'\nERROR: No matching distribution found for nvidia-nvvm==13.0.88";
-        assert!(matches!(failure(offline), SetupError::Network { .. }));
+        let offline = "WARNING: Retrying after connection broken by 'NewConnectionError('<x>: Failed to establish: [Errno -3] \
+                       Temporary failure in name resolution')'\nERROR: No matching distribution found for nvidia-nvvm";
+        let error = failure(offline);
+        assert!(
+            matches!(&error, SetupError::Network { message } if message.ends_with("in name resolution")),
+            "{error}"
+        );
         let other = failure(
             "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
         );
