@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::arch::Arch;
 use crate::error::Error;
 use crate::link::{self, Linked};
+use crate::panic_paths::{self, PanicPath};
 use crate::parts::Part;
 use crate::ptx::Ptx;
 use crate::ptxas::{self, Resources};
@@ -28,6 +29,8 @@ pub struct Module {
     pub resources: Vec<(String, Resources)>,
     /// The symbols of the kernels whose stack is not known.
     pub unknown_stacks: Vec<String>,
+    /// The panics that are left in each kernel, by symbol.
+    pub panics: Vec<(String, Vec<PanicPath>)>,
 }
 
 /// How to generate code.
@@ -74,14 +77,18 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
 
     let public = work.join(format!("public.{name}.{arch}"));
     link::write_public(&public, kernels.iter().copied())?;
-    let optimised = work.join(format!("optimised.{name}.{arch}.bc"));
+    let optimised = work.join(format!("optimised.{name}.{arch}.ll"));
     let mut command = Command::new(llvm.tool("opt"));
     command
         .args(&cpu)
         .args(UNROLLING)
-        .args(["-passes=internalize,globaldce,default<O3>", "-o"])
+        .args(["-passes=internalize,globaldce,default<O3>", "-S", "-o"])
         .arg(&optimised);
     tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
+
+    let ir = link::read(&optimised)?;
+    let panics = panic_paths::find(&ir, kernels.iter().map(|kernel| &*kernel.symbol));
+    link::write(&optimised, &panic_paths::with_private_reporters(&ir))?;
 
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));
@@ -101,6 +108,7 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         unknown_stacks: unknown.map(|kernel| kernel.symbol.clone()).collect(),
         kernels: kernels.iter().map(|kernel| kernel.symbol.clone()).collect(),
         resources: Vec::new(),
+        panics,
     };
     if let Some(ptxas) = &cuda.ptxas {
         let cubin = out.join(format!("{name}.{arch}.cubin"));

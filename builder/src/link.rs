@@ -105,11 +105,13 @@ pub fn link(
     Ok(Linked { bitcode, reachable, kernels: rewritten.kernels, device_runtime })
 }
 
-/// Writes the symbols that stay visible: those of the kernels, and the mailbox.
+/// Writes the symbols that stay visible: those of the kernels, the mailbox, and the reporters of panics.
 pub fn write_public<'a>(path: &Path, kernels: impl IntoIterator<Item = &'a Kernel>) -> Result<(), Error> {
     let mut names: String = kernels.into_iter().map(|kernel| format!("{}\n", kernel.symbol)).collect();
-    names.push_str(MAILBOX);
-    names.push('\n');
+    for name in [MAILBOX].into_iter().chain(rewrite::REPORTERS.map(|(name, _)| name)) {
+        names.push_str(name);
+        names.push('\n');
+    }
     write(path, &names)
 }
 

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use gpu_spec::AbiParam;
-use gpu_spec::image::ORIGIN_PREFIX;
+use gpu_spec::image::{NO_PANIC_PREFIX, ORIGIN_PREFIX};
 
 use super::RewriteError;
 use super::text;
@@ -22,6 +22,8 @@ pub struct Kernel {
     pub min_arch: u32,
     /// Bytes of stack that it requests; 0 when it requests none.
     pub stack: u32,
+    /// Whether a panic that is left in it is an error.
+    pub no_panic: bool,
     /// Its origin; `None` when `#[kernel]` did not write it.
     pub abi: Option<Abi>,
 }
@@ -47,10 +49,15 @@ impl<'a> Records<'a> {
     /// Keeps a line that starts with `@` if it is about a kernel.
     pub fn read(&mut self, line: &'a str) {
         let name = text::symbol(&line[1..]).map_or("", |(name, _)| name.trim_matches('"'));
-        if name.starts_with(AbiParam::PREFIX) || name.starts_with(ORIGIN_PREFIX) {
+        if [AbiParam::PREFIX, ORIGIN_PREFIX, NO_PANIC_PREFIX].iter().any(|prefix| name.starts_with(prefix)) {
             let bytes = line.split_once("c\"").and_then(|(_, rest)| rest.split_once('"'));
             self.0.insert(name, bytes.map_or("", |(bytes, _)| bytes));
         }
+    }
+
+    /// Whether a kernel says `no_panic`.
+    pub fn is_without_panics(&self, symbol: &str) -> bool {
+        self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
     /// The record of a kernel.
@@ -115,7 +122,7 @@ pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
         rewritten.push_str(&format!(" \"nvvm.minctasm\"=\"{min_blocks}\""));
     }
     rewritten.push_str(after);
-    Ok((rewritten, Kernel { symbol, min_arch, stack, abi: None }))
+    Ok((rewritten, Kernel { symbol, min_arch, stack, ..Kernel::default() }))
 }
 
 #[cfg(test)]
@@ -158,6 +165,8 @@ mod tests {
         );
         assert!(records.of("none").unwrap().unwrap().params.is_empty());
         assert_eq!(records.of("unknown").unwrap(), None);
+        records.read("@__warpsmith_no_panic.k = constant [1 x i8] c\"\\01\", align 1");
+        assert!(records.is_without_panics("k") && !records.is_without_panics("none"));
         assert!(records.of("half").unwrap_err().to_string().contains("`half`"));
     }
 
