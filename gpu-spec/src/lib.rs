@@ -19,7 +19,7 @@ pub mod mailbox;
 pub mod param;
 
 pub use kernel::{
-    AbiParam, ConstArgument, HostEntry, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec,
-    SafeKernel, TypeArgument,
+    AbiParam, ConstArgument, HostEntry, Instance, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind,
+    ParamSpec, SafeKernel, TypeArgument,
 };
 pub use mailbox::Mailbox;

@@ -16,3 +16,6 @@ pub struct SliceMut<T>(PhantomData<T>);
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
 pub struct PointerMut<T>(PhantomData<T>);
+/// `data: Option<&[T]>`, `Option<&[Atomic<T>]>` or `Option<DisjointMut<T, M>>`, with the marker of what may be there. Passed
+/// as that is; where there is nothing, as a null pointer and length 0.
+pub struct Optional<M>(PhantomData<M>);

@@ -1,7 +1,7 @@
 //! Functions that the expansion of `#[kernel]` calls. Not for other use.
 
 use crate::disjoint::DisjointMut;
-use crate::element::{KernelType, SliceElement};
+use crate::element::{KernelType, KernelValue, SliceElement};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
@@ -14,7 +14,7 @@ pub use gpu_spec::AbiParam;
 const BUFFER_ALIGN: usize = 256;
 
 /// Compiles for types that can be passed by value.
-pub const fn check_value<T: KernelType>() {
+pub const fn check_value<T: KernelValue>() {
     assert!(
         size_of::<T>() > 0,
         "a zero-sized value is no parameter of a GPU kernel: remove it, or make it a generic argument"
@@ -24,16 +24,65 @@ pub const fn check_value<T: KernelType>() {
 
 /// Compiles for types that can be elements of a slice.
 pub const fn check_element<T: SliceElement>() {
+    let () = T::CHECKED;
     check_alignment::<T>();
 }
 
 /// Compiles for types that can be elements of a view.
 pub const fn check_view<T: KernelType>() {
+    let _ = T::HAS_PADDING;
     check_alignment::<T>();
 }
 
 const fn check_alignment<T>() {
     assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
+}
+
+/// Compiles where there are no bytes of padding; else `place` is where they are.
+pub const fn check_padding(place: &str, bytes: usize) {
+    if bytes > 0 {
+        let text = PaddingText::new(place, bytes);
+        panic!("{}", text.as_str());
+    }
+}
+
+/// An error in a constant, which cannot be formatted otherwise.
+struct PaddingText {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl PaddingText {
+    const fn new(place: &str, bytes: usize) -> Self {
+        Self { bytes: [0; 512], len: 0 }
+            .text(place)
+            .text(", bytes whose content is undefined: add a field `_padding: [u8; ")
+            .number(bytes)
+            .text("]` there, or order the fields from the largest alignment to the smallest")
+    }
+
+    const fn text(mut self, text: &str) -> Self {
+        let mut i = 0;
+        while i < text.len() && self.len < self.bytes.len() {
+            self.bytes[self.len] = text.as_bytes()[i];
+            self.len += 1;
+            i += 1;
+        }
+        self
+    }
+
+    const fn number(self, number: usize) -> Self {
+        let rest = if number >= 10 { self.number(number / 10) } else { self };
+        let digits = "0123456789".split_at(number % 10).1;
+        rest.text(digits.split_at(1).0)
+    }
+
+    const fn as_str(&self) -> &str {
+        match core::str::from_utf8(self.bytes.split_at(self.len).0) {
+            Ok(text) => text,
+            Err(_) => "a kernel's struct has padding",
+        }
+    }
 }
 
 /// Compiles for parameters that fit into a launch.
@@ -104,4 +153,34 @@ pub unsafe fn read_view<'a, T, M>(
 ) -> DisjointMut<'a, T, M> {
     // SAFETY: the caller's promise.
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
+}
+
+/// As [`read_slice`]; `None` where the pointer is null.
+///
+/// # Safety
+///
+/// As [`read_slice`], unless the pointer is null.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub unsafe fn read_optional_slice<'a, T>(
+    args: *const *const core::ffi::c_void,
+    index: usize,
+) -> Option<&'a [T]> {
+    // SAFETY: the caller's promise.
+    unsafe { (!read_value::<*const T>(args, index).is_null()).then(|| read_slice(args, index)) }
+}
+
+/// As [`read_view`]; `None` where the pointer is null.
+///
+/// # Safety
+///
+/// As [`read_view`], unless the pointer is null.
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub unsafe fn read_optional_view<'a, T, M>(
+    args: *const *const core::ffi::c_void,
+    index: usize,
+) -> Option<DisjointMut<'a, T, M>> {
+    // SAFETY: the caller's promise.
+    unsafe { (!read_value::<*mut T>(args, index).is_null()).then(|| read_view(args, index)) }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub cooperative: bool,
     /// `dependent`: it may start before the kernel ahead of it is done.
     pub dependent: bool,
+    /// `no_panic`: a panic that is left after optimisation is a build error.
+    pub no_panic: bool,
 }
 
 impl Parse for Options {
@@ -60,13 +62,14 @@ impl Parse for Options {
                 "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
                 "dependent" => options.dependent = true,
+                "no_panic" => options.no_panic = true,
                 _ => {
                     return Err(Error::new(
                         name.span(),
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
-                             launch_bounds(max_threads, min_blocks), arch = 90, stack = 16384, cooperative and \
-                             dependent"
+                             launch_bounds(max_threads, min_blocks), arch = 90, stack = 16384, cooperative, \
+                             dependent and no_panic"
                         ),
                     ));
                 }
