@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::arch::Arch;
 use crate::error::Error;
-use crate::link::{self, Linked};
+use crate::link::{self, Linked, Reporters};
 use crate::panic_paths::{self, PanicPath};
 use crate::parts::Part;
 use crate::ptx::Ptx;
@@ -75,20 +75,26 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         return Ok(None);
     }
 
-    let public = work.join(format!("public.{name}.{arch}"));
-    link::write_public(&public, kernels.iter().copied())?;
-    let optimised = work.join(format!("optimised.{name}.{arch}.ll"));
-    let mut command = Command::new(llvm.tool("opt"));
-    command
-        .args(&cpu)
-        .args(UNROLLING)
-        .args(["-passes=internalize,globaldce,default<O3>", "-S", "-o"])
-        .arg(&optimised);
-    tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
-
-    let ir = link::read(&optimised)?;
-    let panics = panic_paths::find(&ir, kernels.iter().map(|kernel| &*kernel.symbol));
-    link::write(&optimised, &panic_paths::with_private_reporters(&ir))?;
+    let optimise = |reporters: Reporters| {
+        let public = work.join(format!("public.{name}.{arch}.{reporters:?}"));
+        link::write_public(&public, kernels.iter().copied(), reporters)?;
+        let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
+        let mut command = Command::new(llvm.tool("opt"));
+        command
+            .args(&cpu)
+            .args(UNROLLING)
+            .args(["-passes=internalize,globaldce,default<O3>", "-S", "-o"])
+            .arg(&optimised);
+        tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
+        let ir = link::read(&optimised)?;
+        Ok::<_, Error>((optimised, ir))
+    };
+    let (optimised, ir) = optimise(Reporters::Private)?;
+    let mut panics = Vec::new();
+    if panic_paths::has_reporters(&ir) {
+        let (_, ir) = optimise(Reporters::Public)?;
+        panics = panic_paths::find(&ir, kernels.iter().map(|kernel| &*kernel.symbol));
+    }
 
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));

@@ -23,8 +23,7 @@ pub const REPORTERS: [(&str, &str); 3] = [
     ("__warpsmith_panic_str", "declare void @__warpsmith_panic_str(ptr, i64, ptr)"),
 ];
 
-/// The `define` line of a reporter, no longer private to the module: LLVM then leaves its parameters as they are, so that
-/// every call says where it is (`crate::panic_paths`), and still drops it where it is not called.
+/// The `define` line of a reporter that LLVM drops where nothing calls it, also while it is public.
 pub fn rewrite_reporter(line: &str) -> Option<String> {
     let (name, _) = text::function(line)?;
     REPORTERS.iter().find(|(reporter, _)| *reporter == name)?;

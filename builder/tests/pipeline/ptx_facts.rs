@@ -49,7 +49,10 @@ fn panics_that_are_left_are_listed_with_their_places() {
     let bounds = (line.clone(), "index out of bounds".to_owned());
     let slice = (line, "slice range out of bounds".to_owned());
     let left = panics(image(), "checked__f32");
-    assert!(left.contains(&bounds) && left.iter().all(|panic| *panic == bounds || *panic == slice), "{left:?}");
+    assert!(
+        left.contains(&bounds) && left.iter().all(|panic| *panic == bounds || *panic == slice),
+        "{left:?}"
+    );
     let texts: Vec<String> = panics(image(), "panics").into_iter().map(|(_, what)| what).collect();
     for text in ["a plain message", "an expectation", "assertion `left == right` failed"] {
         assert!(texts.iter().any(|known| known == text), "{text:?} is not in {texts:?}");
@@ -63,7 +66,9 @@ fn panics_that_are_left_are_listed_with_their_places() {
 fn a_panic_left_in_no_panic_fails() {
     let error = build("unproven", &PtxBuilder::new("kernels").feature("unproven")).unwrap_err().to_string();
     let source = include_str!("../fixtures/kernels/src/lib.rs");
-    for (line, text) in [("y[n] = half(", "index out of bounds"), ("&x[..n / 2]", "slice range out of bounds")] {
+    for (line, text) in
+        [("y[n] = half(", "index out of bounds"), ("&x[..n / 2]", "slice range out of bounds")]
+    {
         let number = 1 + source.lines().position(|known| known.trim().starts_with(line)).unwrap();
         let place = format!("src/lib.rs:{number}:");
         assert!(error.lines().any(|line| line.contains(&place) && line.contains(text)), "{place} {error}");
