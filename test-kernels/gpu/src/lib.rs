@@ -7,6 +7,7 @@
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
+//! | [`structs`] | structs, enums, optional slices and math by method |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 #![no_std]
 #![deny(missing_docs)]
@@ -16,4 +17,5 @@ pub mod diagnostic;
 pub mod dynamic;
 pub mod nbody;
 pub mod stack;
+pub mod structs;
 pub mod train;
