@@ -116,7 +116,7 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
 }
 
 /// Replaces each `::gpu_std` in `tokens`.
-fn replace(tokens: TokenStream, path: &TokenStream) -> TokenStream {
+pub(crate) fn replace(tokens: TokenStream, path: &TokenStream) -> TokenStream {
     let mut out: Vec<TokenTree> = Vec::new();
     for token in tokens {
         match token {

@@ -12,6 +12,14 @@ pub struct Slice<T>(PhantomData<T>);
 pub struct AtomicSlice<T>(PhantomData<T>);
 /// `out: DisjointMut<T, M>`: every thread writes its own elements.
 pub struct SliceMut<T>(PhantomData<T>);
+/// `image: Slice2<T>`: rows of elements, read by every thread.
+pub struct Slice2<T>(PhantomData<T>);
+/// `volume: Slice3<T>`: planes of rows of elements, read by every thread.
+pub struct Slice3<T>(PhantomData<T>);
+/// `out: DisjointMut2<T, M>`: every thread writes its own elements.
+pub struct SliceMut2<T>(PhantomData<T>);
+/// `out: DisjointMut3<T, M>`: every thread writes its own elements.
+pub struct SliceMut3<T>(PhantomData<T>);
 /// `data: *const T`, in an `unsafe` kernel.
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
@@ -19,3 +27,10 @@ pub struct PointerMut<T>(PhantomData<T>);
 /// `data: Option<&[T]>`, `Option<&[Atomic<T>]>` or `Option<DisjointMut<T, M>>`, with the marker of what may be there. Passed
 /// as that is; where there is nothing, as a null pointer and length 0.
 pub struct Optional<M>(PhantomData<M>);
+
+/// The markers of parameters that are a pointer and a length.
+pub trait PointerAndLength {}
+
+impl<T> PointerAndLength for Slice<T> {}
+impl<T> PointerAndLength for AtomicSlice<T> {}
+impl<T> PointerAndLength for SliceMut<T> {}

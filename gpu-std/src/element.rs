@@ -109,6 +109,9 @@ pub unsafe trait KernelType: KernelValue {
     /// Whether it is a signed (−1) or unsigned (1) integer of 32 bits or more, or anything else (0).
     #[doc(hidden)]
     const INTEGER: i8 = 0;
+    /// Bytes of an innermost element of an array; of the type itself if it is none.
+    #[doc(hidden)]
+    const ELEMENT_BYTES: usize = size_of::<Self>();
 }
 
 /// Implements both traits for types of a fixed layout of which any bytes are a value.
@@ -160,6 +163,7 @@ unsafe impl<T: KernelValue, const N: usize> KernelValue for [T; N] {}
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
     const HAS_PADDING: bool = T::HAS_PADDING;
+    const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
 }
 // SAFETY: it has the layout of `T`.
 #[diagnostic::do_not_recommend]

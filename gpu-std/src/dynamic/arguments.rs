@@ -14,7 +14,7 @@
 
 use core::marker::PhantomData;
 
-use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::disjoint::DisjointMut;
@@ -111,7 +111,7 @@ slice_argument! {
 }
 
 // SAFETY: a slice or view is a pointer and a length, which are null and 0 where there is none.
-unsafe impl<M, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     const BYTES: usize = 2 * bytes_of::<usize>();
 
     #[inline(always)]

@@ -10,6 +10,7 @@ mod parameters;
 mod printf;
 mod random;
 mod registry;
+mod shared;
 mod structs;
 mod values;
 mod warp;

@@ -1,4 +1,4 @@
-//! What can be passed for which parameter of a kernel.
+//! The arguments that can be passed for each kind of parameter.
 //!
 //! | parameter | marker | argument |
 //! | --- | --- | --- |
@@ -15,7 +15,7 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
 
 use super::inline::Inline;
 use crate::device::Device;
@@ -207,7 +207,7 @@ unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
 }
 
 // SAFETY: a slice or view is two machine parameters, which are null and 0 where there is none.
-unsafe impl<M, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         match self {
