@@ -24,7 +24,7 @@ pub enum Fault {
         thread: [u32; 3],
     },
 
-    /// A thread used a collective operation wrongly: lanes that disagree, a lane that has exited, a mask without
+    /// A thread used a collective operation wrongly: lanes or threads that disagree, one that has exited, a mask without
     /// the caller.
     #[error(
         "kernel `{kernel}` failed in block {}, thread {}: {message} ({location})",

@@ -2,6 +2,7 @@
 
 use crate::disjoint::DisjointMut;
 use crate::element::{KernelType, SliceElement};
+use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
@@ -36,6 +37,28 @@ const fn check_alignment<T>() {
     assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
 }
 
+/// Static shared memory of a block, in bytes.
+const SHARED_BYTES: usize = 48 << 10;
+
+/// Compiles for types that shared arrays can have.
+pub const fn check_shared<T: SharedData>() {
+    assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
+}
+
+/// Compiles for shared arrays, of `bytes` each, that a block has memory for.
+pub const fn check_shared_memory(bytes: &[usize]) {
+    let mut total = 0;
+    let mut i = 0;
+    while i < bytes.len() {
+        total += bytes[i];
+        i += 1;
+    }
+    assert!(
+        total <= SHARED_BYTES,
+        "the shared arrays of a kernel take at most 49152 bytes (a `DoubleBuffer` takes its array twice)"
+    );
+}
+
 /// Compiles for parameters that fit into a launch.
 pub const fn check_parameters(params: &[AbiParam]) {
     assert!(
@@ -65,6 +88,31 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> {
     // SAFETY: the caller's promise.
     unsafe { DisjointMut::from_raw_parts(data, len) }
+}
+
+/// A shared array of the kernel.
+///
+/// # Safety
+///
+/// Every thread of the launch calls it once for this static and barrier, of which nothing else makes use.
+#[inline(always)]
+pub unsafe fn shared<'a, A: SharedData>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
+    // SAFETY: the caller's promise; a kernel ends before its shared memory does.
+    unsafe { Shared::from_raw_parts(memory.as_mut_ptr(), barrier) }
+}
+
+/// A pair of shared arrays of the kernel.
+///
+/// # Safety
+///
+/// As [`shared`].
+#[inline(always)]
+pub unsafe fn double_buffer<'a, A: SharedData>(
+    memory: &'static SharedStatic<[A; 2]>,
+    barrier: u32,
+) -> DoubleBuffer<'a, A> {
+    // SAFETY: as above.
+    unsafe { DoubleBuffer::from_raw_parts(memory.as_mut_ptr(), barrier) }
 }
 
 /// Machine parameter `index`.

@@ -27,7 +27,7 @@
 //! | [`tile`] | the same, and scans, in parts of a warp |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
 //! | [`disjoint`] | mutable views of which each thread gets its own elements |
-//! | [`shared`] | memory that a block shares, and [`shared_array!`] |
+//! | [`shared`] | arrays that a block shares: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
 //! | [`dynamic`] | launching kernels from kernels |
 //! | [`graph`] | setting the conditions of a graph |
@@ -128,8 +128,8 @@ pub use glam;
 pub use gpu_macros::KernelType;
 /// Places a static in the shared memory of a block.
 ///
-/// The static is written as `MaybeUninit`, and becomes a [`shared::Shared`], whose
-/// [`as_mut_ptr`](shared::Shared::as_mut_ptr) gives the calling block's memory.
+/// The static is written as `MaybeUninit`, and becomes a [`shared::SharedStatic`], whose
+/// [`as_mut_ptr`](shared::SharedStatic::as_mut_ptr) gives the calling block's memory.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -157,6 +157,7 @@ pub use gpu_macros::address_space;
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
+/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
 /// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
 ///
 /// A kernel returns nothing, and is a free function. If it is a safe function, it can be launched from safe
@@ -234,6 +235,7 @@ pub use gpu_spec::{
     TypeArgument, param,
 };
 pub use half::{self, bf16, f16};
+pub use shared::{DoubleBuffer, Shared};
 pub use vector::Vector;
 
 /// The compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the

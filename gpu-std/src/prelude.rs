@@ -2,6 +2,7 @@
 
 pub use crate::disjoint::{Chunks, DisjointMut};
 pub use crate::scalar::{Float, Scalar};
+pub use crate::shared::{DoubleBuffer, Shared};
 pub use crate::tile::Tile;
 pub use crate::warp::WarpValue;
 pub use crate::{

@@ -163,9 +163,9 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
 
 /// The argument that a generic parameter has in an instance.
 struct Form {
-    /// The value, or the element of a slice or view.
+    /// The value, or the element of a slice or view, or the array in shared memory.
     element: TokenStream,
-    /// The `gpu_spec::ParamKind`.
+    /// The `gpu_spec::ParamKind`; for an array in shared memory there is none.
     kind: Ident,
     /// The parameter's type, of any lifetime.
     ty: TokenStream,
@@ -176,17 +176,31 @@ struct Form {
     /// The machine parameters of the GPU's entry, and the argument made of them.
     machine: TokenStream,
     on_gpu: TokenStream,
-    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`.
+    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`: none for an
+    /// array in shared memory, which is no parameter of the launch.
     on_host: TokenStream,
     slots: usize,
 }
 
 fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let params = kernel.params.iter().enumerate();
-    params.map(|(index, param)| form(index, param, instance)).collect()
+    let mut arrays = 0;
+    let form = |(index, param): (usize, &Param)| {
+        let form = form(index, param, instance, arrays);
+        arrays += usize::from(form.slots == 0);
+        form
+    };
+    kernel.params.iter().enumerate().map(form).collect()
 }
 
-fn form(index: usize, param: &Param, instance: &Instance) -> Form {
+/// Those of a launch's parameters.
+fn passed(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
+    let mut forms = forms(kernel, instance);
+    forms.retain(|form| form.slots > 0);
+    forms
+}
+
+/// `arrays` are ahead of the parameter in shared memory.
+fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form {
     let element = projection(instance, param, &element_name(index));
     let mapping = projection(instance, param, &mapping_name(index));
     let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
@@ -234,6 +248,17 @@ fn form(index: usize, param: &Param, instance: &Instance) -> Form {
             slots: 2,
             element,
         },
+        Kind::Shared(array) => Form {
+            kind: format_ident!("Shared"),
+            ty: array.ty(&element),
+            marker: quote!(),
+            check: Some(quote!(check_shared)),
+            machine: quote!(),
+            on_gpu: array.argument(&element, arrays),
+            on_host: array.argument(&element, arrays),
+            slots: 0,
+            element,
+        },
     }
 }
 
@@ -245,13 +270,21 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     });
     let abi = abi(kernel, instance);
     let any_lifetime = any_lifetime(kernel, instance);
+    let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
+        let Kind::Shared(array) = param.kind else { return None };
+        Some(array.bytes(&form.element))
+    });
+    let shared_memory = quote!(&[#(#arrays),*]);
     let at = kernel.function.sig.ident.span();
     quote! {
         const _: () = { #(#checks)* };
         const _: () = #any_lifetime;
     }
     .into_iter()
-    .chain(quote_spanned!(at=> const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);))
+    .chain(quote_spanned!(at=>
+        const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);
+        const _: () = ::gpu_std::__private::check_shared_memory(#shared_memory);
+    ))
     .collect()
 }
 
@@ -264,7 +297,7 @@ fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote!({ let _: #safety fn(#(#params),*) = #callee; })
 }
 
-/// An `AbiParam` for each parameter.
+/// An `AbiParam` for each parameter of the launch.
 fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
     let abi = |Form { element, kind, .. }: &Form| {
         quote! {
@@ -275,7 +308,7 @@ fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
             )
         }
     };
-    forms(kernel, instance).iter().map(abi).collect()
+    passed(kernel, instance).iter().map(abi).collect()
 }
 
 /// `name` or `name::<f32, 4>`.
@@ -294,7 +327,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         section.push_str(&format!(",{bytes}"));
     }
     let forms = forms(kernel, instance);
-    let machine = forms.iter().map(|form| &form.machine);
+    let machine = forms.iter().filter(|form| form.slots > 0).map(|form| &form.machine);
     let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
     // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits explicitly.
@@ -328,8 +361,8 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 /// The layout of the parameters in the device compiler, for the builder: see `gpu_spec::AbiParam`.
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
-    let length = Literal::usize_unsuffixed(kernel.params.len());
     let params = abi(kernel, instance);
+    let length = Literal::usize_unsuffixed(params.len());
     quote! {
         // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
@@ -354,7 +387,7 @@ fn origin(symbol: &str) -> TokenStream {
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);
-    let markers = forms(kernel, instance).into_iter().map(|form| form.marker);
+    let markers = passed(kernel, instance).into_iter().map(|form| form.marker);
     quote! {
         // SAFETY: `Params` and the entry are written from the same parameters.
         unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
@@ -382,6 +415,10 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let mut slot = 0usize;
     for (form, param) in forms(kernel, instance).into_iter().zip(&kernel.params) {
         let Form { element, kind, marker, on_host, slots, .. } = form;
+        if slots == 0 {
+            arguments.push(on_host);
+            continue;
+        }
         let position = Literal::usize_unsuffixed(slot);
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));

@@ -7,6 +7,7 @@ mod emit;
 mod instances;
 mod options;
 mod params;
+mod shared;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;

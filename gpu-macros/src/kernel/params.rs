@@ -6,9 +6,9 @@ use syn::{
     TypePath,
 };
 
-use super::Errors;
+use super::{Errors, shared};
 
-/// How a parameter is passed; as `gpu_spec::ParamKind`.
+/// How a parameter is passed; as `gpu_spec::ParamKind`, and arrays in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     Slice,
     /// `DisjointMut<T, M>`, with `M` if it is written.
     SliceMut(Option<Box<Type>>),
+    /// `Shared<A>` or `DoubleBuffer<A>`, which no launch passes.
+    Shared(shared::Array),
     /// `*const T`.
     Pointer,
     /// `*mut T`.
@@ -28,7 +30,7 @@ pub(crate) struct Param {
     pub name: Ident,
     /// Its type as written.
     pub ty: Type,
-    /// The value's type, or that of an element.
+    /// The value's type, or that of an element, or of an array in shared memory.
     pub element: Type,
     /// How it is passed.
     pub kind: Kind,
@@ -45,6 +47,7 @@ pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<P
             FnArg::Typed(typed) => params.extend(read_one(typed, is_safe, errors)),
         }
     }
+    shared::check_count(&params, errors);
     params
 }
 
@@ -122,7 +125,10 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
         }
         Type::Path(path) => match disjoint_mut(path) {
             Some(arguments) => arguments,
-            None => Ok((Kind::Value, ty.clone())),
+            None => match shared::classify(path) {
+                Some(array) => array.map_err(|message| -> Wrong<'_> { (ty, message) }),
+                None => Ok((Kind::Value, ty.clone())),
+            },
         },
         Type::Array(_) | Type::Tuple(_) => Ok((Kind::Value, ty.clone())),
         Type::Paren(paren) => classify(&paren.elem, is_safe),
@@ -135,7 +141,8 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
         Type::Slice(slice) => Err((ty, format!("take the slice by reference: `&[{}]`", text(&slice.elem)))),
         _ => Err((
             ty,
-            "a kernel takes plain values, `&[T]`, `DisjointMut<T>` and, when it is `unsafe fn`, raw pointers"
+            "a kernel takes plain values, `&[T]`, `DisjointMut<T>`, `Shared<[T; N]>` and, when it is `unsafe fn`, raw \
+             pointers"
                 .to_owned(),
         )),
     }
