@@ -21,6 +21,7 @@ pages! {
     guide_tuning = "guide/tuning.md";
     registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
+    indices = "guide/indices.md";
     launch = "launch.md";
     libraries = "libraries.md";
     memory = "memory.md";
@@ -28,6 +29,7 @@ pages! {
     porting_from_cudarc = "porting-from-cudarc.md";
     streams = "streams.md";
     testing = "guide/testing.md";
+    tiles = "guide/tiles.md";
     tuning = "tuning.md";
     warps = "guide/warps.md";
 }
