@@ -368,21 +368,12 @@ mod tests {
     #[linkme(crate = gpu_std::__private::linkme)]
     static FORGED: &KernelInfo = &KernelInfo {
         name: "copy",
-        symbol: "copy__u32_1_4",
-        package: PACKAGE,
-        version: env!("CARGO_PKG_VERSION"),
         types: &[gpu_std::TypeArgument { parameter: "T", name: "u32" }],
         consts: &[
             gpu_std::ConstArgument { parameter: "ITEMS", value: 77 },
             gpu_std::ConstArgument { parameter: "VECTOR", value: 4 },
         ],
-        params: &[],
-        launch_bounds: None,
-        stack: None,
-        min_arch: 0,
-        is_safe: true,
-        cooperative: false,
-        dependent: false,
+        ..KernelInfo::new(PACKAGE, env!("CARGO_PKG_VERSION"), "copy__u32_1_4", &[])
     };
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod emit;
 mod instances;
+mod limits;
 mod options;
 mod params;
 mod shared;

@@ -47,7 +47,7 @@ pub struct Shared<'a, A> {
     _kernel: PhantomData<&'a mut A>,
 }
 
-impl<A: SharedData> Shared<'_, A> {
+impl<A> Shared<'_, A> {
     /// The calling thread's share in an array.
     ///
     /// # Safety
@@ -65,7 +65,9 @@ impl<A: SharedData> Shared<'_, A> {
             _kernel: PhantomData,
         }
     }
+}
 
+impl<A: SharedData> Shared<'_, A> {
     /// Gives each element the value that `value` returns for its indices: `|[i]|`, `|[row, column]|` or
     /// `|[plane, row, column]|`.
     ///

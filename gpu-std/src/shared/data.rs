@@ -8,17 +8,33 @@ use crate::element::KernelType;
 ///
 /// # Safety
 ///
-/// Any bytes are a value, and threads may read it together. `ELEMENT_BYTES` divides the size; it is that of an
-/// innermost element.
+/// Any bytes are a value, and threads may read it together. The elements at the `place` of each number below `COUNT` lie
+/// in the value, and apart from each other.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
     note = "shared memory holds arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, S>`"
 )]
-pub unsafe trait SharedData: Sync + 'static {
+pub unsafe trait SharedData: Sync + Sized + 'static {
     /// Bytes of an innermost element.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize;
+
+    /// How many of them there are.
+    #[doc(hidden)]
+    const COUNT: u32 = {
+        assert!(size_of::<Self>() > 0, "a shared array has elements, and they have bytes");
+        let count = size_of::<Self>() / Self::ELEMENT_BYTES;
+        assert!(count <= u32::MAX as usize / 2, "a shared array fits into shared memory");
+        count as u32
+    };
+
+    /// Where element `number` lies, in elements from the begin.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn place(number: u32) -> u32 {
+        number
+    }
 }
 
 // SAFETY: the trait's own promise; an array knows its element's bytes.
@@ -45,11 +61,19 @@ atomics! {
 
 /// An array of `D` dimensions that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`.
 ///
-/// `D` counts down to elements that are no arrays, so it is the same wherever an array is written.
+/// `D` counts down to elements that are no arrays. A row cannot be written as one element:
+///
+/// ```compile_fail
+/// # use gpu_std::prelude::*;
+/// #[kernel]
+/// fn rows(mut tile: Shared<[[f32; 8]; 8]>) {
+///     tile.fill(|[_row]| [0.0; 8]);
+/// }
+/// ```
 ///
 /// # Safety
 ///
-/// The array is `COUNT` elements one after the other, of which `position` gives the indices.
+/// Elements have `ELEMENT_BYTES`; `indices` are those of element `number`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no elements with {D} indices",
     note = "`[T; N]` has `[i]`, `[[T; C]; R]` has `[row, column]`, `[[[T; C]; R]; P]` has `[plane, row, column]`"
@@ -57,24 +81,17 @@ atomics! {
 pub unsafe trait SharedArray<const D: usize>: SharedData {
     /// What it is an array of.
     type Element: SharedData;
-    /// How many there are.
-    #[doc(hidden)]
-    const COUNT: u32;
-    /// The indices of the element at this place in memory.
-    #[doc(hidden)]
-    fn position(linear: u32) -> [usize; D];
-}
 
-/// The number of elements, when there are as many as one at least and each is an innermost one.
-const fn count<A: SharedData, T: SharedData>() -> u32 {
-    assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
-    assert!(
-        size_of::<T>() == A::ELEMENT_BYTES,
+    /// The indices of element `number`, which is below `COUNT`.
+    #[doc(hidden)]
+    fn indices(number: u32) -> [usize; D];
+
+    /// Compiles when `D` counts down to the innermost elements.
+    #[doc(hidden)]
+    const CHECK: () = assert!(
+        size_of::<Self::Element>() == Self::ELEMENT_BYTES,
         "this array has more dimensions: give the function an index for each, as in `|[row, column]| …`"
     );
-    let count = size_of::<A>() / size_of::<T>();
-    assert!(count <= u32::MAX as usize / 2, "a shared array fits into shared memory");
-    count as u32
 }
 
 // SAFETY: Rust lays an array out like this.
@@ -83,11 +100,10 @@ where
     Self: SharedData,
 {
     type Element = T;
-    const COUNT: u32 = count::<Self, T>();
 
     #[inline(always)]
-    fn position(linear: u32) -> [usize; 1] {
-        [linear as usize]
+    fn indices(number: u32) -> [usize; 1] {
+        [number as usize]
     }
 }
 
@@ -97,12 +113,11 @@ where
     Self: SharedData,
 {
     type Element = T;
-    const COUNT: u32 = count::<Self, T>();
 
     #[inline(always)]
-    fn position(linear: u32) -> [usize; 2] {
+    fn indices(number: u32) -> [usize; 2] {
         let columns = C as u32;
-        [(linear / columns) as usize, (linear % columns) as usize]
+        [(number / columns) as usize, (number % columns) as usize]
     }
 }
 
@@ -112,12 +127,11 @@ where
     Self: SharedData,
 {
     type Element = T;
-    const COUNT: u32 = count::<Self, T>();
 
     #[inline(always)]
-    fn position(linear: u32) -> [usize; 3] {
+    fn indices(number: u32) -> [usize; 3] {
         let (rows, columns) = (R as u32, C as u32);
-        let line = linear / columns;
-        [(line / rows) as usize, (line % rows) as usize, (linear % columns) as usize]
+        let line = number / columns;
+        [(line / rows) as usize, (line % rows) as usize, (number % columns) as usize]
     }
 }

@@ -45,7 +45,7 @@ pub struct DoubleBuffer<'a, A> {
     _kernel: PhantomData<&'a mut A>,
 }
 
-impl<A: SharedData> DoubleBuffer<'_, A> {
+impl<A> DoubleBuffer<'_, A> {
     /// The calling thread's share in two arrays.
     ///
     /// # Safety
@@ -63,7 +63,9 @@ impl<A: SharedData> DoubleBuffer<'_, A> {
             _kernel: PhantomData,
         }
     }
+}
 
+impl<A: SharedData> DoubleBuffer<'_, A> {
     /// Gives each element the value that `value` returns for its indices, as [`Shared::fill`](super::Shared::fill) does.
     /// Waits once, when the elements are written.
     ///

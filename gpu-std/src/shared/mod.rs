@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`Shared`] | a kernel's parameter | an array that safe code writes together and reads together |
 //! | [`DoubleBuffer`] | a kernel's parameter | two, of which one is read while the other is written |
+//! | [`Padded`] | the array of one | rows with a gap after each, to be read by columns |
 //! | [`shared_array!`](crate::shared_array), [`SharedStatic`] | unsafe code | a raw pointer to a fixed amount |
 //! | [`dynamic`] | unsafe code | a raw pointer to what the launch requested |
 //!
@@ -44,10 +45,12 @@ mod array;
 mod data;
 mod double;
 mod own;
+mod padded;
 
 pub use array::Shared;
 pub use data::{SharedArray, SharedData};
 pub use double::DoubleBuffer;
+pub use padded::Padded;
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

@@ -1,8 +1,6 @@
 //! The two things that keep the threads of a block apart in a shared array: its own barrier, and a division of its
 //! elements that never changes.
 
-use core::mem::MaybeUninit;
-
 use super::data::{SharedArray, SharedData};
 use crate::{block, thread};
 
@@ -20,8 +18,8 @@ pub(super) fn meet(number: u32, operation: &'static str) {
     warpsmith_emulator::collective::array_barrier(number, operation);
 }
 
-/// Calls `visit` with each element that belongs to the calling thread, and its indices. Element `i` in memory belongs
-/// to thread `i` modulo the threads of the block, for every operation on the array.
+/// Calls `visit` with each element that belongs to the calling thread, and its indices. Element `i` belongs to thread
+/// `i` modulo the threads of the block, in every operation on the array.
 ///
 /// # Safety
 ///
@@ -33,14 +31,13 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 ) where
     A: SharedArray<D>,
 {
-    let elements = array.cast::<A::Element>();
-    let threads = block::threads();
-    let mut linear = thread::linear_in_block();
-    while linear < A::COUNT {
-        // SAFETY: the array has `COUNT` elements.
-        visit(unsafe { elements.add(linear as usize) }, A::position(linear));
-        linear += threads;
-    }
+    const { A::CHECK };
+    let each = |number| {
+        // SAFETY: the trait says that the element lies in the array.
+        let element = unsafe { array.cast::<A::Element>().add(A::place(number) as usize) };
+        visit(element, A::indices(number));
+    };
+    own_numbers::<A>(each);
 }
 
 /// Clears each element that belongs to the calling thread.
@@ -50,17 +47,27 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 /// As [`for_each_own`].
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData>(array: *mut A) {
-    let bytes = const {
-        assert!(size_of::<A>() > 0, "a shared array has elements, and they have bytes");
-        A::ELEMENT_BYTES
-    };
-    let count = (size_of::<A>() / bytes) as u32;
-    let threads = block::threads();
-    let mut linear = thread::linear_in_block();
-    while linear < count {
-        // SAFETY: the array has `count` elements of so many bytes each; zeros are a value, as any bytes are.
-        unsafe { array.cast::<MaybeUninit<u8>>().add(linear as usize * bytes).write_bytes(0, bytes) };
-        linear += threads;
+    own_numbers::<A>(|number| {
+        let bytes = A::ELEMENT_BYTES;
+        // SAFETY: the trait says that the element lies in the array; zeros are a value, as any bytes are.
+        unsafe { array.cast::<u8>().add(A::place(number) as usize * bytes).write_bytes(0, bytes) };
+    });
+}
+
+/// Calls `visit` with the number of each element that belongs to the calling thread.
+///
+/// All threads make the same rounds: where the block's size is known when the kernel is compiled, so is their number, and
+/// the loop is unrolled, without the check in all rounds but the last.
+#[inline(always)]
+fn own_numbers<A: SharedData>(mut visit: impl FnMut(u32)) {
+    let (own, threads) = (thread::linear_in_block(), block::threads());
+    let mut first = 0;
+    while first < A::COUNT {
+        let number = first + own;
+        if number < A::COUNT {
+            visit(number);
+        }
+        first += threads;
     }
 }
 

@@ -111,11 +111,10 @@ fn updates(rounds: u32, mut tile: Shared<[[u32; 7]; 9]>, mut out: DisjointMut<u3
         *element = own + (row * 7 + column) as u32;
     });
     for _ in 0..rounds {
-        let before: u32 = tile.update(|element, _: [usize; 2]| *element += 1).iter().flatten().sum();
+        tile.update(|element, _: [usize; 2]| *element += 1);
         tile.update(|element, [row, column]| {
-            assert_eq!(*element % 64, (row * 7 + column) as u32 % 64 + 1);
+            assert_eq!(*element, own + (row * 7 + column) as u32 + 1);
             *element -= 1;
-            *element += (before & 1) * 0;
         });
     }
     let tile = tile.update(|element, [_, _]| *element *= 2);
@@ -128,7 +127,7 @@ fn updates(rounds: u32, mut tile: Shared<[[u32; 7]; 9]>, mut out: DisjointMut<u3
 fn update_changes_own_elements() {
     for threads in [1, 63, 64, 256] {
         let mut out = vec![9; threads * 63];
-        launch::<updates>([1, 1, 1], [threads as u32, 1, 1], &Args::new().value(0_u32).view(&mut out));
+        launch::<updates>([1, 1, 1], [threads as u32, 1, 1], &Args::new().value(3_u32).view(&mut out));
         let expected: Vec<u32> = (0..63).map(|i| 2 * (i + i % threads as u32)).collect();
         assert!(out.chunks(63).all(|out| out == expected), "{out:?}");
     }

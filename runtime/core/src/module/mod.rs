@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
-use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec};
+use gpu_spec::{Kernel, KernelSpec, ParamSpec};
 
 pub use self::code::Code;
 pub use self::image::{GpuImage, toolchain, unpack};
@@ -179,11 +179,7 @@ impl ModuleInner {
 
 /// Bytes of each machine parameter.
 fn sizes(spec: &KernelSpec) -> Vec<usize> {
-    let of_param = |param: &ParamSpec| match param.kind {
-        ParamKind::Value => vec![param.size],
-        kind => vec![size_of::<u64>(); kind.machine_params()],
-    };
-    spec.params.iter().flat_map(of_param).collect()
+    spec.params.iter().flat_map(ParamSpec::machine).map(|param| param.size).collect()
 }
 
 /// The forms of a part that device and driver take, the best first; at least one.
