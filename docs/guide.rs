@@ -28,6 +28,7 @@ pages! {
     porting_from_cuda = "porting-from-cuda.md";
     porting_from_cudarc = "porting-from-cudarc.md";
     streams = "streams.md";
+    structs_and_math = "guide/structs-and-math.md";
     testing = "guide/testing.md";
     tiles = "guide/tiles.md";
     tuning = "tuning.md";
