@@ -8,6 +8,7 @@ mod instances;
 mod limits;
 mod options;
 mod params;
+mod rename;
 mod shared;
 
 use proc_macro2::TokenStream;
@@ -69,7 +70,12 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let params = params::read(&function.sig, is_safe, &mut errors);
     let instances = instances::expand(&function.sig.generics, &options, &mut errors);
     errors.finish()?;
-    Ok(emit::kernel(&Kernel { function, options, params, instances, is_safe }))
+    let library = options.library.clone();
+    let items = emit::kernel(&Kernel { function, options, params, instances, is_safe });
+    Ok(match library {
+        Some(library) => rename::library(items, &library),
+        None => items,
+    })
 }
 
 /// Rejects what a kernel's signature must not have, apart from its parameters and generics.
