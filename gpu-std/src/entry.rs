@@ -68,7 +68,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
-/// Makes the block's size a constant to the optimiser.
+/// Makes the block's size a constant to the optimiser, and bounds the thread's indices by it.
 ///
 /// # Safety
 ///
@@ -76,13 +76,13 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
 #[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub unsafe fn assume_block(limits: LaunchLimits) {
-    use crate::thread::{block_dim_x, block_dim_y, block_dim_z};
+    use crate::thread::{block_dim_x, block_dim_y, block_dim_z, thread_idx_x, thread_idx_y, thread_idx_z};
     if let Some([x, y, z]) = limits.block() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; an index is below the size.
         unsafe {
-            core::hint::assert_unchecked(block_dim_x() == x);
-            core::hint::assert_unchecked(block_dim_y() == y);
-            core::hint::assert_unchecked(block_dim_z() == z);
+            core::hint::assert_unchecked(block_dim_x() == x && thread_idx_x() < x);
+            core::hint::assert_unchecked(block_dim_y() == y && thread_idx_y() < y);
+            core::hint::assert_unchecked(block_dim_z() == z && thread_idx_z() < z);
         }
     }
 }
