@@ -7,5 +7,6 @@ mod graphs;
 mod interop;
 mod loaded;
 mod mapped;
+mod planes;
 mod stack;
 mod typed;
