@@ -11,7 +11,7 @@ pub const SIDE: usize = 16;
 /// # Safety
 ///
 /// `image` and `out` have `width * height` elements, neither of them 0, and a block has 16 x 16 threads.
-#[kernel(launch_bounds(256))]
+#[kernel(block(SIDE, SIDE))]
 pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, out: *mut f32) {
     let tile = shared_array![[f32; SIDE + 2]; SIDE + 2];
     let [x, y] = thread::index_2d();
@@ -49,39 +49,29 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
     }
 }
 
-/// [`heat_raw`] with a tile that the block fills.
-///
-/// # Safety
-///
-/// As for [`heat_raw`].
-#[kernel(launch_bounds(256))]
-pub unsafe fn heat_tiled(
-    width: u32,
-    height: u32,
+/// [`heat_raw`] in safe code.
+#[kernel(block(SIDE, SIDE))]
+pub fn heat_tiled(
     alpha: f32,
-    image: &[f32],
+    image: Slice2<f32>,
     mut tile: Shared<[[f32; SIDE + 2]; SIDE + 2]>,
-    out: *mut f32,
+    mut out: DisjointMut2<f32>,
 ) {
-    let [x, y] = thread::index_2d();
-    let (left, top) = (x - thread::thread_idx_x(), y - thread::thread_idx_y());
+    let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
+    let (left, top) = (thread::block_idx_x() * SIDE as u32, thread::block_idx_y() * SIDE as u32);
+    let (right, bottom) = (image.width() as u32 - 1, image.height() as u32 - 1);
     let tile = tile.fill(|[row, column]| {
-        let x = (left + column as u32).saturating_sub(1).min(width - 1);
-        let y = (top + row as u32).saturating_sub(1).min(height - 1);
-        // SAFETY: the position is in the image.
-        unsafe { *image.get_unchecked(y as usize * width as usize + x as usize) }
+        let (x, y) = ((left + column as u32).saturating_sub(1), (top + row as u32).saturating_sub(1));
+        image.get(x.min(right), y.min(bottom)).copied().unwrap_or(0.0)
     });
-    if x < width && y < height {
-        let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
+    let cell = thread::unique_2d();
+    if let Some(out) = out.get_mut(cell) {
         let centre = tile[row + 1][column + 1];
         let around = tile[row][column + 1]
             + tile[row + 2][column + 1]
             + tile[row + 1][column]
             + tile[row + 1][column + 2];
-        // SAFETY: the position is in the image, and the thread's own.
-        unsafe {
-            out.add(y as usize * width as usize + x as usize).write(centre + alpha * (around - 4.0 * centre))
-        };
+        *out = centre + alpha * (around - 4.0 * centre);
     }
 }
 
@@ -90,7 +80,7 @@ pub unsafe fn heat_tiled(
 /// # Safety
 ///
 /// `image` and `out` have `width * height` elements, and a block has 32 x 8 threads.
-#[kernel(launch_bounds(256))]
+#[kernel(block(32, 8))]
 pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mut f32) {
     let tile = shared_array![[f32; 33]; 32];
     let (left, top) = (thread::block_idx_x() * 32, thread::block_idx_y() * 32);
@@ -118,36 +108,14 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     }
 }
 
-/// [`transpose_raw`] with a tile that the block fills.
-///
-/// # Safety
-///
-/// As for [`transpose_raw`].
-#[kernel(launch_bounds(256))]
-pub unsafe fn transpose_tiled(
-    width: u32,
-    height: u32,
-    image: &[f32],
+/// [`transpose_raw`] in safe code.
+#[kernel(block(32, 8))]
+pub fn transpose_tiled(
+    image: Slice2<f32>,
     mut tile: Shared<Padded<f32, 32, 32>>,
-    out: *mut f32,
+    mut out: DisjointMut2<f32, TransposedTiles<32, 32>>,
 ) {
-    let (left, top) = (thread::block_idx_x() * 32, thread::block_idx_y() * 32);
-    let (column, row) = (thread::thread_idx_x(), thread::thread_idx_y());
-    let tile = tile.fill(|[row, column]| {
-        let (x, y) = (left + column as u32, top + row as u32);
-        if x < width && y < height {
-            // SAFETY: the position is in the image.
-            unsafe { *image.get_unchecked(y as usize * width as usize + x as usize) }
-        } else {
-            0.0
-        }
-    });
-    for i in 0..4 {
-        let (x, y) = (top + column, left + row + 8 * i);
-        if x < height && y < width {
-            let value = tile[column as usize][(row + 8 * i) as usize];
-            // SAFETY: the position is in the transposed image, and the thread's own.
-            unsafe { out.add(y as usize * height as usize + x as usize).write(value) };
-        }
-    }
+    let (top, left) = out.tile_origin();
+    let tile = tile.fill(|[row, column]| image.get(left + column, top + row).copied().unwrap_or(0.0));
+    out.write_tile(|column, row| tile[column][row]);
 }
