@@ -6,6 +6,7 @@ mod common;
 mod dynamic;
 mod groups;
 mod indices;
+mod planes;
 mod printf;
 mod random;
 mod registry;

@@ -6,6 +6,7 @@
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
@@ -16,6 +17,7 @@ pub mod cooperative;
 pub mod diagnostic;
 pub mod dynamic;
 pub mod nbody;
+pub mod planes;
 pub mod stack;
 pub mod tiles;
 pub mod train;
