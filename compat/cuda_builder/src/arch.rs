@@ -93,7 +93,9 @@ mod tests {
         assert!(features.contains(&"compute_70".to_owned()) && features.contains(&"compute_60".to_owned()));
         assert!(!features.contains(&"compute_80".to_owned()), "{features:?}");
         let features = NvvmArch::Compute90a.target_features();
-        assert!(["compute_90a", "compute_90", "compute_80"].iter().all(|name| features.iter().any(|f| f == name)));
+        assert!(
+            ["compute_90a", "compute_90", "compute_80"].iter().all(|name| features.iter().any(|f| f == name))
+        );
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use gpu_std::math::Math;
 
-#[cfg(not(target_arch = "nvptx64"))]
-use host as raw;
 #[cfg(target_arch = "nvptx64")]
 use crate::intrinsics as raw;
+#[cfg(not(target_arch = "nvptx64"))]
+use host as raw;
 
 /// Functions of `f32` and `f64` that CUDA has beyond the standard library's.
 ///

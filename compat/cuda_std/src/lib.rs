@@ -63,38 +63,7 @@ pub use float::GpuFloat;
 pub use float_ext::FloatExt;
 pub use glam;
 pub use half::{self, bf16, f16};
-/// Makes a function a kernel: an `unsafe fn` of values, slices `&[T]`, references and pointers.
-///
-/// A launch passes a slice as two arguments, pointer and length. Values are any `Copy` types; that host and device lay
-/// them out alike is the author's promise (`#[repr(C)]`).
-///
-/// ```
-/// use cuda_std::prelude::*;
-///
-/// #[derive(Clone, Copy)]
-/// #[repr(C)]
-/// pub struct Line {
-///     slope: f32,
-///     offset: f32,
-/// }
-///
-/// #[kernel]
-/// pub unsafe fn evaluate(line: Line, x: &[f32], y: *mut f32) {
-///     let i = thread::index_1d() as usize;
-///     if i < x.len() {
-///         // SAFETY: `y` has as many elements as `x`.
-///         unsafe { *y.add(i) = line.slope * x[i] + line.offset };
-///     }
-/// }
-/// ```
-///
-/// A safe function, a type parameter or a mutable slice is an error that says what to write:
-///
-/// ```compile_fail
-/// #[cuda_std::kernel]
-/// pub fn clear(x: &mut [f32]) {}
-/// ```
-pub use warpsmith_compat_macros::kernel;
+pub use shared::shared_array;
 /// Places a static: in memory that a block shares (`shared`), in constant memory (`constant`), or where it lies anyway
 /// (`global`).
 ///
@@ -127,6 +96,38 @@ pub use warpsmith_compat_macros::address_space;
 pub use warpsmith_compat_macros::externally_visible;
 /// Compiles a function for the GPU; on the host it panics when called.
 pub use warpsmith_compat_macros::gpu_only;
+/// Makes a function a kernel: an `unsafe fn` of values, slices `&[T]`, references and pointers.
+///
+/// A launch passes a slice as two arguments, pointer and length. Values are any `Copy` types; that host and device lay
+/// them out alike is the author's promise (`#[repr(C)]`).
+///
+/// ```
+/// use cuda_std::prelude::*;
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// pub struct Line {
+///     slope: f32,
+///     offset: f32,
+/// }
+///
+/// #[kernel]
+/// pub unsafe fn evaluate(line: Line, x: &[f32], y: *mut f32) {
+///     let i = thread::index_1d() as usize;
+///     if i < x.len() {
+///         // SAFETY: `y` has as many elements as `x`.
+///         unsafe { *y.add(i) = line.slope * x[i] + line.offset };
+///     }
+/// }
+/// ```
+///
+/// A safe function, a type parameter or a mutable slice is an error that says what to write:
+///
+/// ```compile_fail
+/// #[cuda_std::kernel]
+/// pub fn clear(x: &mut [f32]) {}
+/// ```
+pub use warpsmith_compat_macros::kernel;
 
 /// What Rust-CUDA's programs import from the `vek` crate through this one.
 pub mod vek {

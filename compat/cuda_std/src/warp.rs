@@ -171,8 +171,13 @@ pub trait WarpShuffleValue: Sized {
     ///
     /// As the [module](self) says.
     #[doc(hidden)]
-    unsafe fn shuffle(mode: WarpShuffleMode, mask: u32, value: Self, operand: u32, width: u32)
-    -> (Self, bool);
+    unsafe fn shuffle(
+        mode: WarpShuffleMode,
+        mask: u32,
+        value: Self,
+        operand: u32,
+        width: u32,
+    ) -> (Self, bool);
 }
 
 #[inline(always)]

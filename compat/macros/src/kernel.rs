@@ -132,10 +132,9 @@ fn param((index, input): (usize, &FnArg)) -> Result<Param> {
                 let ty = quote_spanned!(element.span()=> &[#private::Plain<#element>]);
                 Param { declared: quote!(#name: #ty), passed: quote!(#private::Plain::slice(#name)) }
             }
-            _ => Param {
-                declared: quote!(#name: *const ::core::ffi::c_void),
-                passed: quote!(&*#name.cast()),
-            },
+            _ => {
+                Param { declared: quote!(#name: *const ::core::ffi::c_void), passed: quote!(&*#name.cast()) }
+            }
         },
         Type::Ptr(_) => {
             let ty = &typed.ty;
