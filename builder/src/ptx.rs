@@ -163,18 +163,27 @@ fn callee(line: &str) -> Option<&str> {
 
 /// The machine parameters of the parameter `index` of a kernel, each with its name for people.
 fn machine_params(index: usize, param: &AbiParam) -> Vec<(String, MachineParam)> {
-    let word = MachineParam { size: 8, align: 8 };
+    let of = |machine: gpu_spec::MachineParam| MachineParam {
+        size: machine.size as u64,
+        align: machine.align as u64,
+    };
     let is = |kind: ParamKind| param.kind == kind as u32;
-    if is(ParamKind::Slice) || is(ParamKind::SliceMut) {
-        vec![
-            (format!("the pointer of parameter {index}, a slice,"), word),
-            (format!("the length of parameter {index}, a slice,"), word),
-        ]
-    } else if is(ParamKind::Pointer) || is(ParamKind::PointerMut) {
-        vec![(format!("parameter {index}, a pointer,"), word)]
-    } else {
-        let value = MachineParam { size: param.size.into(), align: param.align.into() };
-        vec![(format!("parameter {index}, a value,"), value)]
+    match param.machine() {
+        (pointer, Some(second)) => {
+            let (second_name, what) = match is(ParamKind::Slice) || is(ParamKind::SliceMut) {
+                true => ("length", "slice"),
+                false => ("extents", "view"),
+            };
+            vec![
+                (format!("the pointer of parameter {index}, a {what},"), of(pointer)),
+                (format!("the {second_name} of parameter {index}, a {what},"), of(second)),
+            ]
+        }
+        (one, None) => {
+            let is_pointer = is(ParamKind::Pointer) || is(ParamKind::PointerMut);
+            let what = if is_pointer { "pointer" } else { "value" };
+            vec![(format!("parameter {index}, a {what},"), of(one))]
+        }
     }
 }
 

@@ -33,7 +33,7 @@ struct Instance {
     max_block: u32,
     min_arch: u32,
     resources: Option<KernelResources>,
-    /// What is known of its stack, and the bytes that it requests; `None` without a GPU image.
+    /// Its stack as far as it is known, and the bytes that it requests; `None` without a GPU image.
     stack: Option<(StackUse, u32)>,
 }
 

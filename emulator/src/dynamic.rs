@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 
-use gpu_spec::{KernelSpec, ParamKind};
+use gpu_spec::{KernelSpec, MachineParam};
 
 use crate::fault::Fault;
 use crate::launch::{Launch, MAX_BLOCK_THREADS, Order, run_grid};
@@ -89,6 +89,8 @@ fn is_possible(kernel: &KernelSpec, grid: [u32; 3], block: [u32; 3], shared_byte
         && grid[0] <= i32::MAX as u32
         && grid[1..].iter().all(|&n| n <= u16::MAX.into())
         && shared_bytes <= MAX_SHARED_BYTES
+        && kernel.block.is_none_or(|required| required == block)
+        && kernel.cluster.is_none_or(|cluster| cluster == [1; 3])
         && !kernel.cooperative
 }
 
@@ -97,11 +99,7 @@ fn layout(kernel: &KernelSpec) -> Vec<(usize, usize)> {
     let mut end = 0;
     let mut places = Vec::new();
     for param in kernel.params {
-        let (size, align) = match param.kind {
-            ParamKind::Value => (param.size, param.align),
-            _ => (size_of::<u64>(), align_of::<u64>()),
-        };
-        for _ in 0..param.kind.machine_params() {
+        for MachineParam { size, align } in param.machine() {
             let offset = usize::next_multiple_of(end, align);
             places.push((offset, size));
             end = offset + size;

@@ -348,6 +348,16 @@ fn check(launch: &Launch<'_>) -> Result<u32, String> {
             bounds.max_threads
         ));
     }
+    if let Some(required) = launch.kernel.block
+        && required != launch.block
+    {
+        return Err(format!("blocks of {:?} threads: the kernel requires {required:?}", launch.block));
+    }
+    if let Some(required) = launch.kernel.cluster
+        && required != launch.cluster
+    {
+        return Err(format!("clusters of {:?} blocks: the kernel requires {required:?}", launch.cluster));
+    }
     let params: usize = launch.kernel.params.iter().map(|param| param.kind.machine_params()).sum();
     if launch.args.len() != params {
         return Err(format!("{} machine arguments for {params} machine parameters", launch.args.len()));

@@ -109,7 +109,7 @@ pub struct KernelRecord {
     pub part: usize,
     /// Its parameters; `None` for one that was not written with `#[kernel]`.
     pub abi: Option<KernelAbi>,
-    /// What is known of the stack of a thread.
+    /// The stack that a thread needs, as far as it is known.
     pub stack: StackUse,
     /// Bytes of stack a thread that `#[kernel(stack = BYTES)]` requests; 0 without it.
     pub requested_stack: u32,
@@ -126,7 +126,7 @@ pub struct KernelAbi {
     pub params: &'static [AbiParam],
 }
 
-/// What is known of the stack of a kernel's threads.
+/// The stack that a kernel's threads need, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StackUse {
     /// At most this many bytes on every architecture, callees included; 0 where there was no `ptxas` to measure it.

@@ -2,11 +2,14 @@
 
 use core::ffi::c_void;
 
+use crate::extents::{Claims, Extents2, Extents3};
+use crate::limits::LaunchBounds;
+
 /// Runs one GPU thread of a kernel on the CPU.
 ///
 /// `args` points to one pointer per machine parameter, in order, exactly as `cuLaunchKernel` takes them: a
 /// by-value parameter is one machine parameter; a slice or a disjoint view is two, a pointer and a `usize`
-/// length; a raw pointer is one.
+/// length, or a pointer and [`Extents2`] or [`Extents3`]; a raw pointer is one.
 pub type HostEntry = unsafe fn(args: *const *const c_void);
 
 /// One instance of a kernel: what to load, what to pass, and what it may not exceed.
@@ -28,6 +31,12 @@ pub struct KernelInfo {
     pub params: &'static [ParamSpec],
     /// Limits promised with `launch_bounds`; `None` when the kernel promises nothing.
     pub launch_bounds: Option<LaunchBounds>,
+    /// The block that every launch must have, as `block(16, 16)` says.
+    pub block: Option<[u32; 3]>,
+    /// The cluster that every launch must have, as `cluster(2, 1)` says.
+    pub cluster: Option<[u32; 3]>,
+    /// The shapes in which the indices of its mutable views belong to one thread each.
+    pub claims: Claims,
     /// Bytes of stack that each thread needs, as `stack = BYTES` says; `None` leaves it to what the builder finds.
     pub stack: Option<u32>,
     /// The least compute capability that has this kernel, as `10 * major + minor`; 0 means any.
@@ -92,6 +101,9 @@ impl KernelInfo {
             consts: &[],
             params,
             launch_bounds: None,
+            block: None,
+            cluster: None,
+            claims: Claims::Any,
             stack: None,
             min_arch: 0,
             is_safe: true,
@@ -149,6 +161,12 @@ impl ParamSpec {
     pub const fn abi(&self) -> AbiParam {
         AbiParam::new(self.kind, self.size, self.align)
     }
+
+    /// Its machine parameters, in order.
+    pub fn machine(&self) -> impl Iterator<Item = MachineParam> + use<> {
+        let (first, second) = self.kind.machine(self.size, self.align);
+        core::iter::once(first).chain(second)
+    }
 }
 
 /// One parameter of a kernel as a compiler laid it out: kind, size and alignment.
@@ -183,21 +201,29 @@ impl AbiParam {
 
     /// Bytes that the machine parameters of `params` take: each lies at the next multiple of its alignment.
     pub const fn machine_bytes(params: &[Self]) -> usize {
-        const WORD: usize = 8;
         let mut bytes = 0usize;
         let mut i = 0;
         while i < params.len() {
-            let Self { kind, size, align } = params[i];
-            if kind == ParamKind::Value as u32 {
-                bytes = bytes.next_multiple_of(align as usize) + size as usize;
-            } else {
-                let words =
-                    if kind == ParamKind::Slice as u32 || kind == ParamKind::SliceMut as u32 { 2 } else { 1 };
-                bytes = bytes.next_multiple_of(WORD) + words * WORD;
+            let (first, second) = params[i].machine();
+            bytes = bytes.next_multiple_of(first.align) + first.size;
+            if let Some(second) = second {
+                bytes = bytes.next_multiple_of(second.align) + second.size;
             }
             i += 1;
         }
         bytes
+    }
+
+    /// The machine parameters of this parameter, one or two.
+    pub const fn machine(self) -> (MachineParam, Option<MachineParam>) {
+        let mut known = 0;
+        while known < ParamKind::ALL.len() {
+            if ParamKind::ALL[known] as u32 == self.kind {
+                return ParamKind::ALL[known].machine(self.size as usize, self.align as usize);
+            }
+            known += 1;
+        }
+        ParamKind::Value.machine(self.size as usize, self.align as usize)
     }
 }
 
@@ -215,25 +241,70 @@ pub enum ParamKind {
     Pointer = 3,
     /// `*mut T`.
     PointerMut = 4,
+    /// A view in two dimensions: a device pointer and [`Extents2`].
+    Slice2 = 5,
+    /// A disjoint mutable view in two dimensions: a device pointer and [`Extents2`].
+    SliceMut2 = 6,
+    /// A view in three dimensions: a device pointer and [`Extents3`].
+    Slice3 = 7,
+    /// A disjoint mutable view in three dimensions: a device pointer and [`Extents3`].
+    SliceMut3 = 8,
 }
 
-impl ParamKind {
-    /// The number of machine parameters.
-    pub const fn machine_params(self) -> usize {
-        match self {
-            ParamKind::Slice | ParamKind::SliceMut => 2,
-            ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => 1,
-        }
+/// Size and alignment in bytes of what a launch passes at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MachineParam {
+    /// Its size.
+    pub size: usize,
+    /// Its alignment.
+    pub align: usize,
+}
+
+impl MachineParam {
+    const fn of<T>() -> Self {
+        Self { size: size_of::<T>(), align: align_of::<T>() }
     }
 }
 
-/// What `launch_bounds(max_threads, min_blocks)` promises to the compiler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaunchBounds {
-    /// No block has more threads than this.
-    pub max_threads: u32,
-    /// At least this many blocks should fit on a multiprocessor; 0 when not given.
-    pub min_blocks: u32,
+impl ParamKind {
+    /// All kinds, by their numbers.
+    pub const ALL: [Self; 9] = [
+        Self::Value,
+        Self::Slice,
+        Self::SliceMut,
+        Self::Pointer,
+        Self::PointerMut,
+        Self::Slice2,
+        Self::SliceMut2,
+        Self::Slice3,
+        Self::SliceMut3,
+    ];
+
+    /// The number of machine parameters.
+    pub const fn machine_params(self) -> usize {
+        match self.machine(0, 1).1 {
+            Some(_) => 2,
+            None => 1,
+        }
+    }
+
+    /// Whether the kernel writes through it.
+    pub const fn is_mutable_view(self) -> bool {
+        matches!(self, Self::SliceMut | Self::SliceMut2 | Self::SliceMut3)
+    }
+
+    /// The machine parameters for a value or elements of this size and alignment.
+    pub const fn machine(self, size: usize, align: usize) -> (MachineParam, Option<MachineParam>) {
+        let word = MachineParam::of::<u64>();
+        let second = match self {
+            Self::Value => return (MachineParam { size, align }, None),
+            Self::Pointer | Self::PointerMut => None,
+            Self::Slice | Self::SliceMut => Some(word),
+            Self::Slice2 | Self::SliceMut2 => Some(MachineParam::of::<Extents2>()),
+            Self::Slice3 | Self::SliceMut3 => Some(MachineParam::of::<Extents3>()),
+        };
+        (word, second)
+    }
 }
 
 /// A kernel instance as a type: `axpy<f32, 4, 16>`.
@@ -256,7 +327,7 @@ pub unsafe trait Kernel: 'static {
 }
 
 /// A kernel that is a safe function: any launch with arguments of the right types, of any shape within the
-/// device's limits, has defined behaviour.
+/// limits of the device and of its [`KernelInfo`], has defined behaviour.
 ///
 /// # Safety
 ///

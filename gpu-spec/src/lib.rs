@@ -7,19 +7,25 @@
 //! | module | what it describes |
 //! | --- | --- |
 //! | [`kernel`] | a kernel instance: names, parameters, limits, its entry on the emulated device |
+//! | [`extents`] | the extents of views in two and three dimensions, and the launches that their claims allow |
 //! | [`image`] | a GPU image: its parts, their code, and a record of every kernel |
+//! | [`limits`] | the launches that a kernel can have |
 //! | [`param`] | the kinds of kernel parameter, as types, so that a launch is type checked |
 //! | [`mailbox`] | where a panicking kernel leaves its message for the host |
 #![no_std]
 #![deny(missing_docs)]
 
+pub mod extents;
 pub mod image;
 pub mod kernel;
+pub mod limits;
 pub mod mailbox;
 pub mod param;
 
+pub use extents::{Claims, Extents2, Extents3};
 pub use kernel::{
-    AbiParam, ConstArgument, HostEntry, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec,
+    AbiParam, ConstArgument, HostEntry, Kernel, KernelInfo, KernelSpec, MachineParam, ParamKind, ParamSpec,
     SafeKernel, TypeArgument,
 };
+pub use limits::{LaunchBounds, LaunchLimits};
 pub use mailbox::Mailbox;

@@ -12,6 +12,14 @@ pub struct Slice<T>(PhantomData<T>);
 pub struct AtomicSlice<T>(PhantomData<T>);
 /// `out: DisjointMut<T, M>`: every thread writes its own elements.
 pub struct SliceMut<T>(PhantomData<T>);
+/// `image: Slice2<T>`: rows of elements, read by every thread.
+pub struct Slice2<T>(PhantomData<T>);
+/// `volume: Slice3<T>`: planes of rows of elements, read by every thread.
+pub struct Slice3<T>(PhantomData<T>);
+/// `out: DisjointMut2<T, M>`: every thread writes its own elements.
+pub struct SliceMut2<T>(PhantomData<T>);
+/// `out: DisjointMut3<T, M>`: every thread writes its own elements.
+pub struct SliceMut3<T>(PhantomData<T>);
 /// `data: *const T`, in an `unsafe` kernel.
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.

@@ -1,6 +1,6 @@
 //! Mutable views of which every thread gets its own elements.
 //!
-//! [`DisjointMut`] is how a safe kernel writes. All threads of a launch have a view of the same memory, but a
+//! [`DisjointMut`] is how a safe kernel writes, [`DisjointMut2`] and [`DisjointMut3`] in two and three dimensions. All threads of a launch have a view of the same memory, but a
 //! thread can only reach the elements that belong to an index which only that thread can have.
 //!
 //! # Why this is sound
@@ -19,13 +19,28 @@
 //!    sets of different indices do not overlap.
 //! 4. *Within a thread the borrow checker rules.* A view is neither `Clone` nor `Copy`, and `get_mut` borrows it
 //!    mutably for as long as the reference lives, so that a thread cannot hold two references to an element.
-//! 5. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows
+//! 5. *A launch has a shape in which claims are unique.* Number t of point 1 distinguishes all threads of any launch. The
+//!    places of [`unique_2d`] and [`unique_3d`] (x, y and z belong to the thread whose indices are x, y and z modulo the
+//!    launch's threads along each axis) distinguish the threads of launches with no more dimensions, and with at most
+//!    2^32 threads along each. Each view says which shapes its claims need ([`MutableView::CLAIMS`]), `#[kernel]` puts
+//!    what all views of a kernel need into its `KernelInfo`, and the runtime refuses launches of other shapes. Nothing
+//!    of it is checked in the kernel.
+//! 6. *Nothing else touches the memory.* The runtime makes a view from a buffer that the launch borrows
 //!    mutably, and lets nothing read or write the buffer until the launch ends. Two parameters of one launch
 //!    therefore never overlap.
+
+mod claims;
+mod tiles;
+mod views;
 
 use core::iter::FusedIterator;
 use core::marker::PhantomData;
 
+pub use gpu_spec::Claims;
+
+pub use self::claims::{GridStride2d, Unique2d, Unique3d, grid_stride_2d, unique_2d, unique_3d};
+pub use self::tiles::{TileMapping, TileMut, Tiles, TransposedTiles};
+pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::thread;
 
 /// An index that no other thread of the launch has: a thread's claim to its elements of a [`DisjointMut`].
@@ -56,6 +71,18 @@ impl UniqueIndex {
         let own = linear_in_launch();
         self.index == own || self.index % thread::launch_size() == own
     }
+
+    /// Panics on the host if the index belongs to another thread.
+    #[inline(always)]
+    #[track_caller]
+    fn check(self) {
+        #[cfg(not(target_arch = "nvptx64"))]
+        assert!(
+            self.is_own(),
+            "the index {} belongs to another thread of this or another launch",
+            self.get()
+        );
+    }
 }
 
 /// The calling thread's linear index in the launch.
@@ -64,9 +91,12 @@ fn linear_in_launch() -> usize {
     crate::block::linear_index() * crate::block::threads() as usize + thread::linear_in_block() as usize
 }
 
-/// The calling thread's linear index in the launch, in one to three dimensions: 0, 1, … up to
-/// [`launch_size`](crate::thread::launch_size). In a one-dimensional launch it is what
-/// [`index_1d`](crate::thread::index_1d) gives.
+/// The calling thread's linear index in the launch: 0, 1, … up to [`launch_size`](crate::thread::launch_size). In a
+/// one-dimensional launch it is what [`index_1d`](crate::thread::index_1d) gives.
+///
+/// In two and three dimensions it counts block after block, so that index i is not that of element i of rows and columns:
+/// take [`unique_2d`] and a [`DisjointMut2`] for those. The runtime refuses launches of several dimensions of kernels whose
+/// views are all of one.
 #[inline(always)]
 pub fn unique_index() -> UniqueIndex {
     UniqueIndex::new(linear_in_launch())
@@ -118,8 +148,46 @@ impl Iterator for GridStride {
 
 impl FusedIterator for GridStride {}
 
-/// The mapping of a [`DisjointMut`] in which index i has element i.
+/// A mutable view with one of its mappings, as a parameter of a kernel.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot take `{Self}`: the view has no such mapping",
+    label = "not a view of a kernel",
+    note = "there are `DisjointMut` of `Elements` and `Chunks<N>`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<COLUMNS, ROWS>` and `TransposedTiles<COLUMNS, ROWS>`, and `DisjointMut3` of `Elements`"
+)]
+pub trait MutableView: sealed::View {
+    /// The launches in which no two threads have the same claim to it.
+    const CLAIMS: Claims;
+}
+
+mod sealed {
+    pub trait View {}
+}
+
+macro_rules! views {
+    ($([$($generics:tt)*] $view:ident, $mapping:ty => $claims:ident;)*) => { $(
+        impl<T, $($generics)*> sealed::View for $view<'_, T, $mapping> {}
+        #[diagnostic::do_not_recommend]
+        impl<T, $($generics)*> MutableView for $view<'_, T, $mapping> {
+            const CLAIMS: Claims = Claims::$claims;
+        }
+    )* };
+}
+views! {
+    [] DisjointMut, Elements => Linear;
+    [const N: usize] DisjointMut, Chunks<N> => Linear;
+    [] DisjointMut2, Elements => Plane;
+    [] DisjointMut2, Rows => Linear;
+    [const COLUMNS: usize, const ROWS: usize] DisjointMut2, Tiles<COLUMNS, ROWS> => Plane;
+    [const COLUMNS: usize, const ROWS: usize] DisjointMut2, TransposedTiles<COLUMNS, ROWS> => Plane;
+    [] DisjointMut3, Elements => Volume;
+}
+
+/// The mapping in which each thread has one element: of a [`DisjointMut`] that of its index, of a [`DisjointMut2`] or
+/// [`DisjointMut3`] that of its place.
 pub enum Elements {}
+
+/// The mapping of a [`DisjointMut2`] in which index i has row i.
+pub enum Rows {}
 
 /// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, cut at the length.
 pub enum Chunks<const N: usize> {}
@@ -191,20 +259,6 @@ impl<'a, T, M> DisjointMut<'a, T, M> {
     pub fn reborrow(&mut self) -> DisjointMut<'_, T, M> {
         DisjointMut { data: self.data, len: self.len, _borrow: PhantomData, _mapping: PhantomData }
     }
-
-    /// Panics on the host if `index` belongs to another thread.
-    #[inline(always)]
-    #[track_caller]
-    fn check(index: UniqueIndex) {
-        #[cfg(not(target_arch = "nvptx64"))]
-        assert!(
-            index.is_own(),
-            "the index {} belongs to another thread of this or another launch",
-            index.get()
-        );
-        #[cfg(target_arch = "nvptx64")]
-        let _ = index;
-    }
 }
 
 impl<T> DisjointMut<'_, T, Elements> {
@@ -212,7 +266,7 @@ impl<T> DisjointMut<'_, T, Elements> {
     #[inline(always)]
     #[track_caller]
     pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut T> {
-        Self::check(index);
+        index.check();
         if index.get() < self.len {
             // SAFETY: the index is in range; that no other thread has the element is argued above.
             Some(unsafe { &mut *self.data.add(index.get()) })
@@ -228,7 +282,7 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
     #[track_caller]
     pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut [T]> {
         const { assert!(N > 0, "a chunk has at least one element") };
-        Self::check(index);
+        index.check();
         let start = index.get().checked_mul(N).filter(|&start| start < self.len)?;
         let rest = self.len - start;
         let len = if rest < N { rest } else { N };

@@ -50,7 +50,11 @@ use half::{bf16, f16};
     label = "not a `KernelType`",
     note = "numbers, arrays of them, f16, bf16 and, with gpu-std's feature `glam`, glam types are; a struct is with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`"
 )]
-pub unsafe trait KernelType: Copy + Send + Sync + 'static {}
+pub unsafe trait KernelType: Copy + Send + Sync + 'static {
+    /// Bytes of an innermost element of an array; of the type itself if it is none.
+    #[doc(hidden)]
+    const ELEMENT_BYTES: usize = size_of::<Self>();
+}
 
 /// Implements [`KernelType`] for types of a fixed layout.
 macro_rules! kernel_types {
@@ -75,7 +79,9 @@ mod glam_types {
 
 // SAFETY: an array has its elements one after the other.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {}
+unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
+    const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
+}
 // SAFETY: it has the layout of `T`.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> KernelType for Wrapping<T> {}

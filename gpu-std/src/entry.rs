@@ -1,14 +1,16 @@
 //! Functions that the expansion of `#[kernel]` calls. Not for other use.
 
-use crate::disjoint::DisjointMut;
+use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView};
 use crate::element::{KernelType, SliceElement};
+use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
+use crate::view::{Slice2, Slice3};
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use linkme;
 
 pub use crate::printf::*;
 pub use bytemuck;
-pub use gpu_spec::AbiParam;
+pub use gpu_spec::{AbiParam, Claims, Extents2, Extents3, LaunchLimits};
 
 /// Alignment in bytes of every buffer of a host, and so the most that an element can need.
 const BUFFER_ALIGN: usize = 256;
@@ -34,6 +36,28 @@ pub const fn check_view<T: KernelType>() {
 
 const fn check_alignment<T>() {
     assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
+}
+
+/// Static shared memory of a block, in bytes.
+const SHARED_BYTES: usize = 48 << 10;
+
+/// Compiles for types that shared arrays can have.
+pub const fn check_shared<T: SharedData>() {
+    assert!(size_of::<T>() > 0, "a shared array has elements, and they have bytes");
+}
+
+/// Compiles for shared arrays, of `bytes` each, that a block has memory for.
+pub const fn check_shared_memory(bytes: &[usize]) {
+    let mut total = 0;
+    let mut i = 0;
+    while i < bytes.len() {
+        total += bytes[i];
+        i += 1;
+    }
+    assert!(
+        total <= SHARED_BYTES,
+        "the shared arrays of a kernel take at most 49152 bytes (a `DoubleBuffer` takes its array twice)"
+    );
 }
 
 /// Compiles for parameters that fit into a launch.
@@ -65,6 +89,96 @@ pub unsafe fn slice<'a, T>(data: *const T, len: usize) -> &'a [T] {
 pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> {
     // SAFETY: the caller's promise.
     unsafe { DisjointMut::from_raw_parts(data, len) }
+}
+
+/// Makes the block's size a constant to the optimiser, and bounds the thread's index by it: LLVM takes neither from
+/// `.reqntid`.
+///
+/// # Safety
+///
+/// Every launch of the running kernel has the block of `limits`.
+#[cfg(target_arch = "nvptx64")]
+#[inline(always)]
+pub unsafe fn assume_block(limits: LaunchLimits) {
+    use crate::thread::{block_dim_x, block_dim_y, block_dim_z, thread_idx_x, thread_idx_y, thread_idx_z};
+    if let Some([x, y, z]) = limits.block() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            core::hint::assert_unchecked(block_dim_x() == x);
+            core::hint::assert_unchecked(block_dim_y() == y);
+            core::hint::assert_unchecked(block_dim_z() == z);
+            core::hint::assert_unchecked(thread_idx_x() < x);
+            core::hint::assert_unchecked(thread_idx_y() < y);
+            core::hint::assert_unchecked(thread_idx_z() < z);
+        }
+    }
+}
+
+/// What the claims to a view need of a launch.
+pub const fn claims<V: MutableView>() -> Claims {
+    V::CLAIMS
+}
+
+/// Defines the functions that make a view of two machine parameters, on the GPU and on the host.
+macro_rules! views {
+    ($($make:ident, $read:ident: $view:ident<$($mapping:ident)?>, $pointer:ty, $extents:ident;)*) => { $(
+        /// The view of a parameter.
+        ///
+        /// # Safety
+        ///
+        /// As its `from_raw_parts`.
+        #[inline(always)]
+        pub unsafe fn $make<'a, T $(, $mapping)?>(data: $pointer, extents: $extents) -> $view<'a, T $(, $mapping)?> {
+            // SAFETY: the caller's promise.
+            unsafe { $view::from_raw_parts(data, extents) }
+        }
+
+        /// Machine parameters `index` (a pointer) and `index + 1` (extents).
+        ///
+        /// # Safety
+        ///
+        /// As [`read_value`] for both, and as the view's `from_raw_parts`.
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[inline(always)]
+        pub unsafe fn $read<'a, T $(, $mapping)?>(
+            args: *const *const core::ffi::c_void,
+            index: usize,
+        ) -> $view<'a, T $(, $mapping)?> {
+            // SAFETY: the caller's promise.
+            unsafe { $make(read_value(args, index), read_value(args, index + 1)) }
+        }
+    )* };
+}
+views! {
+    slice2, read_slice2: Slice2<>, *const T, Extents2;
+    slice3, read_slice3: Slice3<>, *const T, Extents3;
+    view2, read_view2: DisjointMut2<M>, *mut T, Extents2;
+    view3, read_view3: DisjointMut3<M>, *mut T, Extents3;
+}
+
+/// A shared array of the kernel.
+///
+/// # Safety
+///
+/// Every thread of the launch calls it once for this static and barrier, of which nothing else makes use.
+#[inline(always)]
+pub unsafe fn shared<'a, A>(memory: &'static SharedStatic<A>, barrier: u32) -> Shared<'a, A> {
+    // SAFETY: the caller's promise; a kernel ends before its shared memory does.
+    unsafe { Shared::from_raw_parts(memory.as_mut_ptr(), barrier) }
+}
+
+/// A pair of shared arrays of the kernel.
+///
+/// # Safety
+///
+/// As [`shared`].
+#[inline(always)]
+pub unsafe fn double_buffer<'a, A>(
+    memory: &'static SharedStatic<[A; 2]>,
+    barrier: u32,
+) -> DoubleBuffer<'a, A> {
+    // SAFETY: as above.
+    unsafe { DoubleBuffer::from_raw_parts(memory.as_mut_ptr(), barrier) }
 }
 
 /// Machine parameter `index`.

@@ -27,7 +27,8 @@
 //! | [`tile`] | the same, and scans, in parts of a warp |
 //! | [`group`] | grid, cluster, block and tile as types, for generic code |
 //! | [`disjoint`] | mutable views of which each thread gets its own elements |
-//! | [`shared`] | memory that a block shares, and [`shared_array!`] |
+//! | [`view`] | views of rows and columns that all threads read |
+//! | [`shared`] | arrays that a block shares: [`Shared`], [`DoubleBuffer`]; [`shared_array!`] for unsafe code |
 //! | [`atomic`] | atomic operations with an ordering and a scope |
 //! | [`dynamic`] | launching kernels from kernels |
 //! | [`graph`] | setting the conditions of a graph |
@@ -95,9 +96,10 @@ pub mod shared;
 pub mod thread;
 pub mod tile;
 pub mod vector;
+pub mod view;
 pub mod warp;
 
-pub use disjoint::{Chunks, DisjointMut, Elements};
+pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements};
 pub use element::{KernelType, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
@@ -128,8 +130,8 @@ pub use glam;
 pub use gpu_macros::KernelType;
 /// Places a static in the shared memory of a block.
 ///
-/// The static is written as `MaybeUninit`, and becomes a [`shared::Shared`], whose
-/// [`as_mut_ptr`](shared::Shared::as_mut_ptr) gives the calling block's memory.
+/// The static is written as `MaybeUninit`, and becomes a [`shared::SharedStatic`], whose
+/// [`as_mut_ptr`](shared::SharedStatic::as_mut_ptr) gives the calling block's memory.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -157,10 +159,16 @@ pub use gpu_macros::address_space;
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
+/// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
+/// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
+/// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
 /// | `*const T`, `*mut T` | in an `unsafe fn` only | a buffer or device pointer |
 ///
 /// A kernel returns nothing, and is a free function. If it is a safe function, it can be launched from safe
 /// code.
+///
+/// The mutable views of a kernel decide in how many dimensions it can be launched: a kernel whose views are all
+/// `DisjointMut` in one, one with a `DisjointMut2` in up to two. A kernel that has none of them can be launched in any.
 ///
 /// # Options
 ///
@@ -168,6 +176,14 @@ pub use gpu_macros::address_space;
 ///   compiled for each combination; `axpy<f32, 4>` has the symbol `axpy__f32_4`.
 /// - `launch_bounds(max_threads)` or `launch_bounds(max_threads, min_blocks)`: promises that no block has more
 ///   threads, and limits registers so that `min_blocks` blocks fit on a multiprocessor.
+/// - `block(x)`, `block(x, y)` or `block(x, y, z)`: every launch has blocks of exactly these threads. A launch that
+///   leaves the block open gets it (`Launch::cover((width, height))`), one of another block is an error; inside the
+///   kernel the block's size is a constant to the compiler.
+/// - `cluster(x)`, `cluster(x, y)` or `cluster(x, y, z)`: every launch groups its blocks in clusters of this size, for
+///   [`cluster`]. It implies `arch = 90`.
+///
+///   The numbers of these three may be constants, and use the constants of `consts(…)`:
+///   `consts(TILE = 16, 32), block(TILE, TILE)`.
 /// - `arch = 90`: the kernel needs compute capability 9.0, and is left out of images for less.
 /// - `stack = 16384`: each thread needs this many bytes of stack. Only for kernels that recurse, call through
 ///   pointers or `dyn`, or format with `core::fmt`, whose need the compiler does not know.
@@ -230,11 +246,13 @@ pub use gpu_macros::kernel;
 /// ```
 pub use gpu_macros::printf;
 pub use gpu_spec::{
-    ConstArgument, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind, ParamSpec, SafeKernel,
-    TypeArgument, param,
+    Claims, ConstArgument, Extents2, Extents3, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind,
+    ParamSpec, SafeKernel, TypeArgument, param,
 };
 pub use half::{self, bf16, f16};
+pub use shared::{DoubleBuffer, Padded, Shared};
 pub use vector::Vector;
+pub use view::{Slice2, Slice3};
 
 /// The compute capability that the running code was compiled for, as `10 * major + minor`: 80, 90; 0 on the
 /// emulated device.

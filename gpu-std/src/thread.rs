@@ -8,7 +8,10 @@ use crate::nvvm;
 #[cfg(not(target_arch = "nvptx64"))]
 use warpsmith_emulator::{collective, thread as emulated};
 
-pub use crate::disjoint::{GridStride, UniqueIndex, grid_stride, unique_index};
+pub use crate::disjoint::{
+    GridStride, GridStride2d, Unique2d, Unique3d, UniqueIndex, grid_stride, grid_stride_2d, unique_2d,
+    unique_3d, unique_index,
+};
 
 macro_rules! coordinates {
     ($($(#[$doc:meta])* $name:ident = $intrinsic:ident, $emulated:ident[$axis:literal];)*) => { $(
@@ -79,13 +82,13 @@ pub fn index_1d() -> u32 {
     block_idx_x().wrapping_mul(block_dim_x()).wrapping_add(thread_idx_x())
 }
 
-/// The thread's x and y index in a two-dimensional launch.
+/// The thread's x and y index in a two-dimensional launch; [`unique_2d`] is a claim to the element there.
 #[inline(always)]
 pub fn index_2d() -> [u32; 2] {
     [index_1d(), block_idx_y().wrapping_mul(block_dim_y()).wrapping_add(thread_idx_y())]
 }
 
-/// The thread's x, y and z index in a three-dimensional launch.
+/// The thread's x, y and z index in a three-dimensional launch; [`unique_3d`] is a claim to the element there.
 #[inline(always)]
 pub fn index_3d() -> [u32; 3] {
     let [x, y] = index_2d();

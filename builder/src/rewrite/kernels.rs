@@ -1,14 +1,23 @@
 //! Kernels: what `#[kernel]` says of each to the builder.
 //!
-//! Limits are in the name of a section: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"` (zero, and a
-//! stack that is not there: not given) becomes the attributes `"nvvm.maxntid"` and `"nvvm.minctasm"`, which LLVM writes
-//! as `.maxntid` and `.minnctapersm`. Origin and parameters are constants ([`gpu_spec::image::ORIGIN_PREFIX`],
-//! [`gpu_spec::AbiParam`]) that nothing refers to, so none of them is left when the module has been reduced.
+//! Architecture and stack are in the name of a section: `section ".warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH,STACK"`
+//! (zero, and a stack that is not there: not given). The launches that a kernel can have are a constant
+//! ([`gpu_spec::LaunchLimits`]; without it, the numbers of the section) and become attributes:
+//!
+//! | limit | attribute | PTX |
+//! | --- | --- | --- |
+//! | most threads of a block | `"nvvm.maxntid"` | `.maxntid` |
+//! | least blocks on a multiprocessor | `"nvvm.minctasm"` | `.minnctapersm` |
+//! | required block | `"nvvm.reqntid"`, instead of the first | `.reqntid` |
+//! | required cluster | `"nvvm.cluster_dim"` | `.explicitcluster`, `.reqnctapercluster` |
+//!
+//! Origin and parameters are constants, too ([`gpu_spec::image::ORIGIN_PREFIX`], [`gpu_spec::AbiParam`]). Nothing refers
+//! to any of them, so none is left when the module has been reduced.
 
 use std::collections::HashMap;
 
-use gpu_spec::AbiParam;
 use gpu_spec::image::ORIGIN_PREFIX;
+use gpu_spec::{AbiParam, LaunchBounds, LaunchLimits};
 
 use super::RewriteError;
 use super::text;
@@ -47,15 +56,32 @@ impl<'a> Records<'a> {
     /// Keeps a line that starts with `@` if it is about a kernel.
     pub fn read(&mut self, line: &'a str) {
         let name = text::symbol(&line[1..]).map_or("", |(name, _)| name.trim_matches('"'));
-        if name.starts_with(AbiParam::PREFIX) || name.starts_with(ORIGIN_PREFIX) {
+        let prefixes = [AbiParam::PREFIX, ORIGIN_PREFIX, LaunchLimits::PREFIX];
+        if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             let bytes = line.split_once("c\"").and_then(|(_, rest)| rest.split_once('"'));
             self.0.insert(name, bytes.map_or("", |(bytes, _)| bytes));
         }
     }
 
+    /// The constant of a kind for a kernel.
+    fn get(&self, prefix: &str, symbol: &str) -> Option<Vec<u8>> {
+        self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text))
+    }
+
+    /// The launches that a kernel can have; `None` where it has no record of them.
+    pub fn limits(&self, symbol: &str) -> Result<Option<LaunchLimits>, RewriteError> {
+        match self.get(LaunchLimits::PREFIX, symbol) {
+            None => Ok(None),
+            Some(bytes) => match <&[u8; 32]>::try_from(&bytes[..]) {
+                Ok(bytes) => Ok(Some(LaunchLimits::from_bytes(bytes))),
+                Err(_) => Err(RewriteError::KernelRecord { symbol: symbol.to_owned() }),
+            },
+        }
+    }
+
     /// The record of a kernel.
     pub fn of(&self, symbol: &str) -> Result<Option<Abi>, RewriteError> {
-        let get = |prefix: &str| self.0.get(&*format!("{prefix}{symbol}")).map(|text| text::unescape(text));
+        let get = |prefix: &str| self.get(prefix, symbol);
         let bad = || RewriteError::KernelRecord { symbol: symbol.to_owned() };
         let (origin, params) = match (get(ORIGIN_PREFIX), get(AbiParam::PREFIX)) {
             (None, None) => return Ok(None),
@@ -91,7 +117,7 @@ pub fn is_kernel(line: &str) -> bool {
 }
 
 /// Rewrites the `define` line of a kernel; also returns what it requests.
-pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
+pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), RewriteError> {
     let name = text::function(line).map_or("", |(name, _)| name);
     let symbol = name.trim_matches('"').to_owned();
     let Some(at) = line.find(SECTION) else {
@@ -107,12 +133,26 @@ pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
         [max_threads, min_blocks, min_arch, stack] => (max_threads, min_blocks, min_arch, stack),
         _ => return Err(bad()),
     };
+    let limits = records.limits(&symbol)?;
+    let bounds = match limits {
+        Some(limits) => limits.launch_bounds().unwrap_or(LaunchBounds { max_threads: 0, min_blocks: 0 }),
+        None => LaunchBounds { max_threads, min_blocks },
+    };
     let mut rewritten = line[..at].to_owned();
-    if max_threads > 0 {
-        rewritten.push_str(&format!(" \"nvvm.maxntid\"=\"{max_threads}\""));
+    let mut attribute = |name: &str, value: String| {
+        rewritten.push_str(&format!(" \"nvvm.{name}\"=\"{value}\""));
+    };
+    let sides = |[x, y, z]: [u32; 3]| format!("{x},{y},{z}");
+    match limits.and_then(LaunchLimits::block) {
+        Some(block) => attribute("reqntid", sides(block)),
+        None if bounds.max_threads > 0 => attribute("maxntid", bounds.max_threads.to_string()),
+        None => {}
     }
-    if min_blocks > 0 {
-        rewritten.push_str(&format!(" \"nvvm.minctasm\"=\"{min_blocks}\""));
+    if bounds.min_blocks > 0 {
+        attribute("minctasm", bounds.min_blocks.to_string());
+    }
+    if let Some(cluster) = limits.and_then(LaunchLimits::cluster) {
+        attribute("cluster_dim", sides(cluster));
     }
     rewritten.push_str(after);
     Ok((rewritten, Kernel { symbol, min_arch, stack, abi: None }))
@@ -122,19 +162,50 @@ pub fn rewrite(line: &str) -> Result<(String, Kernel), RewriteError> {
 mod tests {
     use super::*;
 
+    fn plain(line: &str) -> Result<(String, Kernel), RewriteError> {
+        rewrite(line, &Records::default())
+    }
+
+    #[test]
+    fn limits_of_a_record_become_attributes() {
+        let record = |numbers: [u8; 8]| {
+            let bytes: String = numbers.iter().map(|n| format!("\\{n:02X}\\00\\00\\00")).collect();
+            format!("@__warpsmith_launch.k = constant [32 x i8] c\"{bytes}\", align 4")
+        };
+        for (numbers, attributes) in [
+            ([128, 2, 0, 0, 0, 0, 0, 0], r#" "nvvm.maxntid"="128" "nvvm.minctasm"="2""#),
+            ([128, 0, 16, 8, 1, 0, 0, 0], r#" "nvvm.reqntid"="16,8,1""#),
+            (
+                [64, 3, 64, 1, 1, 2, 1, 1],
+                r#" "nvvm.reqntid"="64,1,1" "nvvm.minctasm"="3" "nvvm.cluster_dim"="2,1,1""#,
+            ),
+        ] {
+            let line = record(numbers);
+            let mut records = Records::default();
+            records.read(&line);
+            let (rewritten, _) =
+                rewrite("define ptx_kernel void @k() section \".warpsmith,0,0,90\" {", &records).unwrap();
+            assert_eq!(rewritten, format!("define ptx_kernel void @k(){attributes} {{"));
+        }
+        let mut records = Records::default();
+        records.read("@__warpsmith_launch.k = constant [4 x i8] c\"\\01\\00\\00\\00\", align 4");
+        let error =
+            rewrite("define ptx_kernel void @k() section \".warpsmith,0,0,0\" {", &records).unwrap_err();
+        assert!(error.to_string().contains("`k`"), "{error}");
+    }
+
     #[test]
     fn bounds_become_attributes() {
         let line =
             "define ptx_kernel void @axpy__f32(float %0) unnamed_addr #12 section \".warpsmith,256,2,90\" {";
         assert!(is_kernel(line));
-        let (rewritten, kernel) = rewrite(line).unwrap();
+        let (rewritten, kernel) = plain(line).unwrap();
         assert_eq!(
             rewritten,
             "define ptx_kernel void @axpy__f32(float %0) unnamed_addr #12 \"nvvm.maxntid\"=\"256\" \"nvvm.minctasm\"=\"2\" {"
         );
         assert_eq!(kernel, Kernel { symbol: "axpy__f32".to_owned(), min_arch: 90, ..Kernel::default() });
-        let (_, kernel) =
-            rewrite("define ptx_kernel void @k() section \".warpsmith,0,0,0,16384\" {").unwrap();
+        let (_, kernel) = plain("define ptx_kernel void @k() section \".warpsmith,0,0,0,16384\" {").unwrap();
         assert_eq!((kernel.min_arch, kernel.stack), (0, 16384));
     }
 
@@ -164,11 +235,11 @@ mod tests {
     #[test]
     fn zeros_and_a_missing_section_ask_for_nothing() {
         let (rewritten, kernel) =
-            rewrite("define ptx_kernel void @k() #1 section \".warpsmith,0,0,0\" {").unwrap();
+            plain("define ptx_kernel void @k() #1 section \".warpsmith,0,0,0\" {").unwrap();
         assert_eq!(rewritten, "define ptx_kernel void @k() #1 {");
         assert_eq!(kernel.min_arch, 0);
-        let plain = "define ptx_kernel void @k() #1 {";
-        assert_eq!(rewrite(plain).unwrap().0, plain);
+        let without = "define ptx_kernel void @k() #1 {";
+        assert_eq!(plain(without).unwrap().0, without);
         assert!(!is_kernel("define void @not_a_ptx_kernel () {"));
     }
 
@@ -177,8 +248,7 @@ mod tests {
         for section in
             [".warpsmith", ".warpsmith,1,2", ".warpsmith,1,2,3,4,5", ".warpsmith,a,2,3", ".warpsmith,-1,2,3"]
         {
-            let error =
-                rewrite(&format!("define ptx_kernel void @k() section \"{section}\" {{")).unwrap_err();
+            let error = plain(&format!("define ptx_kernel void @k() section \"{section}\" {{")).unwrap_err();
             assert!(error.to_string().contains("`k`"), "{error}");
         }
     }

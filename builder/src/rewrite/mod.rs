@@ -134,7 +134,7 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
                     out.line(&replacement);
                     skipping = true;
                 } else if kernels::is_kernel(line) {
-                    let (line, kernel) = kernels::rewrite(line)?;
+                    let (line, kernel) = kernels::rewrite(line, &headers.records)?;
                     out.line(&line);
                     let abi = headers.records.of(&kernel.symbol)?;
                     kernels.push(Kernel { abi, ..kernel });

@@ -210,7 +210,7 @@ pub fn describe_template(template: &[u8]) -> Option<String> {
 }
 
 /// A call of an inlined entry point: without the attributes that forbid inlining, and, when `message` is
-/// given, with that literal for its `fmt::Arguments`. Gives the new line and the constant it needs.
+/// given, with that literal for its `fmt::Arguments`. Returns the new line and the constant it needs.
 pub fn rewrite_call(line: &str, message: Option<(&str, usize)>) -> Option<(String, Option<String>)> {
     let open = line.find('@').and_then(|at| Some(at + line[at..].find('(')?))?;
     let (arguments, after) = text::parenthesised(&line[open..])?;

@@ -8,7 +8,7 @@ pub use gpu_std::shared_array;
 /// A static in shared memory on the emulated device: the calling block's.
 #[cfg(not(target_arch = "nvptx64"))]
 #[doc(hidden)]
-pub struct Static<T>(gpu_std::shared::Shared<T>);
+pub struct Static<T>(gpu_std::shared::SharedStatic<T>);
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
@@ -19,7 +19,7 @@ mod host {
     impl<T> Static<T> {
         #[doc(hidden)]
         pub const fn new() -> Self {
-            Static(gpu_std::shared::Shared::new())
+            Static(gpu_std::shared::SharedStatic::new())
         }
     }
 

@@ -1,8 +1,8 @@
 //! The items that `#[kernel]` emits beside the function.
 //!
-//! - For the GPU, one `extern "ptx-kernel"` entry per instance, with its limits in the name of its section,
-//!   `.warpsmith,MAX_THREADS,MIN_BLOCKS,MIN_ARCH` and `,STACK` where it is given, and a record of its parameters as
-//!   the device compiler lays them out. The builder reads both.
+//! - For the GPU, one `extern "ptx-kernel"` entry per instance, with what it needs in the name of its section,
+//!   `.warpsmith,0,0,MIN_ARCH` and `,STACK` where it is given, a record of its parameters as the device compiler lays them
+//!   out, and one of the launches that it can have. The builder reads all of them.
 //! - For the host, a type with the kernel's name, `Kernel` implemented for each instance, an entry for the
 //!   emulated device, and a registered `KernelSpec`.
 //!
@@ -16,6 +16,7 @@ use syn::{Attribute, GenericParam, Generics, Ident};
 
 use super::Kernel;
 use super::instances::{Argument, Instance};
+use super::limits;
 use super::params::{Kind, Param, text};
 
 /// The function and its companion items.
@@ -133,7 +134,7 @@ fn types(kernel: &Kernel) -> TokenStream {
     let elements = kernel.params.iter().map(|param| &param.element);
     let mapping_names: Vec<Ident> = (0..kernel.params.len()).map(mapping_name).collect();
     let mappings = kernel.params.iter().map(|param| match &param.kind {
-        Kind::SliceMut(Some(mapping)) => quote!(#mapping),
+        Kind::SliceMut(Some(mapping)) | Kind::ViewMut(_, Some(mapping)) => quote!(#mapping),
         _ => quote!(::gpu_std::disjoint::Elements),
     });
     quote! {
@@ -161,11 +162,11 @@ fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
     quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
 }
 
-/// What stands for a parameter in an instance.
+/// The argument that a generic parameter has in an instance.
 struct Form {
-    /// The value, or the element of a slice or view.
+    /// The value, or the element of a slice or view, or the array in shared memory.
     element: TokenStream,
-    /// The `gpu_spec::ParamKind`.
+    /// The `gpu_spec::ParamKind`; for an array in shared memory there is none.
     kind: Ident,
     /// The parameter's type, of any lifetime.
     ty: TokenStream,
@@ -176,17 +177,33 @@ struct Form {
     /// The machine parameters of the GPU's entry, and the argument made of them.
     machine: TokenStream,
     on_gpu: TokenStream,
-    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`.
+    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`: none for an
+    /// array in shared memory, which is no parameter of the launch.
     on_host: TokenStream,
     slots: usize,
+    /// Whether it is a mutable view, whose claims limit launches.
+    is_claimed: bool,
 }
 
 fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let params = kernel.params.iter().enumerate();
-    params.map(|(index, param)| form(index, param, instance)).collect()
+    let mut arrays = 0;
+    let form = |(index, param): (usize, &Param)| {
+        let form = form(index, param, instance, arrays);
+        arrays += usize::from(form.slots == 0);
+        form
+    };
+    kernel.params.iter().enumerate().map(form).collect()
 }
 
-fn form(index: usize, param: &Param, instance: &Instance) -> Form {
+/// Those of a launch's parameters.
+fn passed(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
+    let mut forms = forms(kernel, instance);
+    forms.retain(|form| form.slots > 0);
+    forms
+}
+
+/// `arrays` are ahead of the parameter in shared memory.
+fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form {
     let element = projection(instance, param, &element_name(index));
     let mapping = projection(instance, param, &mapping_name(index));
     let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
@@ -199,6 +216,7 @@ fn form(index: usize, param: &Param, instance: &Instance) -> Form {
         on_gpu: quote!(#data),
         on_host: quote!(read_value::<#ty>),
         slots: 1,
+        is_claimed: false,
         ty,
     };
     match &param.kind {
@@ -221,6 +239,7 @@ fn form(index: usize, param: &Param, instance: &Instance) -> Form {
             on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
             on_host: quote!(read_slice::<#element>),
             slots: 2,
+            is_claimed: false,
             element,
         },
         Kind::SliceMut(_) => Form {
@@ -232,8 +251,55 @@ fn form(index: usize, param: &Param, instance: &Instance) -> Form {
             on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
             on_host: quote!(read_view::<#element, #mapping>),
             slots: 2,
+            is_claimed: true,
             element,
         },
+        Kind::Shared(array) => Form {
+            kind: format_ident!("Shared"),
+            ty: array.ty(&element),
+            marker: quote!(),
+            check: Some(quote!(check_shared)),
+            machine: quote!(),
+            on_gpu: array.argument(&element, arrays),
+            on_host: array.argument(&element, arrays),
+            slots: 0,
+            is_claimed: false,
+            element,
+        },
+        Kind::View(dimensions) => {
+            let (view, extents) = (format_ident!("Slice{dimensions}"), format_ident!("Extents{dimensions}"));
+            let (make, read) = (format_ident!("slice{dimensions}"), format_ident!("read_slice{dimensions}"));
+            Form {
+                kind: view.clone(),
+                ty: quote!(::gpu_std::#view<'_, #element>),
+                marker: quote!(::gpu_std::param::#view<#element>),
+                check: Some(quote!(check_view)),
+                machine: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
+                on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
+                on_host: quote!(#read::<#element>),
+                slots: 2,
+                is_claimed: false,
+                element,
+            }
+        }
+        Kind::ViewMut(dimensions, _) => {
+            let (view, extents) =
+                (format_ident!("DisjointMut{dimensions}"), format_ident!("Extents{dimensions}"));
+            let (make, read) = (format_ident!("view{dimensions}"), format_ident!("read_view{dimensions}"));
+            let kind = format_ident!("SliceMut{dimensions}");
+            Form {
+                ty: quote!(::gpu_std::#view<'_, #element, #mapping>),
+                marker: quote!(::gpu_std::param::#kind<#element>),
+                check: Some(quote!(check_view)),
+                machine: quote!(#data: *mut #element, #len: ::gpu_std::__private::#extents),
+                on_gpu: quote!(::gpu_std::__private::#make::<_, #mapping>(#data, #len)),
+                on_host: quote!(#read::<#element, #mapping>),
+                slots: 2,
+                is_claimed: true,
+                kind,
+                element,
+            }
+        }
     }
 }
 
@@ -245,13 +311,21 @@ fn checks(kernel: &Kernel, instance: &Instance) -> TokenStream {
     });
     let abi = abi(kernel, instance);
     let any_lifetime = any_lifetime(kernel, instance);
+    let arrays = forms(kernel, instance).into_iter().zip(&kernel.params).filter_map(|(form, param)| {
+        let Kind::Shared(array) = param.kind else { return None };
+        Some(array.bytes(&form.element))
+    });
+    let shared_memory = quote!(&[#(#arrays),*]);
     let at = kernel.function.sig.ident.span();
     quote! {
         const _: () = { #(#checks)* };
         const _: () = #any_lifetime;
     }
     .into_iter()
-    .chain(quote_spanned!(at=> const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);))
+    .chain(quote_spanned!(at=>
+        const _: () = ::gpu_std::__private::check_parameters(&[#(#abi),*]);
+        const _: () = ::gpu_std::__private::check_shared_memory(#shared_memory);
+    ))
     .collect()
 }
 
@@ -264,7 +338,7 @@ fn any_lifetime(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote!({ let _: #safety fn(#(#params),*) = #callee; })
 }
 
-/// An `AbiParam` for each parameter.
+/// An `AbiParam` for each parameter of the launch.
 fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
     let abi = |Form { element, kind, .. }: &Form| {
         quote! {
@@ -275,7 +349,7 @@ fn abi(kernel: &Kernel, instance: &Instance) -> Vec<TokenStream> {
             )
         }
     };
-    forms(kernel, instance).iter().map(abi).collect()
+    passed(kernel, instance).iter().map(abi).collect()
 }
 
 /// `name` or `name::<f32, 4>`.
@@ -288,13 +362,12 @@ fn callee(kernel: &Kernel, instance: &Instance) -> TokenStream {
 /// The entry in the GPU image.
 fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let symbol = instance.symbol(&kernel.function.sig.ident.to_string());
-    let (max_threads, min_blocks) = kernel.options.launch_bounds;
-    let mut section = format!(".warpsmith,{max_threads},{min_blocks},{}", kernel.options.arch);
+    let mut section = format!(".warpsmith,0,0,{}", kernel.options.arch);
     if let Some(bytes) = kernel.options.stack {
         section.push_str(&format!(",{bytes}"));
     }
     let forms = forms(kernel, instance);
-    let machine = forms.iter().map(|form| &form.machine);
+    let machine = forms.iter().filter(|form| form.slots > 0).map(|form| &form.machine);
     let arguments = forms.iter().map(|form| &form.on_gpu);
     let callee = callee(kernel, instance);
     // Nothing of a safe kernel may run ahead of the work that it depends on; an unsafe one waits explicitly.
@@ -303,15 +376,25 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let as_type = gpu_type(kernel, instance);
     let record = abi_record(kernel, instance, &symbol);
     let origin = origin(&symbol);
+    let (limits, limits_record) = (limits::constant(kernel, instance), limits::record(kernel, &symbol));
+    let assume = kernel.options.block.is_some().then(|| {
+        quote! {
+            // SAFETY: the entry has this block in every launch, as the builder writes into the PTX.
+            unsafe { ::gpu_std::__private::assume_block(__LIMITS) };
+        }
+    });
     quote! {
         #[cfg(target_arch = "nvptx64")]
         const _: () = {
+            #limits
+            #limits_record
             // SAFETY: the symbol is named after the kernel and its arguments; the section says to the builder,
             // which takes it away again, what limits the entry has.
             #[unsafe(export_name = #symbol)]
             #[unsafe(link_section = #section)]
             #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
             pub unsafe extern "ptx-kernel" fn __entry(#(#machine),*) {
+                #assume
                 #wait
                 // SAFETY: the launch passes what the parameters say; an unsafe kernel's own contract is the
                 // launcher's.
@@ -328,8 +411,8 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
 /// The layout of the parameters in the device compiler, for the builder: see `gpu_spec::AbiParam`.
 fn abi_record(kernel: &Kernel, instance: &Instance, symbol: &str) -> TokenStream {
     let symbol = format!("{}{symbol}", gpu_spec::AbiParam::PREFIX);
-    let length = Literal::usize_unsuffixed(kernel.params.len());
     let params = abi(kernel, instance);
+    let length = Literal::usize_unsuffixed(params.len());
     quote! {
         // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
         #[unsafe(export_name = #symbol)]
@@ -354,7 +437,7 @@ fn origin(symbol: &str) -> TokenStream {
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);
-    let markers = forms(kernel, instance).into_iter().map(|form| form.marker);
+    let markers = passed(kernel, instance).into_iter().map(|form| form.marker);
     quote! {
         // SAFETY: `Params` and the entry are written from the same parameters.
         unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
@@ -379,9 +462,17 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let mut arguments = Vec::new();
     let mut markers = Vec::new();
     let mut params = Vec::new();
+    let mut claims = Vec::new();
     let mut slot = 0usize;
     for (form, param) in forms(kernel, instance).into_iter().zip(&kernel.params) {
-        let Form { element, kind, marker, on_host, slots, .. } = form;
+        let Form { element, kind, marker, on_host, slots, ty, is_claimed, .. } = form;
+        if slots == 0 {
+            arguments.push(on_host);
+            continue;
+        }
+        if is_claimed {
+            claims.push(quote_spanned!(param.ty.span()=> ::gpu_std::__private::claims::<#ty>()));
+        }
         let position = Literal::usize_unsuffixed(slot);
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
@@ -413,13 +504,7 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         }
     }
 
-    let bounds = match kernel.options.launch_bounds {
-        (0, _) => quote!(::core::option::Option::None),
-        (max_threads, min_blocks) => quote!(::core::option::Option::Some(::gpu_std::LaunchBounds {
-            max_threads: #max_threads,
-            min_blocks: #min_blocks,
-        })),
-    };
+    let limits = limits::constant(kernel, instance);
     let (min_arch, is_safe) = (kernel.options.arch, kernel.is_safe);
     let stack = match kernel.options.stack {
         None => quote!(::core::option::Option::None),
@@ -435,6 +520,9 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
+            #limits
+            const __CLAIMS: ::gpu_std::Claims = ::gpu_std::Claims::all(&[#(#claims),*]);
+            const _: () = __LIMITS.check(__CLAIMS);
             const __INFO: ::gpu_std::KernelInfo = ::gpu_std::KernelInfo {
                 name: #label,
                 symbol: #symbol,
@@ -443,7 +531,10 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 types: &[#(#types),*],
                 consts: &[#(#consts),*],
                 params: &[#(#params),*],
-                launch_bounds: #bounds,
+                launch_bounds: __LIMITS.launch_bounds(),
+                block: __LIMITS.block(),
+                cluster: __LIMITS.cluster(),
+                claims: __CLAIMS,
                 stack: #stack,
                 min_arch: #min_arch,
                 is_safe: #is_safe,

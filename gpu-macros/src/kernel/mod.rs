@@ -5,9 +5,11 @@
 
 mod emit;
 mod instances;
+mod limits;
 mod options;
 mod params;
 mod rename;
+mod shared;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;

@@ -1,15 +1,16 @@
 //! The options of `#[kernel(...)]`.
 
+use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, Ident, Lit, LitInt, Path, Result, Token, Type, UnOp, parenthesized};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitInt, Path, Result, Token, Type, UnOp, parenthesized, token};
 
 /// `T = f32, f64` or `ITEMS = 1, 2`.
 pub(crate) struct List<V> {
     /// The generic parameter.
     pub parameter: Ident,
-    /// What to instantiate it with.
+    /// Its arguments, one for each instance.
     pub values: Vec<V>,
 }
 
@@ -29,8 +30,12 @@ pub(crate) struct Options {
     pub types: Vec<List<Type>>,
     /// `consts(ITEMS = 1, 2; VECTOR = 4)`.
     pub consts: Vec<List<Const>>,
-    /// `launch_bounds(256, 2)`: at most 256 threads, at least 2 blocks; 0 when not given.
-    pub launch_bounds: (u32, u32),
+    /// `launch_bounds(256, 2)`: at most 256 threads, and at least 2 blocks if it is given.
+    pub launch_bounds: Option<(Expr, Option<Expr>)>,
+    /// `block(16, 16)`: one to three sides.
+    pub block: Option<Vec<Expr>>,
+    /// `cluster(2, 1)`: one to three sides.
+    pub cluster: Option<Vec<Expr>>,
     /// `arch = 90`; 0 when not given.
     pub arch: u32,
     /// `stack = 16384`: bytes of stack that a thread needs.
@@ -58,7 +63,9 @@ impl Parse for Options {
             match name.to_string().as_str() {
                 "types" => options.types = lists(input, &name, |input| input.parse())?,
                 "consts" => options.consts = lists(input, &name, constant)?,
-                "launch_bounds" => options.launch_bounds = launch_bounds(input)?,
+                "launch_bounds" => options.launch_bounds = Some(launch_bounds(input)?),
+                "block" => options.block = Some(sides(input, &name, 1024, "a block has 1 to 1024 threads")?),
+                "cluster" => options.cluster = Some(sides(input, &name, 16, "a cluster has 1 to 16 blocks")?),
                 "arch" => options.arch = arch(input)?,
                 "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
@@ -72,8 +79,8 @@ impl Parse for Options {
                         name.span(),
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
-                             launch_bounds(max_threads, min_blocks), arch = 90, stack = 16384, cooperative and \
-                             dependent"
+                             launch_bounds(max_threads, min_blocks), block(x, y, z), cluster(x, y, z), arch = 90, \
+                             stack = 16384, cooperative and dependent"
                         ),
                     ));
                 }
@@ -82,6 +89,13 @@ impl Parse for Options {
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
             }
+        }
+        if let Some(sides) = &options.cluster {
+            if (1..90).contains(&options.arch) {
+                let message = "clusters need compute capability 9.0: remove `arch`, or write `arch = 90`";
+                return Err(Error::new_spanned(sides.first(), message));
+            }
+            options.arch = options.arch.max(90);
         }
         Ok(options)
     }
@@ -149,30 +163,64 @@ fn constant(input: ParseStream) -> Result<Const> {
 }
 
 /// `(max_threads)` or `(max_threads, min_blocks)`.
-fn launch_bounds(input: ParseStream) -> Result<(u32, u32)> {
-    let content;
-    let parens = parenthesized!(content in input);
-    let numbers = Punctuated::<LitInt, Token![,]>::parse_terminated(&content)?;
-    let numbers: Vec<&LitInt> = numbers.iter().collect();
-    let (threads, blocks) = match numbers.as_slice() {
+fn launch_bounds(input: ParseStream) -> Result<(Expr, Option<Expr>)> {
+    let (numbers, span) = numbers(input)?;
+    let (threads, blocks) = match &numbers[..] {
         [threads] => (threads, None),
         [threads, blocks] => (threads, Some(blocks)),
         _ => {
-            return Err(Error::new(
-                parens.span.join(),
-                "write launch_bounds(max_threads) or launch_bounds(max_threads, min_blocks)",
-            ));
+            let forms = "write launch_bounds(max_threads) or launch_bounds(max_threads, min_blocks)";
+            return Err(Error::new(span, forms));
         }
     };
-    let max_threads: u32 = threads.base10_parse()?;
-    if !(1..=1024).contains(&max_threads) {
-        return Err(Error::new(threads.span(), "a block has 1 to 1024 threads"));
+    if literal(threads)?.is_some_and(|threads| !(1..=1024).contains(&threads)) {
+        return Err(Error::new_spanned(threads, "a block has 1 to 1024 threads"));
     }
-    let min_blocks = blocks.map_or(Ok(0), |blocks| blocks.base10_parse())?;
-    if min_blocks > 32 {
+    if let Some(blocks) = blocks
+        && literal(blocks)?.is_some_and(|blocks| blocks > 32)
+    {
         return Err(Error::new_spanned(blocks, "a multiprocessor holds at most 32 blocks"));
     }
-    Ok((max_threads, min_blocks))
+    Ok((threads.clone(), blocks.cloned()))
+}
+
+/// `(x)`, `(x, y)` or `(x, y, z)`, with a product of 1 to `most`.
+fn sides(input: ParseStream, name: &Ident, most: u64, range: &str) -> Result<Vec<Expr>> {
+    if !input.peek(token::Paren) {
+        return Err(Error::new(name.span(), format!("write {name}(x), {name}(x, y) or {name}(x, y, z)")));
+    }
+    let (numbers, span) = numbers(input)?;
+    if !(1..=3).contains(&numbers.len()) {
+        return Err(Error::new(span, format!("write {name}(x), {name}(x, y) or {name}(x, y, z)")));
+    }
+    let mut product = Some(1u64);
+    for side in &numbers {
+        product = match (product, literal(side)?) {
+            (Some(product), Some(side)) => Some(product.saturating_mul(side)),
+            _ => None,
+        };
+    }
+    match product {
+        Some(product) if !(1..=most).contains(&product) => Err(Error::new(span, range)),
+        _ => Ok(numbers),
+    }
+}
+
+/// Numbers or constants in parentheses, and where these are.
+fn numbers(input: ParseStream) -> Result<(Vec<Expr>, Span)> {
+    let content;
+    let parens = parenthesized!(content in input);
+    let numbers = Punctuated::<Expr, Token![,]>::parse_terminated(&content)?;
+    Ok((numbers.into_iter().collect(), parens.span.join()))
+}
+
+/// The value of an expression that is a number; `None` for a constant, which the compiler evaluates.
+fn literal(expr: &Expr) -> Result<Option<u64>> {
+    match expr {
+        Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) => int.base10_parse().map(Some),
+        Expr::Lit(other) => Err(Error::new_spanned(other, "write a number, or a constant that is one")),
+        _ => Ok(None),
+    }
 }
 
 /// `= 90`.

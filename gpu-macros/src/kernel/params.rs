@@ -6,9 +6,9 @@ use syn::{
     TypePath,
 };
 
-use super::Errors;
+use super::{Errors, shared};
 
-/// How a parameter is passed; as `gpu_spec::ParamKind`.
+/// How a parameter is passed; as `gpu_spec::ParamKind`, and arrays in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
@@ -16,6 +16,12 @@ pub(crate) enum Kind {
     Slice,
     /// `DisjointMut<T, M>`, with `M` if it is written.
     SliceMut(Option<Box<Type>>),
+    /// `Slice2<T>` or `Slice3<T>`: the number of dimensions.
+    View(u8),
+    /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`: the number of dimensions, and `M` if it is written.
+    ViewMut(u8, Option<Box<Type>>),
+    /// `Shared<A>` or `DoubleBuffer<A>`, which no launch passes.
+    Shared(shared::Array),
     /// `*const T`.
     Pointer,
     /// `*mut T`.
@@ -28,7 +34,7 @@ pub(crate) struct Param {
     pub name: Ident,
     /// Its type as written.
     pub ty: Type,
-    /// The value's type, or that of an element.
+    /// The value's type, or that of an element, or of an array in shared memory.
     pub element: Type,
     /// How it is passed.
     pub kind: Kind,
@@ -45,6 +51,7 @@ pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<P
             FnArg::Typed(typed) => params.extend(read_one(typed, is_safe, errors)),
         }
     }
+    shared::check_count(&params, errors);
     params
 }
 
@@ -120,9 +127,12 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
                 ),
             ))
         }
-        Type::Path(path) => match disjoint_mut(path) {
+        Type::Path(path) => match view(path) {
             Some(arguments) => arguments,
-            None => Ok((Kind::Value, ty.clone())),
+            None => match shared::classify(path) {
+                Some(array) => array.map_err(|message| -> Wrong<'_> { (ty, message) }),
+                None => Ok((Kind::Value, ty.clone())),
+            },
         },
         Type::Array(_) | Type::Tuple(_) => Ok((Kind::Value, ty.clone())),
         Type::Paren(paren) => classify(&paren.elem, is_safe),
@@ -135,7 +145,8 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
         Type::Slice(slice) => Err((ty, format!("take the slice by reference: `&[{}]`", text(&slice.elem)))),
         _ => Err((
             ty,
-            "a kernel takes plain values, `&[T]`, `DisjointMut<T>` and, when it is `unsafe fn`, raw pointers"
+            "a kernel takes plain values, `&[T]`, `DisjointMut<T>`, `Slice2<T>`, `DisjointMut2<T>`, `Shared<[T; N]>` \
+             and, when it is `unsafe fn`, raw pointers"
                 .to_owned(),
         )),
     }
@@ -159,9 +170,18 @@ fn static_lifetime(ty: &Type) -> Option<&Lifetime> {
     lifetime.filter(|lifetime| lifetime.ident == "static")
 }
 
-/// The arguments of `DisjointMut<'a, T, M>`, if `path` is one.
-fn disjoint_mut(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
-    let last = path.path.segments.last().filter(|segment| segment.ident == "DisjointMut")?;
+/// The arguments of `DisjointMut<'a, T, M>` or another view, if `path` is one.
+fn view(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
+    let last = path.path.segments.last()?;
+    let name = last.ident.to_string();
+    let of: fn(Option<Box<Type>>) -> Kind = match &*name {
+        "DisjointMut" => Kind::SliceMut,
+        "DisjointMut2" => |mapping| Kind::ViewMut(2, mapping),
+        "DisjointMut3" => |mapping| Kind::ViewMut(3, mapping),
+        "Slice2" => |_| Kind::View(2),
+        "Slice3" => |_| Kind::View(3),
+        _ => return None,
+    };
     let mut types = match &last.arguments {
         PathArguments::AngleBracketed(arguments) => arguments
             .args
@@ -175,9 +195,9 @@ fn disjoint_mut(path: &TypePath) -> Option<Result<(Kind, Type), Wrong<'_>>> {
         _ => Vec::new().into_iter(),
     };
     let Some(element) = types.next() else {
-        return Some(Err((path, "name the element type: `DisjointMut<T>`".to_owned())));
+        return Some(Err((path, format!("name the element type: `{name}<T>`"))));
     };
-    Some(Ok((Kind::SliceMut(types.next().map(Box::new)), element)))
+    Some(Ok((of(types.next().map(Box::new)), element)))
 }
 
 /// A type as a user would write it.

@@ -9,5 +9,6 @@ mod indices;
 mod printf;
 mod random;
 mod registry;
+mod shared;
 mod values;
 mod warp;

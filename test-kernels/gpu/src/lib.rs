@@ -6,7 +6,9 @@
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
+//! | [`registry_crates`] | a kernel that uses crates from the registry |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
+//! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 #![no_std]
 #![deny(missing_docs)]
@@ -15,5 +17,7 @@ pub mod cooperative;
 pub mod diagnostic;
 pub mod dynamic;
 pub mod nbody;
+pub mod registry_crates;
 pub mod stack;
+pub mod tiles;
 pub mod train;

@@ -7,5 +7,6 @@ mod graphs;
 mod interop;
 mod loaded;
 mod mapped;
+mod registry_crates;
 mod stack;
 mod typed;

@@ -8,10 +8,6 @@ use replay::replay;
 
 #[test]
 fn seeds_of_fuzz_targets_break_nothing() {
-    // A bundle has no sources.
-    if std::env::var_os("WARPSMITH_BIN").is_some() {
-        return;
-    }
     replay("document", parsers::document);
     replay("log_line", parsers::log_line);
     replay("store_line", parsers::store_line);

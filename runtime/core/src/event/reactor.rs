@@ -76,6 +76,14 @@ impl Wait {
         }
     }
 
+    /// Notes that a future which was to be woken at `early` is polled.
+    fn woken(&self, early: Option<Instant>) {
+        let took = early.and_then(|early| Instant::now().checked_duration_since(early));
+        if let (Some(done), Some(took)) = (&self.done, took) {
+            done.lengths.note_waking(took);
+        }
+    }
+
     /// When it is likely to end: see [`Lengths::likely_end`](crate::stream::lengths::Lengths::likely_end).
     fn likely_end(&self, now: Instant) -> Option<Instant> {
         let end = self.done.as_ref()?.lengths.likely_end(now.duration_since(self.since))?;
@@ -182,7 +190,7 @@ impl Reactor {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the thread does.
+    /// The thread's loop.
     fn run(&self) {
         exact_timers();
         loop {
@@ -245,6 +253,8 @@ fn exact_timers() {
 struct Registration {
     reactor: &'static Reactor,
     key: Key,
+    /// When the thread wakes the future even if the event was not reached.
+    early: Option<Instant>,
 }
 
 impl Registration {
@@ -261,11 +271,12 @@ impl Registration {
         if reactor.is_broken.load(Ordering::Acquire) {
             return None;
         }
+        let early = wait.likely_end(now);
         let waiting = Waiting {
             device: event.device.clone(),
             event: event.handle,
             waker,
-            early: wait.likely_end(now),
+            early,
             wait: wait.clone(),
             registered: now,
             looked: now,
@@ -281,7 +292,7 @@ impl Registration {
         if is_earlier {
             reactor.earlier.notify_one();
         }
-        Some(Self { reactor, key })
+        Some(Self { reactor, key, early })
     }
 
     /// Has another waker called. Whether it is still registered.
@@ -308,15 +319,14 @@ impl Drop for Registration {
         }
         if host_function::is_running() {
             // The thread may be querying the driver, which may wait for this function to return.
-            let (reactor, key) = (self.reactor, self.key);
-            return host_function::drop_elsewhere(Box::new(Registration { reactor, key }));
+            return host_function::drop_elsewhere(Box::new(Registration { ..*self }));
         }
         let waiting = self.reactor.lock().waiting.remove(&self.key);
         drop(waiting);
     }
 }
 
-/// What a future needs to wait for an event.
+/// The state of a future that waits for an event.
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,
@@ -329,6 +339,9 @@ impl Waiter {
     /// meanwhile.
     pub fn poll(&mut self, event: &Event, may_be_recorded: bool, task: &Context<'_>) -> Poll<Result<()>> {
         let reached = event.is_reached("awaiting an event");
+        if let (Some(registration), Some((wait, _))) = (&self.registration, &self.wait) {
+            wait.woken(registration.early);
+        }
         if !matches!(reached, Ok(false)) {
             // Of a future that was registered, the thread knows better when it was reached.
             if let (None, Some((wait, _)), true) = (&self.registration, &self.wait, reached.is_ok()) {

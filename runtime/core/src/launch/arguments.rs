@@ -1,4 +1,4 @@
-//! What can be passed for which parameter of a kernel.
+//! The arguments that can be passed for each kind of parameter.
 //!
 //! | parameter | marker | argument |
 //! | --- | --- | --- |

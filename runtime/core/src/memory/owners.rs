@@ -22,20 +22,21 @@ use crate::driver::host_function::drop_elsewhere;
 use crate::driver::{Context, Driver};
 use crate::stream::Stream;
 
-/// What frees foreign memory when it is dropped.
-pub(crate) struct Owner(Box<dyn Any + Send>);
+/// The owner of foreign memory, which frees it when dropped. Two boxes, because every buffer has the place of one, and a thin one is
+/// smaller to move.
+pub(crate) struct Owner(Box<Box<dyn Any + Send>>);
 
 // SAFETY: a shared owner is not accessed; it is taken or dropped by value only.
 unsafe impl Sync for Owner {}
 
 impl Owner {
     pub fn new(owner: impl Any + Send) -> Self {
-        Self(Box::new(owner))
+        Self(Box::new(Box::new(owner)))
     }
 
-    /// What it was made of, if that is an `O`.
+    /// The value it was made of, if that is an `O`.
     pub fn downcast<O: Any>(self) -> Option<O> {
-        self.0.downcast().ok().map(|owner| *owner)
+        (*self.0).downcast().ok().map(|owner| *owner)
     }
 }
 

@@ -19,18 +19,18 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::stream::clock::Time;
+use crate::stream::clock::Timeline;
 
 /// Above this many uses in the list, those of one stream and kind become one that covers them.
 const PRECISE: usize = 32;
 /// With up to this number of streams, no stream is waited for that another's wait covers.
 const MINIMISED: usize = 8;
 
-/// What a piece of work does with a range of a buffer.
+/// The access of a piece of work to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// It reads the range.
@@ -46,9 +46,15 @@ pub(crate) struct Usage {
     /// matters.
     home_write: AtomicU64,
     home_read: AtomicU64,
-    /// The length of the list, which saves locking an empty one.
-    listed: AtomicUsize,
-    list: Mutex<Vec<Use>>,
+    /// All others. Made with the first of them, so that a buffer which needs none is small to move.
+    list: OnceLock<Box<List>>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// The length, which saves locking an empty list.
+    len: AtomicUsize,
+    uses: Mutex<Vec<Use>>,
 }
 
 #[derive(Debug, Clone)]
@@ -59,17 +65,17 @@ struct Use {
     epoch: u64,
 }
 
-/// What a piece of work must come after: streams, each once, with the epoch of their newest such work.
+/// The waits that a piece of work needs: streams, each once, with the epoch of their newest conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64)>,
     /// By which of the streams' clocks: work that runs, and work that is captured, are ordered apart.
-    time: Time,
+    time: Timeline,
 }
 
 impl Waits {
     #[inline]
-    pub fn new(time: Time) -> Self {
+    pub fn new(time: Timeline) -> Self {
         Self { streams: Vec::new(), time }
     }
 
@@ -108,8 +114,8 @@ impl Waits {
         }
         let waited = streams.iter().zip(&waits).filter(|(_, waits)| **waits);
         waited.map(|(wait, _)| wait).try_for_each(|(other, epoch)| match time {
-            Time::Running => stream.wait_for_running(other, Some(*epoch)),
-            Time::Captured => stream.wait_for_captured(other),
+            Timeline::Running => stream.wait_for_running(other, Some(*epoch)),
+            Timeline::Captured => stream.wait_for_captured(other),
         })
     }
 }
@@ -130,11 +136,51 @@ fn raise(number: &AtomicU64, to: u64) {
     }
 }
 
+impl List {
+    fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what work on `stream` with this access to this range must come after.
+    #[cold]
+    fn conflicts(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
+        let conflicts = |other: &&Use| {
+            (access == Access::Write || other.access == Access::Write) && overlap(&other.range, range)
+        };
+        for other in self.lock().iter().filter(conflicts) {
+            waits.add(stream, &other.stream, other.epoch);
+        }
+    }
+
+    #[cold]
+    fn clear(&self) {
+        let forgotten = {
+            let mut uses = self.lock();
+            self.len.store(0, Ordering::Release);
+            std::mem::take(&mut *uses)
+        };
+        // Without the lock: the last handle of a stream may be among them.
+        drop(forgotten);
+    }
+
+    /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
+    #[cold]
+    fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
+        let mut users = Vec::new();
+        for Use { stream, epoch, .. } in self.lock().iter() {
+            if !home.comes_after(stream, *epoch, time) && !users.contains(stream) {
+                users.push(stream.clone());
+            }
+        }
+        users
+    }
+}
+
 impl Usage {
     /// Of a buffer that was just allocated on `home`.
     #[inline]
     pub fn new(home: &Stream) -> Self {
-        Self::written(home.epoch(Time::Running))
+        Self::written(home.epoch(Timeline::Running))
     }
 
     /// Of a buffer that nothing has used.
@@ -144,41 +190,42 @@ impl Usage {
 
     #[inline]
     fn written(epoch: u64) -> Self {
-        Self {
-            home_write: AtomicU64::new(epoch),
-            home_read: AtomicU64::new(0),
-            listed: AtomicUsize::new(0),
-            list: Mutex::new(Vec::new()),
-        }
+        Self { home_write: AtomicU64::new(epoch), home_read: AtomicU64::new(0), list: OnceLock::new() }
     }
 
     /// Adds the uses that another has noted of the same buffer.
     pub fn absorb(&self, other: &Usage) {
         raise(&self.home_write, other.home_write.load(Ordering::Acquire));
         raise(&self.home_read, other.home_read.load(Ordering::Acquire));
-        if other.listed.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let uses: Vec<Use> = other.list().clone();
-        let mut list = self.list();
+        let Some(other) = other.listed() else { return };
+        let uses: Vec<Use> = other.lock().clone();
+        let listed = self.list();
+        let mut list = listed.lock();
         list.extend(uses);
         let mut forgotten = Vec::new();
         if list.len() > PRECISE {
             merge(&mut list, &mut forgotten);
         }
-        self.listed.store(list.len(), Ordering::Release);
+        listed.len.store(list.len(), Ordering::Release);
         drop(list);
         drop(forgotten);
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Use>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The list, to add to it.
+    fn list(&self) -> &List {
+        self.list.get_or_init(Box::default)
+    }
+
+    /// The list, unless it is empty.
+    #[inline]
+    fn listed(&self) -> Option<&List> {
+        self.list.get().map(|list| &**list).filter(|list| list.len.load(Ordering::Acquire) > 0)
     }
 
     /// Whether nothing is noted but uses of the whole buffer on its home stream, after which later work there comes.
     #[inline]
     pub fn is_at_home(&self) -> bool {
-        self.listed.load(Ordering::Acquire) == 0
+        self.listed().is_none()
     }
 
     /// Adds what work on `stream` with this access to this range must come after.
@@ -193,8 +240,8 @@ impl Usage {
         if stream != home {
             self.after_home(home, stream, access, waits);
         }
-        if self.listed.load(Ordering::Acquire) > 0 {
-            self.after_listed(stream, range, access, waits);
+        if let Some(listed) = self.listed() {
+            listed.conflicts(stream, range, access, waits);
         }
     }
 
@@ -208,16 +255,6 @@ impl Usage {
         waits.add(stream, home, epoch);
     }
 
-    #[cold]
-    fn after_listed(&self, stream: &Stream, range: &Range<usize>, access: Access, waits: &mut Waits) {
-        let conflicts = |other: &&Use| {
-            (access == Access::Write || other.access == Access::Write) && overlap(&other.range, range)
-        };
-        for other in self.list().iter().filter(conflicts) {
-            waits.add(stream, &other.stream, other.epoch);
-        }
-    }
-
     /// Notes that work with this access to this range of `bytes` was enqueued on `stream`.
     #[inline]
     pub fn end(
@@ -227,7 +264,7 @@ impl Usage {
         range: &Range<usize>,
         bytes: usize,
         access: Access,
-        time: Time,
+        time: Timeline,
     ) {
         let epoch = stream.epoch(time);
         let whole = range.len() == bytes;
@@ -238,22 +275,11 @@ impl Usage {
             Access::Read => raise(&self.home_read, epoch),
             Access::Write => {
                 raise(&self.home_write, epoch);
-                if self.listed.load(Ordering::Relaxed) > 0 {
-                    self.clear();
+                if let Some(listed) = self.listed() {
+                    listed.clear();
                 }
             }
         }
-    }
-
-    #[cold]
-    fn clear(&self) {
-        let forgotten = {
-            let mut list = self.list();
-            self.listed.store(0, Ordering::Release);
-            std::mem::take(&mut *list)
-        };
-        // Without the lock: the last handle of a stream may be among them.
-        drop(forgotten);
     }
 
     /// Notes a use in the list.
@@ -268,7 +294,8 @@ impl Usage {
         epoch: u64,
     ) {
         let mut forgotten = Vec::new();
-        let mut list = self.list();
+        let listed = self.list();
+        let mut list = listed.lock();
         let same = |other: &Use| other.stream == *stream && other.access == access;
         if access == Access::Write {
             let older =
@@ -286,24 +313,25 @@ impl Usage {
         if list.len() > PRECISE {
             merge(&mut list, &mut forgotten);
         }
-        self.listed.store(list.len(), Ordering::Release);
+        listed.len.store(list.len(), Ordering::Release);
         drop(list);
         drop(forgotten);
     }
 
     /// Notes that work which was ordered by other means was enqueued on `stream`.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
-        let epoch = stream.epoch(Time::Running);
+        let epoch = stream.epoch(Timeline::Running);
         if stream == home {
             return raise(&self.home_write, epoch);
         }
-        let mut list = self.list();
+        let listed = self.list();
+        let mut list = listed.lock();
         list.push(Use { range: 0..bytes, access: Access::Write, stream: stream.clone(), epoch });
         let mut forgotten = Vec::new();
         if list.len() > PRECISE {
             merge(&mut list, &mut forgotten);
         }
-        self.listed.store(list.len(), Ordering::Release);
+        listed.len.store(list.len(), Ordering::Release);
         drop(list);
         drop(forgotten);
     }
@@ -316,26 +344,16 @@ impl Usage {
 
     /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
     #[inline]
-    pub fn users(&self, home: &Stream, time: Time) -> Vec<Stream> {
-        if self.listed.load(Ordering::Acquire) == 0 { Vec::new() } else { self.listed_users(home, time) }
-    }
-
-    #[cold]
-    fn listed_users(&self, home: &Stream, time: Time) -> Vec<Stream> {
-        let mut users = Vec::new();
-        for Use { stream, epoch, .. } in self.list().iter() {
-            if !home.comes_after(stream, *epoch, time) && !users.contains(stream) {
-                users.push(stream.clone());
-            }
-        }
-        users
+    pub fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
+        self.listed().map_or_else(Vec::new, |listed| listed.users(home, time))
     }
 
     /// The streams, home too, each once, whose work is not known to have run. Unlike [`Self::users`], it says nothing of
     /// what home has waited for: the host has not.
     pub fn unfinished(&self, home: &Stream) -> Vec<Stream> {
         let mut streams = if self.is_used_at_home(home) { vec![home.clone()] } else { Vec::new() };
-        for Use { stream, epoch, .. } in self.list().iter() {
+        let listed = self.listed().map(List::lock);
+        for Use { stream, epoch, .. } in listed.iter().flat_map(|list| list.iter()) {
             if !stream.running_clock().is_done(*epoch) && !streams.contains(stream) {
                 streams.push(stream.clone());
             }

@@ -47,6 +47,10 @@ fn signature(package: &Package, params: &[AbiParam]) -> String {
             (ParamKind::SliceMut, "mutable slice"),
             (ParamKind::Pointer, "pointer to"),
             (ParamKind::PointerMut, "mutable pointer to"),
+            (ParamKind::Slice2, "rows"),
+            (ParamKind::SliceMut2, "mutable rows"),
+            (ParamKind::Slice3, "planes"),
+            (ParamKind::SliceMut3, "mutable planes"),
         ];
         let kind =
             kinds.iter().find(|(kind, _)| *kind as u32 == param.kind).map_or("value", |(_, name)| name);

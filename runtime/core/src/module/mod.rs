@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use gpu_spec::image::{CodeForm, CodeKind, ImagePart};
-use gpu_spec::{Kernel, KernelSpec, ParamKind, ParamSpec};
+use gpu_spec::{Kernel, KernelSpec, ParamSpec};
 
 pub use self::code::Code;
 pub use self::image::{GpuImage, toolchain, unpack};
@@ -80,7 +80,7 @@ impl Device {
     }
 }
 
-/// What of a module the device keeps.
+/// The part of a module that the device keeps.
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
     image: &'static GpuImage,
@@ -163,7 +163,7 @@ impl ModuleInner {
         }
     }
 
-    /// What was loaded.
+    /// The loaded code.
     pub(crate) fn handles(&self) -> impl Iterator<Item = ModuleHandle> {
         let loaded =
             |slot: &Mutex<Option<ModuleHandle>>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,11 +179,7 @@ impl ModuleInner {
 
 /// Bytes of each machine parameter.
 fn sizes(spec: &KernelSpec) -> Vec<usize> {
-    let of_param = |param: &ParamSpec| match param.kind {
-        ParamKind::Value => vec![param.size],
-        kind => vec![size_of::<u64>(); kind.machine_params()],
-    };
-    spec.params.iter().flat_map(of_param).collect()
+    spec.params.iter().flat_map(ParamSpec::machine).map(|param| param.size).collect()
 }
 
 /// The forms of a part that device and driver take, the best first; at least one.
@@ -240,7 +236,7 @@ impl Module {
         self.inner.hash
     }
 
-    /// What compiled the code that this device takes: rustc and LLVM, then ptxas or the version of the PTX: `rustc 1.96.0
+    /// The compilers of the code that this device takes: rustc and LLVM, then ptxas or the version of the PTX: `rustc 1.96.0
     /// (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device, where the program's own
     /// compiler did, that and this crate's version. Without rustc and LLVM where the image does not say which they were
     /// ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
-use gpu_spec::{KernelSpec, ParamKind};
+use gpu_spec::{Extents2, Extents3, KernelSpec, MachineParam, ParamKind};
 use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
 
 use super::control::Call;
@@ -82,11 +82,24 @@ impl KernelCall {
         let mut touched: Touched = self.module.map(|module| Access::read(module.0, 1)).into_iter().collect();
         let mut index = 0;
         for param in self.kernel.params {
-            if matches!(param.kind, ParamKind::Slice | ParamKind::SliceMut) {
-                // SAFETY: a slice or view is an address followed by a length, both of 8 bytes.
-                let (start, len) = unsafe { (self.args.word(index), self.args.word(index + 1)) };
-                let write = param.kind == ParamKind::SliceMut || param.type_name.contains("Atomic");
-                touched.push(Access { range: start..start + len * param.size as u64, write });
+            // SAFETY: a slice or view is an address followed by a length or extents.
+            let elements = unsafe {
+                match param.kind {
+                    ParamKind::Slice | ParamKind::SliceMut => Some(self.args.value::<u64>(index + 1)),
+                    ParamKind::Slice2 | ParamKind::SliceMut2 => {
+                        Some(self.args.value::<Extents2>(index + 1).span() as u64)
+                    }
+                    ParamKind::Slice3 | ParamKind::SliceMut3 => {
+                        Some(self.args.value::<Extents3>(index + 1).span() as u64)
+                    }
+                    ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => None,
+                }
+            };
+            if let Some(elements) = elements {
+                // SAFETY: as above.
+                let start = unsafe { self.args.value::<u64>(index) };
+                let write = param.kind.is_mutable_view() || param.type_name.contains("Atomic");
+                touched.push(Access { range: start..start + elements * param.size as u64, write });
             }
             index += param.kind.machine_params();
         }
@@ -101,7 +114,7 @@ impl KernelCall {
     /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
     ///
     /// # Safety
-    /// What the arguments point to is valid.
+    /// The memory that the arguments point to is valid.
     pub(super) unsafe fn run(&self, stack_limit: usize) -> std::result::Result<(), Fault> {
         if let Some(stack) = self.kernel.stack.filter(|stack| *stack as usize > stack_limit) {
             let message = format!(
@@ -171,13 +184,9 @@ impl ArgumentBlock {
         let mut layout = Layout::new::<()>();
         let mut values = Vec::with_capacity(args.len());
         for param in kernel.params {
-            let value = match param.kind {
-                ParamKind::Value => Layout::from_size_align(param.size, param.align),
-                _ => Ok(Layout::new::<u64>()),
-            };
-            for _ in 0..param.kind.machine_params() {
-                let extended = value.clone().and_then(|value| Ok((value.size(), layout.extend(value)?)));
-                if let Ok((size, (whole, offset))) = extended {
+            for MachineParam { size, align } in param.machine() {
+                let extended = Layout::from_size_align(size, align).and_then(|value| layout.extend(value));
+                if let Ok((whole, offset)) = extended {
                     layout = whole;
                     values.push((offset, size));
                 }
@@ -200,13 +209,13 @@ impl ArgumentBlock {
         self.memory.map_or(NonNull::dangling().as_ptr(), |(pointer, _)| pointer.as_ptr())
     }
 
-    /// The machine parameter `index` as a number.
+    /// The machine parameter `index`.
     ///
     /// # Safety
-    /// The parameter has 8 bytes.
-    unsafe fn word(&self, index: usize) -> u64 {
-        // SAFETY: the offset is within the block, and aligned for the parameter's 8 bytes.
-        unsafe { self.base().add(self.offsets[index]).cast::<u64>().read() }
+    /// The parameter is a `T`.
+    unsafe fn value<T: Copy>(&self, index: usize) -> T {
+        // SAFETY: the offset is within the block, and aligned for the parameter's type.
+        unsafe { self.base().add(self.offsets[index]).cast::<T>().read() }
     }
 
     fn pointers(&self) -> Vec<*const c_void> {

@@ -1,0 +1,121 @@
+//! The launches that a kernel can have, as `#[kernel(launch_bounds(…), block(…), cluster(…))]` says.
+
+use crate::extents::Claims;
+
+/// What `launch_bounds(max_threads, min_blocks)` promises to the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchBounds {
+    /// No block has more threads than this.
+    pub max_threads: u32,
+    /// At least this many blocks should fit on a multiprocessor; 0 when not given.
+    pub min_blocks: u32,
+}
+
+/// Launch bounds, required block and required cluster of a kernel; zeros for what is not given.
+///
+/// Beside the entry with symbol `S`, if the kernel limits its launches, the GPU code has a constant of this type with the
+/// symbol `__warpsmith_launch.S`. The builder reads it, and leaves none in the PTX.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct LaunchLimits {
+    max_threads: u32,
+    min_blocks: u32,
+    block: [u32; 3],
+    cluster: [u32; 3],
+}
+
+impl LaunchLimits {
+    /// Before the symbol of a kernel: the symbol of its record.
+    pub const PREFIX: &str = "__warpsmith_launch.";
+
+    /// The limits with these numbers; `bounded` says whether launch bounds are given.
+    ///
+    /// # Panics
+    /// For a number that no launch can have; `#[kernel]` calls it in constants, where that is a compile error.
+    pub const fn new(
+        bounded: bool,
+        max_threads: u64,
+        min_blocks: u64,
+        block: [u64; 3],
+        cluster: [u64; 3],
+    ) -> Self {
+        assert!(!bounded || (max_threads >= 1 && max_threads <= 1024), "a block has 1 to 1024 threads");
+        assert!(min_blocks <= 32, "a multiprocessor holds at most 32 blocks");
+        let threads = volume(block);
+        let is_open = block[0] == 0 && block[1] == 0 && block[2] == 0;
+        assert!(is_open || (threads >= 1 && threads <= 1024), "a block has 1 to 1024 threads");
+        assert!(is_open || block[2] <= 64, "a block has at most 64 threads along z");
+        assert!(
+            is_open || !bounded || threads <= max_threads,
+            "the block has more threads than its launch bounds"
+        );
+        let blocks = volume(cluster);
+        let is_free = cluster[0] == 0 && cluster[1] == 0 && cluster[2] == 0;
+        assert!(is_free || (blocks >= 1 && blocks <= 16), "a cluster has 1 to 16 blocks");
+        Self {
+            max_threads: if is_open { max_threads as u32 } else { threads as u32 },
+            min_blocks: min_blocks as u32,
+            block: narrow(block),
+            cluster: narrow(cluster),
+        }
+    }
+
+    /// From the bytes of a record, as the device has them.
+    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
+        let number = |index: usize| {
+            let mut number = [0; 4];
+            number.copy_from_slice(&bytes[4 * index..4 * index + 4]);
+            u32::from_le_bytes(number)
+        };
+        Self {
+            max_threads: number(0),
+            min_blocks: number(1),
+            block: [number(2), number(3), number(4)],
+            cluster: [number(5), number(6), number(7)],
+        }
+    }
+
+    /// The launch bounds; those of a required block are its threads.
+    pub const fn launch_bounds(self) -> Option<LaunchBounds> {
+        match self {
+            Self { max_threads: 0, .. } => None,
+            Self { max_threads, min_blocks, .. } => Some(LaunchBounds { max_threads, min_blocks }),
+        }
+    }
+
+    /// The required block.
+    pub const fn block(self) -> Option<[u32; 3]> {
+        if self.block[0] == 0 { None } else { Some(self.block) }
+    }
+
+    /// The required cluster.
+    pub const fn cluster(self) -> Option<[u32; 3]> {
+        if self.cluster[0] == 0 { None } else { Some(self.cluster) }
+    }
+
+    /// Compares the required block with what the kernel's views need.
+    ///
+    /// # Panics
+    /// When the kernel could never be launched; `#[kernel]` calls it in constants, where that is a compile error.
+    pub const fn check(self, claims: Claims) {
+        if let Some(block) = self.block() {
+            let is_line = block[1] == 1 && block[2] == 1;
+            assert!(
+                is_line || !matches!(claims, Claims::Linear),
+                "the block has several dimensions, but the kernel's views have one: take `DisjointMut2<T>` or `DisjointMut3<T>`"
+            );
+            assert!(
+                block[2] == 1 || !matches!(claims, Claims::Plane),
+                "the block has three dimensions, but a view has two: take `DisjointMut3<T>`"
+            );
+        }
+    }
+}
+
+const fn volume([x, y, z]: [u64; 3]) -> u64 {
+    x.saturating_mul(y).saturating_mul(z)
+}
+
+const fn narrow([x, y, z]: [u64; 3]) -> [u32; 3] {
+    [x as u32, y as u32, z as u32]
+}

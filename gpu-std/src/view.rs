@@ -1,0 +1,305 @@
+//! Views of rows and columns that all threads read: [`Slice2`] and [`Slice3`].
+//!
+//! Width, height, depth and pitch are parameters of the launch and part of the view, so that they are equal in all
+//! threads. An index of any integer type is in range exactly when it is at least 0 and below the side: `x - 1` of an
+//! unsigned index may wrap, and is then out of range.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//!
+//! /// The mean of an element and its neighbours; those outside the image count as 0.
+//! #[kernel]
+//! pub fn smooth(image: Slice2<f32>, mut out: DisjointMut2<f32>) {
+//!     let cell = thread::unique_2d();
+//!     let (x, y) = cell.get();
+//!     if let Some(out) = out.get_mut(cell) {
+//!         let at = |x, y| image.get(x, y).copied().unwrap_or(0.0);
+//!         let cross = at(x.wrapping_sub(1), y) + at(x + 1, y) + at(x, y.wrapping_sub(1)) + at(x, y + 1);
+//!         *out = (at(x, y) + cross) / 5.0;
+//!     }
+//! }
+//! ```
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::Index;
+
+use gpu_spec::{Extents2, Extents3};
+
+use crate::disjoint::{Unique2d, Unique3d};
+
+/// An integer that can be an index along a side of a view: `u32`, `i32`, `usize`, `isize`, `u64`, `i64`, `u16`, `u8`.
+pub trait Coordinate: sealed::Coordinate {}
+
+mod sealed {
+    use core::fmt::Display;
+
+    pub trait Coordinate: Copy + Display {
+        /// The index, if it is below `side`, which is at most `i32::MAX`.
+        fn below(self, side: u32) -> Option<u32>;
+    }
+}
+
+macro_rules! coordinates {
+    ($($t:ty as $wide:ty),*) => { $(
+        impl sealed::Coordinate for $t {
+            #[inline(always)]
+            fn below(self, side: u32) -> Option<u32> {
+                // A negative number becomes larger than any side.
+                if (self as $wide) < side as $wide { Some(self as u32) } else { None }
+            }
+        }
+        impl Coordinate for $t {}
+    )* };
+}
+coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, isize as usize, u64 as u64, i64 as u64 }
+
+/// Rows of elements that all threads read: a parameter of kernels. Copies are of the view, not of the elements.
+///
+/// A launch passes `buffer.as_2d(width, height)?`.
+pub struct Slice2<'a, T> {
+    data: *const T,
+    extents: Extents2,
+    _borrow: PhantomData<&'a [T]>,
+}
+
+impl<T> Clone for Slice2<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slice2<'_, T> {}
+
+// SAFETY: it is a shared reference to the elements.
+unsafe impl<T: Sync> Send for Slice2<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Slice2<'_, T> {}
+
+impl<'a, T> Slice2<'a, T> {
+    /// The view of elements from `data` on.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements that nothing changes.
+    #[inline(always)]
+    pub unsafe fn from_raw_parts(data: *const T, extents: Extents2) -> Self {
+        Self { data, extents, _borrow: PhantomData }
+    }
+
+    /// Elements of a row.
+    #[inline(always)]
+    pub fn width(self) -> usize {
+        self.extents.width() as usize
+    }
+
+    /// Rows.
+    #[inline(always)]
+    pub fn height(self) -> usize {
+        self.extents.height() as usize
+    }
+
+    /// Elements from the beginning of a row to that of the next: at least the width.
+    #[inline(always)]
+    pub fn pitch(self) -> usize {
+        self.extents.pitch() as usize
+    }
+
+    /// Element `x` of row `y`, or `None` outside.
+    #[inline(always)]
+    pub fn get(self, x: impl Coordinate, y: impl Coordinate) -> Option<&'a T> {
+        let (x, y) = (x.below(self.extents.width())?, y.below(self.extents.height())?);
+        // SAFETY: both are in range, so the element is within the span.
+        Some(unsafe { &*self.data.add(self.extents.offset(x, y)) })
+    }
+
+    /// Element `x` of row `y`.
+    ///
+    /// # Safety
+    ///
+    /// `x` is below the width, `y` below the height.
+    #[inline(always)]
+    pub unsafe fn get_unchecked(self, x: usize, y: usize) -> &'a T {
+        // SAFETY: the caller's promise.
+        unsafe { &*self.data.add(self.extents.offset(x as u32, y as u32)) }
+    }
+
+    /// Row `y`, or `None` outside.
+    #[inline(always)]
+    pub fn row(self, y: impl Coordinate) -> Option<&'a [T]> {
+        let y = y.below(self.extents.height())?;
+        // SAFETY: the row is within the span; a row without elements has an address of its own or that of the first.
+        Some(unsafe {
+            core::slice::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, y)), self.width())
+        })
+    }
+
+    /// The first element; the pointer is valid for `(height - 1) * pitch + width` elements.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *const T {
+        self.data
+    }
+}
+
+/// # Panics
+///
+/// When the element is outside.
+impl<T, X: Coordinate, Y: Coordinate> Index<(X, Y)> for Slice2<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, (x, y): (X, Y)) -> &T {
+        match self.get(x, y) {
+            Some(element) => element,
+            None => panic!("element ({x}, {y}) is outside a view of {} x {}", self.width(), self.height()),
+        }
+    }
+}
+
+/// # Panics
+///
+/// When the element is outside.
+impl<T> Index<Unique2d> for Slice2<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, cell: Unique2d) -> &T {
+        &self[cell.get()]
+    }
+}
+
+impl<T> fmt::Debug for Slice2<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice2({} x {}, pitch {})", self.width(), self.height(), self.pitch())
+    }
+}
+
+/// Planes of rows of elements that all threads read: a parameter of kernels.
+///
+/// A launch passes `buffer.as_3d(width, height, depth)?`.
+pub struct Slice3<'a, T> {
+    data: *const T,
+    extents: Extents3,
+    _borrow: PhantomData<&'a [T]>,
+}
+
+impl<T> Clone for Slice3<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slice3<'_, T> {}
+
+// SAFETY: it is a shared reference to the elements.
+unsafe impl<T: Sync> Send for Slice3<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Slice3<'_, T> {}
+
+impl<'a, T> Slice3<'a, T> {
+    /// The view of elements from `data` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Slice2::from_raw_parts`].
+    #[inline(always)]
+    pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
+        Self { data, extents, _borrow: PhantomData }
+    }
+
+    /// Elements of a row.
+    #[inline(always)]
+    pub fn width(self) -> usize {
+        self.extents.width() as usize
+    }
+
+    /// Rows of a plane.
+    #[inline(always)]
+    pub fn height(self) -> usize {
+        self.extents.height() as usize
+    }
+
+    /// Planes.
+    #[inline(always)]
+    pub fn depth(self) -> usize {
+        self.extents.depth() as usize
+    }
+
+    /// Element `x` of row `y` of plane `z`, or `None` outside.
+    #[inline(always)]
+    pub fn get(self, x: impl Coordinate, y: impl Coordinate, z: impl Coordinate) -> Option<&'a T> {
+        let (x, y) = (x.below(self.extents.width())?, y.below(self.extents.height())?);
+        let z = z.below(self.extents.depth())?;
+        // SAFETY: all are in range, so the element is within the span.
+        Some(unsafe { &*self.data.add(self.extents.offset(x, y, z)) })
+    }
+
+    /// Row `y` of plane `z`, or `None` outside.
+    #[inline(always)]
+    pub fn row(self, y: impl Coordinate, z: impl Coordinate) -> Option<&'a [T]> {
+        let (y, z) = (y.below(self.extents.height())?, z.below(self.extents.depth())?);
+        // SAFETY: as for a row of `Slice2`.
+        Some(unsafe {
+            core::slice::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, y, z)), self.width())
+        })
+    }
+
+    /// Plane `z`, or `None` outside.
+    #[inline(always)]
+    pub fn plane(self, z: impl Coordinate) -> Option<Slice2<'a, T>> {
+        let z = z.below(self.extents.depth())?;
+        let extents = Extents2::new(self.width(), self.height(), self.extents.pitch() as usize)?;
+        // SAFETY: the plane is within the span.
+        Some(unsafe { Slice2::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, 0, z)), extents) })
+    }
+
+    /// The first element.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *const T {
+        self.data
+    }
+}
+
+/// # Panics
+///
+/// When the element is outside.
+impl<T, X: Coordinate, Y: Coordinate, Z: Coordinate> Index<(X, Y, Z)> for Slice3<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, (x, y, z): (X, Y, Z)) -> &T {
+        match self.get(x, y, z) {
+            Some(element) => element,
+            None => panic!(
+                "element ({x}, {y}, {z}) is outside a view of {} x {} x {}",
+                self.width(),
+                self.height(),
+                self.depth()
+            ),
+        }
+    }
+}
+
+/// # Panics
+///
+/// When the element is outside.
+impl<T> Index<Unique3d> for Slice3<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, cell: Unique3d) -> &T {
+        &self[cell.get()]
+    }
+}
+
+impl<T> fmt::Debug for Slice3<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slice3({} x {} x {})", self.width(), self.height(), self.depth())
+    }
+}
