@@ -313,6 +313,7 @@ impl PtxBuilder {
         }
         let library = library.map(|(_, library)| library);
         let kernels = crate::report::kernels(&linked.kernels, &parts, &modules);
+        crate::report::check_panics(&linked.kernels, &kernels)?;
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let code = image::Code {
             parts: &parts,

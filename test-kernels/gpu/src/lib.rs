@@ -8,6 +8,7 @@
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
+//! | [`structs`] | structs, enums, optional slices and math by method |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 #![no_std]
@@ -19,5 +20,6 @@ pub mod dynamic;
 pub mod nbody;
 pub mod registry_crates;
 pub mod stack;
+pub mod structs;
 pub mod tiles;
 pub mod train;

@@ -9,4 +9,5 @@ mod loaded;
 mod mapped;
 mod registry_crates;
 mod stack;
+mod structs;
 mod typed;

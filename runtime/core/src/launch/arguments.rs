@@ -6,6 +6,7 @@
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | an `Option` of those | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
@@ -14,7 +15,7 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
 
 use super::inline::Inline;
 use crate::device::Device;
@@ -142,15 +143,16 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
     note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
-    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`"
+    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
+    note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`"
 )]
 pub unsafe trait Argument<M> {
     /// Adds it to the list.
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
-// SAFETY: a value is one machine parameter, its bytes.
-unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
+// SAFETY: a value is one machine parameter, its bytes. Which types a kernel takes, `#[kernel]` checks.
+unsafe impl<T: Copy + Send + Sync + 'static> Argument<Value<T>> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Value(std::ptr::from_ref(self).cast()));
@@ -201,6 +203,20 @@ unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
+    }
+}
+
+// SAFETY: a slice or view is two machine parameters, which are null and 0 where there is none.
+unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+    #[inline(always)]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        match self {
+            Some(argument) => argument.add(list),
+            None => {
+                list.push(Param::Word(0));
+                list.push(Param::Word(0));
+            }
+        }
     }
 }
 
