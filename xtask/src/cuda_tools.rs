@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wheel_has_a_version_and_a_hash_for_each_architecture() {
+    fn every_wheel_has_versions_and_hashes() {
         for (name, hashes) in wheels() {
             assert!(name.contains("==") && hashes.len() == 2, "{name}: {hashes:?}");
             for hash in hashes {
