@@ -39,7 +39,7 @@ use core::marker::PhantomData;
 pub use gpu_spec::Claims;
 
 pub use self::claims::{GridStride2d, Unique2d, Unique3d, grid_stride_2d, unique_2d, unique_3d};
-pub use self::tiles::{TileMapping, TileMut, Tiles, TransposedTiles};
+pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::thread;
 

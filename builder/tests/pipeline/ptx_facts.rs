@@ -103,6 +103,19 @@ fn launch_bounds_are_kept() {
 }
 
 #[test]
+fn recorded_launches_become_directives() {
+    assert!(!ptx(image(), "sm_80").contains("shaped"));
+    let ptx = ptx(image(), "sm_90a");
+    let shaped = function(&ptx, "shaped");
+    for directive in
+        [".reqntid 16, 8, 1", ".minnctapersm 2", ".explicitcluster", ".reqnctapercluster 2, 1, 1"]
+    {
+        assert!(shaped.contains(directive), "{directive}: {shaped}");
+    }
+    assert!(!shaped.contains(".maxntid") && !ptx.contains("__warpsmith_launch"), "{shaped}");
+}
+
+#[test]
 fn shared_memory_is_accessed_as_such() {
     let ptx = ptx(image(), "sm_80");
     assert!(ptx.contains(".extern .shared .align 16 .b8 __warpsmith_dynamic_shared[];"));
@@ -208,6 +221,7 @@ fn only_kernels_and_the_mailbox_are_visible() {
             "hopper",
             "math",
             "panics",
+            "shaped",
             "shared",
             "threaded"
         ]

@@ -7,6 +7,7 @@ mod dynamic;
 mod groups;
 mod indices;
 mod parameters;
+mod planes;
 mod printf;
 mod random;
 mod registry;

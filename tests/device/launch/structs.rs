@@ -40,7 +40,7 @@ fn blocks_reduce_structs() {
 /// What is combined before each element, and the total.
 fn before(values: &[Linear]) -> (Vec<Linear>, Linear) {
     let mut total = Linear::IDENTITY;
-    let mut before = Vec::new();
+    let mut before = Vec::with_capacity(values.len());
     for value in values {
         before.push(total);
         total = total.then(*value);
