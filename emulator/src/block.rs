@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::arrays::ArrayBarriers;
 use crate::barrier::Barrier;
 use crate::fault::Places;
 use crate::launch::Grid;
@@ -18,6 +19,7 @@ pub(crate) struct Block {
     /// Its place among the blocks that run at once.
     pub number: u32,
     pub barrier: Barrier,
+    pub arrays: ArrayBarriers,
     pub warps: Warps,
     pub shared: Shared,
     index: Cell<[u32; 3]>,
@@ -39,6 +41,7 @@ impl Block {
         Self {
             number,
             barrier: Barrier::default(),
+            arrays: ArrayBarriers::default(),
             warps: Warps::default(),
             shared: Shared::default(),
             index: Cell::new([0; 3]),
@@ -57,6 +60,7 @@ impl Block {
         self.next_index.set([0; 3]);
         self.alive.set(grid.threads);
         self.barrier.begin_block();
+        self.arrays.begin_block();
         self.warps.begin_block(grid.threads);
         self.shared.begin_block();
         self.arrivals.borrow_mut().clear();
@@ -133,6 +137,15 @@ impl Block {
         alive
     }
 
+    /// What is wrong with an operation that waits for every thread of the block, when some have exited.
+    pub fn exited_from(&self, grid: &Grid, operation: &str) -> Option<String> {
+        let exited = grid.threads - self.alive();
+        let have = if exited == 1 { "thread of the block has" } else { "threads of the block have" };
+        (exited != 0).then(|| {
+            format!("{operation} waits for every thread of the block, but {exited} {have} exited without it")
+        })
+    }
+
     /// The last value of [`Self::set_arrival`] for a thread.
     pub fn arrival(&self, thread: u32) -> u32 {
         self.arrivals.borrow().get(thread as usize).copied().unwrap_or(0)
@@ -150,6 +163,7 @@ impl Block {
     /// Adds the threads that wait for others of their block.
     pub fn add_waiting(&self, grid: &Grid, places: &mut Places) {
         self.barrier.for_each_waiter(|w| places.add("sync_threads", None, w.location, w.thread));
+        self.arrays.for_each_waiter(|w, operation| places.add(operation, None, w.location, w.thread));
         self.warps.for_each_waiter(grid.threads, |thread, call| {
             places.add(call.operation, Some(call.mask), call.location, thread);
         });

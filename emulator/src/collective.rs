@@ -6,6 +6,7 @@
 
 use std::panic::Location;
 
+pub use crate::arrays::ARRAY_BARRIERS;
 pub use crate::barrier::BarrierResult;
 pub use crate::warp::WarpValues;
 
@@ -38,6 +39,45 @@ pub fn barrier(predicate: bool) -> BarrierResult {
     }
     set.suspend(block, registers);
     block.barrier.result()
+}
+
+/// Waits until every thread of the block is at barrier `number`, which a shared array has of its own: 1 to
+/// [`ARRAY_BARRIERS`]. That they come from different places in the source and that a thread has exited are faults.
+/// `operation` is a name for messages.
+///
+/// # Panics
+/// Outside a kernel; in a thread that unwinds; for any other number.
+#[track_caller]
+pub fn array_barrier(number: u32, operation: &'static str) {
+    let location = Location::caller();
+    let registers = running(operation);
+    let (block, set) = (registers.block(), registers.set());
+    assert!(!set.is_unwinding(), "{operation} in a thread that unwinds");
+    let fail = |message: String| -> ! {
+        set.fail_here(set.misuse(block, registers.linear.get(), message, location))
+    };
+    if let Some(message) = block.exited_from(set.grid, operation) {
+        fail(message);
+    }
+    let barrier = block.arrays.barrier(number);
+    match barrier.arrive(operation, location, registers.linear.get(), set.grid.threads) {
+        Err(other) => fail(format!(
+            "the threads of the block disagree: this one is in {operation}, {other}; all must come to the same place"
+        )),
+        Ok(true) => {
+            barrier.release(&set.queue);
+            set.progress();
+            if set.grid.seed.is_none() {
+                return;
+            }
+            set.queue.push_ready(registers.runner.get());
+        }
+        Ok(false) => {
+            set.watch_exits();
+            barrier.wait(registers.waiter(location));
+        }
+    }
+    set.suspend(block, registers);
 }
 
 /// Waits until every thread of the grid is here: of a cooperative launch, or of one with a single block. A thread

@@ -1,4 +1,4 @@
-//! What can go wrong in a launch. The [`Display`](std::fmt::Display) texts are what users see.
+//! The errors of a launch. The [`Display`](std::fmt::Display) texts are what users see.
 
 use std::fmt;
 use std::panic::Location;
@@ -24,7 +24,7 @@ pub enum Fault {
         thread: [u32; 3],
     },
 
-    /// A thread used a collective operation wrongly: lanes that disagree, a lane that has exited, a mask without
+    /// A thread used a collective operation wrongly: lanes or threads that disagree, one that has exited, a mask without
     /// the caller.
     #[error(
         "kernel `{kernel}` failed in block {}, thread {}: {message} ({location})",
@@ -34,7 +34,7 @@ pub enum Fault {
     Collective {
         /// The kernel's name.
         kernel: &'static str,
-        /// What was wrong.
+        /// The cause.
         message: String,
         /// `file:line:column` of the call.
         location: String,
@@ -86,7 +86,7 @@ pub enum Fault {
     InvalidLaunch {
         /// The kernel's name.
         kernel: &'static str,
-        /// What is wrong and what to do.
+        /// The cause and the remedy.
         message: String,
     },
 

@@ -6,8 +6,8 @@
 //! called by the kernel while it runs, calls [`thread`], [`collective`], [`shared`] and [`output`].
 //!
 //! An error of a kernel becomes a [`Fault`] with text, never a hang or the end of the process: a panic, a
-//! deadlock (with the places where threads wait), lanes that disagree about a warp operation, a thread that
-//! spins for ever. These still end the process, with the usual text: a kernel that uses up its stack (see
+//! deadlock (with the places where threads wait), lanes that disagree about a warp operation, threads that disagree about
+//! an operation on a shared array, a thread that spins for ever. These still end the process, with the usual text: a kernel that uses up its stack (see
 //! [`settings`]), a destructor that panics while another panic unwinds, a failed check of an unsafe function's
 //! precondition, and any panic in a program built with `panic = "abort"`. A loop that reads no atomic and never
 //! ends hangs, as nothing can interrupt it.
@@ -24,7 +24,7 @@
 //! | `registers` | the identity of the running thread, in thread-local storage |
 //! | [`thread`] | indices and sizes, as a kernel queries them |
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
-//! | `barrier`, `cluster`, `warp` | which threads have arrived |
+//! | `arrays`, `barrier`, `cluster`, `warp` | which threads have arrived |
 //! | `wait` | which threads wait, which can continue |
 //! | [`dynamic`] | kernels launched by kernels |
 //! | [`shared`] | shared memory of a block, and of the others of its cluster |
@@ -35,6 +35,7 @@
 //! | [`settings`] | stack size and spin limit |
 #![deny(missing_docs)]
 
+mod arrays;
 mod barrier;
 mod block;
 mod cluster;

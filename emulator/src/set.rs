@@ -61,7 +61,8 @@ pub(crate) struct BlockSet<'g> {
     spins: Cell<u64>,
     /// Whether they have exceeded the limit, and the grid counts this set as stuck.
     stuck: Cell<bool>,
-    /// Whether one of `stuck` and `clusters_meet` has been set: looked at when a thread exits, in place of both.
+    /// Whether one of `stuck` and `clusters_meet` has been set, or a thread has waited at the barrier of an array: looked
+    /// at when a thread exits, in place of all.
     unusual: Cell<bool>,
 }
 
@@ -176,7 +177,17 @@ impl<'g> BlockSet<'g> {
             if self.clusters_meet.get() {
                 self.leave_cluster(block, linear);
             }
+            if let Some((waiter, operation)) = block.arrays.any_waiter()
+                && let Some(message) = block.exited_from(self.grid, operation)
+            {
+                self.fail(self.misuse(block, waiter.thread, message, waiter.location));
+            }
         }
+    }
+
+    /// A thread waits for every thread of its block, and must learn when one exits.
+    pub fn watch_exits(&self) {
+        self.unusual.set(true);
     }
 
     #[cold]

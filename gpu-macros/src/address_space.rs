@@ -33,7 +33,7 @@ pub(crate) fn expand(space: TokenStream, item: TokenStream) -> Result<TokenStrea
         const _: usize = ::core::mem::size_of::<#ty>();
         #(#attrs)*
         #[cfg_attr(target_arch = "nvptx64", unsafe(link_section = ".shared"))]
-        #vis static #name: ::gpu_std::shared::Shared<#content> = ::gpu_std::shared::Shared::new();
+        #vis static #name: ::gpu_std::shared::SharedStatic<#content> = ::gpu_std::shared::SharedStatic::new();
     })
 }
 

@@ -24,7 +24,7 @@ use warpsmith_runtime::seam::{Ended, Observed, Observer, observe};
 use warpsmith_runtime::{
     Device, DeviceBuffer, GpuImage, Graph, Launch, LaunchConfig, Module, Result, Stream,
 };
-use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 
 /// The same kernels for a GPU.
 const PTX: &[u8] = b".version 7.0
@@ -56,7 +56,15 @@ const WRITTEN: AbiParam = pointer(ParamKind::PointerMut).abi();
 
 const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelRecord {
     let abi = Some(KernelAbi { package: PACKAGE, params });
-    KernelRecord { symbol, part: 0, abi, stack: StackUse::Known(0), requested_stack: 0, resources: &[] }
+    KernelRecord {
+        symbol,
+        part: 0,
+        abi,
+        stack: StackUse::Known(0),
+        requested_stack: 0,
+        resources: &[],
+        panics: &[],
+    }
 }
 
 const CODE: CodeForm = CodeForm {
@@ -306,7 +314,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
     let store = LaunchStore::in_memory();
     store.install(device);
     let properties = device.properties();
-    let of = |n| TunedFor {
+    let of = |n| TuningKey {
         device: properties,
         package: "bench-kernels",
         kernel: "two",
@@ -323,7 +331,7 @@ fn tuned(criterion: &mut Criterion, stream: &Stream, module: &Module) -> Result<
             median_us: 1.0,
             toolchain: module.toolchain(),
         };
-        store.keep_tuned(&of(n), configuration)?;
+        store.store_tuned(&of(n), configuration)?;
     }
     let kernel = module.kernel::<TwoArguments>()?;
     let from = DeviceBuffer::<u32>::uninit(stream, 1000)?;

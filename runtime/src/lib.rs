@@ -27,8 +27,3 @@
 
 pub use warpsmith_core::*;
 pub use warpsmith_libraries as library;
-
-/// The program of the page on extensions.
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/extending.md")]
-struct Extending;

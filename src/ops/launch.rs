@@ -57,7 +57,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Of a kernel from one element type to another.
-    pub fn between<T: Number, U: Number>(
+    pub fn between<T: Scalar, U: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
         n: usize,

@@ -4,7 +4,7 @@
 //! instance that exists, or requests what an operation cannot launch, is skipped. It is never an error.
 
 use warpsmith_runtime::{Device, DevicePtr, Module};
-use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 
 use super::config::{self, Config, GridRule};
 use crate::IMAGE;
@@ -55,7 +55,7 @@ pub(super) fn find(
     let (types, instances) = config::instances(kernel, dtype)?;
     let device = module.device().properties();
     let (package, image) = (config::PACKAGE, module.image_hash());
-    let tuned = store.tuned(&TunedFor { device, package, kernel, types, image, n: n as u64, alignment })?;
+    let tuned = store.tuned(&TuningKey { device, package, kernel, types, image, n: n as u64, alignment })?;
     let config = from_values(&tuned)?;
     let spec = instances.get(&(config.items, config.vector))?;
     let names_another = tuned.symbol.as_ref().is_some_and(|symbol| symbol != spec.symbol);

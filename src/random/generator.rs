@@ -168,14 +168,14 @@ impl Generator {
         increment: impl FnOnce(&Layout) -> u64,
         work: impl FnOnce(&Numbers) -> Result<R>,
     ) -> Result<R> {
-        stream.with_steady_capture(|| {
+        stream.with_stable_capture_state(|| {
             let (numbers, end) = self.take(stream, call, increment)?;
-            work(&numbers).inspect_err(|_| self.give_back(&numbers, end))
+            work(&numbers).inspect_err(|_| self.rewind(&numbers, end))
         })
     }
 
     /// Sets the offset back from `end` to where these numbers begin.
-    fn give_back(&self, numbers: &Numbers, end: u64) {
+    fn rewind(&self, numbers: &Numbers, end: u64) {
         let mut state = self.shared.lock();
         match &numbers.replay {
             Some(replay) if replay.increment() == end => replay.set_increment(numbers.offset),

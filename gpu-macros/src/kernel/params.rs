@@ -6,9 +6,9 @@ use syn::{
     TypePath,
 };
 
-use super::Errors;
+use super::{Errors, shared};
 
-/// How a parameter is passed; as `gpu_spec::ParamKind`.
+/// How a parameter is passed; as `gpu_spec::ParamKind`, and arrays in shared memory.
 pub(crate) enum Kind {
     /// `T`.
     Value,
@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     View(u8),
     /// `DisjointMut2<T, M>` or `DisjointMut3<T, M>`: the number of dimensions, and `M` if it is written.
     ViewMut(u8, Option<Box<Type>>),
+    /// `Shared<A>` or `DoubleBuffer<A>`, which no launch passes.
+    Shared(shared::Array),
     /// `*const T`.
     Pointer,
     /// `*mut T`.
@@ -32,10 +34,12 @@ pub(crate) struct Param {
     pub name: Ident,
     /// Its type as written.
     pub ty: Type,
-    /// The value's type, or that of an element.
+    /// The value's type, or that of an element, or of an array in shared memory.
     pub element: Type,
     /// How it is passed.
     pub kind: Kind,
+    /// Whether it is an `Option` of a slice or view.
+    pub is_optional: bool,
 }
 
 /// Reads all parameters; those with errors are left out.
@@ -49,6 +53,7 @@ pub(crate) fn read(sig: &Signature, is_safe: bool, errors: &mut Errors) -> Vec<P
             FnArg::Typed(typed) => params.extend(read_one(typed, is_safe, errors)),
         }
     }
+    shared::check_count(&params, errors);
     params
 }
 
@@ -60,12 +65,42 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
             None
         }
     };
-    match classify(&typed.ty, is_safe) {
-        Ok((kind, element)) => Some(Param { name: name?, ty: (*typed.ty).clone(), element, kind }),
+    let inner = optional(&typed.ty);
+    match classify(inner.unwrap_or(&typed.ty), is_safe) {
+        Ok((Kind::View(_) | Kind::ViewMut(..), _)) if inner.is_some() => {
+            errors.push(
+                &typed.ty,
+                "an optional parameter is a slice or a `DisjointMut`: pass a view without rows for nothing",
+            );
+            None
+        }
+        Ok((kind, element)) => {
+            Some(Param { name: name?, ty: (*typed.ty).clone(), element, kind, is_optional: inner.is_some() })
+        }
         Err((at, message)) => {
             errors.push(at, message);
             None
         }
+    }
+}
+
+/// The slice or view of an `Option`; `None` for any other type, an `Option` of a value too.
+fn optional(ty: &Type) -> Option<&Type> {
+    let path = match ty {
+        Type::Path(path) => path,
+        Type::Paren(paren) => return optional(&paren.elem),
+        Type::Group(group) => return optional(&group.elem),
+        _ => return None,
+    };
+    let last = path.path.segments.last().filter(|segment| segment.ident == "Option")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(inner)) => match inner {
+            Type::Reference(_) => Some(inner),
+            Type::Path(path) => view(path).map(|_| inner),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -126,7 +161,10 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
         }
         Type::Path(path) => match view(path) {
             Some(arguments) => arguments,
-            None => Ok((Kind::Value, ty.clone())),
+            None => match shared::classify(path) {
+                Some(array) => array.map_err(|message| -> Wrong<'_> { (ty, message) }),
+                None => Ok((Kind::Value, ty.clone())),
+            },
         },
         Type::Array(_) | Type::Tuple(_) => Ok((Kind::Value, ty.clone())),
         Type::Paren(paren) => classify(&paren.elem, is_safe),
@@ -139,8 +177,8 @@ fn classify(ty: &Type, is_safe: bool) -> Result<(Kind, Type), Wrong<'_>> {
         Type::Slice(slice) => Err((ty, format!("take the slice by reference: `&[{}]`", text(&slice.elem)))),
         _ => Err((
             ty,
-            "a kernel takes plain values, `&[T]`, `DisjointMut<T>`, `Slice2<T>`, `DisjointMut2<T>` and, when it is \
-             `unsafe fn`, raw pointers"
+            "a kernel takes plain values, `&[T]`, `DisjointMut<T>`, `Slice2<T>`, `DisjointMut2<T>`, `Shared<[T; N]>` \
+             and, when it is `unsafe fn`, raw pointers"
                 .to_owned(),
         )),
     }

@@ -1,4 +1,4 @@
-//! What a crate builds on this one with: a library's binding, a communicator, an importer of foreign memory.
+//! The interface for crates built on this one: bindings of libraries, communicators, importers of foreign memory.
 //!
 //! Guarantees: work enqueued here is ordered with every other use of its buffers, becomes part of a graph on a stream that
 //! is being captured, and keeps the buffers' memory until it has run, as launches and copies do.
@@ -8,7 +8,7 @@
 //! | work on a stream, ordered by the buffers that it reads and writes | [`Stream::enqueue`] with [`BufferUse`]s |
 //! | the same, done by the host (on the emulated device) | [`Stream::enqueue_host`] |
 //! | something kept as long as a graph that uses it | [`Stream::keep_in_capture`] |
-//! | a decision that depends on whether the stream is being captured | [`Stream::with_steady_capture`] |
+//! | a decision that depends on whether the stream is being captured | [`Stream::with_stable_capture_state`] |
 //! | a workspace | [`Stream::with_scratch`] |
 //! | a buffer of memory that other code allocated | [`DeviceBuffer::from_raw`](crate::DeviceBuffer::from_raw) |
 //! | a buffer's memory for other code, or of another type | [`DeviceBuffer::into_raw`](crate::DeviceBuffer::into_raw), [`leak`](crate::DeviceBuffer::leak), [`cast`](crate::DeviceBuffer::cast) |

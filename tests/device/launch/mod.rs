@@ -8,5 +8,7 @@ mod interop;
 mod loaded;
 mod mapped;
 mod planes;
+mod registry_crates;
 mod stack;
+mod structs;
 mod typed;

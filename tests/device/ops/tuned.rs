@@ -5,7 +5,7 @@
 use warpsmith::driver::emulated::EmulatedDriver;
 use warpsmith::ops::{self, Config, GridRule, tuned_config};
 use warpsmith::prelude::*;
-use warpsmith::store::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith::store::{LaunchStore, TunedConfiguration, TuningKey};
 use warpsmith::{Graph, IMAGE};
 
 const N: usize = 20_011;
@@ -35,8 +35,8 @@ fn values(config: Config) -> TunedConfiguration {
 fn keep(device: &Device, kernel: &str, types: &str, alignment: u32, configuration: TunedConfiguration) {
     let image = device.load(&IMAGE).unwrap().image_hash();
     let (package, n) = ("gpu-kernels", N as u64);
-    let subject = TunedFor { device: device.properties(), package, kernel, types, image, n, alignment };
-    LaunchStore::of(device).keep_tuned(&subject, configuration).unwrap();
+    let subject = TuningKey { device: device.properties(), package, kernel, types, image, n, alignment };
+    LaunchStore::of(device).store_tuned(&subject, configuration).unwrap();
 }
 
 /// The kernel that `operation` launches: its symbol, grid and block, as a graph of it says them.

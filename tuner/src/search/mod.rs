@@ -7,13 +7,13 @@
 //! the last race and by all timings.
 //!
 //! ```
-//! use warpsmith_tuner::search::{Objective, Points, Seen, Strategy, search};
+//! use warpsmith_tuner::search::{Objective, Points, CandidateResult, Strategy, search};
 //!
 //! /// Blocks of 256 take the least time.
 //! struct Model(Vec<f64>);
 //! impl Objective for Model {
-//!     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
-//!         candidates.iter().map(|&candidate| Seen::Times(vec![self.0[candidate]; rounds])).collect()
+//!     fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
+//!         candidates.iter().map(|&candidate| CandidateResult::Times(vec![self.0[candidate]; rounds])).collect()
 //!     }
 //! }
 //!
@@ -66,7 +66,7 @@ impl Strategy {
 
 /// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub enum CandidateResult {
     /// Its time in each of the requested rounds, in any unit. Fewer than requested where the run was ended.
     Times(Vec<f64>),
     /// It is wrong, failed or crashed.
@@ -77,7 +77,7 @@ pub enum Seen {
 pub trait Objective {
     /// Times each candidate `rounds` times, each once before any of them once more: A B C C B A. The answers are in the
     /// order of the candidates.
-    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen>;
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult>;
 
     /// Whether the search should end with what there is.
     fn is_ended(&self) -> bool {

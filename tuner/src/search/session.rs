@@ -1,6 +1,6 @@
 //! [`Session`]: what a search knows so far, and the timings it has left.
 
-use super::{Found, LEAST_GAIN, Objective, Points, Seen};
+use super::{CandidateResult, Found, LEAST_GAIN, Objective, Points};
 
 /// The state of a candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,7 +93,7 @@ impl<'a> Session<'a> {
                 self.measured.push(candidate);
             }
             match seen {
-                Seen::Times(times) if !times.is_empty() => {
+                CandidateResult::Times(times) if !times.is_empty() => {
                     self.timings += times.len();
                     results.push((candidate, times.clone()));
                     match &mut self.known[candidate] {
@@ -102,12 +102,12 @@ impl<'a> Session<'a> {
                     }
                 }
                 // Ended before its first time.
-                Seen::Times(_) => {
+                CandidateResult::Times(_) => {
                     if self.is_new(candidate) {
                         self.measured.pop();
                     }
                 }
-                Seen::Unusable => {
+                CandidateResult::Unusable => {
                     self.timings += 1;
                     self.known[candidate] = Known::Unusable;
                 }

@@ -4,7 +4,7 @@ use std::time::UNIX_EPOCH;
 
 use gpu_spec::KernelSpec;
 use warpsmith_runtime::{Device, GpuImage};
-use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
+use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 
 use crate::document::Record;
 use crate::error::Result;
@@ -97,7 +97,7 @@ fn decides(plan: &Plan<'_>, planned: &PlannedCase<'_>, code: &Code) -> bool {
         median_us: 1.0,
         toolchain: code.toolchain.clone(),
     };
-    if place.keep_tuned(&subject(plan, planned, code, spec, &types(spec)), any).is_err() {
+    if place.store_tuned(&subject(plan, planned, code, spec, &types(spec)), any).is_err() {
         return true;
     }
     let shares = |case: &PlannedCase<'_>| {
@@ -122,8 +122,8 @@ fn subject<'a>(
     code: &Code,
     spec: &KernelSpec,
     types: &'a str,
-) -> TunedFor<'a> {
-    TunedFor {
+) -> TuningKey<'a> {
+    TuningKey {
         device: plan.device().properties(),
         package: spec.package,
         kernel: spec.name,
@@ -201,6 +201,6 @@ pub fn winner(
         median_us,
         toolchain: code.toolchain.clone(),
     };
-    store.keep_tuned(&subject, configuration).map_err(|error| error.to_string())?;
+    store.store_tuned(&subject, configuration).map_err(|error| error.to_string())?;
     Ok(true)
 }

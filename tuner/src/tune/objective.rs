@@ -11,7 +11,7 @@ use crate::log::Log;
 use crate::measure::{Mode, StopReason};
 use crate::rig::Rig;
 use crate::run::{Plan, PlannedCase};
-use crate::search::{LEAST_GAIN, Objective, Seen, median};
+use crate::search::{CandidateResult, LEAST_GAIN, Objective, median};
 
 /// One case being searched.
 pub struct Measuring<'a, 'p> {
@@ -249,8 +249,8 @@ impl<'a, 'p> Measuring<'a, 'p> {
 }
 
 impl Objective for Measuring<'_, '_> {
-    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
-        let mut seen = vec![Seen::Times(Vec::with_capacity(rounds)); candidates.len()];
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
+        let mut seen = vec![CandidateResult::Times(Vec::with_capacity(rounds)); candidates.len()];
         for round in 0..rounds {
             // Back and forth, so that what becomes steadily slower or faster does so for all of them.
             let mut order: Vec<usize> = (0..candidates.len()).collect();
@@ -258,7 +258,7 @@ impl Objective for Measuring<'_, '_> {
                 order.reverse();
             }
             for place in order {
-                let Seen::Times(times) = &mut seen[place] else { continue };
+                let CandidateResult::Times(times) = &mut seen[place] else { continue };
                 if self.is_ended() {
                     continue;
                 }
@@ -266,10 +266,10 @@ impl Objective for Measuring<'_, '_> {
                     Ok(Some(us)) => times.push(us),
                     // Ended while it was timed, which makes none of its times before wrong.
                     Ok(None) if self.is_ended() => {}
-                    Ok(None) => seen[place] = Seen::Unusable,
+                    Ok(None) => seen[place] = CandidateResult::Unusable,
                     Err(error) => {
                         if matches!(error, Error::Lost { .. }) {
-                            seen[place] = Seen::Unusable;
+                            seen[place] = CandidateResult::Unusable;
                         }
                         self.error = Some(error);
                     }

@@ -36,7 +36,7 @@ pub use self::lines::{DamagedLine, DamagedLines};
 pub use self::problem::StoreProblem;
 pub use self::record::check_line;
 use self::record::{Unusable, from_line};
-pub use self::subject::TunedFor;
+pub use self::subject::TuningKey;
 pub use self::table::LaunchStore;
 pub use self::tuned::TunedConfiguration;
 
@@ -156,7 +156,7 @@ mod tests {
         assert!(!LaunchStore::of(&device).has_tuned());
         let store = LaunchStore::in_memory();
         store.install(&device);
-        let subject = TunedFor {
+        let subject = TuningKey {
             device: device.properties(),
             package: "test",
             kernel: "axpy",
@@ -165,7 +165,7 @@ mod tests {
             n: 1,
             alignment: 16,
         };
-        store.keep_tuned(&subject, tuned::tests::tuned(&[])).unwrap();
+        store.store_tuned(&subject, tuned::tests::tuned(&[])).unwrap();
         assert!(LaunchStore::of(&device).has_tuned());
     }
 }

@@ -18,9 +18,9 @@ const MOST_BUCKET: u32 = 127;
 /// The subject of a tuned configuration.
 ///
 /// A configuration is found again by the same of everything, where devices of one name, capability, number of
-/// multiprocessors, L2 cache and major version of the driver are the same, and sizes are by [`TunedFor::n`].
+/// multiprocessors, L2 cache and major version of the driver are the same, and sizes are by [`TuningKey::n`].
 #[derive(Debug, Clone, Copy)]
-pub struct TunedFor<'a> {
+pub struct TuningKey<'a> {
     /// The device it was measured on, or is to run on.
     pub device: &'a DeviceProperties,
     /// The kernel's package, as in `KernelInfo::package`.
@@ -130,8 +130,8 @@ impl<'a> LaunchSubject<'a> {
 
 impl<'a> TunedSubject<'a> {
     /// `None` for an alignment that is none.
-    pub fn of(subject: &TunedFor<'a>) -> Option<Self> {
-        let TunedFor { device, package, kernel, types, image, n, alignment } = *subject;
+    pub fn of(subject: &TuningKey<'a>) -> Option<Self> {
+        let TuningKey { device, package, kernel, types, image, n, alignment } = *subject;
         alignment.is_power_of_two().then(|| Self {
             device: DeviceClass::of(device),
             code: Code::of(package, image),
@@ -194,7 +194,7 @@ pub mod tests {
     #[test]
     fn every_part_of_a_subject_tells_it_from_others() {
         let device = gpu((9, 0));
-        let base = TunedFor {
+        let base = TuningKey {
             device: &device,
             package: "p",
             kernel: "k",
@@ -203,19 +203,19 @@ pub mod tests {
             n: 1000,
             alignment: 16,
         };
-        let of = |subject: TunedFor<'_>| TunedSubject::of(&subject).unwrap().key();
+        let of = |subject: TuningKey<'_>| TunedSubject::of(&subject).unwrap().key();
         let mut keys = vec![
-            of(TunedFor { package: "q", ..base }),
-            of(TunedFor { kernel: "l", ..base }),
-            of(TunedFor { kernel: "kf", types: "32", ..base }),
-            of(TunedFor { types: "f64", ..base }),
-            of(TunedFor { image: 8, ..base }),
-            of(TunedFor { image: 0, ..base }),
-            of(TunedFor { n: 2000, ..base }),
-            of(TunedFor { alignment: 4, ..base }),
+            of(TuningKey { package: "q", ..base }),
+            of(TuningKey { kernel: "l", ..base }),
+            of(TuningKey { kernel: "kf", types: "32", ..base }),
+            of(TuningKey { types: "f64", ..base }),
+            of(TuningKey { image: 8, ..base }),
+            of(TuningKey { image: 0, ..base }),
+            of(TuningKey { n: 2000, ..base }),
+            of(TuningKey { alignment: 4, ..base }),
         ];
         let devices = different(&device);
-        keys.extend(devices.iter().map(|device| of(TunedFor { device, ..base })));
+        keys.extend(devices.iter().map(|device| of(TuningKey { device, ..base })));
         let launch = |device, (package, symbol), image, is_loop, n| {
             LaunchSubject::of(&OpenLaunch { device, package, symbol, image, is_loop, n }).key()
         };
@@ -236,7 +236,7 @@ pub mod tests {
         let newer = DeviceProperties { driver_version: "13.1".to_owned(), uuid: [9; 16], ..device.clone() };
         let of = |device, n, alignment| {
             let subject =
-                TunedFor { device, package: "p", kernel: "k", types: "f32", image: 7, n, alignment };
+                TuningKey { device, package: "p", kernel: "k", types: "f32", image: 7, n, alignment };
             TunedSubject::of(&subject).map(|subject| subject.key())
         };
         assert_eq!(of(&device, 1024, 16), of(&newer, 1535, 256));

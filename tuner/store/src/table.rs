@@ -1,7 +1,7 @@
 //! [`LaunchStore`]: what was fastest, by kernel, kind of device and size.
 //!
 //! It holds the block and grid of open launches, which the adaptive launcher finds, and whole configurations with the
-//! instance that they name, which a tuner finds ([`LaunchStore::keep_tuned`]). Block and grid of such a configuration hold
+//! instance that they name, which a tuner finds ([`LaunchStore::store_tuned`]). Block and grid of such a configuration hold
 //! for open launches of its instance too.
 //!
 //! A store is a table in memory: a look-up is a hash and a read. New records are appended to its file, if it has one.
@@ -21,7 +21,7 @@ use warpsmith_runtime::launch::policy::{GridChoice, LaunchPolicy, OpenLaunch, Wi
 
 use crate::problem::StoreProblem;
 use crate::record::{Record, append};
-use crate::subject::{LaunchSubject, TunedFor, TunedSubject};
+use crate::subject::{LaunchSubject, TunedSubject, TuningKey};
 use crate::tuned::TunedConfiguration;
 
 /// The most entries of a kind that are known.
@@ -31,11 +31,11 @@ const MOST: usize = 1 << 16;
 ///
 /// ```
 /// use warpsmith_runtime::Device;
-/// use warpsmith_store::{LaunchStore, TunedConfiguration, TunedFor};
+/// use warpsmith_store::{LaunchStore, TunedConfiguration, TuningKey};
 ///
 /// # fn main() -> Result<(), warpsmith_runtime::Error> {
 /// let (store, device) = (LaunchStore::in_memory(), Device::emulated(0)?);
-/// let subject = TunedFor {
+/// let subject = TuningKey {
 ///     device: device.properties(),
 ///     package: "my-kernels",
 ///     kernel: "axpy",
@@ -46,10 +46,10 @@ const MOST: usize = 1 << 16;
 /// };
 /// let values = vec![("block".to_owned(), "256".to_owned()), ("grid".to_owned(), "auto".to_owned())];
 /// let toolchain = "rustc 1.96.0".to_owned();
-/// store.keep_tuned(&subject, TunedConfiguration { values, symbol: None, median_us: 6.3, toolchain })?;
+/// store.store_tuned(&subject, TunedConfiguration { values, symbol: None, median_us: 6.3, toolchain })?;
 ///
 /// // It holds for sizes about as large.
-/// let found = store.tuned(&TunedFor { n: 1_200_000, ..subject });
+/// let found = store.tuned(&TuningKey { n: 1_200_000, ..subject });
 /// assert_eq!(found.and_then(|found| found.value("block").map(str::to_owned)), Some("256".to_owned()));
 /// # Ok(())
 /// # }
@@ -186,7 +186,7 @@ impl LaunchStore {
     }
 
     /// The fastest configuration that is known for something. Takes less than a microsecond, and reads no file.
-    pub fn tuned(&self, subject: &TunedFor<'_>) -> Option<Arc<TunedConfiguration>> {
+    pub fn tuned(&self, subject: &TuningKey<'_>) -> Option<Arc<TunedConfiguration>> {
         if !self.has_tuned() {
             return None;
         }
@@ -194,20 +194,19 @@ impl LaunchStore {
         self.0.known().tuned.get(&key).cloned()
     }
 
-    /// Keeps the fastest configuration for something, instead of the one before.
+    /// Stores the fastest configuration for a key, instead of the previous one.
     ///
-    /// If it names an instance and has a value for `block`, and neither dynamic shared memory nor clusters, open launches
-    /// of that instance for such sizes get its block and grid too: loops over items
-    /// (`Launch::for_bandwidth`) always, launches of a number of threads (`Launch::auto`, `Launch::for_occupancy`) where the
-    /// grid is `auto`, as it is where none is given. That holds at once, for launches that were made before as well. An
-    /// alignment makes no difference to them: the last that was kept holds.
+    /// If it names an instance, has a value for `block`, and has neither dynamic shared memory nor clusters, open launches
+    /// of that instance for such sizes use its block and grid too: `Launch::for_bandwidth` always, `Launch::auto` and
+    /// `Launch::for_occupancy` where the grid is `auto` or not named. That takes effect at once, also for launches that
+    /// were made before. They ignore the alignment: the configuration stored last is used.
     ///
     /// # Errors
     /// [`StoreProblem::File`] where it cannot be written: it is known in this process all the same.
     /// [`StoreProblem::Configuration`] and [`StoreProblem::Full`]: it is not kept.
-    pub fn keep_tuned(
+    pub fn store_tuned(
         &self,
-        subject: &TunedFor<'_>,
+        subject: &TuningKey<'_>,
         configuration: TunedConfiguration,
     ) -> Result<(), StoreProblem> {
         configuration.check()?;
@@ -316,8 +315,8 @@ mod tests {
         OpenLaunch { device, package: "test", symbol: "axpy__f32_8_16", image: 7, is_loop, n }
     }
 
-    fn tuned_for(device: &DeviceProperties, n: u64) -> TunedFor<'_> {
-        TunedFor { device, package: "test", kernel: "axpy", types: "f32", image: 7, n, alignment: 16 }
+    fn tuned_for(device: &DeviceProperties, n: u64) -> TuningKey<'_> {
+        TuningKey { device, package: "test", kernel: "axpy", types: "f32", image: 7, n, alignment: 16 }
     }
 
     const WINNER: Winner = Winner { block: 128, grid: GridChoice::Waves(2) };
@@ -349,10 +348,10 @@ mod tests {
         let store = LaunchStore::in_memory();
         let winner = |block, grid| Some((Winner { block, grid }, Source::Tuned));
         let both = |n| [false, true].map(|is_loop| store.policy().find(&open(&device, is_loop, n)));
-        store.keep_tuned(&tuned_for(&device, 1000), tuned(&[("block", "96"), ("grid", "auto")])).unwrap();
-        store.keep_tuned(&tuned_for(&device, 90), tuned(&[("block", "96")])).unwrap();
+        store.store_tuned(&tuned_for(&device, 1000), tuned(&[("block", "96"), ("grid", "auto")])).unwrap();
+        store.store_tuned(&tuned_for(&device, 90), tuned(&[("block", "96")])).unwrap();
         let waves = tuned(&[("block", "64"), ("grid", "waves:4"), ("items", "8")]);
-        store.keep_tuned(&tuned_for(&device, 5000), waves).unwrap();
+        store.store_tuned(&tuned_for(&device, 5000), waves).unwrap();
         let all = winner(96, GridChoice::All);
         assert_eq!(both(900), [all, all], "one thread for each element");
         let waves = winner(64, GridChoice::Waves(4));
@@ -368,7 +367,7 @@ mod tests {
         let counters = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(10))];
         counters.iter().chain(&counters).for_each(|counter| store.policy().watch(counter));
         store.policy().learn(&open(&device, false, 1000), WINNER, None);
-        store.keep_tuned(&tuned_for(&device, 1000), tuned(&[])).unwrap();
+        store.store_tuned(&tuned_for(&device, 1000), tuned(&[])).unwrap();
         assert_eq!(counters.each_ref().map(|counter| counter.load(Ordering::Relaxed)), [2, 12]);
         drop(counters);
         store.policy().watch(&Arc::default());

@@ -1,15 +1,15 @@
 //! The tuner's tests in one program, which is linked once.
 
+mod comparisons_on_device;
 #[cfg(feature = "command")]
 mod corpus;
 #[cfg(feature = "criterion")]
 mod event_time;
 mod fakes;
-mod honesty;
-mod honesty_on_device;
 mod kernel;
-mod landscapes;
 mod log;
+mod modelled_times;
+mod noisy_device;
 #[cfg(feature = "command")]
 mod parsers;
 #[cfg(feature = "command")]

@@ -1,7 +1,7 @@
-//! Results of the search strategies, on known landscapes.
+//! Results of the search strategies, on known modelled_times.
 
-use super::landscapes::{Noisy, Problem, problems};
-use warpsmith_tuner::search::{Objective, Points, Seen, Strategy, search};
+use super::modelled_times::{Noisy, Problem, problems};
+use warpsmith_tuner::search::{CandidateResult, Objective, Points, Strategy, search};
 use warpsmith_tuner::space::Space;
 
 const TIMINGS: usize = 32;
@@ -87,14 +87,14 @@ struct Troubled {
 }
 
 impl Objective for Troubled {
-    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
         let mut seen = Vec::new();
         for &candidate in candidates {
             self.asked.push(candidate);
             seen.push(match self.times[candidate] {
-                Some(_) if self.is_ended() => Seen::Times(Vec::new()),
-                Some(us) => Seen::Times(vec![us; rounds]),
-                None => Seen::Unusable,
+                Some(_) if self.is_ended() => CandidateResult::Times(Vec::new()),
+                Some(us) => CandidateResult::Times(vec![us; rounds]),
+                None => CandidateResult::Unusable,
             });
         }
         seen
@@ -164,13 +164,13 @@ fn the_default_stays_below_half_a_percent() {
 struct Disturbed(f64, usize);
 
 impl Objective for Disturbed {
-    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
         let mut default = || {
             self.1 += 1;
             if self.1 == 2 { 130.0 } else { 100.0 }
         };
         let mut time = |candidate| if candidate == 0 { default() } else { self.0 };
-        candidates.iter().map(|&c| Seen::Times((0..rounds).map(|_| time(c)).collect())).collect()
+        candidates.iter().map(|&c| CandidateResult::Times((0..rounds).map(|_| time(c)).collect())).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use super::fakes::{Directory, Fake, Outcomes, run, simulated, suite};
 use warpsmith_runtime::driver::emulated::{EmulatedDriver, Schedule, SimulatedWork};
 use warpsmith_runtime::{Device, DeviceBuffer, Stream};
-use warpsmith_store::{LaunchStore, TunedFor};
+use warpsmith_store::{LaunchStore, TuningKey};
 use warpsmith_tuner::benchmark::{Probe, Suite, Work};
 use warpsmith_tuner::case::Case;
 use warpsmith_tuner::document::Outcome;
@@ -21,9 +21,9 @@ use warpsmith_tuner::verify::Check;
 const ALL: usize = usize::MAX;
 
 /// The subject of a winner of the fake.
-fn subject(device: &Device, n: u64) -> TunedFor<'_> {
+fn subject(device: &Device, n: u64) -> TuningKey<'_> {
     let (package, kernel, types) = ("fakes", "fake", "f32");
-    TunedFor { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
+    TuningKey { device: device.properties(), package, kernel, types, image: 0, n, alignment: 16 }
 }
 
 fn with(strategy: Strategy) -> Tuning {
@@ -135,7 +135,7 @@ fn kept_winners_are_timed_and_stay_unless_slower() {
         if !toolchain.is_empty() {
             kept.toolchain = toolchain.to_owned();
         }
-        LaunchStore::of(&device).keep_tuned(&subject, kept).unwrap();
+        LaunchStore::of(&device).store_tuned(&subject, kept).unwrap();
     };
     // Slower than the default, or wrong: it was timed and lost. Of another toolchain: it says nothing of this one's code.
     for (values, toolchain, made) in [

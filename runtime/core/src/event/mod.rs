@@ -21,7 +21,7 @@ use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
 use crate::stream::captures::CaptureSink;
-use crate::stream::clock::{Closed, Done};
+use crate::stream::clock::{Done, Timestamp};
 
 /// A mark in a stream.
 ///
@@ -48,10 +48,10 @@ pub struct Event {
 /// A record of an event.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// What will have run when it is reached.
-    Own(Closed),
+    /// The work that has run when it is reached.
+    Own(Timestamp),
     /// In a capture: it is part of a graph, and nothing comes to it otherwise.
-    Captured(Arc<dyn CaptureSink>, Closed),
+    Captured(Arc<dyn CaptureSink>, Timestamp),
 }
 
 impl Event {

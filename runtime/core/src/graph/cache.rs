@@ -47,7 +47,7 @@ impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
     }
 }
 
-/// What a cache did so far.
+/// The counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Launches of a graph that was there.
@@ -115,7 +115,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
 
     /// Launches on `stream` the graph of this key and these inputs. If there is none, or if a buffer that it uses was
     /// dropped, `capture` enqueues the work on the stream that it is given, and that becomes the graph. A graph that may
-    /// hold work of others ([`GraphError::Tainted`]) is captured again too.
+    /// hold work of others ([`GraphError::Invalidated`]) is captured again too.
     ///
     /// `inputs` are all buffers and values that `capture` uses and that may differ from call to call with this key.
     ///
@@ -132,7 +132,9 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         let key = (key, inputs.to_vec());
         if let Some(entry) = self.entries.get_mut(&key) {
             match entry.exec.launch(stream) {
-                Err(Error::Graph(GraphError::BufferDropped { .. }) | Error::Graph(GraphError::Tainted)) => {
+                Err(
+                    Error::Graph(GraphError::BufferDropped { .. }) | Error::Graph(GraphError::Invalidated),
+                ) => {
                     self.entries.remove(&key);
                 }
                 launched => {
@@ -175,7 +177,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         self.entries.clear();
     }
 
-    /// What it did so far.
+    /// Its hits, misses and evictions so far.
     pub fn stats(&self) -> CacheStats {
         self.stats
     }
@@ -198,7 +200,7 @@ mod tests {
                 cache.launch(&stream, (), &inputs, |stream| stream.copy(&x, &mut y))?;
             }
             assert_eq!((cache.stats().misses, cache.stats().hits), (misses, misses));
-            cache.entries.values().for_each(|entry| entry.exec.taint());
+            cache.entries.values().for_each(|entry| entry.exec.invalidate());
         }
         assert_eq!(y.to_host()?, [1, 2]);
         Ok(())

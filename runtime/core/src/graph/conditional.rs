@@ -15,7 +15,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// What a kernel that sets it is passed.
+    /// The argument for a kernel that sets it.
     pub fn argument(&self) -> u64 {
         self.handle.0
     }
@@ -59,7 +59,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`GraphError::NodeOfOtherGraph`] for a condition of another graph,
-    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Tainted`]; whatever the driver reports,
+    /// [`Error::DifferentDevices`](crate::Error::DifferentDevices), [`GraphError::Invalidated`]; whatever the driver reports,
     /// also for a body with conditions. The part may be there then, and be empty.
     pub fn add_if(&mut self, condition: &Condition, body: &Graph) -> Result<Node> {
         self.add_conditional(condition, ConditionalKind::If, &[body])

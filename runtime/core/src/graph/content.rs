@@ -8,11 +8,11 @@ use crate::driver::GraphFunction;
 use crate::error::{Error, GraphError, Result};
 use crate::memory::MemoryPool;
 use crate::memory::capturing::{Captured, Launched, PrivateMemory};
+use crate::memory::graph_resource::{GraphResource, Resources};
 use crate::memory::statistics::PoolId;
-use crate::memory::tracked::{Resources, Tracked};
 use crate::memory::usage::{Access, Usage};
 use crate::stream::Stream;
-use crate::stream::captures::Taint;
+use crate::stream::captures::Invalidation;
 use crate::stream::launch_hook::LaunchHooks;
 
 /// How many kernels of a graph are remembered for messages.
@@ -25,36 +25,44 @@ pub(super) struct Content {
     kept: Vec<Arc<Kept>>,
     functions: Vec<Arc<GraphFunction>>,
     shared: Vec<Arc<dyn Any + Send + Sync>>,
-    /// What is called before each launch.
+    /// Called before each launch.
     pub hooks: LaunchHooks,
     /// The kernels that it launches, for the message about a fault.
     pub kernels: Vec<Launched>,
 }
 
-/// What a captured graph has for itself. It is dropped when no graph and no executable holds it, and no launch runs.
+/// The resources of a captured graph. They are dropped when no graph and no executable holds them, and no launch runs.
 #[derive(Debug)]
 struct Kept {
     // In this order: the memory is of the pool.
     _memory: Vec<PrivateMemory>,
     pool: MemoryPool,
     _functions: Vec<Arc<GraphFunction>>,
-    taint: Taint,
+    invalidation: Invalidation,
 }
 
 impl Content {
     /// Of a capture on a stream.
     pub fn of_capture(captured: Captured, stream: &Stream) -> Self {
         let Captured {
-            pool, resources: used, memory, functions, kept: shared, hooks, kernels, taint, ..
+            pool,
+            resources: used,
+            memory,
+            functions,
+            kept: shared,
+            hooks,
+            kernels,
+            invalidation,
+            ..
         } = captured;
         let mut resources = Resources::default();
         for (tracked, range, access) in used {
             resources.add(&tracked, range, access);
         }
         // What was allocated and dropped within the capture is written by every launch, of whichever executable.
-        let private = Tracked::new(stream, 1, Some(pool.id()), Usage::unused());
+        let private = GraphResource::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
-        let kept = Arc::new(Kept { _memory: memory, pool, _functions: functions, taint });
+        let kept = Arc::new(Kept { _memory: memory, pool, _functions: functions, invalidation });
         let kept = vec![kept];
         let mut content = Self { resources, kept, functions: Vec::new(), shared, hooks, kernels: Vec::new() };
         kernels.into_iter().for_each(|kernel| content.add_kernel(kernel));
@@ -94,13 +102,13 @@ impl Content {
 
     /// Fails if it may hold work that it does not know of.
     pub fn check(&self) -> Result<()> {
-        let tainted = self.kept.iter().any(|kept| kept.taint.load(Ordering::Acquire));
-        if tainted { Err(Error::Graph(GraphError::Tainted)) } else { Ok(()) }
+        let invalidated = self.kept.iter().any(|kept| kept.invalidation.load(Ordering::Acquire));
+        if invalidated { Err(Error::Graph(GraphError::Invalidated)) } else { Ok(()) }
     }
 
     /// Makes it look as if other work had entered the capture.
     #[cfg(test)]
-    pub fn taint(&self) {
-        self.kept.iter().for_each(|kept| kept.taint.store(true, Ordering::Release));
+    pub fn invalidate(&self) {
+        self.kept.iter().for_each(|kept| kept.invalidation.store(true, Ordering::Release));
     }
 }

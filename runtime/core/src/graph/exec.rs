@@ -12,10 +12,10 @@ use crate::driver::{ExecUpdate, GraphExecHandle, NodeHandle, NodeWork, host_func
 use crate::error::{Error, GraphError, Result};
 use crate::event::Event;
 use crate::launch::arguments::Uses;
+use crate::memory::graph_resource::Resources;
 use crate::memory::statistics::PoolId;
-use crate::memory::tracked::Resources;
 use crate::stream::Stream;
-use crate::stream::clock::Time;
+use crate::stream::clock::Timeline;
 
 /// A graph made ready to be launched: see the [module's documentation](super).
 ///
@@ -35,7 +35,7 @@ struct Inner {
 struct State {
     content: Content,
     pools: Vec<PoolId>,
-    /// What the nodes that were added one by one use, and how they are ordered.
+    /// The uses of the nodes that were added one by one, and their order.
     nodes: Vec<NodeUse>,
     order: Order,
     /// What of `content.resources` is not theirs.
@@ -44,7 +44,7 @@ struct State {
     changed: bool,
     /// The streams of its launches, with the epoch of the last on each.
     launches: Vec<(Stream, u64)>,
-    /// What it did before it was updated, until the launches of that time have run.
+    /// Its content before an update, until the launches of that time have run.
     before: Vec<Content>,
 }
 
@@ -64,7 +64,7 @@ impl State {
 
     /// Notes a launch. Its stream is kept until it has run.
     fn launched(&mut self, stream: &Stream) {
-        let epoch = stream.epoch(Time::Running);
+        let epoch = stream.epoch(Timeline::Running);
         match self.launches.iter_mut().find(|(known, _)| known == stream) {
             Some((_, last)) => *last = epoch,
             None => {
@@ -112,7 +112,7 @@ impl GraphExec {
     /// # Errors
     /// [`Error::DifferentDevices`] for a stream of another device, [`GraphError::BufferDropped`],
     /// [`GraphError::HostBufferInUse`], [`GraphError::NotCapturable`] on a stream that is being captured (add the graph to
-    /// another by [`Graph::add_child`]), [`GraphError::Tainted`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
+    /// another by [`Graph::add_child`]), [`GraphError::Invalidated`]; what a function of [`Stream::on_graph_launch`] returns; a fault of
     /// earlier work.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let Inner { device, handle: exec, .. } = self.inner();
@@ -146,7 +146,7 @@ impl GraphExec {
         if tried {
             // Also when it failed: it may have enqueued something before it did.
             if stream.capture_count() != captures {
-                stream.taint_captures();
+                stream.invalidate_captures();
             }
             state.launched(stream);
         }
@@ -205,10 +205,10 @@ impl GraphExec {
         }
     }
 
-    /// As [`Content::taint`].
+    /// As [`Content::invalidation`].
     #[cfg(test)]
-    pub(super) fn taint(&self) {
-        self.inner().state().content.taint();
+    pub(super) fn invalidate(&self) {
+        self.inner().state().content.invalidate();
     }
 
     /// Gives an added node other parameters, whose memory is that of the arguments.

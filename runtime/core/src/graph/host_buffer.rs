@@ -12,9 +12,9 @@ use crate::device::observe::CopyDirection;
 use crate::driver::{NodeWork, Place};
 use crate::error::{GraphError, Result};
 use crate::memory::capturing::CapturedUse;
+use crate::memory::graph_resource::GraphResource;
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::BufferUse;
-use crate::memory::tracked::Tracked;
 use crate::memory::usage::{Access, Usage};
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;
@@ -48,7 +48,7 @@ pub struct HostBuffer<T: DeviceCopy> {
 struct Shared<T: DeviceCopy> {
     /// Used by the host only through a guard, and by graphs only while there is none.
     memory: PinnedBuffer<T>,
-    tracked: Arc<Tracked>,
+    tracked: Arc<GraphResource>,
 }
 
 impl<T: DeviceCopy> HostBuffer<T> {
@@ -60,7 +60,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let memory = PinnedBuffer::zeroed(device, len)?;
         let bytes = len * size_of::<T>();
-        let tracked = Tracked::new(&device.default_stream(), bytes, None, Usage::unused());
+        let tracked = GraphResource::new(&device.default_stream(), bytes, None, Usage::unused());
         Ok(Self { shared: Arc::new(Shared { memory, tracked }) })
     }
 
@@ -74,7 +74,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
         self.len() == 0
     }
 
-    /// Waits until no launch uses the memory, and gives it to the program: launches that use it fail until the guard is
+    /// Waits until no launch uses the memory, and lends it to the program: launches that use it fail until the guard is
     /// dropped.
     ///
     /// # Errors

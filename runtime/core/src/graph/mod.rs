@@ -79,7 +79,7 @@ pub use crate::driver::CaptureMode;
 use crate::driver::{DriverError, GraphHandle, NodeHandle, host_function};
 pub use crate::error::GraphError;
 use crate::error::{Error, Result};
-use crate::memory::tracked::Resources;
+use crate::memory::graph_resource::Resources;
 pub use crate::stream::CaptureId;
 use crate::stream::Stream;
 

@@ -13,9 +13,9 @@ use crate::error::{Error, GraphError, Result};
 use crate::launch::arguments::Uses;
 use crate::launch::{Arguments, Function, Launch, TypedKernel};
 use crate::memory::capturing::CapturedUse;
+use crate::memory::graph_resource::Resources;
 use crate::memory::slice::check_lengths;
 use crate::memory::storage::BufferUse;
-use crate::memory::tracked::Resources;
 use crate::memory::usage::Access;
 use crate::memory::{DeviceCopy, DeviceSlice, DeviceSliceMut};
 
@@ -53,7 +53,7 @@ impl<K> std::fmt::Debug for KernelNode<K> {
     }
 }
 
-/// What a node uses.
+/// The uses of a node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeUse {
     handle: NodeHandle,
@@ -350,12 +350,13 @@ impl Graph {
 
     /// Adds everything that another graph does now.
     ///
-    /// What is called before a launch of the other graph ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called
-    /// before a launch of this one: once, however often the graph was added. Random numbers of a captured graph are the same
+    /// Functions that are called before a launch of the other graph
+    /// ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) are called before a launch of this one: once, however
+    /// often the graph was added. Random numbers of a captured graph are the same
     /// in each place where it was added.
     ///
     /// # Errors
-    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Tainted`]; whatever the driver reports.
+    /// [`Error::DifferentDevices`], [`GraphError::NodeOfOtherGraph`], [`GraphError::Invalidated`]; whatever the driver reports.
     pub fn add_child(&mut self, child: &Graph, after: &[Node]) -> Result<Node> {
         self.check_device(&child.device, "the other graph")?;
         child.content.check()?;
@@ -428,7 +429,7 @@ impl GraphExec {
     }
 }
 
-/// What parts use, as graphs know it.
+/// The uses of parts of buffers, in the form of graphs.
 pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }

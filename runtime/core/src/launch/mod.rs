@@ -27,14 +27,14 @@
 //! | `kernel`, `prepared`, `queries` | [`TypedKernel`], [`Function`], [`PreparedLaunch`]; queries of a kernel |
 //! | `unchecked` | [`RawArguments`]: arguments whose types are not checked |
 //! | `loaded` | modules loaded at run time, unloaded behind the work that uses them |
-//! | `slot`, `kept`, `inline` | words shared without a lock, configurations that are looked up, short lists |
+//! | `seq_lock`, `config_cache`, `inline` | words shared without a lock, configurations that are looked up, short lists |
 
 pub mod adaptive;
 pub mod arguments;
+mod config_cache;
 mod explain;
 mod heuristic;
 mod inline;
-mod kept;
 mod kernel;
 mod limits;
 mod loaded;
@@ -43,8 +43,8 @@ pub mod policy;
 mod prepared;
 mod queries;
 mod resolve;
+mod seq_lock;
 mod shape;
-mod slot;
 mod unchecked;
 
 pub(crate) use self::adaptive::Launches;

@@ -126,16 +126,16 @@ impl Launch {
         Ok(Some(launch))
     }
 
-    /// What the launch became before, or becomes now.
+    /// The configuration of the launch: cached, or resolved now.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
-        if function.kept().get(self, generation, resolved) {
+        if function.configs().get(self, generation, resolved) {
             return Ok(true);
         }
         // In a copy of the process, a lock may be held by a thread that is not there.
         function.device().check_process()?;
         let Some(new) = self.resolve_new(function)? else { return Ok(false) };
-        function.kept().put(self, generation, &new);
+        function.configs().put(self, generation, &new);
         *resolved = new;
         Ok(true)
     }

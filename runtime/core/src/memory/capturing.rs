@@ -1,8 +1,8 @@
 //! [`Capturing`]: an active capture, and what it notes for the graph.
 //!
-//! Captured work is ordered and noted apart: the buffers' own notes, which are of work that runs, are neither read nor
-//! changed; the capture notes which work uses what ([`Capturing::enqueue`]), inserts waits between its own streams as the
-//! runtime does between any, and passes its notes to the graph, whose launches then count as uses of the buffers. Work is
+//! Captured work is ordered and recorded apart from work that runs: the buffers' own records are neither read nor changed.
+//! The capture records the uses of its work ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime
+//! does between any, and passes its records to the graph, whose launches then count as uses of the buffers. Work is
 //! captured with the capture's lock held, which its end takes too.
 
 use std::any::Any;
@@ -16,22 +16,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::MemoryPool;
 use super::allocator::pool::CaptureGuard;
 use super::allocator::{self, CachingAllocator};
+use super::graph_resource::GraphResource;
 use super::statistics::PoolId;
 use super::storage::{BufferUse, Kind};
-use super::tracked::Tracked;
 use super::usage::{Access, Usage, Waits};
 use crate::device::observe::Operation;
 use crate::driver::{self, CaptureMode, Context, DevicePtr, Driver, EventHandle, GraphFunction, GraphHandle};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::captures::{Before, CaptureSink, Taint};
-use crate::stream::clock::{Closed, Time};
+use crate::stream::captures::{Before, CaptureSink, Invalidation};
+use crate::stream::clock::{Timeline, Timestamp};
 use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 
-/// What captured work uses.
+/// A use of captured work.
 #[derive(Debug, Clone)]
 pub(crate) struct CapturedUse {
-    pub tracked: Arc<Tracked>,
+    pub tracked: Arc<GraphResource>,
     /// In bytes.
     pub range: Range<usize>,
     pub access: Access,
@@ -52,10 +52,10 @@ impl CapturedUse {
     }
 }
 
-/// What the capture knows of a buffer.
+/// The capture's record of a buffer.
 #[derive(Debug)]
 struct Resource {
-    tracked: Arc<Tracked>,
+    tracked: Arc<GraphResource>,
     /// The captured uses.
     usage: Usage,
     touched: Vec<(Range<usize>, Access)>,
@@ -77,7 +77,7 @@ struct State {
     /// Streams that take part; the first is where it began.
     streams: Vec<Stream>,
     routes: Vec<CaptureGuard>,
-    resources: HashMap<*const Tracked, Resource>,
+    resources: HashMap<*const GraphResource, Resource>,
     scratch: Vec<CapturedScratch>,
     memory: Vec<PrivateMemory>,
     functions: Vec<Arc<GraphFunction>>,
@@ -113,23 +113,23 @@ impl Drop for PrivateMemory {
     }
 }
 
-/// What a capture has noted, for the graph.
+/// The records of a capture, for the graph.
 pub(crate) struct Captured {
     pub handle: GraphHandle,
     pub pool: MemoryPool,
-    pub resources: Vec<(Arc<Tracked>, Range<usize>, Access)>,
+    pub resources: Vec<(Arc<GraphResource>, Range<usize>, Access)>,
     pub memory: Vec<PrivateMemory>,
     pub functions: Vec<Arc<GraphFunction>>,
     pub kept: Vec<Arc<dyn Any + Send + Sync>>,
     pub hooks: LaunchHooks,
     pub kernels: Vec<Launched>,
-    pub taint: Taint,
+    pub invalidation: Invalidation,
 }
 
 /// See the [module's documentation](self).
 pub(crate) struct Capturing {
     pool: MemoryPool,
-    taint: Taint,
+    invalidation: Invalidation,
     state: Mutex<State>,
 }
 
@@ -147,7 +147,8 @@ pub(crate) fn begin(stream: &Stream, mode: CaptureMode) -> Result<Arc<Capturing>
         }.into());
     }
     let pool = MemoryPool::for_graph(device)?;
-    let capturing = Arc::new(Capturing { pool, taint: Taint::default(), state: Mutex::default() });
+    let capturing =
+        Arc::new(Capturing { pool, invalidation: Invalidation::default(), state: Mutex::default() });
     let mut state = capturing.lock();
     capturing
         .enter(stream, &mut state, |driver, context| driver.capture_begin(context, stream.handle(), mode))?;
@@ -175,7 +176,7 @@ impl Capturing {
         }
         let event = device.0.events.take(device, false)?;
         let route = self.pool.capture(stream).inspect_err(|_| device.0.events.put(event, false))?;
-        slot.taint = Some(Arc::clone(&self.taint));
+        slot.invalidation = Some(Arc::clone(&self.invalidation));
         slot.pool = Some(self.pool.id());
         // Before the place is closed and the driver begins the capture: see the module's documentation.
         captures.count.fetch_add(1, Ordering::SeqCst);
@@ -207,7 +208,7 @@ impl Capturing {
         if state.ended {
             return Err(GraphError::CaptureEnded.into());
         }
-        let mut waits = Waits::new(Time::Captured);
+        let mut waits = Waits::new(Timeline::Captured);
         for CapturedUse { tracked, range, access, ordered } in &uses {
             let resource = state.resource(tracked);
             if *ordered {
@@ -217,7 +218,7 @@ impl Capturing {
         let called = waits.enqueue(stream).and_then(|()| stream.call(work));
         for CapturedUse { tracked, range, access, .. } in uses {
             let resource = state.resource(&tracked);
-            resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Time::Captured);
+            resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), access, Timeline::Captured);
             resource.touch(range, access);
         }
         called
@@ -289,18 +290,18 @@ impl Capturing {
 
     /// The streams of the capture, each once, whose captured work uses a buffer and is not known to come before later work
     /// of its home.
-    pub fn users(&self, tracked: &Arc<Tracked>) -> Vec<Stream> {
+    pub fn users(&self, tracked: &Arc<GraphResource>) -> Vec<Stream> {
         let state = self.lock();
         let resource = state.resources.get(&Arc::as_ptr(tracked));
-        resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Time::Captured))
+        resource.map_or_else(Vec::new, |resource| resource.usage.users(tracked.home(), Timeline::Captured))
     }
 
     /// Says that scratch memory is not as the next user expects it.
-    pub fn spoil_scratch(&self, ptr: DevicePtr) {
+    pub fn invalidate_scratch(&self, ptr: DevicePtr) {
         self.lock().scratch.retain(|scratch| scratch.ptr != ptr);
     }
 
-    /// Ends the capture, whatever happens, and gives what it has noted.
+    /// Ends the capture, whatever happens, and returns what it has noted.
     pub fn end(self: &Arc<Self>) -> Result<Captured> {
         let mut state = self.lock();
         let Some(origin) = state.streams.first().filter(|_| !state.ended).cloned() else {
@@ -327,7 +328,7 @@ impl Capturing {
         let mut resources = Vec::new();
         for (_, Resource { tracked, touched, .. }) in noted.resources.drain() {
             // Memory allocated and dropped within the capture has no other user.
-            if tracked.pool() == Some(self.pool.id()) && tracked.is_gone() {
+            if tracked.pool() == Some(self.pool.id()) && tracked.is_dropped() {
                 continue;
             }
             resources
@@ -342,13 +343,13 @@ impl Capturing {
             kept: noted.kept,
             hooks: noted.hooks,
             kernels: noted.kernels,
-            taint: Arc::clone(&self.taint),
+            invalidation: Arc::clone(&self.invalidation),
         })
     }
 }
 
 impl CaptureSink for Capturing {
-    fn join(self: Arc<Self>, stream: &Stream, closed: &Closed, event: EventHandle) -> Result<()> {
+    fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()> {
         if stream.is_shared() {
             return Err(GraphError::SharedStream.into());
         }
@@ -409,7 +410,7 @@ impl CaptureSink for Capturing {
 }
 
 impl State {
-    fn resource(&mut self, tracked: &Arc<Tracked>) -> &mut Resource {
+    fn resource(&mut self, tracked: &Arc<GraphResource>) -> &mut Resource {
         match self.resources.entry(Arc::as_ptr(tracked)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Resource {
@@ -443,7 +444,7 @@ impl Stream {
 pub(crate) fn note_allocated<'a>(
     stream: &Stream,
     pool: PoolId,
-    track: impl FnOnce() -> &'a Arc<Tracked>,
+    track: impl FnOnce() -> &'a Arc<GraphResource>,
 ) -> Result<()> {
     let capturing = {
         let slot = stream.captures().slot();
@@ -462,7 +463,7 @@ pub(crate) fn note_allocated<'a>(
     let tracked = track();
     let range = 0..tracked.bytes();
     let resource = state.resource(tracked);
-    resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Time::Captured);
+    resource.usage.end(tracked.home(), stream, &range, tracked.bytes(), Access::Write, Timeline::Captured);
     resource.touch(range, Access::Write);
     Ok(())
 }

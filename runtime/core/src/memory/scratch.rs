@@ -53,7 +53,7 @@ impl Stream {
             let done = work(ptr, new);
             match done.is_ok() {
                 true => capturing.settle_scratch(ptr),
-                false => capturing.spoil_scratch(ptr),
+                false => capturing.invalidate_scratch(ptr),
             }
             drop(guard);
             return done;
@@ -94,7 +94,7 @@ impl Stream {
         }
         if self.capture_count() != captures {
             // The work may have become part of a graph that does not know of the memory.
-            self.taint_captures();
+            self.invalidate_captures();
         }
         done
     }

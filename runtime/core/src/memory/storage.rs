@@ -5,28 +5,28 @@ use std::sync::{Arc, OnceLock};
 
 use super::allocator::{self, Allocation};
 use super::capturing;
+use super::graph_resource::GraphResource;
 use super::owners::{self, Owner};
-use super::tracked::Tracked;
 use super::usage::{Access, Usage, Waits};
 use crate::device::Device;
 use crate::driver::{self, Context, DevicePtr, Driver, host_function};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::clock::Time;
+use crate::stream::clock::Timeline;
 
 /// Device memory that is reused only after its uses.
 #[derive(Debug)]
 pub(crate) struct Storage {
     allocation: Allocation,
     bytes: usize,
-    /// What frees memory that is not of the allocator.
+    /// Frees memory that is not the allocator's.
     owner: Option<Owner>,
     /// The home stream: of copies and of all work without a stream of its own.
     stream: Stream,
     /// Uses that were noted before there was [`Self::tracked`].
     usage: Usage,
-    /// What graphs that use it know of it.
-    tracked: OnceLock<Arc<Tracked>>,
+    /// The resource that graphs which use it share.
+    tracked: OnceLock<Arc<GraphResource>>,
 }
 
 impl Storage {
@@ -63,8 +63,8 @@ impl Storage {
         self.bytes
     }
 
-    /// What graphs know of it, if one uses it.
-    pub(super) fn tracked(&self) -> Option<&Arc<Tracked>> {
+    /// The resource that graphs share, if one uses it.
+    pub(super) fn tracked(&self) -> Option<&Arc<GraphResource>> {
         self.tracked.get()
     }
 
@@ -96,12 +96,12 @@ impl Storage {
         usage.add(&self.stream, stream, self.bytes);
     }
 
-    /// What graphs are to know of it. The caller captures work with this access, and has the buffer borrowed for it.
-    pub(crate) fn track(&self, access: Access) -> &Arc<Tracked> {
+    /// The resource for graphs. The caller captures work with this access, and has the buffer borrowed for it.
+    pub(crate) fn track(&self, access: Access) -> &Arc<GraphResource> {
         let tracked = self.tracked.get_or_init(|| {
             let usage = Usage::unused();
             usage.absorb(&self.usage);
-            Tracked::new(&self.stream, self.bytes, self.allocation.pool(), usage)
+            GraphResource::new(&self.stream, self.bytes, self.allocation.pool(), usage)
         });
         if access == Access::Write {
             // It is exclusive now, so what was noted in the buffer itself is complete.
@@ -165,13 +165,13 @@ impl Storage {
         }
         if let Some(owner) = self.owner.take() {
             if let Some(tracked) = self.tracked.get() {
-                tracked.bury();
+                tracked.mark_dropped();
             }
             return owners::release(owner, self.unfinished());
         }
-        let mut users = self.usage.users(&self.stream, Time::Running);
+        let mut users = self.usage.users(&self.stream, Timeline::Running);
         if let Some(tracked) = self.tracked.get() {
-            let mut known = tracked.bury();
+            let mut known = tracked.mark_dropped();
             if let Some(capturing) = self.stream.capturing() {
                 // Later work of the capture may get the block.
                 known.extend(capturing.users(tracked));
@@ -244,7 +244,7 @@ impl BufferUse<'_> {
             return;
         }
         let usage = tracked.get().map_or(usage, |tracked| tracked.usage());
-        usage.end(home, stream, &self.range, *bytes, self.access, Time::Running);
+        usage.end(home, stream, &self.range, *bytes, self.access, Timeline::Running);
     }
 
     /// Enqueues work on `stream` that uses this part.
@@ -276,7 +276,7 @@ impl BufferUse<'_> {
     }
 }
 
-/// What is enqueued.
+/// The work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.
@@ -321,12 +321,12 @@ fn enqueue_behind<'p, 'a: 'p, E: Into<Error>>(
     work: impl FnOnce(&dyn Driver, Context) -> Result<(), E>,
 ) -> Result<()> {
     stream.device().check_process()?;
-    let mut tracked: Vec<&'p Arc<Tracked>> =
+    let mut tracked: Vec<&'p Arc<GraphResource>> =
         parts.clone().filter_map(|part| part.storage.tracked.get()).collect();
     tracked.sort_unstable_by_key(|tracked| Arc::as_ptr(tracked));
     tracked.dedup_by_key(|tracked| Arc::as_ptr(tracked));
     let guards: Vec<_> = tracked.into_iter().map(|tracked| tracked.lock()).collect();
-    let mut waits = Waits::new(Time::Running);
+    let mut waits = Waits::new(Timeline::Running);
     parts.clone().for_each(|part| part.needs(stream, &mut waits));
     waits.enqueue(stream)?;
     let called = enqueue_ordered(parts, stream, captures, kind, work);
@@ -350,7 +350,7 @@ fn enqueue_ordered<'p, 'a: 'p, E: Into<Error>>(
         }
     }
     if stream.capture_count() != captures {
-        stream.taint_captures();
+        stream.invalidate_captures();
     }
     called
 }

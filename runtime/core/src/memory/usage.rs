@@ -23,14 +23,14 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::stream::clock::Time;
+use crate::stream::clock::Timeline;
 
 /// Above this many uses in the list, those of one stream and kind become one that covers them.
 const PRECISE: usize = 32;
 /// With up to this number of streams, no stream is waited for that another's wait covers.
 const MINIMISED: usize = 8;
 
-/// What a piece of work does with a range of a buffer.
+/// The access of a piece of work to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// It reads the range.
@@ -65,17 +65,17 @@ struct Use {
     epoch: u64,
 }
 
-/// What a piece of work must come after: streams, each once, with the epoch of their newest such work.
+/// The waits that a piece of work needs: streams, each once, with the epoch of their newest conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64)>,
     /// By which of the streams' clocks: work that runs, and work that is captured, are ordered apart.
-    time: Time,
+    time: Timeline,
 }
 
 impl Waits {
     #[inline]
-    pub fn new(time: Time) -> Self {
+    pub fn new(time: Timeline) -> Self {
         Self { streams: Vec::new(), time }
     }
 
@@ -114,8 +114,8 @@ impl Waits {
         }
         let waited = streams.iter().zip(&waits).filter(|(_, waits)| **waits);
         waited.map(|(wait, _)| wait).try_for_each(|(other, epoch)| match time {
-            Time::Running => stream.wait_for_running(other, Some(*epoch)),
-            Time::Captured => stream.wait_for_captured(other),
+            Timeline::Running => stream.wait_for_running(other, Some(*epoch)),
+            Timeline::Captured => stream.wait_for_captured(other),
         })
     }
 }
@@ -165,7 +165,7 @@ impl List {
 
     /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
     #[cold]
-    fn users(&self, home: &Stream, time: Time) -> Vec<Stream> {
+    fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         let mut users = Vec::new();
         for Use { stream, epoch, .. } in self.lock().iter() {
             if !home.comes_after(stream, *epoch, time) && !users.contains(stream) {
@@ -180,7 +180,7 @@ impl Usage {
     /// Of a buffer that was just allocated on `home`.
     #[inline]
     pub fn new(home: &Stream) -> Self {
-        Self::written(home.epoch(Time::Running))
+        Self::written(home.epoch(Timeline::Running))
     }
 
     /// Of a buffer that nothing has used.
@@ -264,7 +264,7 @@ impl Usage {
         range: &Range<usize>,
         bytes: usize,
         access: Access,
-        time: Time,
+        time: Timeline,
     ) {
         let epoch = stream.epoch(time);
         let whole = range.len() == bytes;
@@ -320,7 +320,7 @@ impl Usage {
 
     /// Notes that work which was ordered by other means was enqueued on `stream`.
     pub fn add(&self, home: &Stream, stream: &Stream, bytes: usize) {
-        let epoch = stream.epoch(Time::Running);
+        let epoch = stream.epoch(Timeline::Running);
         if stream == home {
             return raise(&self.home_write, epoch);
         }
@@ -344,7 +344,7 @@ impl Usage {
 
     /// The streams, each once, whose work may still use the buffer and is not known to come before later work of home.
     #[inline]
-    pub fn users(&self, home: &Stream, time: Time) -> Vec<Stream> {
+    pub fn users(&self, home: &Stream, time: Timeline) -> Vec<Stream> {
         self.listed().map_or_else(Vec::new, |listed| listed.users(home, time))
     }
 

@@ -6,7 +6,7 @@
 //! Threads. Each stream counts the beginnings and ends of captures ([`Captures::count`], odd while it takes part), before
 //! the driver begins a capture and after it has ended one. A thread that enqueues work to run reads the count before
 //! and after: if it has changed, the work may have become part of the graph although it was noted as running, and the
-//! graph is invalid ([`Taint`]).
+//! graph is invalid ([`Invalidation`]).
 
 use std::any::Any;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::Stream;
-use super::clock::Closed;
+use super::clock::Timestamp;
 use super::launch_hook::LaunchHook;
 use crate::device::Device;
 use crate::driver::{EventHandle, GraphFunction};
@@ -24,7 +24,7 @@ use crate::error::{Error, GraphError, PoolId, Result};
 pub(crate) trait CaptureSink: Any + Send + Sync + fmt::Debug {
     /// Makes a stream that runs take part: what comes later on it comes after the event, which was recorded in the
     /// capture when an epoch was closed.
-    fn join(self: Arc<Self>, stream: &Stream, closed: &Closed, event: EventHandle) -> Result<()>;
+    fn join(self: Arc<Self>, stream: &Stream, closed: &Timestamp, event: EventHandle) -> Result<()>;
     /// Has a stream that takes part wait for an event that was recorded in the capture.
     fn wait_event(&self, stream: &Stream, event: EventHandle) -> Result<()>;
     /// Records an event on a stream that takes part.
@@ -37,16 +37,16 @@ pub(crate) trait CaptureSink: Any + Send + Sync + fmt::Debug {
     fn has_ended(&self) -> bool;
 }
 
-/// Whether a graph must not be launched because work that it does not know of may have become part of it.
-pub(crate) type Taint = Arc<AtomicBool>;
+/// Whether a graph is invalid because it may hold work that it does not know of. Then it cannot be launched.
+pub(crate) type Invalidation = Arc<AtomicBool>;
 
-/// What a stream knows of captures.
+/// A stream's part in captures.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     /// Beginnings and ends: odd while the stream takes part in a capture.
     pub count: AtomicU64,
     slot: Mutex<Slot>,
-    /// What captured work of other streams waits for. Recorded by captures only.
+    /// The event that captured work of other streams waits for. Recorded by captures only.
     pub(super) order: OnceLock<EventHandle>,
     /// Held while work that is being captured uses memory that the capture has for a purpose of this stream.
     pub exclusive: Mutex<()>,
@@ -58,7 +58,7 @@ pub(crate) struct Slot {
     /// The stream's place before its current capture, which work that runs can wait for.
     pub before: Option<Arc<Before>>,
     /// Of the current or the last capture.
-    pub taint: Option<Taint>,
+    pub invalidation: Option<Invalidation>,
     /// Likewise.
     pub pool: Option<PoolId>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 pub(crate) struct Before {
     pub event: EventHandle,
-    pub closed: Closed,
+    pub closed: Timestamp,
     pub device: Device,
 }
 
@@ -153,9 +153,9 @@ impl Stream {
 
     /// Invalidates the graph into which work that was noted as running may have gone.
     #[cold]
-    pub(crate) fn taint_captures(&self) {
-        let taint = self.captures().slot().taint.clone();
-        if taint.is_some_and(|taint| !taint.swap(true, Ordering::AcqRel)) {
+    pub(crate) fn invalidate_captures(&self) {
+        let invalidation = self.captures().slot().invalidation.clone();
+        if invalidation.is_some_and(|invalidation| !invalidation.swap(true, Ordering::AcqRel)) {
             tracing::warn!(
                 device = %self.device().id(),
                 stream = self.id(),
@@ -165,8 +165,12 @@ impl Stream {
     }
 
     /// Whether the graph that is being captured is invalidated.
-    pub(super) fn is_tainted(&self) -> bool {
-        self.captures().slot().taint.as_ref().is_some_and(|taint| taint.load(Ordering::Acquire))
+    pub(super) fn is_invalidated(&self) -> bool {
+        self.captures()
+            .slot()
+            .invalidation
+            .as_ref()
+            .is_some_and(|invalidation| invalidation.load(Ordering::Acquire))
     }
 
     /// Fails if the stream is being captured, because `call` cannot be; `instead` says what to do.

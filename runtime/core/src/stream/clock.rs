@@ -2,16 +2,15 @@
 //!
 //! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
 //! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
-//! work of epochs up to `e`: had that work been enqueued after the record, the driver's own lock on the stream would
-//! have made the closing visible to it. (What is relied on: a driver takes the calls on a
-//! stream, queries and waits too, one after the other.) Enqueueing work reads the epoch and changes nothing, so a program with one
-//! stream pays one load.
+//! work of epochs up to `e`. Proof: a driver serialises the calls on a stream, queries and waits too; had the work been
+//! enqueued after the record, the driver's lock on the stream would have made the closing visible to it. Enqueueing work
+//! reads the epoch and changes nothing, so a program with one stream pays one load.
 //!
-//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no
-//! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
-//! forgotten (a limited number of streams is remembered) costs an unneeded wait.
+//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third. So no wait is
+//! inserted twice, and once the host has waited for a stream, the work that this stream had waited for has run too. A
+//! limited number of streams is remembered; a forgotten one costs an unneeded wait.
 //!
-//! Each stream has two clocks ([`Time`]). Work captured into a graph does not run when it is enqueued, so its order
+//! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so its order
 //! does not hold for work that runs, and the other way round.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +23,7 @@ const REMEMBERED: usize = 256;
 
 /// Which of a stream's two clocks is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Time {
+pub(crate) enum Timeline {
     /// Of work that runs.
     Running,
     /// Of work that is captured. Epochs go on from one capture to the next, so nothing that was learned in an earlier
@@ -34,13 +33,13 @@ pub(crate) enum Time {
 
 /// Work of a stream up to an epoch.
 #[derive(Debug, Clone)]
-pub(crate) struct Until {
+pub(crate) struct StreamEpoch {
     stream: u64,
     epoch: u64,
     done: Arc<Done>,
 }
 
-/// What waiters know of a stream's work.
+/// The part of a stream's state that waiters share.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Work of epochs up to this has run.
@@ -48,7 +47,7 @@ pub(crate) struct Done {
     pub lengths: Lengths,
 }
 
-impl Until {
+impl StreamEpoch {
     /// Notes that this work has run.
     pub fn finish(&self) {
         self.done.epoch.fetch_max(self.epoch, Ordering::Release);
@@ -67,8 +66,8 @@ pub(crate) struct Clock {
     /// The epoch that is open. Starts at 1.
     now: AtomicU64,
     done: Arc<Done>,
-    /// What of other streams comes before later work of this one, each stream once.
-    waited: Mutex<Vec<Until>>,
+    /// The work of other streams that precedes later work of this one, each stream once.
+    waited: Mutex<Vec<StreamEpoch>>,
     /// Whether there is any such, which saves a lock.
     any_waited: AtomicBool,
 }
@@ -90,17 +89,17 @@ impl Clock {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Closes the open epoch. Gives what will have run when the stream has reached this point: first the stream's own
+    /// Closes the open epoch. Returns what will have run when the stream has reached this point: first the stream's own
     /// work, then that of others for which it had waited.
-    pub fn close(&self) -> Closed {
+    pub fn close(&self) -> Timestamp {
         // Before the epoch is closed, so that nothing is taken for earlier than it is.
         let others = if self.any_waited.load(Ordering::Acquire) { self.waiting_for() } else { Vec::new() };
         let epoch = self.now.fetch_add(1, Ordering::SeqCst);
-        Closed { own: Until { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
+        Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
-    /// What this stream has waited for and what is not known to have run.
-    fn waiting_for(&self) -> Vec<Until> {
+    /// The work that this stream has waited for and that is not known to have run.
+    fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
         self.any_waited.store(!waited.is_empty(), Ordering::Release);
@@ -113,7 +112,7 @@ impl Clock {
         self.done.epoch.load(Ordering::Acquire) >= epoch
     }
 
-    fn waited(&self) -> MutexGuard<'_, Vec<Until>> {
+    fn waited(&self) -> MutexGuard<'_, Vec<StreamEpoch>> {
         self.waited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +123,7 @@ impl Clock {
     }
 
     /// Notes that this stream waits for what another has closed.
-    pub fn learn(&self, closed: &Closed) {
+    pub fn learn(&self, closed: &Timestamp) {
         let mut waited = self.waited();
         for new in closed.others.iter().chain(std::iter::once(&closed.own)) {
             if new.stream == self.stream || new.is_done() {
@@ -146,21 +145,21 @@ impl Clock {
     }
 }
 
-/// A place in a stream where an epoch was closed.
+/// The point of a stream at which an epoch was closed.
 #[derive(Debug)]
-pub(crate) struct Closed {
-    own: Until,
-    others: Vec<Until>,
+pub(crate) struct Timestamp {
+    own: StreamEpoch,
+    others: Vec<StreamEpoch>,
 }
 
-impl Closed {
+impl Timestamp {
     /// Notes that the stream has reached this point.
     pub fn finish(&self) {
         self.own.finish();
-        self.others.iter().for_each(Until::finish);
+        self.others.iter().for_each(StreamEpoch::finish);
     }
 
-    /// What is known of the stream's work.
+    /// The stream's shared state.
     pub fn done(&self) -> &Arc<Done> {
         &self.own.done
     }

@@ -3,7 +3,7 @@
 //! | a stream | its state lies | the driver's stream is destroyed |
 //! | --- | --- | --- |
 //! | of its own | in a box of its own | with the last handle |
-//! | kept (the default stream, those of the pools) | in the device | with the device |
+//! | of the device (the default stream, those of the pools) | in the device | with the device |
 //! | adopted | in a box of its own | by the code that made it |
 
 use std::any::{Any, TypeId};
@@ -27,20 +27,22 @@ pub(crate) struct Shared {
     handles: HandleCount,
     /// Owns a count of the device while there are handles, and points to it while the device lives.
     device: ManuallyDrop<Device>,
-    pub(super) keeping: Keeping,
+    pub(super) ownership: Ownership,
     pub(super) core: StreamCore,
 }
 
-/// What destroys a stream.
+/// The owner of a stream, which destroys it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keeping {
-    Own,
-    Kept,
-    /// With the driver's number of the stream, which reveals a reused handle.
+pub(super) enum Ownership {
+    /// Its handles: the last one.
+    Handles,
+    /// The device, which keeps it: the default stream and those of the pools.
+    Device,
+    /// The code that made it. With the driver's number of the stream, which reveals a reused handle.
     Adopted(u64),
 }
 
-/// What the runtime knows of a stream of the driver.
+/// The runtime's state of a stream of the driver.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     pub(super) handle: StreamHandle,
@@ -48,14 +50,14 @@ pub(crate) struct StreamCore {
     pub(super) id: u64,
     pub(super) priority: i32,
     pub(super) clock: Clock,
-    /// Of what is captured: see [`Time`](super::clock::Time).
+    /// Of what is captured: see [`Timeline`](super::clock::Timeline).
     pub(super) captured_clock: Clock,
     pub(super) captures: Captures,
     /// Made when another stream first has to wait for this one. It is recorded anew for each wait: a wait
     /// counts from the last record before it. Locked from the record until the wait: a record of another thread between
     /// them may be part of a capture that began meanwhile, and the wait would join it.
     pub(super) order: Mutex<Option<EventHandle>>,
-    /// What the module that has memory of streams keeps with it, once the stream has allocated.
+    /// The allocator's state of the stream, once it has allocated.
     memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
 }
 
@@ -75,7 +77,7 @@ impl StreamCore {
         }
     }
 
-    /// What is kept of memory with the stream, which is a `T` in all streams; `None` if nothing was yet.
+    /// The allocator's state of the stream, a `T` in all streams; `None` before its first use.
     #[inline]
     pub(crate) fn memory<T: Any>(&self) -> Option<&T> {
         match self.memory.get() {
@@ -126,12 +128,13 @@ impl Shared {
         // SAFETY: the pointer is of an `Arc`; the count that this value would own is not taken, and it is never
         // dropped, before there is a handle.
         let device = unsafe { ManuallyDrop::new(Device(Arc::from_raw(Arc::as_ptr(&device.0)))) };
-        Self { handles: HandleCount::new(0), device, keeping: Keeping::Kept, core }
+        Self { handles: HandleCount::new(0), device, ownership: Ownership::Device, core }
     }
 
     /// A stream in a box of its own, with one handle.
-    pub(super) fn boxed(device: Device, keeping: Keeping, core: StreamCore) -> NonNull<Self> {
-        let shared = Self { handles: HandleCount::new(1), device: ManuallyDrop::new(device), keeping, core };
+    pub(super) fn boxed(device: Device, ownership: Ownership, core: StreamCore) -> NonNull<Self> {
+        let shared =
+            Self { handles: HandleCount::new(1), device: ManuallyDrop::new(device), ownership, core };
         NonNull::from(Box::leak(Box::new(shared)))
     }
 
@@ -161,12 +164,12 @@ impl Shared {
     pub(super) unsafe fn remove_handle(shared: NonNull<Self>) {
         // SAFETY: the caller's handle keeps it until the count is taken down.
         let this = unsafe { shared.as_ref() };
-        if this.keeping != Keeping::Kept && host_function::is_running() && !this.device.is_forked() {
+        if this.ownership != Ownership::Device && host_function::is_running() && !this.device.is_forked() {
             // It may be the last handle, and no stream can be ended here.
             return host_function::drop_elsewhere(Box::new(super::Stream(shared)));
         }
         // The device outlives this read: the handles own a count of it until the last line.
-        let (device, is_kept) = (Arc::as_ptr(&this.device.0), this.keeping == Keeping::Kept);
+        let (device, is_kept) = (Arc::as_ptr(&this.device.0), this.ownership == Ownership::Device);
         if this.handles.remove() {
             // SAFETY: that was the last handle.
             unsafe { Self::removed_last(shared, device, is_kept) };
@@ -196,11 +199,11 @@ impl Shared {
     /// Ends a stream that the device does not keep.
     fn end(&self) {
         let (device, core) = (&*self.device, &self.core);
-        if let Keeping::Adopted(number) = self.keeping {
+        if let Ownership::Adopted(number) = self.ownership {
             device.part::<Streams>().forget_adopted(number, NonNull::from(self));
         }
         device.part::<Streams>().ended(device, core);
         let (driver, context) = device.raw();
-        core.destroy(&**driver, context, self.keeping != Keeping::Own);
+        core.destroy(&**driver, context, self.ownership != Ownership::Handles);
     }
 }

@@ -1,8 +1,8 @@
 //! Streams: queues of work on a device.
 //!
 //! Ordering. Work on one stream runs in the order it was enqueued. Work on two streams is ordered only by an
-//! [`Event`](crate::Event) recorded on one and waited for on the other; buffers do that by themselves when they are used on
-//! another stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
+//! [`Event`](crate::Event) recorded on one and waited for on the other. Buffers insert both when they are used on another
+//! stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
 //! legacy default stream.
 //!
 //! Threads. A stream may be used from any number of threads; their calls take effect one after the other.
@@ -16,7 +16,7 @@
 //! | `core` | a stream's state, its handles, and what destroys it |
 //! | `clock`, `lengths` | what is known without driver calls: the order of streams, how long their work is awaited |
 //! | `capture` | which streams take part in a capture, and what their work uses |
-//! | `steady` | work that decides by whether its stream is being captured |
+//! | `stable_capture` | work that decides by whether its stream is being captured |
 //! | `wait` | waiting: of streams for streams and events, of the host for streams |
 //! | `pool` | the default stream, the pools, adopted streams of a device |
 //! | `current` | the thread's current stream of each device, and guards |
@@ -31,8 +31,8 @@ mod handles;
 pub(crate) mod launch_hook;
 pub(crate) mod lengths;
 pub(crate) mod pool;
-mod slots;
-mod steady;
+mod round_robin;
+mod stable_capture;
 mod sync;
 mod wait;
 
@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 pub use self::captures::CaptureId;
 pub(crate) use self::core::StreamCore;
-use self::core::{Keeping, Shared};
+use self::core::{Ownership, Shared};
 pub use self::current::StreamGuard;
 use crate::device::Device;
 use crate::device::observe::{self, CopyDirection, ObservedStream, Operation, Watch};
@@ -98,7 +98,7 @@ impl Stream {
     /// Whatever the driver reports.
     pub fn new(device: &Device) -> Result<Self> {
         let core = device.call(|driver, context| StreamCore::create(driver, context, 0))?;
-        Ok(Self(Shared::boxed(device.clone(), Keeping::Own, core)))
+        Ok(Self(Shared::boxed(device.clone(), Ownership::Handles, core)))
     }
 
     #[inline]
@@ -182,7 +182,7 @@ impl Stream {
 
     /// Whether it is a shared stream of the device (the default stream, those of the pools), or one of CUDA's own.
     pub(crate) fn is_shared(&self) -> bool {
-        self.shared().keeping == Keeping::Kept || (!self.device().is_emulated() && self.handle().0 <= 2)
+        self.shared().ownership == Ownership::Device || (!self.device().is_emulated() && self.handle().0 <= 2)
     }
 
     /// Calls the driver for work on this stream, as [`Device::call`] does.
@@ -191,9 +191,9 @@ impl Stream {
         &self,
         call: impl FnOnce(&dyn Driver, Context) -> Result<R, E>,
     ) -> Result<R> {
-        match self.shared().keeping {
-            Keeping::Own | Keeping::Kept => self.device().call(call),
-            Keeping::Adopted(number) => self.call_adopted(number, call),
+        match self.shared().ownership {
+            Ownership::Handles | Ownership::Device => self.device().call(call),
+            Ownership::Adopted(number) => self.call_adopted(number, call),
         }
     }
 

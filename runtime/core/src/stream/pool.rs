@@ -1,7 +1,7 @@
 //! The streams of a device that outlive their handles: its default stream and its pools; and those it has adopted.
 //!
 //! There is a pool for each of up to [`PRIORITIES`] priorities. Its streams are made when their turn first comes,
-//! are given out in turn, and are never destroyed before the device, so a handle of the driver's never means
+//! are selected in turn, and are never destroyed before the device, so a handle of the driver's never means
 //! another stream than before.
 
 use std::ptr::NonNull;
@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::Stream;
 use super::captures::Captures;
-use super::core::{Keeping, Shared, StreamCore};
-use super::slots::Slots;
+use super::core::{Ownership, Shared, StreamCore};
+use super::round_robin::RoundRobin;
 use crate::device::{Device, EventPool, Part};
 use crate::driver::{Context, Driver, StreamHandle};
 use crate::error::{Error, Result, code};
@@ -25,10 +25,10 @@ const PRIORITIES: usize = 4;
 /// The streams that a device keeps or has adopted.
 pub(crate) struct Streams {
     default: OnceLock<Shared>,
-    pools: [Slots<Shared, POOL_STREAMS>; PRIORITIES],
+    pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent.
     range: (i32, i32),
-    /// What the module that has memory of streams does when one has ended.
+    /// Called when a stream has ended, by the module that has its memory.
     on_end: fn(&Device, &StreamCore),
     /// By the driver's number of the stream. An entry whose stream has no handle any more is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,
@@ -44,7 +44,7 @@ impl Part for Streams {
 
     fn close(&mut self, driver: &dyn Driver, context: Context, _: &EventPool) {
         // The device's work was waited for, and there are no handles.
-        let pooled = self.pools.iter_mut().flat_map(Slots::take);
+        let pooled = self.pools.iter_mut().flat_map(RoundRobin::take);
         for stream in self.default.take().into_iter().chain(pooled) {
             stream.core.destroy(driver, context, false);
         }
@@ -56,7 +56,7 @@ impl Streams {
     pub fn new(driver: &dyn Driver, context: Context, on_end: fn(&Device, &StreamCore)) -> Result<Self> {
         Ok(Self {
             default: OnceLock::new(),
-            pools: std::array::from_fn(|_| Slots::new()),
+            pools: std::array::from_fn(|_| RoundRobin::new()),
             range: driver.stream_priorities(context)?,
             on_end,
             adopted: Mutex::default(),
@@ -178,7 +178,7 @@ impl Stream {
             }
         }
         let shared =
-            Shared::boxed(device.clone(), Keeping::Adopted(number), StreamCore::new(handle, priority));
+            Shared::boxed(device.clone(), Ownership::Adopted(number), StreamCore::new(handle, priority));
         adopted.push((number, Entry(shared)));
         Ok(Self(shared))
     }

@@ -1,4 +1,4 @@
-//! The parts of the standard library that `handles` and `slots` share state with.
+//! The parts of the standard library that `handles` and `round_robin` share state with.
 
 pub(super) use std::sync::Mutex;
 pub(super) use std::sync::atomic::{AtomicUsize, Ordering};

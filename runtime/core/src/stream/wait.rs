@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::Stream;
 use super::captures::{CaptureSink, Captures};
-use super::clock::{Clock, Closed, Time};
+use super::clock::{Clock, Timeline, Timestamp};
 use crate::device::observe::{Awaited, Operation};
 use crate::driver::EventHandle;
 use crate::error::{Error, GraphError, Result};
@@ -14,7 +14,7 @@ use crate::error::{Error, GraphError, Result};
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
-    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it runs any more; but in a
+    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it still runs; but in a
     /// [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it only fails.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Stream {
                 let _ = device.call_lost(|driver, context| driver.event_synchronize(context, before.event));
                 // Work that was enqueued while the capture began may come after that place. It has invalidated the
                 // graph, and nothing can be waited for before the capture ends.
-                while self.is_tainted() && self.capture_count() == captures {
+                while self.is_invalidated() && self.capture_count() == captures {
                     std::thread::sleep(Duration::from_micros(100));
                 }
             } else {
@@ -147,7 +147,7 @@ impl Stream {
         own: Option<Arc<dyn CaptureSink>>,
         capture: &Arc<dyn CaptureSink>,
         event: EventHandle,
-        closed: &Closed,
+        closed: &Timestamp,
     ) -> Result<()> {
         match own {
             None => Arc::clone(capture).join(self, closed, event),
@@ -163,7 +163,7 @@ impl Stream {
     }
 
     /// Records a place of a stream that takes part in a capture.
-    fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Closed)> {
+    fn record_captured(&self, capture: &dyn CaptureSink) -> Result<(EventHandle, Timestamp)> {
         let event = self.order_event(&self.captures().order)?;
         let closed = self.captured_clock().close();
         self.observed(|| Operation::EventRecord { event }, || capture.record_event(self, event))?;
@@ -251,30 +251,30 @@ impl Stream {
     }
 
     /// Whether later work on this stream is known to come after work of another in that epoch.
-    pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Time) -> bool {
+    pub(crate) fn comes_after(&self, other: &Stream, epoch: u64, time: Timeline) -> bool {
         self == other || other.clock(time).is_done(epoch) || self.clock(time).has_waited(other.id(), epoch)
     }
 
     /// The epoch of work that was just enqueued: see [`clock`](super::clock).
     #[inline]
-    pub(crate) fn epoch(&self, time: Time) -> u64 {
+    pub(crate) fn epoch(&self, time: Timeline) -> u64 {
         self.clock(time).now()
     }
 
     #[inline]
-    fn clock(&self, time: Time) -> &Clock {
+    fn clock(&self, time: Timeline) -> &Clock {
         match time {
-            Time::Running => &self.core().clock,
-            Time::Captured => &self.core().captured_clock,
+            Timeline::Running => &self.core().clock,
+            Timeline::Captured => &self.core().captured_clock,
         }
     }
 
     pub(crate) fn running_clock(&self) -> &Clock {
-        self.clock(Time::Running)
+        self.clock(Timeline::Running)
     }
 
     pub(crate) fn captured_clock(&self) -> &Clock {
-        self.clock(Time::Captured)
+        self.clock(Timeline::Captured)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Copies between host memory and a device that do not wait: [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
 //!
-//! Page-locked memory is copied by the device. Memory of other kinds the device cannot reach without the host waiting,
-//! so it goes through page-locked memory: a small piece at once, in the call or in [`Pending::wait`], a large one in
-//! [chunks](super::staged) that host functions copy in stream order.
+//! Page-locked memory is copied by the device. Pageable memory is staged through page-locked memory, because the driver would
+//! make the host wait: a small copy at once, in the call or in [`Pending::wait`], a large one in [chunks](super::staged)
+//! that host functions copy in stream order.
 
 use super::host_copy;
 use super::host_memory::HostMemory;
-use super::pending::{CopyFailed, Held, Lent, Pending};
+use super::pending::{CopyFailed, HostSide, Pending, SharedHost};
 use super::staged;
 use crate::device::Device;
 use crate::device::observe::CopyDirection;
@@ -49,7 +49,7 @@ impl Direction {
     }
 }
 
-/// What to do instead of capturing a copy that returns host memory.
+/// The alternative to capturing a copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
     "its host memory is returned after one run; copy before the capture, or through `graph::HostBuffer`";
 
@@ -194,14 +194,14 @@ impl Stream {
             Err(error) => return Err(CopyFailed { error, memory }),
         };
         let (enqueued, held) = if side.bytes() == 0 {
-            (Ok(()), Held::Own(memory))
+            (Ok(()), HostSide::Own(memory))
         } else if H::PINNED {
             let address = memory.target();
             let kept = memory.keep(self);
             // SAFETY: the memory has the side's size. It is moved into the pending copy, and its block is kept for the
             // stream also when that is dropped.
             let enqueued = kept.and_then(|()| unsafe { side.copy_all(self, address) });
-            (enqueued, Held::Own(memory))
+            (enqueued, HostSide::Own(memory))
         } else if side.bytes() <= SMALL_BYTES {
             match PinnedBuffer::uninit(self.device(), side.bytes()) {
                 Ok(staging) => self.through(&side, memory, staging),
@@ -210,8 +210,8 @@ impl Stream {
         } else {
             match staged::lanes(self, side.bytes()) {
                 Ok(lanes) => {
-                    let lent = Lent::new(memory);
-                    (staged::enqueue(&side, &lanes, &lent), Held::Lent(lent))
+                    let shared = SharedHost::new(memory);
+                    (staged::enqueue(&side, &lanes, &shared), HostSide::Shared(shared))
                 }
                 Err(error) => return Err(CopyFailed { error, memory }),
             }
@@ -219,7 +219,7 @@ impl Stream {
         Pending::settle(self, enqueued, event, held)
     }
 
-    /// Checks a copy before anything is enqueued. Gives the event to record behind it.
+    /// Checks a copy before anything is enqueued. Returns the event to record behind it.
     pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
         let (left, right) = match side.direction {
             Direction::Up => (side.elements, elements),
@@ -242,7 +242,7 @@ impl Stream {
         side: &DeviceSide<'_>,
         memory: H,
         staging: PinnedBuffer<u8>,
-    ) -> (Result<()>, Held<H>) {
+    ) -> (Result<()>, HostSide<H>) {
         if side.direction == Direction::Up {
             // SAFETY: both have the same size, and both are exclusive.
             unsafe { host_copy::copy(staging.address(), memory.source(), staging.len()) };
@@ -252,8 +252,8 @@ impl Stream {
         let enqueued =
             staging.record_use(self).and_then(|()| unsafe { side.copy_all(self, staging.address()) });
         let held = match side.direction {
-            Direction::Up => Held::Own(memory),
-            Direction::Down => Held::Behind { memory, staging, fill },
+            Direction::Up => HostSide::Own(memory),
+            Direction::Down => HostSide::Behind { memory, staging, fill },
         };
         (enqueued, held)
     }

@@ -20,7 +20,7 @@ use crate::stream::Stream;
 /// Dropping it lets the copy run on; the memory is kept until then.
 #[must_use = "`wait` returns the host memory"]
 pub struct Pending<H> {
-    held: Held<H>,
+    held: HostSide<H>,
     stream: Stream,
     /// Recorded on the stream after the copy.
     event: Event,
@@ -28,26 +28,26 @@ pub struct Pending<H> {
 
 /// A copy that failed. It returns the host memory, with unspecified content if it was the target.
 pub struct CopyFailed<H> {
-    /// What went wrong.
+    /// The cause.
     pub error: Error,
-    /// What was moved into the copy.
+    /// The host memory that was moved into the copy.
     pub memory: H,
 }
 
 /// Host memory during a copy.
-pub(super) enum Held<H> {
+pub(super) enum HostSide<H> {
     /// It is exclusive, because it was moved here.
     Own(H),
     /// Host functions use it too.
-    Lent(Arc<Lent<H>>),
+    Shared(Arc<SharedHost<H>>),
     /// It is filled from page-locked memory when the copy is done.
     Behind { memory: H, staging: PinnedBuffer<u8>, fill: fn(&mut H, &PinnedBuffer<u8>) },
 }
 
-/// Host memory that host functions use until it is taken back.
-pub(super) struct Lent<H>(Mutex<Option<H>>);
+/// Host memory that host functions use until it is taken out.
+pub(super) struct SharedHost<H>(Mutex<Option<H>>);
 
-impl<H> Lent<H> {
+impl<H> SharedHost<H> {
     pub fn new(memory: H) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Some(memory))))
     }
@@ -58,12 +58,12 @@ impl<H> Lent<H> {
     }
 }
 
-impl<H> Held<H> {
+impl<H> HostSide<H> {
     /// The memory, of a copy that was not done. Nothing that was enqueued on a device uses it any more.
     fn take(self) -> H {
         match self {
-            Held::Own(memory) | Held::Behind { memory, .. } => memory,
-            Held::Lent(lent) => match lent.lock().take() {
+            HostSide::Own(memory) | HostSide::Behind { memory, .. } => memory,
+            HostSide::Shared(shared) => match shared.lock().take() {
                 Some(memory) => memory,
                 None => unreachable!("it is taken once, here, by value"),
             },
@@ -73,7 +73,7 @@ impl<H> Held<H> {
     /// The memory, of a copy that is done.
     fn finish(self) -> H {
         match self {
-            Held::Behind { mut memory, staging, fill } => {
+            HostSide::Behind { mut memory, staging, fill } => {
                 fill(&mut memory, &staging);
                 memory
             }
@@ -83,12 +83,12 @@ impl<H> Held<H> {
 }
 
 impl<H> Pending<H> {
-    /// What became of a copy after `enqueued`, with the memory that it uses. `event` was not recorded yet.
+    /// The copy whose result is `enqueued`, with the memory that it uses. `event` was not recorded yet.
     pub(super) fn settle(
         stream: &Stream,
         enqueued: Result<()>,
         event: Event,
-        held: Held<H>,
+        held: HostSide<H>,
     ) -> std::result::Result<Self, CopyFailed<H>> {
         match enqueued.and_then(|()| event.record(stream)) {
             Ok(()) => Ok(Self { held, stream: stream.clone(), event }),
@@ -194,7 +194,7 @@ fn check_can_wait() {
 
 impl<H> CopyFailed<H> {
     /// Returns the memory after an error, of a copy that may still run.
-    fn after(stream: &Stream, error: Error, held: Held<H>) -> Self {
+    fn after(stream: &Stream, error: Error, held: HostSide<H>) -> Self {
         // Nothing of the stream runs afterwards.
         stream.wait_idle();
         Self { error, memory: held.take() }

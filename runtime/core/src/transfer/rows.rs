@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use super::host::{DeviceSide, Direction};
-use super::pending::{CopyFailed, Held, Pending};
+use super::pending::{CopyFailed, HostSide, Pending};
 use crate::device::Device;
 use crate::device::observe::CopyDirection;
 use crate::driver::{Place, RowsCopy};
@@ -195,7 +195,7 @@ impl<'a, T: DeviceCopy> DeviceRows<'a, T> {
         self.memory.device()
     }
 
-    /// What lies from the first row to the last.
+    /// The memory from the first row to the last.
     pub fn memory(&self) -> DeviceSlice<'a, T> {
         self.memory
     }
@@ -216,7 +216,7 @@ impl<'a, T: DeviceCopy> DeviceRowsMut<'a, T> {
         DeviceRowsMut { memory: self.memory.reborrow(), shape: self.shape }
     }
 
-    /// What lies from the first row to the last.
+    /// The memory from the first row to the last.
     pub fn memory_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.memory.reborrow()
     }
@@ -364,6 +364,6 @@ impl Stream {
                 self.observed_rows(copy, || driver.copy_rows(context, copy, self.handle()))
             })
         });
-        Pending::settle(self, enqueued, event, Held::Own(memory))
+        Pending::settle(self, enqueued, event, HostSide::Own(memory))
     }
 }

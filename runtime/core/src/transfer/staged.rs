@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::host::{DeviceSide, Direction};
 use super::host_copy;
 use super::host_memory::HostMemory;
-use super::pending::Lent;
+use super::pending::SharedHost;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::PinnedBuffer;
@@ -53,7 +53,7 @@ pub(super) fn another_stream(device: &Device, than: &Stream) -> Result<Stream> {
     if stream == *than { Stream::from_pool(device) } else { Ok(stream) }
 }
 
-/// What a copy of `bytes` bytes on a stream needs. Nothing is enqueued.
+/// The resources of a copy of `bytes` bytes on a stream. Nothing is enqueued.
 pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     let device = stream.device();
     let lane = |stream: Stream| -> Result<Lane> {
@@ -68,15 +68,15 @@ pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// Enqueues a copy between lent memory and a device. When this fails, nothing of it runs any more.
+/// Enqueues a copy between shared memory and a device. When this fails, none of it still runs.
 pub(super) fn enqueue<H: HostMemory>(
     side: &DeviceSide<'_>,
     lanes: &[Lane],
-    lent: &Arc<Lent<H>>,
+    shared: &Arc<SharedHost<H>>,
 ) -> Result<()> {
     let Some(first) = lanes.first() else { return Ok(()) };
     let enqueued = storage::enqueue([&side.part].into_iter(), &first.stream, Kind::HostCopy, |_, _| {
-        enqueue_chunks(side, lanes, lent)
+        enqueue_chunks(side, lanes, shared)
     });
     for Lane { stream, .. } in lanes {
         if enqueued.is_err() {
@@ -87,20 +87,24 @@ pub(super) fn enqueue<H: HostMemory>(
     enqueued
 }
 
-fn enqueue_chunks<H: HostMemory>(side: &DeviceSide<'_>, lanes: &[Lane], lent: &Arc<Lent<H>>) -> Result<()> {
+fn enqueue_chunks<H: HostMemory>(
+    side: &DeviceSide<'_>,
+    lanes: &[Lane],
+    shared: &Arc<SharedHost<H>>,
+) -> Result<()> {
     let [Lane { stream: first, .. }, others @ ..] = lanes else { return Ok(()) };
     others.iter().try_for_each(|other| other.stream.wait_stream(first))?;
     let chunk = chunk_bytes(side.bytes());
     for (start, lane) in (0..side.bytes()).step_by(chunk).zip(lanes.iter().cycle()) {
         let bytes = chunk.min(side.bytes() - start);
         if side.direction == Direction::Up {
-            lane.exchange(side.direction, lent, start, bytes)?;
+            lane.exchange(side.direction, shared, start, bytes)?;
         }
         // SAFETY: the staging memory has room for a chunk, and the lane's stream keeps it. Its other uses are of this
         // stream too, whose work runs in order. The streams come after the beginning of the part.
         unsafe { side.copy(&lane.stream, lane.staging.address(), start, bytes) }?;
         if side.direction == Direction::Down {
-            lane.exchange(side.direction, lent, start, bytes)?;
+            lane.exchange(side.direction, shared, start, bytes)?;
         }
     }
     others.iter().try_for_each(|other| first.wait_stream(&other.stream))
@@ -111,32 +115,32 @@ impl Lane {
     fn exchange<H: HostMemory>(
         &self,
         direction: Direction,
-        lent: &Arc<Lent<H>>,
+        shared: &Arc<SharedHost<H>>,
         start: usize,
         bytes: usize,
     ) -> Result<()> {
-        let (lent, staging) = (Arc::clone(lent), Staging(self.staging.address()));
+        let (shared, staging) = (Arc::clone(shared), Staging(self.staging.address()));
         // SAFETY: the chunk is within the memory. The stream keeps the staging memory until the function has returned,
         // and runs nothing else meanwhile.
-        self.stream.host_function(move || unsafe { exchange(&lent, direction, staging, start, bytes) })
+        self.stream.host_function(move || unsafe { exchange(&shared, direction, staging, start, bytes) })
     }
 }
 
-/// Copies a chunk between lent memory and staging memory; nothing once the memory was taken back.
+/// Copies a chunk between shared memory and staging memory; nothing once the memory was taken back.
 ///
 /// # Safety
-/// The chunk is within the lent memory. The staging memory is valid for its length and nothing else uses it.
+/// The chunk is within the shared memory. The staging memory is valid for its length and nothing else uses it.
 unsafe fn exchange<H: HostMemory>(
-    lent: &Lent<H>,
+    shared: &SharedHost<H>,
     direction: Direction,
     staging: Staging,
     start: usize,
     bytes: usize,
 ) {
-    let mut memory = lent.lock();
+    let mut memory = shared.lock();
     let Some(memory) = &mut *memory else { return };
     match direction {
-        // SAFETY: passed on from the caller; the lent memory is locked.
+        // SAFETY: passed on from the caller; the shared memory is locked.
         Direction::Up => unsafe { host_copy::copy(staging.0, memory.source().add(start), bytes) },
         // SAFETY: as above.
         Direction::Down => unsafe { host_copy::copy(memory.target().add(start), staging.0, bytes) },

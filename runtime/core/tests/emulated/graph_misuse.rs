@@ -198,7 +198,7 @@ fn work_of_another_thread_cannot_slip_in() {
         drop(z);
         match graph.instantiate().and_then(|exec| exec.launch(&stream)) {
             Ok(()) => assert_eq!(nodes, 1, "the other thread's work is not in it"),
-            Err(Error::Graph(GraphError::Tainted) | Error::Graph(GraphError::BufferDropped { .. })) => {}
+            Err(Error::Graph(GraphError::Invalidated) | Error::Graph(GraphError::BufferDropped { .. })) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -207,18 +207,18 @@ fn work_of_another_thread_cannot_slip_in() {
 #[test]
 fn a_capture_begun_meanwhile_is_tainted() -> Result<(), Error> {
     let stream = Stream::new(&Device::emulated(0)?)?;
-    let steady: Result<u32, Error> = stream.with_steady_capture(|| Ok(7));
-    assert_eq!(steady?, 7);
+    let stable: Result<u32, Error> = stream.with_stable_capture_state(|| Ok(7));
+    assert_eq!(stable?, 7);
     let mut graph = None;
-    let moved: Result<(), Error> = stream.with_steady_capture(|| {
+    let moved: Result<(), Error> = stream.with_stable_capture_state(|| {
         graph = Some(Graph::capture(&stream, || Ok::<_, Error>(()))?);
         Ok(())
     });
-    assert!(matches!(moved, Err(Error::Graph(GraphError::Tainted))), "{moved:?}");
+    assert!(matches!(moved, Err(Error::Graph(GraphError::Invalidated))), "{moved:?}");
     let instantiated = graph.expect("it was captured").instantiate().map(drop);
-    assert!(matches!(instantiated, Err(Error::Graph(GraphError::Tainted))), "{instantiated:?}");
+    assert!(matches!(instantiated, Err(Error::Graph(GraphError::Invalidated))), "{instantiated:?}");
     // Another error is reported unchanged.
-    let other: Result<(), Error> = stream.with_steady_capture(|| {
+    let other: Result<(), Error> = stream.with_stable_capture_state(|| {
         Graph::capture(&stream, || Ok::<_, Error>(()))?;
         Err(Error::NoDepth)
     });

@@ -10,7 +10,7 @@ mod sync {
 
 #[path = "../../src/stream/handles.rs"]
 mod handles;
-#[path = "../../src/stream/slots.rs"]
+#[path = "../../src/stream/round_robin.rs"]
 mod slots;
 
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
-use slots::Slots;
+use slots::RoundRobin;
 
 /// A device: owns a kept stream, and is owned by the holders of handles of either.
 struct Owner {
@@ -146,9 +146,9 @@ fn an_adopted_stream_is_found_while_it_lives() {
 #[test]
 fn slots_are_made_once_and_used_in_turn() {
     loom::model(|| {
-        let slots = Arc::new(Slots::<usize, 2>::new());
+        let slots = Arc::new(RoundRobin::<usize, 2>::new());
         let made = Arc::new(AtomicUsize::new(0));
-        let take = |slots: &Slots<usize, 2>, made: &AtomicUsize| {
+        let take = |slots: &RoundRobin<usize, 2>, made: &AtomicUsize| {
             *slots.next(|| Ok::<_, Infallible>(made.fetch_add(1, Ordering::Relaxed))).unwrap()
         };
         let other = {
@@ -168,7 +168,7 @@ fn slots_are_made_once_and_used_in_turn() {
 #[test]
 fn a_failed_slot_is_tried_next_turn() {
     loom::model(|| {
-        let mut slots = Slots::<usize, 1>::new();
+        let mut slots = RoundRobin::<usize, 1>::new();
         assert_eq!(slots.next(|| Err("no")).unwrap_err(), "no");
         assert_eq!(slots.next(|| Ok::<_, &str>(7)), Ok(&7));
         assert_eq!(slots.take().collect::<Vec<_>>(), [7]);

@@ -77,8 +77,8 @@ fn an_invalidated_graph_is_reported_once() {
     let (_, _, stream) = rig();
     let events = Log::of(|| {
         // Both find it.
-        let moved: Result<(), Error> = stream.with_steady_capture(|| {
-            stream.with_steady_capture(|| Graph::capture(&stream, || Ok::<_, Error>(())).map(drop))
+        let moved: Result<(), Error> = stream.with_stable_capture_state(|| {
+            stream.with_stable_capture_state(|| Graph::capture(&stream, || Ok::<_, Error>(())).map(drop))
         });
         moved.unwrap_err();
     });

@@ -132,7 +132,7 @@ fn forked_streams_must_join_their_capture() {
 }
 
 #[test]
-fn queries_of_captured_work_spoil_the_capture() {
+fn queries_of_captured_work_invalidate_the_capture() {
     let rig = Rig::new();
     let (driver, context, stream) = (rig.driver(), rig.context(), rig.stream);
     let event = rig.event();
@@ -151,7 +151,7 @@ fn queries_of_captured_work_spoil_the_capture() {
         rig.record(event, stream).unwrap();
         assert_eq!(ask(), Some(expected), "{name}");
         assert_eq!(code(rig.set(stream, block, 1, 4)), Some(INVALIDATED), "after {name}");
-        rig.ends_spoilt();
+        rig.ends_invalidated();
     }
     assert_eq!(rig.read(block, 4), [0; 4]);
     rig.record(event, stream).unwrap();
@@ -167,7 +167,7 @@ fn a_captured_stream_cannot_wait_for_work_outside() {
     rig.begin(CaptureMode::ThreadLocal);
     let waited = rig.driver().stream_wait_event(rig.context(), rig.stream, event);
     assert_eq!(code(waited), Some(ISOLATION));
-    rig.ends_spoilt();
+    rig.ends_invalidated();
     unsafe { rig.driver().event_destroy(rig.context(), event) };
 }
 

@@ -192,7 +192,7 @@ impl Rig {
     }
 
     /// Ends a capture that was invalidated, and sees that both streams are as before.
-    pub fn ends_spoilt(&self) {
+    pub fn ends_invalidated(&self) {
         assert_eq!(self.status(self.stream), CaptureStatus::Invalidated);
         assert_eq!(code(self.end()), Some(INVALIDATED));
         self.runs_again();

@@ -24,7 +24,7 @@ struct Capture {
     mode: CaptureMode,
     thread: ThreadId,
     /// The call that invalidated it.
-    spoilt_by: Option<Call>,
+    invalidated_by: Option<Call>,
     nodes: Vec<Node<Arc<Plan>>>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Captures {
     state: Mutex<State>,
 }
 
-fn spoilt(call: Call, by: Call) -> DriverError {
+fn invalidated(call: Call, by: Call) -> DriverError {
     let text = format!(
         "an earlier {} has invalidated the capture; end it, then capture again without it",
         by.name()
@@ -69,7 +69,7 @@ impl State {
     /// Fails if the capture is invalidated; `None` if it has ended.
     fn intact(&mut self, call: Call, capture: u64) -> Result<Option<&mut Capture>> {
         match self.captures.get_mut(&capture) {
-            Some(Capture { spoilt_by: Some(by), .. }) => Err(spoilt(call, *by)),
+            Some(Capture { invalidated_by: Some(by), .. }) => Err(invalidated(call, *by)),
             capture => Ok(capture),
         }
     }
@@ -79,14 +79,14 @@ impl State {
         let Self { captures, members } = self;
         let Some(member) = members.get_mut(&stream) else { return Ok(None) };
         match captures.get_mut(&member.capture) {
-            Some(Capture { spoilt_by: Some(by), .. }) => Err(spoilt(call, *by)),
+            Some(Capture { invalidated_by: Some(by), .. }) => Err(invalidated(call, *by)),
             capture => Ok(capture.map(|capture| (member, capture))),
         }
     }
 
-    fn spoil(&mut self, call: Call, capture: u64) {
+    fn invalidate(&mut self, call: Call, capture: u64) {
         if let Some(capture) = self.captures.get_mut(&capture) {
-            capture.spoilt_by.get_or_insert(call);
+            capture.invalidated_by.get_or_insert(call);
         }
     }
 
@@ -128,7 +128,7 @@ impl Captures {
             }
             let capture = NEXT.fetch_add(1, Ordering::Relaxed);
             let thread = std::thread::current().id();
-            let begun = Capture { origin: stream, mode, thread, spoilt_by: None, nodes: Vec::new() };
+            let begun = Capture { origin: stream, mode, thread, invalidated_by: None, nodes: Vec::new() };
             state.captures.insert(capture, begun);
             state
                 .members
@@ -141,7 +141,7 @@ impl Captures {
         let state = self.state();
         let Some(member) = state.members.get(&stream) else { return CaptureStatus::None };
         match state.captures.get(&member.capture) {
-            Some(Capture { spoilt_by: None, .. }) => CaptureStatus::Active(member.capture),
+            Some(Capture { invalidated_by: None, .. }) => CaptureStatus::Active(member.capture),
             Some(_) => CaptureStatus::Invalidated,
             None => CaptureStatus::None,
         }
@@ -161,13 +161,13 @@ impl Captures {
                 return Err(not_captured(call, stream));
             };
             if capture.mode != CaptureMode::Relaxed && capture.thread != std::thread::current().id() {
-                state.spoil(call, id);
+                state.invalidate(call, id);
                 let text = "another thread began the capture; end it there, or capture in the relaxed mode";
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_WRONG_THREAD, text));
             }
             let Some((capture, members)) = state.remove(id) else { return Err(not_captured(call, stream)) };
-            if let Some(by) = capture.spoilt_by {
-                return Err(spoilt(call, by));
+            if let Some(by) = capture.invalidated_by {
+                return Err(invalidated(call, by));
             }
             if capture.origin != stream {
                 let text = format!("the capture began on stream {}; end it there", capture.origin);
@@ -185,7 +185,7 @@ impl Captures {
         let mut state = self.state();
         let Some((member, _)) = state.member(call, stream)? else { return Ok(()) };
         let capture = member.capture;
-        state.spoil(call, capture);
+        state.invalidate(call, capture);
         let text = format!("stream {stream} is being captured: {why}");
         Err(driver_error(call.name(), code::STREAM_CAPTURE_UNSUPPORTED, text))
     }
@@ -211,7 +211,7 @@ impl Captures {
             state.members.values().filter(here).map(|member| member.capture).collect();
         let Some(first) = captures.first().copied() else { return Ok(()) };
         let verdict = state.intact(call, first).map(|_| ());
-        captures.iter().for_each(|capture| state.spoil(call, *capture));
+        captures.iter().for_each(|capture| state.invalidate(call, *capture));
         verdict?;
         let text =
             "a stream of the context is being captured, and its work does not run; end the capture first";
@@ -221,10 +221,10 @@ impl Captures {
     /// The error of a call that queries a captured event, which invalidates the capture.
     pub(super) fn refuse_event(&self, call: Call, event: &CapturedEvent) -> DriverError {
         let mut state = self.state();
-        if let Err(spoilt) = state.intact(call, event.capture) {
-            return spoilt;
+        if let Err(invalidated) = state.intact(call, event.capture) {
+            return invalidated;
         }
-        state.spoil(call, event.capture);
+        state.invalidate(call, event.capture);
         let text =
             "the event was last recorded in a capture, which runs nothing; record it again outside of it";
         driver_error(call.name(), code::CAPTURED_EVENT, text)
@@ -246,7 +246,7 @@ impl Captures {
         Ok(())
     }
 
-    /// What an event recorded on a stream stands for, if the stream is in a capture.
+    /// The nodes that an event recorded on a stream stands for, if the stream is in a capture.
     pub(super) fn record(&self, call: Call, stream: u64) -> Result<Option<CapturedEvent>> {
         if !self.any() {
             return Ok(None);
@@ -262,7 +262,7 @@ impl Captures {
             let event = match (own, event) {
                 (None, Newest::Never | Newest::Mark(_)) => return Ok(false),
                 (Some(own), Newest::Never | Newest::Mark(_)) => {
-                    state.spoil(call, own);
+                    state.invalidate(call, own);
                     let text = "a stream that is being captured cannot wait for an event that was not recorded in \
                                 the capture; let the stream wait before the capture begins";
                     return Err(driver_error(call.name(), code::STREAM_CAPTURE_ISOLATION, text));
@@ -274,13 +274,13 @@ impl Captures {
                     let text = "the event was last recorded in a capture that has ended; record it again";
                     return Err(driver_error(call.name(), code::CAPTURED_EVENT, text));
                 };
-                state.spoil(call, own);
+                state.invalidate(call, own);
                 let text = "the event was last recorded in an earlier capture; record it again in this one";
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_ISOLATION, text));
             }
             if let Some(own) = own.filter(|own| *own != event.capture) {
-                state.spoil(call, own);
-                state.spoil(call, event.capture);
+                state.invalidate(call, own);
+                state.invalidate(call, event.capture);
                 let text = "the event was recorded in another capture; two captures cannot become one";
                 return Err(driver_error(call.name(), code::STREAM_CAPTURE_MERGE, text));
             }
@@ -304,7 +304,7 @@ impl Captures {
             let Some(Member { capture, .. }) = state.members.remove(&stream) else { return };
             match state.captures.get(&capture) {
                 Some(Capture { origin, .. }) if *origin == stream => _ = state.remove(capture),
-                _ => state.spoil(Call::StreamDestroy, capture),
+                _ => state.invalidate(Call::StreamDestroy, capture),
             }
         });
     }

@@ -76,7 +76,7 @@ fn fill(dst: DevicePtr, value: u8, bytes: usize) -> NodeWork<'static> {
 }
 
 #[test]
-fn uncapturable_calls_spoil_the_capture_by_name() {
+fn uncapturable_calls_invalidate_the_capture_by_name() {
     let m = machine();
     let (driver, context, stream) = (&m.driver, m.context, m.streams[0]);
     let (block, mut host) = (m.memory(16), [0u8; 16]);
@@ -114,7 +114,7 @@ fn uncapturable_calls_spoil_the_capture_by_name() {
 }
 
 #[test]
-fn wrong_calls_spoil_no_capture() {
+fn wrong_calls_invalidate_no_capture() {
     let m = machine();
     let block = m.memory(16);
     m.begin();
@@ -168,7 +168,7 @@ fn an_ended_captures_event_is_recorded_again() {
 }
 
 #[test]
-fn destroying_a_stream_ends_or_spoils_its_capture() {
+fn destroying_a_stream_ends_or_invalidates_its_capture() {
     let m = Machine::new(EmulatedDriver::builder().memory(1 << 30), 3);
     m.begin();
     m.order(0, 1);

@@ -249,7 +249,7 @@ impl<'a, 'p> Request<'a, 'p> {
             address = workspace.as_device_ptr();
             parts.push(workspace.as_mut_slice().used());
         }
-        self.stream.with_steady_capture(|| {
+        self.stream.with_stable_capture_state(|| {
             // The code that a captured graph runs may be the plan's own, whose handle lives until the device is dropped.
             self.stream.keep_in_capture(|| Arc::new((Arc::clone(plan), self.stream.device().clone())));
             // SAFETY: the parts are the operands', which were checked not to overlap where one is written. The addresses are

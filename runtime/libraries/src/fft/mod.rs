@@ -298,7 +298,7 @@ impl Call {
         let area_part = area.as_ref().map(|area| area.as_slice().used(Access::Write));
         let parts: Vec<BufferUse<'_>> = parts.iter().cloned().chain(area_part).collect();
         let area = area.as_ref().map_or(DevicePtr::NULL, DeviceBuffer::as_device_ptr);
-        stream.with_steady_capture(|| {
+        stream.with_stable_capture_state(|| {
             // A graph keeps the plan, which goes first, and its device.
             stream.keep_in_capture(|| Arc::new((Arc::clone(&plan), device.clone())));
             let Plan::Gpu(gpu) = &*plan else {

@@ -126,7 +126,7 @@ pub(super) fn run<'a, T: Value, I: Index>(
     let Operands { dense, product, .. } = operands;
     let Product { transpose, deterministic, .. } = product;
     let key = Key { stream: stream.id(), dense, transpose, deterministic };
-    stream.with_steady_capture(|| {
+    stream.with_stable_capture_state(|| {
         let capturing = stream.is_capturing();
         // A captured product has memory of the graph's.
         let found = if capturing { None } else { matrix.plans().lock().get(&key).cloned() };

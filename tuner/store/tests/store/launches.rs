@@ -5,7 +5,7 @@ use crate::{subject, tuned};
 use warpsmith_runtime::driver::emulated::Call;
 use warpsmith_runtime::launch::Source;
 use warpsmith_runtime::{Device, DeviceBuffer, Function, Launch, Stream};
-use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor};
+use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey};
 
 #[test]
 fn an_invalid_configuration_is_not_kept() {
@@ -14,11 +14,11 @@ fn an_invalid_configuration_is_not_kept() {
     let wrong = [
         (good, TunedConfiguration { median_us: f64::NAN, ..tuned(64, "auto") }),
         (good, TunedConfiguration { values: vec![("a".to_owned(), "b".repeat(5000))], ..tuned(64, "auto") }),
-        (TunedFor { alignment: 0, ..good }, tuned(64, "auto")),
-        (TunedFor { alignment: 24, ..good }, tuned(64, "auto")),
+        (TuningKey { alignment: 0, ..good }, tuned(64, "auto")),
+        (TuningKey { alignment: 24, ..good }, tuned(64, "auto")),
     ];
     for (subject, configuration) in wrong {
-        let error = store.keep_tuned(&subject, configuration).unwrap_err();
+        let error = store.store_tuned(&subject, configuration).unwrap_err();
         assert!(matches!(error, StoreProblem::Configuration { .. }), "{error}");
     }
     assert!(store.is_empty());
@@ -38,7 +38,7 @@ fn open_launches_take_the_tuned_shape() {
     assert_eq!(store.path(), None, "what is tuned on an emulated device is not kept");
     let stream = Stream::new(&device).unwrap();
     let (axpy, module) = (module(&device).kernel::<Axpy>().unwrap(), module(&device));
-    let subject = TunedFor { image: module.image_hash(), ..subject(device.properties(), N as u64) };
+    let subject = TuningKey { image: module.image_hash(), ..subject(device.properties(), N as u64) };
     let x = DeviceBuffer::from_host(&stream, &[1.0f32; N]).unwrap();
     let mut y = DeviceBuffer::zeros(&stream, N).unwrap();
     let (auto, looped) = (Launch::auto(N), Launch::for_bandwidth(N, 12));
@@ -47,12 +47,12 @@ fn open_launches_take_the_tuned_shape() {
     let before = [auto, looped].map(|launch| shape(axpy.function(), launch));
     assert!(before.iter().all(|(source, ..)| *source == Source::Heuristic));
 
-    store.keep_tuned(&subject, tuned(96, "auto")).unwrap();
+    store.store_tuned(&subject, tuned(96, "auto")).unwrap();
     let tuned_shape = (Source::Tuned, 53, 96);
     assert_eq!([auto, looped].map(|launch| shape(axpy.function(), launch)), [tuned_shape; 2]);
     [auto, looped].into_iter().for_each(&mut launch);
 
-    store.keep_tuned(&subject, tuned(64, "blocks:7")).unwrap();
+    store.store_tuned(&subject, tuned(64, "blocks:7")).unwrap();
     assert_eq!(shape(axpy.function(), looped), (Source::Tuned, 7, 64));
     assert_eq!(shape(axpy.function(), auto), tuned_shape, "seven blocks would be too few");
     [auto, looped].into_iter().for_each(&mut launch);
@@ -63,7 +63,7 @@ fn open_launches_take_the_tuned_shape() {
         assert_ne!(shape(axpy.function(), launch).0, Source::Tuned, "{launch:?}");
     }
     // More threads than a block can have.
-    store.keep_tuned(&subject, tuned(4096, "auto")).unwrap();
+    store.store_tuned(&subject, tuned(4096, "auto")).unwrap();
     assert_eq!([auto, looped].map(|launch| shape(axpy.function(), launch)), before);
 }
 
@@ -76,7 +76,7 @@ fn every_device_of_a_store_sees_changes() {
     let kernels = devices.each_ref().map(|device| module(device).kernel::<Axpy>().unwrap());
     let sources = || kernels.each_ref().map(|kernel| shape(kernel.function(), Launch::auto(1000)).0);
     assert_eq!(sources(), [Source::Heuristic; 2]);
-    store.keep_tuned(&subject(devices[0].properties(), 1000), tuned(96, "auto")).unwrap();
+    store.store_tuned(&subject(devices[0].properties(), 1000), tuned(96, "auto")).unwrap();
     assert_eq!(sources(), [Source::Tuned; 2], "they are of one kind");
 }
 

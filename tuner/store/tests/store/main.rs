@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use warpsmith_runtime::{Device, DeviceProperties, Error};
-use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TunedFor, open};
+use warpsmith_store::{LaunchStore, StoreProblem, TunedConfiguration, TuningKey, open};
 
 /// A directory of its own, which is not there yet.
 fn fresh(name: &str) -> PathBuf {
@@ -23,9 +23,9 @@ fn file(directory: &Path) -> PathBuf {
     directory.join("launches.jsonl")
 }
 
-fn subject(device: &DeviceProperties, n: u64) -> TunedFor<'_> {
+fn subject(device: &DeviceProperties, n: u64) -> TuningKey<'_> {
     let (package, kernel, types) = ("test-kernels", "axpy", "f32");
-    TunedFor { device, package, kernel, types, image: 0, n, alignment: 16 }
+    TuningKey { device, package, kernel, types, image: 0, n, alignment: 16 }
 }
 
 fn tuned(block: u32, grid: &str) -> TunedConfiguration {
@@ -48,8 +48,8 @@ fn what_is_kept_is_found_by_the_next_program_for_the_same_thing_only() {
     let store = open(&directory).store;
     assert!(store.is_empty() && !directory.exists(), "nothing is written before there is something to write");
     let subject = subject(&device, 1000);
-    store.keep_tuned(&subject, tuned(128, "auto")).unwrap();
-    store.keep_tuned(&subject, tuned(256, "waves:4")).unwrap();
+    store.store_tuned(&subject, tuned(128, "auto")).unwrap();
+    store.store_tuned(&subject, tuned(256, "waves:4")).unwrap();
     let opened = open(&directory);
     let later = opened.store;
     assert_eq!(
@@ -57,9 +57,9 @@ fn what_is_kept_is_found_by_the_next_program_for_the_same_thing_only() {
         (1, 0, 0, None)
     );
     for store in [&store, &later] {
-        let found = store.tuned(&TunedFor { n: 600, alignment: 16, ..subject });
+        let found = store.tuned(&TuningKey { n: 600, alignment: 16, ..subject });
         assert!(found.is_none(), "of another size");
-        let found = store.tuned(&TunedFor { n: 800, alignment: 512, ..subject }).unwrap();
+        let found = store.tuned(&TuningKey { n: 800, alignment: 512, ..subject }).unwrap();
         assert_eq!(*found, tuned(256, "waves:4"), "the later one holds");
     }
     let others = [
@@ -69,14 +69,14 @@ fn what_is_kept_is_found_by_the_next_program_for_the_same_thing_only() {
         DeviceProperties { l2_cache: device.l2_cache + 1, ..device.clone() },
         DeviceProperties { driver_version: "99.1".to_owned(), ..device.clone() },
     ];
-    let of_others = others.iter().map(|device| TunedFor { device, ..subject });
+    let of_others = others.iter().map(|device| TuningKey { device, ..subject });
     let others = [
-        TunedFor { package: "other", ..subject },
-        TunedFor { kernel: "copy", ..subject },
-        TunedFor { types: "f64", ..subject },
-        TunedFor { image: 1, ..subject },
-        TunedFor { alignment: 4, ..subject },
-        TunedFor { alignment: 3, ..subject },
+        TuningKey { package: "other", ..subject },
+        TuningKey { kernel: "copy", ..subject },
+        TuningKey { types: "f64", ..subject },
+        TuningKey { image: 1, ..subject },
+        TuningKey { alignment: 4, ..subject },
+        TuningKey { alignment: 3, ..subject },
     ];
     for other in of_others.chain(others) {
         assert!(later.tuned(&other).is_none(), "{other:?}");
@@ -89,7 +89,9 @@ fn write_many(directory: &Path, writer: u64, lines: usize) {
     let (store, device) = (open(directory).store, properties());
     for number in 0..lines {
         let kernel = format!("kernel-{writer}-{number}-{}", "x".repeat(number % 90));
-        store.keep_tuned(&TunedFor { kernel: &kernel, ..subject(&device, 1000) }, tuned(64, "auto")).unwrap();
+        store
+            .store_tuned(&TuningKey { kernel: &kernel, ..subject(&device, 1000) }, tuned(64, "auto"))
+            .unwrap();
     }
 }
 
@@ -153,7 +155,7 @@ fn a_process_that_is_killed_while_it_writes_leaves_at_most_one_damaged_line() {
         let opened = open(&directory);
         let (known, damaged) = (opened.store.tuned_len(), opened.damaged.number);
         assert!(known > 20 && damaged <= 1, "{known} known, {:?}", opened.damaged);
-        opened.store.keep_tuned(&subject(&device, 1000), tuned(64, "auto")).unwrap();
+        opened.store.store_tuned(&subject(&device, 1000), tuned(64, "auto")).unwrap();
         let later = open(&directory);
         assert_eq!((later.store.tuned_len(), later.damaged.number), (known + 1, damaged));
         fs::remove_dir_all(&directory).unwrap();
@@ -164,7 +166,7 @@ fn a_process_that_is_killed_while_it_writes_leaves_at_most_one_damaged_line() {
 fn a_line_that_was_cut_off_is_one_damaged_line_and_spoils_no_other() {
     let (directory, device) = (fresh("torn"), properties());
     let store = open(&directory).store;
-    store.keep_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
+    store.store_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
     let line = fs::read(file(&directory)).unwrap();
     // Another process, killed while it writes, after this one has opened the file.
     let cut_off = || {
@@ -174,9 +176,9 @@ fn a_line_that_was_cut_off_is_one_damaged_line_and_spoils_no_other() {
     cut_off();
     let between = open(&directory);
     assert_eq!((between.store.tuned_len(), between.damaged.number), (1, 1));
-    store.keep_tuned(&subject(&device, 5000), tuned(64, "auto")).unwrap();
+    store.store_tuned(&subject(&device, 5000), tuned(64, "auto")).unwrap();
     cut_off();
-    between.store.keep_tuned(&subject(&device, 50_000), tuned(32, "auto")).unwrap();
+    between.store.store_tuned(&subject(&device, 50_000), tuned(32, "auto")).unwrap();
     let last = open(&directory);
     assert_eq!((last.store.tuned_len(), last.damaged.number), (3, 2), "{:?}", last.damaged);
     fs::remove_dir_all(&directory).unwrap();
@@ -185,7 +187,7 @@ fn a_line_that_was_cut_off_is_one_damaged_line_and_spoils_no_other() {
 #[test]
 fn damaged_lines_are_described_and_other_versions_are_passed_over() {
     let (directory, device) = (fresh("damaged"), properties());
-    open(&directory).store.keep_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
+    open(&directory).store.store_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
     let good = fs::read_to_string(file(&directory)).unwrap();
     let lines = [
         "{\n".to_owned(),
@@ -220,7 +222,7 @@ fn damaged_lines_are_described_and_other_versions_are_passed_over() {
 fn goes_on_without(store: &LaunchStore) {
     let device = properties();
     for block in [64, 128] {
-        let error = store.keep_tuned(&subject(&device, 1000), tuned(block, "auto")).unwrap_err();
+        let error = store.store_tuned(&subject(&device, 1000), tuned(block, "auto")).unwrap_err();
         assert!(matches!(error, StoreProblem::File { .. }), "{error:?}");
         let text = Error::from(error).to_string();
         assert!(text.contains("launches.jsonl") && text.contains("WARPSMITH_CACHE_DIR"), "{text}");
@@ -259,14 +261,14 @@ fn a_directory_that_cannot_be_written_and_a_full_disk_stop_no_program() {
 #[test]
 fn nothing_is_read_after_the_store_was_opened() {
     let (directory, device) = (fresh("gone"), properties());
-    open(&directory).store.keep_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
+    open(&directory).store.store_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
     let store = open(&directory).store;
     fs::remove_dir_all(&directory).unwrap();
     assert_eq!(*store.tuned(&subject(&device, 1000)).unwrap(), tuned(128, "auto"));
     assert!(store.tuned(&subject(&device, 5000)).is_none());
     assert!(!directory.exists());
     // Later results are written to a new file.
-    store.keep_tuned(&subject(&device, 5000), tuned(64, "auto")).unwrap();
+    store.store_tuned(&subject(&device, 5000), tuned(64, "auto")).unwrap();
     assert_eq!(open(&directory).store.tuned_len(), 1);
     fs::remove_dir_all(&directory).unwrap();
 }

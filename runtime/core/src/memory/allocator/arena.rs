@@ -6,12 +6,12 @@
 
 use super::block::{Block, BlockId, Blocks, NONE, State};
 use super::counters::{Counted, Counters};
+use super::deferred_free::DeferredFree;
 use super::expandable::Expandable;
 use super::free_index::FreeIndex;
 use super::history::{History, Site};
 use super::pending::Pending;
 use super::policy::Policy;
-use super::rest::Rest;
 use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
 use crate::driver::EventHandle;
 use crate::memory::snapshot::TraceAction;
@@ -55,9 +55,9 @@ pub(crate) struct ArenaState {
     pub counters: Counters,
     pub pending: Pending,
     pub history: Option<Box<History>>,
-    pub(super) rest: Rest,
-    /// Whether blocks may rest: not when every event is written down, or moves a clock.
-    pub may_rest: bool,
+    pub(super) deferred: DeferredFree,
+    /// Whether frees may be deferred: not when every event is recorded, or advances a clock.
+    pub may_defer: bool,
     /// The devices, by ordinal, that may use the memory.
     pub devices: Vec<u32>,
 }
@@ -72,11 +72,11 @@ impl ArenaState {
             counters: Counters::default(),
             pending: Pending::default(),
             history: None,
-            rest: Rest::default(),
-            may_rest: false,
+            deferred: DeferredFree::default(),
+            may_defer: false,
             devices,
         };
-        state.may_rest = state.policy.lets_rest();
+        state.may_defer = state.policy.may_defer_frees();
         state
     }
 
@@ -84,7 +84,7 @@ impl ArenaState {
     pub fn set_policy(&mut self, policy: Policy) -> [u64; 2] {
         let limits = [self.policy.max_split, policy.max_split];
         self.policy = policy;
-        self.may_rest = self.history.is_none() && self.policy.lets_rest();
+        self.may_defer = self.history.is_none() && self.policy.may_defer_frees();
         let (mut blocks, mut segments) = ([0; 2], [0; 2]);
         for segment in self.segments.iter().flatten() {
             let counted = !matches!(segment.source, Source::Expandable(_));
@@ -103,7 +103,7 @@ impl ArenaState {
     /// Begins a history, or ends it.
     pub fn set_history(&mut self, history: Option<History>) {
         self.history = history.map(Box::new);
-        self.may_rest = self.history.is_none() && self.policy.lets_rest();
+        self.may_defer = self.history.is_none() && self.policy.may_defer_frees();
     }
 
     /// Allocates a free block of at least `size` (a rounded size), if there is one that the policy allows.
@@ -183,7 +183,7 @@ impl ArenaState {
         block.requested = requested;
         block.site = Some(site);
         let (address, bytes) = (block.address, block.size);
-        self.counters.hand_out(kind, bytes, requested);
+        self.counters.allocate(kind, bytes, requested);
         if bytes >= self.policy.max_split {
             self.counters.oversize_allocations.up(1);
         }

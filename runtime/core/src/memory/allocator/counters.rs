@@ -8,7 +8,7 @@
 use super::size::Kind;
 use crate::memory::statistics::{ByPool, Statistic};
 
-/// What is counted, for each kind of blocks.
+/// The counters, for each kind of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allocation,
@@ -155,7 +155,7 @@ impl Counters {
 
     /// Counts a block that is allocated.
     #[inline]
-    pub fn hand_out(&mut self, kind: Kind, bytes: u64, requested: u64) {
+    pub fn allocate(&mut self, kind: Kind, bytes: u64, requested: u64) {
         self.up_both(kind, Counted::Allocation, Counted::AllocatedBytes, bytes);
         self.up(kind, Counted::RequestedBytes, requested);
         if self.waiting[0].current != [0; 2] {
@@ -222,9 +222,9 @@ impl Counters {
             self.waiting.iter_mut().zip(others.waiting).zip([Counted::Allocation, Counted::AllocatedBytes])
         {
             let [small, large] = [0, 1].map(|kind| others.by_kind[kind][counted as usize].peak);
-            let handed_out = [small, large, others.peaks[counted as usize]];
-            for ((peak, active), handed_out) in waiting.peak.iter_mut().zip(other.peak).zip(handed_out) {
-                *peak += active.max(handed_out);
+            let allocated = [small, large, others.peaks[counted as usize]];
+            for ((peak, active), allocated) in waiting.peak.iter_mut().zip(other.peak).zip(allocated) {
+                *peak += active.max(allocated);
             }
             waiting.base.iter_mut().zip(other.base).for_each(|(base, other)| *base += other);
         }
@@ -260,11 +260,11 @@ impl Counters {
         let counted = [Counted::Allocation, Counted::AllocatedBytes];
         for ((waiting, counted), sum) in self.waiting.iter().zip(counted).zip([blocks, bytes]) {
             let active = [0, 1].map(|kind| {
-                let handed_out = self.by_kind[kind][counted as usize];
+                let allocated = self.by_kind[kind][counted as usize];
                 Track {
-                    current: handed_out.current + waiting.current[kind],
-                    base: handed_out.base + waiting.base[kind],
-                    ..handed_out
+                    current: allocated.current + waiting.current[kind],
+                    base: allocated.base + waiting.base[kind],
+                    ..allocated
                 }
             });
             let [small, large] = &active;

@@ -15,8 +15,8 @@
 use super::arena::{ArenaState, Segment, Source};
 use super::block::{BlockId, NONE, State};
 use super::counters::Counted;
-use super::miss::no_memory;
 use super::size::{self, Kind};
+use super::slow_path::no_memory;
 use super::streams::{ArenaGuard, Order};
 use super::{CachingAllocator, Request};
 use crate::device::Device;
@@ -36,7 +36,7 @@ const LARGE_PAGE: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
-    /// What is mapped at each page of the reservation.
+    /// The memory that is mapped at each page of the reservation.
     pages: Vec<Option<PhysicalHandle>>,
 }
 

@@ -20,10 +20,10 @@
 //! | `block`, `free_index` | blocks in a slab, and the free ones in order |
 //! | `size`, `policy` | rounding, and what of the options an arena needs |
 //! | `lock` | the arenas' lock |
-//! | `rest` | a short way for blocks that are freed at once |
+//! | `deferred_free` | a fast path for blocks that are freed at once |
 //! | `pending` | blocks that wait for events of other streams |
 //! | `streams` | which arena a stream has, and what happens to it when the stream is destroyed |
-//! | `miss` | what is tried, in which order, when no free block fits |
+//! | `slow_path` | what is tried, in which order, when no free block fits |
 //! | `expandable` | segments that grow: addresses reserved once, memory mapped in pages |
 //! | `release` | releasing memory to the driver: on request, under pressure, by age |
 //! | `pool` | private pools, and which requests go to them |
@@ -34,19 +34,19 @@ mod arena;
 mod block;
 mod collect;
 mod counters;
+mod deferred_free;
 mod expandable;
 mod free_index;
 mod history;
 mod lock;
-mod miss;
 mod pending;
 mod policy;
 pub(crate) mod pool;
 mod raw;
 mod release;
 pub(crate) mod report;
-mod rest;
 mod size;
+mod slow_path;
 mod streams;
 mod view;
 
@@ -134,7 +134,7 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
 type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// What exists: arenas, pools, options, callbacks.
+/// The registry: arenas, pools, options, callbacks.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
@@ -152,7 +152,7 @@ struct Registry {
     peers: Vec<u32>,
 }
 
-/// What is counted once for the device.
+/// The counters of the whole device.
 #[derive(Debug, Default)]
 struct Totals {
     /// Segments and reserved bytes; nothing else of it is used.
@@ -357,7 +357,7 @@ fn take_or_miss(
         return Err(Error::AllocationTooLarge { bytes, largest: size::MAX_REQUEST });
     }
     let mut state = arena.lock_unsettled();
-    if let Some(block) = state.take_resting(bytes, site) {
+    if let Some(block) = state.take_deferred(bytes, site) {
         let ptr = DevicePtr(state.blocks[block].address);
         return Ok((Allocation { arena: owner.cloned(), block, ptr }, true));
     }
@@ -367,12 +367,12 @@ fn take_or_miss(
     }
     let request = Request { bytes, size: state.policy.round(bytes), site };
     if let Some(block) = state.take(request.size, bytes, site) {
-        state.handed_out(block);
+        state.note_allocated(block);
         let ptr = DevicePtr(state.blocks[block].address);
         return Ok((Allocation { arena: owner.cloned(), block, ptr }, true));
     }
     drop(state);
-    let missed = device.part::<CachingAllocator>().miss(stream, arena, owner, request);
+    let missed = device.part::<CachingAllocator>().allocate_slowly(stream, arena, owner, request);
     missed.map(|allocation| (allocation, false))
 }
 
@@ -422,7 +422,7 @@ unsafe fn free_block(
     users: &[Stream],
 ) -> Result<()> {
     let mut state = arena.lock_unsettled();
-    if users.is_empty() && state.rest(block) {
+    if users.is_empty() && state.defer_free(block) {
         return Ok(());
     }
     state.settle();

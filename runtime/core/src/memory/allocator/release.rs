@@ -27,7 +27,7 @@ impl Part for CachingAllocator {
 impl CachingAllocator {
     /// Releases an arena's free whole segments, after waiting for its stream. Returns the number of bytes released:
     /// none while a capture is active, which the wait would invalidate.
-    fn give_back(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
+    fn release_blocks(&self, device: &Device, state: &mut ArenaGuard<'_>, blocks: &[BlockId]) -> Result<u64> {
         if blocks.is_empty() {
             return Ok(0);
         }
@@ -35,13 +35,13 @@ impl CachingAllocator {
         state.wait_until_idle(device)?;
         let mut bytes = 0;
         for &block in blocks {
-            bytes += self.give_back_idle(device, state, block)?;
+            bytes += self.release_idle(device, state, block)?;
         }
         Ok(bytes)
     }
 
     /// Releases one free whole segment that nothing uses. If the driver refuses, it stays as it was.
-    fn give_back_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
+    fn release_idle(&self, device: &Device, state: &mut ArenaState, block: BlockId) -> Result<u64> {
         let (address, kind) = (state.blocks[block].address, state.blocks[block].kind);
         // SAFETY: the block is a whole segment, which the driver gave; it is free, and the stream on which it was
         // used was waited for.
@@ -86,7 +86,7 @@ impl CachingAllocator {
             }
             let mut state = arena.lock();
             let whole = state.whole_segments();
-            bytes += self.give_back(device, &mut state, &whole)?;
+            bytes += self.release_blocks(device, &mut state, &whole)?;
             bytes += expandable::release(self, device, &mut state)?;
         }
         self.forget_empty_arenas(device);
@@ -127,7 +127,7 @@ impl CachingAllocator {
             .collect();
         oversize.sort_unstable();
         if let Some(&(_, fits)) = oversize.iter().find(|(size, _)| *size >= wanted) {
-            self.give_back(device, &mut state, &[fits])?;
+            self.release_blocks(device, &mut state, &[fits])?;
             return Ok(true);
         }
         let mut released = 0;
@@ -135,7 +135,7 @@ impl CachingAllocator {
             if released >= wanted {
                 break;
             }
-            released += self.give_back(device, &mut state, &[block])?;
+            released += self.release_blocks(device, &mut state, &[block])?;
         }
         Ok(released >= wanted)
     }
@@ -174,7 +174,7 @@ impl CachingAllocator {
                 // It may have been used since it was checked.
                 let whole = state.whole_segments();
                 let block = whole.into_iter().find(|id| state.blocks[*id].address == address);
-                let released = self.give_back(device, &mut state, block.as_slice())?;
+                let released = self.release_blocks(device, &mut state, block.as_slice())?;
                 wanted = wanted.saturating_sub(released);
             }
         }

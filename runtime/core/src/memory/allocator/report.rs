@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::counters::Counted;
-use super::miss::Callbacks;
 use super::size;
+use super::slow_path::Callbacks;
 use super::streams::Arena;
 use super::{CachingAllocator, Request};
 use crate::error::{Error, OutOfMemory};

@@ -70,7 +70,7 @@ impl PinnedAllocator {
             None => (self.find(device, &options, size)?, false),
         };
         block.asked = bytes;
-        store.counters.handed_out(block.bytes);
+        store.counters.allocated(block.bytes);
         Ok((block, cached))
     }
 

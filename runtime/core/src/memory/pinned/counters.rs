@@ -1,4 +1,4 @@
-//! What is held and what of it is used, and the limit on it. One short lock, so that the numbers agree.
+//! The memory that is reserved, the part in use, and the limit. One short lock, so that the numbers agree.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -60,7 +60,7 @@ impl Counters {
         statistics.host_free_time.record(took);
     }
 
-    pub(super) fn handed_out(&self, bytes: usize) {
+    pub(super) fn allocated(&self, bytes: usize) {
         let statistics = &mut self.state().statistics;
         statistics.active_requests.increase(1);
         statistics.active_bytes.increase(bytes as u64);

@@ -99,7 +99,7 @@ impl Store {
         self.counters.returned(block.bytes);
         let largest = self.options.read().unwrap_or_else(PoisonError::into_inner).max_cached_size;
         if !block.reserve && largest.is_some_and(|largest| block.asked as u64 > largest) {
-            self.give_back(block).map(drop)
+            self.release_block(block).map(drop)
         } else {
             self.cache.put(block);
             Ok(())
@@ -132,7 +132,7 @@ impl Store {
         reserve.into_iter().for_each(|block| self.cache.put(block));
         let mut freed = 0;
         while let Some(block) = blocks.pop() {
-            match self.give_back(block) {
+            match self.release_block(block) {
                 Ok(bytes) => freed += bytes as u64,
                 Err(error) => {
                     blocks.into_iter().for_each(|block| self.cache.put(block));
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Releases a block to the driver that nothing uses. Returns its bytes.
-    fn give_back(&self, block: Block) -> Result<usize> {
+    fn release_block(&self, block: Block) -> Result<usize> {
         let start = Instant::now();
         // SAFETY: the driver made the block, and it goes: only a block that the driver kept is used again. No
         // work uses it: those that come here had no user or their streams were seen to have passed the

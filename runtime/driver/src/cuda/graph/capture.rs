@@ -25,7 +25,7 @@ pub(in super::super) fn begin(stream: sys::CUstream, mode: CaptureMode) -> Resul
 /// Ends the capture that began on a stream, whether or not there is a graph of it; but not in the wrong thread.
 pub(in super::super) fn end(stream: sys::CUstream) -> Result<GraphHandle> {
     match try_end(stream) {
-        Ok(graph) => graph.ok_or_else(spoilt),
+        Ok(graph) => graph.ok_or_else(invalidated),
         Err(error) if error.code() == Some(code::STREAM_CAPTURE_WRONG_THREAD) => Err(error),
         Err(error) => {
             // The driver reports that the capture has ended. If it was only invalidated, it must still be ended.
@@ -48,7 +48,7 @@ fn try_end(stream: sys::CUstream) -> Result<Option<GraphHandle>> {
 }
 
 /// The error of a capture that ended well but left no graph.
-fn spoilt() -> DriverError {
+fn invalidated() -> DriverError {
     let (code, name) = (code::STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED");
     let text = format!("the driver gave no graph; {}", capture_advice(code).unwrap_or_default());
     error("cuStreamEndCapture", code, name, text)
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_capture_without_a_graph_says_what_to_do() {
-        let text = spoilt().to_string();
+        let text = invalidated().to_string();
         assert!(text.contains("cuStreamEndCapture") && text.contains("capture again"), "{text}");
     }
 }

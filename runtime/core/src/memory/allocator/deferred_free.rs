@@ -1,76 +1,75 @@
-//! A short way for temporaries: memory that is freed right after it was allocated, and requested again.
+//! [`DeferredFree`]: a fast path for temporaries, memory that is freed right after it was allocated and requested again.
 //!
-//! A loop that makes a buffer and drops it in every round would merge the block with its neighbours and cut it off
-//! again each time. When the operation on an arena that follows an allocation frees that block, it rests instead:
-//! still cut, still counted as allocated. If the next operation requests the same number of bytes, it gets the
-//! block, which is the one that it would have got: nothing has changed in between. Any other operation first makes
-//! up for what was left out ([`ArenaState::settle`]), so that blocks and statistics are what they would be without
-//! this.
+//! A loop that allocates a buffer and drops it in every iteration would coalesce the block with its neighbours and split
+//! it again each time. If the operation that follows an allocation frees that block, the free is deferred: the block stays
+//! split and stays counted as allocated. If the next operation requests the same number of bytes, it gets the block,
+//! which is the one that best fit would have chosen, because nothing has changed in between. Every other operation first
+//! performs the deferred frees ([`ArenaState::settle`]), so that blocks and statistics are those without this path.
 
 use super::arena::ArenaState;
 use super::block::{BlockId, NONE};
 use super::history::Site;
 
-/// What was left out so far.
+/// The frees and allocations that were deferred.
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct DeferredFree {
     /// The block that the last operation allocated from the free ones.
     latest: BlockId,
-    /// The block that rests.
-    resting: BlockId,
-    /// How often `latest` or `resting` was freed and reused without being counted.
+    /// The block whose free is deferred.
+    block: BlockId,
+    /// How often `latest` or `block` was freed and reused without being counted.
     rounds: u64,
 }
 
-impl Default for Rest {
+impl Default for DeferredFree {
     fn default() -> Self {
-        Self { latest: NONE, resting: NONE, rounds: 0 }
+        Self { latest: NONE, block: NONE, rounds: 0 }
     }
 }
 
 impl ArenaState {
     /// Notes that a free block was allocated by the current operation.
     #[inline]
-    pub fn handed_out(&mut self, block: BlockId) {
-        self.rest.latest = block;
+    pub fn note_allocated(&mut self, block: BlockId) {
+        self.deferred.latest = block;
     }
 
-    /// Lets a block rest, if the last operation allocated it. If not, it must be freed.
+    /// Defers the free of a block that the last operation allocated. If it returns false, the block must be freed.
     #[inline]
-    pub fn rest(&mut self, block: BlockId) -> bool {
-        if block != self.rest.latest || !self.may_rest || !self.pending.is_empty() {
+    pub fn defer_free(&mut self, block: BlockId) -> bool {
+        if block != self.deferred.latest || !self.may_defer || !self.pending.is_empty() {
             return false;
         }
-        (self.rest.latest, self.rest.resting) = (NONE, block);
+        (self.deferred.latest, self.deferred.block) = (NONE, block);
         true
     }
 
-    /// Allocates the block that rests, if the request is for the same number of bytes.
+    /// Allocates the block whose free is deferred, if the request is for the same number of bytes.
     #[inline]
-    pub fn take_resting(&mut self, requested: u64, site: Site) -> Option<BlockId> {
-        let block = self.rest.resting;
+    pub fn take_deferred(&mut self, requested: u64, site: Site) -> Option<BlockId> {
+        let block = self.deferred.block;
         if block == NONE || self.blocks[block].requested != requested {
             return None;
         }
         self.blocks[block].site = Some(site);
-        (self.rest.latest, self.rest.resting) = (block, NONE);
-        self.rest.rounds += 1;
+        (self.deferred.latest, self.deferred.block) = (block, NONE);
+        self.deferred.rounds += 1;
         Some(block)
     }
 
-    /// Makes up for what was left out. Every operation begins with it, but those that leave things out.
+    /// Performs what was deferred. Every operation begins with it, except those that defer.
     #[inline]
     pub fn settle(&mut self) {
-        if self.rest.resting != NONE || self.rest.rounds != 0 {
+        if self.deferred.block != NONE || self.deferred.rounds != 0 {
             self.settle_now();
         }
-        self.rest.latest = NONE;
+        self.deferred.latest = NONE;
     }
 
     #[cold]
     fn settle_now(&mut self) {
-        let Rest { latest, resting, rounds } = std::mem::take(&mut self.rest);
-        let block = if resting == NONE { latest } else { resting };
+        let DeferredFree { latest, block: deferred, rounds } = std::mem::take(&mut self.deferred);
+        let block = if deferred == NONE { latest } else { deferred };
         if rounds > 0 {
             // All rounds count alike: one is done and counted as often as there were.
             let (size, requested) =
@@ -79,12 +78,12 @@ impl ArenaState {
             if let Some(site) = self.blocks[block].site {
                 self.free(block, false);
                 let again = self.take(size, requested, site);
-                debug_assert_eq!(again, Some(block), "nothing has changed since it was handed out");
+                debug_assert_eq!(again, Some(block), "nothing has changed since it was allocated");
             }
             self.counters.repeat(&before, rounds - 1);
         }
-        if resting != NONE {
-            self.free(resting, false);
+        if deferred != NONE {
+            self.free(deferred, false);
         }
     }
 }
@@ -101,11 +100,11 @@ mod tests {
     use crate::memory::options::AllocatorOptions;
     use crate::memory::statistics::MemoryStatistics;
 
-    /// An arena with free segments, whose blocks rest or do not.
-    fn arena(may_rest: bool) -> ArenaState {
+    /// An arena with free segments, that defers frees or does not.
+    fn arena(may_defer: bool) -> ArenaState {
         let mut state =
             ArenaState::new(Policy::new(&AllocatorOptions::default(), &Arc::default()), Vec::new());
-        state.may_rest = may_rest;
+        state.may_defer = may_defer;
         let small = (1..10).map(|number| (number << 30, 2 << 20, Kind::Small));
         for (address, size, kind) in small.chain([(10 << 30, 64 << 20, Kind::Large)]) {
             let site = Location::caller();
@@ -119,18 +118,18 @@ mod tests {
 
     fn take(state: &mut ArenaState, bytes: u64) -> BlockId {
         let site = Location::caller();
-        if let Some(block) = state.take_resting(bytes, site) {
+        if let Some(block) = state.take_deferred(bytes, site) {
             return block;
         }
         state.settle();
         let size = state.policy.round(bytes);
         let block = state.take(size, bytes, site).unwrap();
-        state.handed_out(block);
+        state.note_allocated(block);
         block
     }
 
     fn give(state: &mut ArenaState, block: BlockId) {
-        if !state.rest(block) {
+        if !state.defer_free(block) {
             state.settle();
             state.free(block, false);
         }

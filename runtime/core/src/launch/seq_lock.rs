@@ -1,24 +1,24 @@
-//! [`Slot`]: a few words that threads write and read without locks or waits.
+//! [`SeqLock`]: a few words that threads write and read without blocking, as with a seqlock.
 //!
-//! A read gives words that were written together, or none. A writer that meets another at the same slot gives up.
+//! A read gives words that were written together, or none. A writer that meets another at the same lock gives up.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// `N` words, all zero in the beginning.
 #[derive(Debug)]
-pub(super) struct Slot<const N: usize> {
+pub(super) struct SeqLock<const N: usize> {
     /// Odd during a write; another number after each write.
     sequence: AtomicU64,
     words: [AtomicU64; N],
 }
 
-impl<const N: usize> Default for Slot<N> {
+impl<const N: usize> Default for SeqLock<N> {
     fn default() -> Self {
         Self { sequence: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; N] }
     }
 }
 
-impl<const N: usize> Slot<N> {
+impl<const N: usize> SeqLock<N> {
     /// The words, unless a thread is writing them.
     #[inline]
     pub fn read(&self) -> Option<[u64; N]> {
@@ -58,29 +58,29 @@ mod tests {
 
     #[test]
     fn words_are_read_as_they_were_written() {
-        let slot = Slot::<3>::default();
-        assert_eq!(slot.read(), Some([0; 3]));
-        assert!(slot.write([1, 2, 3]));
-        assert_eq!(slot.read(), Some([1, 2, 3]));
-        assert!(slot.write([4; 3]));
-        assert_eq!(slot.read(), Some([4; 3]));
+        let lock = SeqLock::<3>::default();
+        assert_eq!(lock.read(), Some([0; 3]));
+        assert!(lock.write([1, 2, 3]));
+        assert_eq!(lock.read(), Some([1, 2, 3]));
+        assert!(lock.write([4; 3]));
+        assert_eq!(lock.read(), Some([4; 3]));
     }
 
     #[test]
     fn words_of_two_writes_are_never_mixed() {
-        let slot = Slot::<4>::default();
+        let lock = SeqLock::<4>::default();
         std::thread::scope(|scope| {
             for writer in 1..=3u64 {
-                let slot = &slot;
+                let lock = &lock;
                 scope.spawn(move || {
                     (0..20_000u64).for_each(|i| {
-                        slot.write([writer * i; 4]);
+                        lock.write([writer * i; 4]);
                     })
                 });
             }
             let mut read = 0;
             while read < 20_000 {
-                if let Some(words) = slot.read() {
+                if let Some(words) = lock.read() {
                     assert_eq!(words, [words[0]; 4]);
                     read += 1;
                 }

@@ -1,4 +1,4 @@
-//! [`Slots`]: a fixed number of things, each made when its turn first comes, given out in turn for ever.
+//! [`RoundRobin`]: a fixed number of items, selected in turn, each made when it is first selected.
 //!
 //! Written against `super::sync`, so that the same code is checked by `loom` (`runtime/tests/core/loom_streams.rs`).
 
@@ -8,14 +8,14 @@ use super::sync::{AtomicUsize, Mutex, Ordering};
 
 /// See the [module's documentation](self).
 #[derive(Debug)]
-pub(crate) struct Slots<T, const N: usize> {
+pub(crate) struct RoundRobin<T, const N: usize> {
     slots: [OnceLock<T>; N],
     next: AtomicUsize,
     /// Held while one is made, so that none is made twice.
     making: Mutex<()>,
 }
 
-impl<T, const N: usize> Slots<T, N> {
+impl<T, const N: usize> RoundRobin<T, N> {
     pub(crate) fn new() -> Self {
         Self { slots: [const { OnceLock::new() }; N], next: AtomicUsize::new(0), making: Mutex::new(()) }
     }

@@ -1,21 +1,21 @@
-//! [`Kept`]: the last configurations that a kernel's launches became, so that the same launch is looked up, not
-//! computed again.
+//! [`ConfigCache`]: the last configurations that a kernel's launches resolved to. A launch that repeats is looked up, not
+//! resolved again.
 
 use super::resolve::{Resolved, Source};
+use super::seq_lock::SeqLock;
 use super::shape::{KEY_WORDS, Launch};
-use super::slot::Slot;
 use crate::driver::LaunchConfig;
 
-/// How many configurations are kept.
+/// The number of configurations in a cache.
 const SLOTS: usize = 8;
 const WORDS: usize = KEY_WORDS + 5;
 
 /// See the [module's documentation](self).
 #[derive(Debug, Default)]
-pub(super) struct Kept([Slot<WORDS>; SLOTS]);
+pub(super) struct ConfigCache([SeqLock<WORDS>; SLOTS]);
 
-impl Kept {
-    /// The two places where a launch can be kept: by its size and its kind, which is where launches of one kernel differ.
+impl ConfigCache {
+    /// The two slots of a launch, by its size and its kind: in these the launches of one kernel differ.
     #[inline]
     fn places(key: &[u64; KEY_WORDS]) -> [usize; 2] {
         let [kind, shared, _, size, more, _] = *key;
@@ -25,7 +25,7 @@ impl Kept {
         [first, first ^ 1]
     }
 
-    /// Writes what a launch became, if that was in this generation; else false.
+    /// Writes the configuration of a launch that was resolved in this generation; else returns false.
     #[inline]
     pub fn get(&self, launch: &Launch, generation: u64, resolved: &mut Resolved) -> bool {
         let key = launch.key();
@@ -60,7 +60,7 @@ impl Kept {
         true
     }
 
-    /// Keeps what a launch became.
+    /// Stores the configuration that a launch resolved to.
     pub fn put(&self, launch: &Launch, generation: u64, resolved: &Resolved) {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let key = launch.key();
@@ -75,9 +75,9 @@ impl Kept {
             u64::from(cooperative) | (resolved.source as u64) << 1,
         ]);
         let [first, second] = Self::places(&key);
-        // What is kept at the first place stays, unless it is out of date or the second is taken too.
+        // The entry in the first slot stays, unless it is out of date or the second is taken too.
         let is_taken = |place: usize| {
-            self.0[place].read().is_some_and(|kept| kept[0] != 0 && kept[KEY_WORDS] == generation)
+            self.0[place].read().is_some_and(|cached| cached[0] != 0 && cached[KEY_WORDS] == generation)
         };
         let place = if is_taken(first) && !is_taken(second) { second } else { first };
         self.0[place].write(words);
@@ -89,27 +89,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_two_launches_are_kept_at_the_same_time() {
+    fn any_two_launches_fit_at_once() {
         let resolved = Resolved { config: LaunchConfig::new([1; 3], [1; 3], 0), source: Source::Given };
         for n in 1..200 {
-            let kept = Kept::default();
+            let cache = ConfigCache::default();
             let pair = [Launch::auto(n), Launch::auto(n * 37 + 5).waves(n as u32)];
-            pair.iter().for_each(|launch| kept.put(launch, 3, &resolved));
-            assert!(pair.iter().all(|launch| kept.get(launch, 3, &mut { Resolved::BLANK })), "{pair:?}");
+            pair.iter().for_each(|launch| cache.put(launch, 3, &resolved));
+            assert!(pair.iter().all(|launch| cache.get(launch, 3, &mut { Resolved::BLANK })), "{pair:?}");
         }
     }
 
     #[test]
-    fn what_was_put_is_found_by_the_same_launch_and_by_no_other() {
-        let kept = Kept::default();
+    fn only_an_equal_launch_is_a_hit() {
+        let cache = ConfigCache::default();
         let config = LaunchConfig { cooperative: true, ..LaunchConfig::new([7, 8, 9], [32, 2, 3], 5) };
         let launch = Launch::auto(1 << 40).shared(5);
         let get = |launch: &Launch, generation| {
             let mut found = Resolved::BLANK;
-            kept.get(launch, generation, &mut found).then_some(found)
+            cache.get(launch, generation, &mut found).then_some(found)
         };
         assert!(get(&launch, 0).is_none());
-        kept.put(&launch, 0, &Resolved { config, source: Source::Measured });
+        cache.put(&launch, 0, &Resolved { config, source: Source::Measured });
         let found = get(&launch, 0).unwrap();
         assert_eq!((found.config, found.source), (config, Source::Measured));
         assert!(get(&launch, 1).is_none(), "of another generation");

@@ -1,7 +1,7 @@
-//! [`Tracked`]: a buffer as graphs see it: whether it still exists, and its uses.
+//! [`GraphResource`]: a buffer as graphs see it: whether it was dropped, and its uses.
 //!
 //! A graph uses buffers without borrowing them, long after it was captured. So each buffer that a graph uses has, beside
-//! itself, a [`Tracked`] that both hold: there a launch of the graph finds whether the buffer was dropped and what to
+//! itself, a [`GraphResource`] that both hold: there a launch of the graph finds whether the buffer was dropped and what to
 //! wait for, and notes itself as a use. Once it exists, every use of the buffer is noted there, with its lock held
 //! from reading to noting, since borrows do not separate the graph's launches from other uses.
 //!
@@ -18,13 +18,13 @@ use super::statistics::PoolId;
 use super::usage::{Access, Usage, Waits};
 use crate::error::{Error, GraphError, Result};
 use crate::stream::Stream;
-use crate::stream::clock::Time;
+use crate::stream::clock::Timeline;
 
 /// See the [module's documentation](self).
 #[derive(Debug)]
-pub(crate) struct Tracked {
+pub(crate) struct GraphResource {
     /// Held locked from looking at uses to noting one.
-    presence: Mutex<Presence>,
+    liveness: Mutex<Liveness>,
     home: Stream,
     bytes: usize,
     /// The private pool that its memory is of.
@@ -32,9 +32,9 @@ pub(crate) struct Tracked {
     usage: Usage,
 }
 
-impl Tracked {
+impl GraphResource {
     pub fn new(home: &Stream, bytes: usize, pool: Option<PoolId>, usage: Usage) -> Arc<Self> {
-        Arc::new(Self { presence: Mutex::new(Presence::There), home: home.clone(), bytes, pool, usage })
+        Arc::new(Self { liveness: Mutex::new(Liveness::Live), home: home.clone(), bytes, pool, usage })
     }
 
     pub fn home(&self) -> &Stream {
@@ -53,33 +53,33 @@ impl Tracked {
         &self.usage
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, Presence> {
-        self.presence.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> MutexGuard<'_, Liveness> {
+        self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn is_gone(&self) -> bool {
-        *self.lock() == Presence::Gone
+    pub fn is_dropped(&self) -> bool {
+        *self.lock() == Liveness::Dropped
     }
 
-    /// Says that the buffer goes. Gives the streams whose work may still use it.
-    pub fn bury(&self) -> Vec<Stream> {
-        *self.lock() = Presence::Gone;
-        self.usage.users(&self.home, Time::Running)
+    /// Marks the buffer as dropped. Returns the streams whose work may still use it.
+    pub fn mark_dropped(&self) -> Vec<Stream> {
+        *self.lock() = Liveness::Dropped;
+        self.usage.users(&self.home, Timeline::Running)
     }
 
-    /// Gives host memory to the program, so that nothing new uses it.
+    /// Lends host memory to the program, so that no new work uses it.
     pub fn lend(&self) -> Result<()> {
-        let mut presence = self.lock();
-        if *presence == Presence::Lent {
+        let mut liveness = self.lock();
+        if *liveness == Liveness::Lent {
             return Err(GraphError::HostBufferInUse.into());
         }
-        *presence = Presence::Lent;
+        *liveness = Liveness::Lent;
         Ok(())
     }
 
     /// Takes host memory back from the program.
     pub fn take_back(&self) {
-        *self.lock() = Presence::There;
+        *self.lock() = Liveness::Live;
     }
 
     /// Waits for all work that uses it.
@@ -90,33 +90,33 @@ impl Tracked {
 
 /// Whether a graph's memory exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Presence {
-    There,
+pub(crate) enum Liveness {
+    Live,
     /// The program reads and writes it: only memory of the host.
     Lent,
     /// It was dropped.
-    Gone,
+    Dropped,
 }
 
-/// What a graph uses: for each buffer which ranges, and how.
+/// The uses of a graph: for each buffer its ranges and accesses.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Resources(Vec<Resource>);
 
 #[derive(Debug, Clone)]
 struct Resource {
-    tracked: Arc<Tracked>,
+    tracked: Arc<GraphResource>,
     uses: Vec<(Range<usize>, Access)>,
 }
 
 impl Resource {
     /// Fails unless its memory exists. That of the graph's own `pools` stays when its buffer is dropped.
-    fn check(&self, presence: Presence, pools: &[PoolId]) -> Result<()> {
-        let Tracked { home, bytes, pool, .. } = &*self.tracked;
-        match presence {
-            Presence::There => Ok(()),
-            Presence::Lent => Err(Error::Graph(GraphError::HostBufferInUse)),
-            Presence::Gone if pool.is_some_and(|pool| pools.contains(&pool)) => Ok(()),
-            Presence::Gone => {
+    fn check(&self, liveness: Liveness, pools: &[PoolId]) -> Result<()> {
+        let GraphResource { home, bytes, pool, .. } = &*self.tracked;
+        match liveness {
+            Liveness::Live => Ok(()),
+            Liveness::Lent => Err(Error::Graph(GraphError::HostBufferInUse)),
+            Liveness::Dropped if pool.is_some_and(|pool| pools.contains(&pool)) => Ok(()),
+            Liveness::Dropped => {
                 Err(Error::Graph(GraphError::BufferDropped { device: home.device().id(), bytes: *bytes }))
             }
         }
@@ -125,7 +125,7 @@ impl Resource {
 
 impl Resources {
     /// Adds a use.
-    pub fn add(&mut self, tracked: &Arc<Tracked>, range: Range<usize>, access: Access) {
+    pub fn add(&mut self, tracked: &Arc<GraphResource>, range: Range<usize>, access: Access) {
         let key = Arc::as_ptr(tracked);
         let at = self.0.binary_search_by_key(&key, |resource| Arc::as_ptr(&resource.tracked));
         let uses = match at {
@@ -175,8 +175,8 @@ impl Resources {
     /// [`GraphError::BufferDropped`], [`GraphError::HostBufferInUse`].
     pub fn check(&self, pools: &[PoolId]) -> Result<()> {
         self.0.iter().try_for_each(|resource| {
-            let presence = *resource.tracked.lock();
-            resource.check(presence, pools)
+            let liveness = *resource.tracked.lock();
+            resource.check(liveness, pools)
         })
     }
 
@@ -192,10 +192,10 @@ impl Resources {
         work: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         // In the order of their addresses, the order of all such locks.
-        let guards: Vec<MutexGuard<'_, Presence>> =
+        let guards: Vec<MutexGuard<'_, Liveness>> =
             self.0.iter().map(|resource| resource.tracked.lock()).collect();
-        guards.iter().zip(&self.0).try_for_each(|(presence, resource)| resource.check(**presence, pools))?;
-        let mut waits = Waits::new(Time::Running);
+        guards.iter().zip(&self.0).try_for_each(|(liveness, resource)| resource.check(**liveness, pools))?;
+        let mut waits = Waits::new(Timeline::Running);
         for Resource { tracked, uses } in &self.0 {
             for (range, access) in uses {
                 tracked.usage.begin(&tracked.home, stream, range, *access, &mut waits);
@@ -206,7 +206,7 @@ impl Resources {
         // Also when it failed: it may have enqueued something before it did.
         for Resource { tracked, uses } in &self.0 {
             for (range, access) in uses {
-                tracked.usage.end(&tracked.home, stream, range, tracked.bytes, *access, Time::Running);
+                tracked.usage.end(&tracked.home, stream, range, tracked.bytes, *access, Timeline::Running);
             }
         }
         drop(guards);

@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use fastrand::Rng;
-use warpsmith_tuner::search::{Objective, Points, Seen};
+use warpsmith_tuner::search::{CandidateResult, Objective, Points};
 use warpsmith_tuner::space::{Grid, Space};
 use warpsmith_tuner::value::Configuration;
 
@@ -145,10 +145,10 @@ impl Noisy {
 }
 
 impl Objective for Noisy {
-    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<Seen> {
+    fn measure(&mut self, candidates: &[usize], rounds: usize) -> Vec<CandidateResult> {
         self.timings += candidates.len() * rounds;
         let mut time = |candidate: usize| self.truth[candidate] * (1.0 + 0.005 * normal(&mut self.random));
-        candidates.iter().map(|&c| Seen::Times((0..rounds).map(|_| time(c)).collect())).collect()
+        candidates.iter().map(|&c| CandidateResult::Times((0..rounds).map(|_| time(c)).collect())).collect()
     }
 }
 

@@ -1,0 +1,33 @@
+//! The pages of the guide. Each is the documentation of a module, so that its listings are compiled and run as tests:
+//! `cargo test --doc -p warpsmith-guide`, or `… PAGE` for those of one page.
+#![allow(rustdoc::broken_intra_doc_links, reason = "links of a page lead to other pages")]
+
+macro_rules! pages {
+    ($($name:ident = $file:literal;)*) => {
+        /// Every page, by its path in `docs/`.
+        pub const PAGES: &[&str] = &[$($file),*];
+        $(#[cfg(doctest)] #[doc = include_str!($file)] mod $name {})*
+    };
+}
+
+pages! {
+    atomics = "guide/atomics.md";
+    extending = "extending.md";
+    first_kernel = "guide/first-kernel.md";
+    generic_kernels = "guide/generic-kernels.md";
+    graphs = "guide/graphs.md";
+    guide_launching = "guide/launching.md";
+    guide_libraries = "guide/libraries.md";
+    guide_tuning = "guide/tuning.md";
+    registry_crates = "guide/registry-crates.md";
+    how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
+    launch = "launch.md";
+    libraries = "libraries.md";
+    memory = "memory.md";
+    porting_from_cuda = "porting-from-cuda.md";
+    porting_from_cudarc = "porting-from-cudarc.md";
+    streams = "streams.md";
+    testing = "guide/testing.md";
+    tuning = "tuning.md";
+    warps = "guide/warps.md";
+}

@@ -1,0 +1,94 @@
+//! The barriers of shared arrays: each array has one, at which every thread of the block meets at one place in the
+//! source.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::panic::Location;
+
+use crate::wait::{Queue, Waiter};
+
+/// Shared arrays that a kernel can have: a GPU's block has 16 barriers, of which `sync_threads` uses one.
+pub const ARRAY_BARRIERS: u32 = 15;
+
+/// The barriers of a block's shared arrays, made when the first is used.
+#[derive(Default)]
+pub(crate) struct ArrayBarriers(OnceCell<Box<[ArrayBarrier; ARRAY_BARRIERS as usize]>>);
+
+/// The barrier of one array: complete when every thread of the block has arrived.
+#[derive(Default)]
+pub(crate) struct ArrayBarrier {
+    /// The operation and place of the first that has arrived, and its thread.
+    first: Cell<Option<(&'static str, &'static Location<'static>, u32)>>,
+    arrived: Cell<u32>,
+    waiters: RefCell<Vec<Waiter>>,
+}
+
+impl ArrayBarriers {
+    pub fn begin_block(&self) {
+        for barrier in self.0.get().into_iter().flat_map(|barriers| barriers.iter()) {
+            barrier.first.set(None);
+            barrier.arrived.set(0);
+            barrier.waiters.borrow_mut().clear();
+        }
+    }
+
+    /// Barrier `number`, 1 to [`ARRAY_BARRIERS`].
+    pub fn barrier(&self, number: u32) -> &ArrayBarrier {
+        assert!(
+            (1..=ARRAY_BARRIERS).contains(&number),
+            "a block has barriers 1 to 15 for arrays, not {number}"
+        );
+        &self.0.get_or_init(Box::default)[number as usize - 1]
+    }
+
+    /// Visits the threads that wait, with their operations.
+    pub fn for_each_waiter(&self, mut visit: impl FnMut(&Waiter, &'static str)) {
+        for barrier in self.0.get().into_iter().flat_map(|barriers| barriers.iter()) {
+            if let Some((operation, ..)) = barrier.first.get() {
+                barrier.waiters.borrow().iter().for_each(|waiter| visit(waiter, operation));
+            }
+        }
+    }
+
+    /// A thread that waits, and its operation.
+    pub fn any_waiter(&self) -> Option<(Waiter, &'static str)> {
+        let mut any = None;
+        self.for_each_waiter(|waiter, operation| any = any.or(Some((*waiter, operation))));
+        any
+    }
+}
+
+impl ArrayBarrier {
+    /// Counts a thread in; whether it is the last of `threads`. Otherwise, if it comes from another place than the
+    /// first that has arrived, says where that one is.
+    pub fn arrive(
+        &self,
+        operation: &'static str,
+        location: &'static Location<'static>,
+        thread: u32,
+        threads: u32,
+    ) -> Result<bool, String> {
+        match self.first.get() {
+            None => self.first.set(Some((operation, location, thread))),
+            Some((other, place, first)) if other != operation || place != location => {
+                return Err(format!("thread {first} in {other} at {place}"));
+            }
+            Some(_) => {}
+        }
+        self.arrived.set(self.arrived.get() + 1);
+        Ok(self.arrived.get() == threads)
+    }
+
+    /// Records where a thread that has arrived waits.
+    pub fn wait(&self, waiter: Waiter) {
+        self.waiters.borrow_mut().push(waiter);
+    }
+
+    /// Releases all waiting threads.
+    pub fn release(&self, queue: &Queue) {
+        self.first.set(None);
+        self.arrived.set(0);
+        for waiter in self.waiters.borrow_mut().drain(..) {
+            queue.push_ready(waiter.runner);
+        }
+    }
+}

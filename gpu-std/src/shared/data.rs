@@ -1,0 +1,137 @@
+//! What a block can share: [`SharedData`], and its shape, [`SharedArray`].
+
+use crate::atomic::{Atomic, AtomicValue};
+use crate::element::KernelType;
+
+/// What shared memory can hold: every [`KernelType`], arrays of them, and arrays of [`Atomic`]s of any scope, in up to
+/// three dimensions.
+///
+/// # Safety
+///
+/// Any bytes are a value, and threads may read it together. The elements at the `place` of each number below `COUNT` lie
+/// in the value, and apart from each other.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be in shared memory",
+    label = "neither a `KernelType` nor an array of atomics",
+    note = "shared memory holds arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, S>`"
+)]
+pub unsafe trait SharedData: Sync + Sized + 'static {
+    /// Bytes of an innermost element.
+    #[doc(hidden)]
+    const ELEMENT_BYTES: usize;
+
+    /// How many of them there are.
+    #[doc(hidden)]
+    const COUNT: u32 = {
+        assert!(size_of::<Self>() > 0, "a shared array has elements, and they have bytes");
+        let count = size_of::<Self>() / Self::ELEMENT_BYTES;
+        assert!(count <= u32::MAX as usize / 2, "a shared array fits into shared memory");
+        count as u32
+    };
+
+    /// Where element `number` lies, in elements from the begin.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn place(number: u32) -> u32 {
+        number
+    }
+}
+
+// SAFETY: the trait's own promise; an array knows its element's bytes.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: KernelType> SharedData for T {
+    const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
+}
+
+macro_rules! atomics {
+    ($([$($length:ident)*] $t:ty;)*) => { $(
+        // SAFETY: it has the layout of numbers, and all access through a shared reference is atomic.
+        #[diagnostic::do_not_recommend]
+        unsafe impl<T: AtomicValue, S: 'static, $(const $length: usize),*> SharedData for $t {
+            const ELEMENT_BYTES: usize = size_of::<T>();
+        }
+    )* };
+}
+atomics! {
+    [] Atomic<T, S>;
+    [N] [Atomic<T, S>; N];
+    [R C] [[Atomic<T, S>; C]; R];
+    [P R C] [[[Atomic<T, S>; C]; R]; P];
+}
+
+/// An array of `D` dimensions that a block can share: `[T; N]`, `[[T; C]; R]` or `[[[T; C]; R]; P]`.
+///
+/// `D` counts down to elements that are no arrays. A row cannot be written as one element:
+///
+/// ```compile_fail
+/// # use gpu_std::prelude::*;
+/// #[kernel]
+/// fn rows(mut tile: Shared<[[f32; 8]; 8]>) {
+///     tile.fill(|[_row]| [0.0; 8]);
+/// }
+/// ```
+///
+/// # Safety
+///
+/// Elements have `ELEMENT_BYTES`; `indices` are those of element `number`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no elements with {D} indices",
+    note = "`[T; N]` has `[i]`, `[[T; C]; R]` has `[row, column]`, `[[[T; C]; R]; P]` has `[plane, row, column]`"
+)]
+pub unsafe trait SharedArray<const D: usize>: SharedData {
+    /// What it is an array of.
+    type Element: SharedData;
+
+    /// The indices of element `number`, which is below `COUNT`.
+    #[doc(hidden)]
+    fn indices(number: u32) -> [usize; D];
+
+    /// Compiles when `D` counts down to the innermost elements.
+    #[doc(hidden)]
+    const CHECK: () = assert!(
+        size_of::<Self::Element>() == Self::ELEMENT_BYTES,
+        "this array has more dimensions: give the function an index for each, as in `|[row, column]| …`"
+    );
+}
+
+// SAFETY: Rust lays an array out like this.
+unsafe impl<T: SharedData, const N: usize> SharedArray<1> for [T; N]
+where
+    Self: SharedData,
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 1] {
+        [number as usize]
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T: SharedData, const R: usize, const C: usize> SharedArray<2> for [[T; C]; R]
+where
+    Self: SharedData,
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 2] {
+        let columns = C as u32;
+        [(number / columns) as usize, (number % columns) as usize]
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T: SharedData, const P: usize, const R: usize, const C: usize> SharedArray<3> for [[[T; C]; R]; P]
+where
+    Self: SharedData,
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 3] {
+        let (rows, columns) = (R as u32, C as u32);
+        let line = number / columns;
+        [(line / rows) as usize, (line % rows) as usize, (number % columns) as usize]
+    }
+}

@@ -1,0 +1,76 @@
+//! [`Padded`]: rows with a gap after each.
+
+use core::mem::MaybeUninit;
+use core::ops::Index;
+
+use super::data::{SharedArray, SharedData};
+use crate::element::KernelType;
+
+/// `[[T; C]; R]` with room for `GAP` elements after each row, so that the threads of a warp that read a column do not
+/// wait for each other: shared memory has 32 banks of 4 bytes, and with rows of 32 `f32` a whole column is in one bank.
+///
+/// It is read as `tile[row][column]`, or transposed, as `tile[column][row]`.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// /// The transpose of each 32 x 32 elements, one after the other. A block has 1024 threads.
+/// #[kernel(launch_bounds(1024))]
+/// fn transpose_each(data: &[[[f32; 32]; 32]], mut tile: Shared<Padded<f32, 32, 32>>, mut out: DisjointMut<f32>) {
+///     let data = &data[block::linear_index()];
+///     let tile = tile.fill(|[row, column]| data[row][column]);
+///     let own = thread::linear_in_block() as usize;
+///     if let Some(out) = out.get_mut(thread::unique_index()) {
+///         *out = tile[own % 32][own / 32];
+///     }
+/// }
+/// ```
+#[repr(transparent)]
+pub struct Padded<T, const R: usize, const C: usize, const GAP: usize = 1>([Row<T, C, GAP>; R]);
+
+#[repr(C)]
+struct Row<T, const C: usize, const GAP: usize> {
+    elements: [T; C],
+    _gap: MaybeUninit<[T; GAP]>,
+}
+
+impl<T, const R: usize, const C: usize, const GAP: usize> Index<usize> for Padded<T, R, C, GAP> {
+    type Output = [T; C];
+
+    #[inline(always)]
+    #[track_caller]
+    fn index(&self, row: usize) -> &[T; C] {
+        &self.0[row].elements
+    }
+}
+
+// SAFETY: any bytes are a value, a gap included. Element `number` is in row `number / C`, of which each begins
+// `C + GAP` elements after the one before.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> SharedData
+    for Padded<T, R, C, GAP>
+{
+    const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
+    const COUNT: u32 = {
+        assert!(size_of::<[[T; C]; R]>() > 0, "a shared array has elements, and they have bytes");
+        (R * C) as u32
+    };
+
+    #[inline(always)]
+    fn place(number: u32) -> u32 {
+        number / C as u32 * (C + GAP) as u32 + number % C as u32
+    }
+}
+
+// SAFETY: see above.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: KernelType, const R: usize, const C: usize, const GAP: usize> SharedArray<2>
+    for Padded<T, R, C, GAP>
+{
+    type Element = T;
+
+    #[inline(always)]
+    fn indices(number: u32) -> [usize; 2] {
+        [(number / C as u32) as usize, (number % C as u32) as usize]
+    }
+}

@@ -1,0 +1,12 @@
+use gpu_std::prelude::*;
+
+#[kernel]
+fn no_elements(_tile: Shared<[f32; 0]>) {}
+
+#[kernel(consts(N = 1024, 4096))]
+fn too_large<const N: usize>(_tile: Shared<[f32; N]>, _pair: DoubleBuffer<[[f32; 2]; N]>) {}
+
+#[kernel]
+fn large(_tile: Shared<[f32; 4096]>, _pair: DoubleBuffer<[f32; 4096]>) {}
+
+fn main() {}
