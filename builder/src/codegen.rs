@@ -121,7 +121,7 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         module.resources = ptxas::assemble(ptxas, arch, part.is_linked, &module.ptx, &cubin)?;
         if arch.has_cubin() {
             module.cubin = Some(cubin);
-        } else {
+        } else if cubin.exists() {
             std::fs::remove_file(&cubin).map_err(Error::io("cannot remove", &cubin))?;
         }
     }

@@ -104,6 +104,8 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     command
         .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
         .arg(format!("-Zcrate-attr=feature({FEATURES})"))
+        // A `cfg` may be one that rustc sets for other targets, such as target_feature.
+        .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
     // Looked for before the build: one that the build itself writes would look changed to the next.

@@ -140,8 +140,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
-/// Makes the block's size a constant to the optimiser, and bounds the thread's index by it: LLVM takes neither from
-/// `.reqntid`.
+/// Makes the block's size a constant to the optimiser, and bounds the thread's indices by it.
 ///
 /// # Safety
 ///
@@ -153,12 +152,9 @@ pub unsafe fn assume_block(limits: LaunchLimits) {
     if let Some([x, y, z]) = limits.block() {
         // SAFETY: the caller's promise; an index is below the size.
         unsafe {
-            core::hint::assert_unchecked(block_dim_x() == x);
-            core::hint::assert_unchecked(block_dim_y() == y);
-            core::hint::assert_unchecked(block_dim_z() == z);
-            core::hint::assert_unchecked(thread_idx_x() < x);
-            core::hint::assert_unchecked(thread_idx_y() < y);
-            core::hint::assert_unchecked(thread_idx_z() < z);
+            core::hint::assert_unchecked(block_dim_x() == x && thread_idx_x() < x);
+            core::hint::assert_unchecked(block_dim_y() == y && thread_idx_y() < y);
+            core::hint::assert_unchecked(block_dim_z() == z && thread_idx_z() < z);
         }
     }
 }

@@ -10,7 +10,6 @@ use warpsmith_runtime::{Arguments, DevicePtr, Function, Launch, Module, Stream};
 use warpsmith_store::LaunchStore;
 
 use super::config::{self, Config};
-use super::number::Number;
 use super::tuned;
 use crate::IMAGE;
 use crate::op_error::OpError;

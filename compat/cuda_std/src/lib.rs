@@ -63,6 +63,7 @@ pub use float::GpuFloat;
 pub use float_ext::FloatExt;
 pub use glam;
 pub use half::{self, bf16, f16};
+pub use shared::shared_array;
 /// Places a static: in memory that a block shares (`shared`), in constant memory (`constant`), or where it lies anyway
 /// (`global`).
 ///

@@ -6,8 +6,8 @@
 //! | [`diagnostic`] | small kernels that fail or print on purpose |
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
-//! | [`planes`] | kernels in two and three dimensions |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
+//! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
 //! | [`structs`] | structs, enums, optional slices and math by method |
 //! | [`tiles`] | kernels with shared memory, raw and safe |

@@ -40,8 +40,12 @@ fn blocks_reduce_structs() {
 /// What is combined before each element, and the total.
 fn before(values: &[Linear]) -> (Vec<Linear>, Linear) {
     let mut total = Linear::IDENTITY;
-    let before = values.iter().map(|value| std::mem::replace(&mut total, total.then(*value)));
-    (before.collect(), total)
+    let mut before = Vec::with_capacity(values.len());
+    for value in values {
+        before.push(total);
+        total = total.then(*value);
+    }
+    (before, total)
 }
 
 #[test]

@@ -6,10 +6,10 @@
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | an `Option` of those | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>` |
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
-//! | an `Option` of those | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>` |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
@@ -166,8 +166,8 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     label = "not an argument for `{M}`",
     note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
     note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
-    note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions",
-    note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`"
+    note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`",
+    note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
 )]
 pub unsafe trait Argument<M> {
     /// Adds it to the list.

@@ -184,8 +184,8 @@ impl Function {
         }
     }
 
-    /// Bytes of each machine parameter, where they are known.
-    pub(super) fn params(&self) -> Option<&[usize]> {
+    /// Bytes of each machine parameter, where the driver reports them: for CUDA 12.4 and newer.
+    pub fn params(&self) -> Option<&[usize]> {
         self.inner.params.as_deref()
     }
 

@@ -126,7 +126,7 @@ impl Launch {
         Ok(Some(launch))
     }
 
-    /// The configuration of the launch: cached, or resolved now.
+    /// What the launch became before, or becomes now.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
         if function.configs().get(self, generation, resolved) {
