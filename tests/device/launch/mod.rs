@@ -8,4 +8,5 @@ mod interop;
 mod loaded;
 mod mapped;
 mod stack;
+mod tiles;
 mod typed;

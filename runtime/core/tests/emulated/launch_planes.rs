@@ -334,8 +334,9 @@ fn graph_nodes_take_other_views() {
     let mut other = DeviceBuffer::<u32>::zeros(&stream, 60).unwrap();
     let mut graph = Graph::new(&device).unwrap();
     let view = to.as_2d_mut(10, 6).unwrap();
-    let node =
-        graph.add_kernel(&kernel, Launch::cover((10, 6)), (1, from.as_2d(10, 6).unwrap(), view), &[]).unwrap();
+    let node = graph
+        .add_kernel(&kernel, Launch::cover((10, 6)), (1, from.as_2d(10, 6).unwrap(), view), &[])
+        .unwrap();
     let mut exec = graph.instantiate().unwrap();
     exec.launch(&stream).unwrap();
     let arguments = (2, from.as_2d_pitched(5, 6, 11).unwrap(), other.as_2d_pitched_mut(5, 6, 10).unwrap());
