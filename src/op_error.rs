@@ -4,7 +4,7 @@ use std::fmt;
 
 use warpsmith_runtime::Error;
 
-/// What went wrong in an operation, and what to do about it: [`Error::downcast_ref`] finds it.
+/// The error of an operation, with its remedy: [`Error::downcast_ref`] finds it.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpError {

@@ -55,7 +55,7 @@ pub fn without_code(packages: &[Package], compilers: &Compilers<'_>, reason: &st
     )
 }
 
-/// Compresses the code into files in `out`, and gives the text of the image and these files.
+/// Compresses the code into files in `out`, and returns the text of the image and these files.
 pub fn with_code(
     package: &Package,
     compilers: &Compilers<'_>,
@@ -147,6 +147,14 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
             needs.capability, needs.registers, needs.shared_bytes, needs.stack_bytes, needs.spill_bytes
         );
     }
+    text.push_str("], panics: &[");
+    for path in &report.panics {
+        let _ = write!(
+            text,
+            "PanicPlace {{ file: {:?}, line: {}, column: {}, what: {:?} }}, ",
+            path.file, path.line, path.column, path.what
+        );
+    }
     text.push_str("] },\n");
 }
 
@@ -184,7 +192,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(Error::io("cannot read", path))
 }
 
-/// Compresses `bytes`, which are of the file `of`, into a file in `out`; also gives the expression that embeds it.
+/// Compresses `bytes`, which are of the file `of`, into a file in `out`; also returns the expression that embeds it.
 fn pack(bytes: &[u8], of: &Path, out: &Path) -> Result<(String, PathBuf), Error> {
     let name = format!("{}.deflate", of.file_name().unwrap_or_default().to_string_lossy());
     let file = out.join(&name);
@@ -231,6 +239,7 @@ mod tests {
             kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
             resources: Vec::new(),
             unknown_stacks: Vec::new(),
+            panics: Vec::new(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The command line: what can be given, and its help.
+//! The command line: the arguments and their help.
 
 use std::path::PathBuf;
 
@@ -16,12 +16,12 @@ use clap::{Args, Parser, Subcommand};
 #[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
                         130 ended by Ctrl-C.")]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List every device: CUDA devices and the emulated one
@@ -31,7 +31,7 @@ pub enum Command {
     Doctor(JsonArg),
     /// List the embedded kernels: registers, shared memory, spills, occupancy
     Kernels(KernelsArgs),
-    /// What measures.
+    /// The commands that measure.
     #[command(flatten)]
     Measure(warpsmith::bench::command::Command),
     /// Show what a memory snapshot holds: totals, segments, call sites, history

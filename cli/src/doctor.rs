@@ -1,7 +1,7 @@
 //! `warpsmith doctor`: what works here, what is missing, and the command that fixes it.
 //!
-//! A thing that is missing but not needed on this machine (a GPU, or the device toolchain of a program that
-//! was built with GPU code) is a note; only what should work and does not makes the exit code 1.
+//! Something that is missing but not needed on this machine is a note: a GPU, or the device toolchain of a program that was
+//! built with GPU code. The exit code is 1 only if something that should work does not.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub struct Check {
     pub what: String,
     pub status: Status,
     pub detail: String,
-    /// What to do; empty when there is nothing to do.
+    /// The remedy; empty if there is none.
     pub fix: Vec<String>,
 }
 

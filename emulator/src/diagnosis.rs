@@ -1,4 +1,4 @@
-//! What went wrong in the blocks that run at once, as faults with places.
+//! Diagnosis of the blocks that run at once: faults with the places in the source.
 
 use std::panic::Location;
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a launch. The [`Display`](std::fmt::Display) texts are what users see.
+//! The errors of a launch. The [`Display`](std::fmt::Display) texts are what users see.
 
 use std::fmt;
 use std::panic::Location;
@@ -34,7 +34,7 @@ pub enum Fault {
     Collective {
         /// The kernel's name.
         kernel: &'static str,
-        /// What was wrong.
+        /// The cause.
         message: String,
         /// `file:line:column` of the call.
         location: String,
@@ -86,7 +86,7 @@ pub enum Fault {
     InvalidLaunch {
         /// The kernel's name.
         kernel: &'static str,
-        /// What is wrong and what to do.
+        /// The cause and the remedy.
         message: String,
     },
 

@@ -224,8 +224,8 @@ fn same_size(dtype: &str) -> Option<&'static str> {
 /// enough that a thread makes about 256 of them, or 96 of uniform ones of four bytes. Reductions get several accesses a
 /// thread and the number of blocks that is resident at once, so that few partials remain, also for little work.
 ///
-/// For the ten kernels measured on an H200, at 2^16 to 2^28 elements of f32 (most of them also bf16), blocks of 256, which
-/// this gives there, were with accesses of 16 bytes on average within about 2 % of the best that was tried. At 2^16 the best
+/// Measured on an H200 for ten kernels, at 2^16 to 2^28 elements of f32 (most also bf16): with the blocks of 256 and the
+/// accesses of 16 bytes that this chooses there, they were on average within about 2 % of the best configuration. At 2^16 the best
 /// of copy and of axpy had accesses of 4 bytes. The waves of uniform numbers (f32, bf16, f64) and normal ones (f32, bf16)
 /// were within 8 % of the best number of blocks there at 2^20, and within 4 % from 2^22 on, but for f64 at 2^22 (14 %).
 ///

@@ -1,7 +1,7 @@
 //! Scratch memory for reductions: one workspace a stream, so that two streams never share one.
 //!
 //! A workspace begins as zeros and every reduction leaves its header zero, so launches on one stream can follow
-//! each other without clearing it. The stream keeps it, and gives it up for a larger one when a larger grid needs
+//! each other without clearing it. The stream keeps it, and returns it up for a larger one when a larger grid needs
 //! that.
 
 use gpu_kernels::reduce::workspace_bytes;

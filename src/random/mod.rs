@@ -52,8 +52,8 @@
 //!
 //! Graphs. While a stream is captured, operations take their place from memory that each launch of the graph writes anew:
 //! each launch has other numbers, the same that the operations would have given outside of a graph. A launch takes numbers
-//! once for each capture that is part of its graph: a part that runs several times in a launch (of a loop, or added in several
-//! places) has the same numbers each time, and one that does not run (of a condition) takes its own too. A launch that is
+//! once for each capture that is part of its graph. A part that runs several times in a launch (in a loop, or added in several
+//! places) has the same numbers each time; a part that does not run (of a condition) takes its numbers too. A launch that is
 //! refused takes none.
 //!
 //! Zero elements take nothing from a generator, nor does an operation that fails. Any thread may use a generator; an operation takes its place in one step, so

@@ -1,10 +1,9 @@
 //! One kernel, type and size on a device: buffers filled, ready to launch in any configuration and to check.
 //!
 //! Guarantees: [`Case::check`] poisons the output first (or restores it where the kernel updates it), so that
-//! nothing an earlier launch wrote can pass for a result, and compares every element. How it stays cheap: the
-//! whole output of the first correct configuration was compared with the float64 reference on the host; a
-//! later configuration whose output has the same bytes is thereby correct with the same error, and one whose
-//! bytes differ is compared with the reference again.
+//! nothing an earlier launch wrote can pass for a result, and compares every element. It stays cheap
+//! because only the output of the first correct configuration is compared with the float64 reference on the host. A later
+//! output with the same bytes is correct with the same error; one whose bytes differ is compared with the reference.
 
 use warpsmith_runtime::{DeviceBuffer, DeviceCopy, Stream};
 

@@ -146,7 +146,7 @@ pub enum Outcome {
 pub struct Measured {
     /// The outcome of the configuration.
     pub outcome: Outcome,
-    /// What was wrong; empty when nothing was.
+    /// The error; empty if there was none.
     pub problem: String,
     /// The largest difference from the reference.
     pub max_error: Option<f64>,
@@ -186,7 +186,7 @@ pub struct Record {
     pub is_winner: bool,
     /// Its outcome.
     pub outcome: Outcome,
-    /// What was wrong with it; empty when nothing was.
+    /// The error; empty if there was none.
     pub problem: String,
     /// The largest difference from the reference; `null` when there is none or it is no number.
     pub max_error: Option<f64>,

@@ -1,4 +1,4 @@
-//! What can go wrong, each with what to do about it, in one line.
+//! The errors of the tuner: each names cause and remedy in one line.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub enum Error {
     Size {
         /// As given.
         text: String,
-        /// What is wrong and what to write.
+        /// The cause, and what to write instead.
         reason: String,
     },
     /// A value of an axis that cannot be.
@@ -24,7 +24,7 @@ pub enum Error {
         axis: String,
         /// As given.
         text: String,
-        /// What is wrong and what to use.
+        /// The cause, and what to use instead.
         reason: String,
     },
     /// No such kernel.
@@ -120,7 +120,7 @@ pub enum Error {
         case: String,
         /// The configuration.
         configuration: String,
-        /// What happened.
+        /// The cause.
         problem: String,
     },
     /// A launch that a benchmark makes was refused or failed.

@@ -62,7 +62,7 @@ impl Line {
 /// Whether a line of the log can be used.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is damaged.
 pub fn check_line(line: &[u8]) -> Result<(), String> {
     match Line::read(line)? {
         Some(_) => Ok(()),

@@ -26,7 +26,7 @@ pub(crate) struct Rig<'a> {
     stop: &'a Arc<AtomicBool>,
     instruments: Option<Instruments>,
     ready: Option<Ready>,
-    /// What went wrong with the probes, of which there are none any more.
+    /// The error of the probes; after it none is timed.
     problem: Option<Error>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Rig<'a> {
         self.instruments.as_ref().map_or_else(Vec::new, |instruments| instruments.probes.results())
     }
 
-    /// What went wrong with the probes, once.
+    /// The error of the probes, once.
     pub fn problem(&mut self) -> Option<Error> {
         self.problem.take()
     }

@@ -22,7 +22,7 @@ use crate::value::{Configuration, Value};
 /// Most copies of a small case's buffers.
 const MOST_COPIES: u64 = 4096;
 
-/// What to measure.
+/// The measurement.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Kernels by name.

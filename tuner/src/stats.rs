@@ -51,8 +51,8 @@ fn percentile(sorted: &[f64], p: f64) -> Option<f64> {
 }
 
 /// Half the width of the median's 95 % confidence interval, relative to the median. It comes from order
-/// statistics, so it assumes nothing of the distribution, and it is cheap enough to ask after every sample; but it
-/// takes samples for independent. Infinite below [`FEWEST`] samples, which give no such interval.
+/// statistics, so it makes no assumption about the distribution, and it is cheap enough to ask after every sample; but it
+/// assumes that samples are independent. Infinite below [`FEWEST`] samples, which give no such interval.
 pub fn relative_uncertainty(samples: &[f64]) -> f64 {
     let n = samples.len();
     if n < FEWEST {

@@ -39,7 +39,7 @@ impl Check {
         self.wrong == 0
     }
 
-    /// What is wrong, in a few words.
+    /// The mismatch, in a few words.
     pub fn problem(&self) -> Option<String> {
         let (index, found, expected) = self.first?;
         Some(format!("{} wrong, first element {index}: {found} instead of {expected}", self.wrong))

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use crate::book;
 use crate::browser;
 use crate::error::Result;
 use crate::layers;
@@ -63,9 +64,11 @@ pub fn check(root: &Path) -> Result<()> {
         run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
     let layers = || layers::check(root);
-    let steps: [(&str, &dyn Fn() -> Result<()>); 8] = [
+    let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
+    let steps: [(&str, &dyn Fn() -> Result<()>); 9] = [
         ("format", &format),
         ("layers", &layers),
+        ("guide", &guide),
         ("clippy", &clippy),
         ("documentation", &documentation),
         ("tests", &tests),

@@ -7,6 +7,7 @@
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
 //! | [`quick`] | the part of it that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | no module imports upwards |
+//! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
 //! | [`fuzz`] | the fuzz targets |
 //! | [`tsan`] | the host side under ThreadSanitizer |
 //! | [`browser`] | the browser that the report's tests run in |
@@ -15,6 +16,7 @@
 //!
 //! Exit codes: 0 done, 1 something failed, 2 wrong use, or something is missing that you must install yourself.
 
+mod book;
 mod browser;
 mod bundle;
 mod check;
@@ -22,6 +24,7 @@ mod cuda_tools;
 mod error;
 mod fuzz;
 mod layers;
+mod markdown;
 mod process;
 mod quick;
 mod quickstart;
@@ -39,6 +42,7 @@ usage: cargo xtask COMMAND
   test         setup, then format, lint, tests, documentation: what a change must pass
   test --quick format, lint and tests of what was changed and of what depends on it directly
   layers       fail on imports that lead upwards, and on large circles of files
+  book         check the guide in docs/ and make the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
   tsan         run the host's ordering and allocator tests under ThreadSanitizer
   bundle       pack tests, benches and the command into target/bundle/ for a GPU machine without Rust
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         ["test"] => check::check(&root),
         ["test", "--quick"] => quick::quick(&root),
         ["layers"] => layers::check(&root),
+        ["book"] => book::book(&root),
         ["fuzz"] => fuzz::fuzz(&root, None),
         ["fuzz", seconds] => fuzz::fuzz(&root, Some(seconds)),
         ["tsan"] => tsan::tsan(&root),

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::book;
 use crate::check::target_dir;
 use crate::error::{Error, Result};
 use crate::layers;
@@ -24,6 +25,7 @@ pub fn quick(root: &Path) -> Result<()> {
     let files = changed_files(root)?;
     let changed = owners(&files, &packages);
     let dependents = dependents(&changed, &packages);
+    step("guide", || book::check(root))?;
     if changed.is_empty() {
         println!("Nothing was changed that is compiled.");
         return Ok(());

@@ -7,7 +7,7 @@ use syn::{GenericParam, Generics, Ident, Type};
 use super::Errors;
 use super::options::{Const, List, Options};
 
-/// What one generic parameter stands for in an instance.
+/// The argument of one generic parameter in an instance.
 #[derive(Clone)]
 pub(crate) enum Argument {
     /// A type, and its name in the symbol and the spec.

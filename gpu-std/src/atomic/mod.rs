@@ -156,19 +156,19 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
     }
 
     operations! {
-        /// Sets the value and gives the one before.
+        /// Sets the value and returns the previous one.
         swap => swap;
-        /// Adds, and gives the value before. Integers wrap.
+        /// Adds, and returns the previous value. Integers wrap.
         fetch_add => add;
-        /// Sets the lesser of the value and `value`, and gives the value before. NaN is less than every number,
+        /// Sets the lesser of the value and `value`, and returns the previous value. NaN is less than every number,
         /// −0 less than +0.
         fetch_min => min;
-        /// Sets the greater of the value and `value`, and gives the value before. NaN is greater than every
+        /// Sets the greater of the value and `value`, and returns the previous value. NaN is greater than every
         /// number, +0 greater than −0.
         fetch_max => max;
     }
 
-    /// Sets `new` if the value is `current`, bit for bit. Gives the value before: `Ok` if it was set.
+    /// Sets `new` if the value is `current`, bit for bit. Returns the value before: `Ok` if it was set.
     ///
     /// Unlike the other operations it lets other emulated threads run when it fails, so that trying in a loop
     /// ends.
@@ -190,11 +190,11 @@ impl<T: AtomicValue, S: Scope> Atomic<T, S> {
 
 impl<T: AtomicInteger, S: Scope> Atomic<T, S> {
     operations! {
-        /// Keeps the bits that are also set in `value`, and gives the value before.
+        /// Keeps the bits that are also set in `value`, and returns the previous value.
         fetch_and => and;
-        /// Sets the bits of `value`, and gives the value before.
+        /// Sets the bits of `value`, and returns the previous value.
         fetch_or => or;
-        /// Flips the bits of `value`, and gives the value before.
+        /// Flips the bits of `value`, and returns the previous value.
         fetch_xor => xor;
     }
 }

@@ -15,8 +15,8 @@
 //! # On the GPU
 //!
 //! Launches go through NVIDIA's device runtime (`libcudadevrt`), for which a driver of CUDA 12 or later is needed.
-//! The builder puts the kernels that launch, and those that they launch, into a module of their own, so that the
-//! others do not change; it is linked with the device runtime when the first of them is loaded. About
+//! The builder puts the kernels that launch, and those that they launch, into a module of their own, so that the code of
+//! the others does not change. That module is linked with the device runtime when its first kernel is loaded. About
 //! [`MAX_PENDING`] launches can wait at once; one more fails with [`LaunchError::TOO_MANY_PENDING`] or
 //! [`LaunchError::OUT_OF_RESOURCES`].
 //!

@@ -1,7 +1,7 @@
 //! Opening devices: each is opened once in a process and stays open while it works.
 //!
 //! This is where a device is put together from what the modules keep with it. A lost device is let go here, so that when the
-//! last handle of it is dropped its context goes too, and opening it again gives a fresh one.
+//! last handle of it is dropped its context goes too, and opening it again creates a new one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -56,7 +56,7 @@ fn open(id: DeviceId) -> Result<Device> {
     Ok(device)
 }
 
-/// What [`Device::best`] gave last. It keeps no device alive: a lost one could not be opened again.
+/// The last result of [`Device::best`]. It keeps no device alive: a lost one could not be opened again.
 static BEST: RwLock<Option<WeakDevice>> = RwLock::new(None);
 
 impl Device {
@@ -188,7 +188,7 @@ impl Device {
     }
 }
 
-/// What [`Device::best`] gave before, unless it is lost: no handle of it is kept then, so that it can be opened anew.
+/// The last result of [`Device::best`], unless it is lost: no handle of it is kept then, so that it can be opened again.
 fn known_best() -> Option<Device> {
     // A lock that cannot be had at once is left alone: in a forked process its holder may not exist.
     let device = BEST.try_read().ok()?.as_ref()?.upgrade()?;

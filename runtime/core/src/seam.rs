@@ -1,4 +1,4 @@
-//! What a crate builds on this one with: a library's binding, a communicator, an importer of foreign memory.
+//! The interface for crates built on this one: bindings of libraries, communicators, importers of foreign memory.
 //!
 //! Guarantees: work enqueued here is ordered with every other use of its buffers, becomes part of a graph on a stream that
 //! is being captured, and keeps the buffers' memory until it has run, as launches and copies do.

@@ -40,7 +40,7 @@ pub unsafe trait CodeDriver {
     fn function_params(&self, _context: Context, _function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         Ok(None)
     }
-    /// What the kernel needs.
+    /// The resources that the kernel needs.
     fn function_attributes(&self, context: Context, function: FunctionHandle) -> Result<FunctionAttributes>;
     /// Lets blocks of the kernel use up to `bytes` of dynamic shared memory.
     fn function_allow_shared(&self, context: Context, function: FunctionHandle, bytes: u32) -> Result<()>;

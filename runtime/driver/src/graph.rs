@@ -25,7 +25,7 @@ handle!(
     ConditionHandle
 );
 
-/// What a capture forbids to which threads, among the calls that may disturb it (allocating and freeing by other
+/// The calls that a capture forbids, and to which threads, among those that may disturb it (allocating and freeing by other
 /// means than this runtime's, waiting, queries).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CaptureMode {
@@ -70,7 +70,7 @@ impl fmt::Debug for GraphFunction {
     }
 }
 
-/// What a node is to do.
+/// The operation of a node to add.
 #[derive(Debug, Clone, Copy)]
 pub enum NodeWork<'a> {
     /// Nothing: it only orders others.
@@ -108,7 +108,7 @@ pub enum NodeWork<'a> {
     Child(GraphHandle),
 }
 
-/// What a node of a graph does, as far as it is known.
+/// The operation of a node of a graph, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NodeInfo {
     /// Nothing.
@@ -177,7 +177,7 @@ impl ConditionalKind {
     }
 }
 
-/// What became of an update of an executable.
+/// The outcome of an update of an executable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecUpdate {
     /// The executable does from now on what the graph says.
@@ -198,18 +198,22 @@ pub enum ExecUpdate {
 /// executable must not be made by two threads at once.
 ///
 /// # Safety
-/// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs: work that is
-/// captured or added does not run before a launch; a launch runs each piece after those that its edges name and before later
-/// work of its stream, touches the memory that the pieces name and no other, and calls no function after the executable is
-/// destroyed and its launches are done. What [`Self::graph_add`] and captures get as arguments is copied by the call.
+/// An implementation keeps the contract of [`Driver`](super::Driver) for handles and for the work of graphs:
+///
+/// - Work that is captured or added does not run before a launch.
+/// - A launch runs each node after those that its edges name, and before later work of its stream.
+/// - It accesses the memory that its nodes name and no other.
+/// - It calls no function after the executable is destroyed and its launches are done.
+/// - Arguments of [`Self::graph_add`] and of captured calls are copied by the call.
 pub unsafe trait GraphDriver {
     /// Makes work on a stream part of a new graph from now on, instead of running it. Other streams that wait for an
     /// event recorded on it take part as well.
     fn capture_begin(&self, context: Context, stream: StreamHandle, mode: CaptureMode) -> Result<()>;
-    /// Ends the capture that began on this stream. When it fails, the capture has ended nevertheless, its graph is
-    /// gone, and all streams that took part are as before; but on the wrong thread, which
-    /// [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it fails, and the capture has ended or is
-    /// invalidated; its own thread may still have to end it.
+    /// Ends the capture that began on this stream. If it fails, the capture has ended nevertheless: its graph is
+    /// destroyed, and all streams that took part are as before.
+    ///
+    /// On another thread than the capture's, which [`CaptureMode::ThreadLocal`] and [`CaptureMode::Global`] forbid, it
+    /// fails, and the capture has ended or is invalidated; then its own thread may still have to end it.
     fn capture_end(&self, context: Context, stream: StreamHandle) -> Result<GraphHandle>;
     /// Whether a stream is being captured.
     fn capture_status(&self, context: Context, stream: StreamHandle) -> Result<CaptureStatus>;
@@ -245,7 +249,7 @@ pub unsafe trait GraphDriver {
     fn graph_nodes(&self, context: Context, graph: GraphHandle) -> Result<Vec<NodeHandle>>;
     /// The edges between them.
     fn graph_edges(&self, context: Context, graph: GraphHandle) -> Result<Vec<Edge>>;
-    /// What a node does.
+    /// The operation of a node.
     fn graph_node(&self, context: Context, node: NodeHandle) -> Result<NodeInfo>;
     /// Adds a node that comes after others of the same graph.
     ///
@@ -267,7 +271,7 @@ pub unsafe trait GraphDriver {
         graph: GraphHandle,
         initial: Option<u32>,
     ) -> Result<ConditionHandle>;
-    /// Adds a conditional node. Gives its bodies, which are empty graphs to be filled; they belong to it.
+    /// Adds a conditional node. Returns its bodies, which are empty graphs to be filled; they belong to it.
     fn graph_add_conditional(
         &self,
         context: Context,

@@ -83,7 +83,7 @@ impl DevicePtr {
     }
 }
 
-/// What a device is and how much it has.
+/// The kind and the resources of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeviceProperties {
     /// The product's name.
@@ -130,7 +130,7 @@ pub struct DeviceProperties {
     pub driver_version: String,
 }
 
-/// What a kernel needs, read from the loaded image.
+/// The resources of a kernel, read from the loaded image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionAttributes {
     /// Most threads a block of this kernel may have on this device.
@@ -243,7 +243,7 @@ pub struct RowsCopy {
     pub rows: usize,
 }
 
-/// What kind of fault stopped a context.
+/// The kind of fault that stopped a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
     /// A panic: a failed assertion, an index out of bounds.
@@ -254,12 +254,12 @@ pub enum FaultKind {
     Other,
 }
 
-/// What a kernel left behind when it stopped a context.
+/// The report of a kernel that stopped a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind of fault it was.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// What happened, in a line: a panic's text, a deadlock's description.
+    /// One line: a panic's text, a deadlock's description.
     pub message: String,
     /// Where in the source, `file:line:column`, when known.
     pub location: Option<String>,
@@ -316,7 +316,7 @@ pub unsafe trait Driver:
 
     /// The number of devices.
     fn device_count(&self) -> Result<u32>;
-    /// What device `ordinal` is.
+    /// The properties of device `ordinal`.
     fn device_properties(&self, ordinal: u32) -> Result<DeviceProperties>;
 
     /// Retains the primary context of a device.
@@ -335,7 +335,7 @@ pub unsafe trait Driver:
     /// allocates `bytes` bytes of device memory for each thread resident on the device at once. Fails with
     /// `CUDA_ERROR_INVALID_VALUE` over the largest that the device can have.
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
-    /// What a kernel that stopped this context left behind, if it left anything.
+    /// The report of the kernel that stopped this context, if there is one.
     fn take_fault(&self, context: Context) -> Option<Fault>;
 
     /// Whether device `ordinal` can reach the memory of device `peer`.

@@ -1,4 +1,4 @@
-//! What a device reports while it works: clocks, temperature, power.
+//! Telemetry of a device: clocks, temperature, power.
 
 /// Clocks, temperature and power of a device at one time. What the system does not report is `None`; without the
 /// driver's management library (NVML), that is everything.

@@ -37,7 +37,7 @@ impl fmt::Display for VendorVersion {
     }
 }
 
-/// What went wrong in a library of NVIDIA's, or with the request to it.
+/// An error of one of NVIDIA's libraries, or of the request to it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryError {

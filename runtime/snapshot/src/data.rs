@@ -28,11 +28,11 @@ struct Budget {
     all: u64,
 }
 
-/// What a value takes besides its text, about.
+/// The approximate bytes of a value besides its text.
 const VALUE_BYTES: u64 = 16;
 /// Bytes of values for each byte of a file: twice what a history takes whose entries share stacks of a hundred frames.
 const UNFOLDED_BYTES: u64 = 512;
-/// What a small file may unfold to, and a large one.
+/// The most bytes that a small file may unfold to, and a large one.
 const LEAST_BUDGET: u64 = 16 << 20;
 const MOST_BUDGET: u64 = 16 << 30;
 

@@ -24,7 +24,7 @@ const PICKLE: u8 = 0x80;
 pub struct SnapshotError {
     /// The file.
     pub path: PathBuf,
-    /// What was wrong with it, and what to do.
+    /// The cause, and the remedy.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ impl Snapshot {
     /// As [`Self::read`], with the content of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The cause.
     pub fn from_bytes(bytes: &[u8]) -> Result<Snapshot, String> {
         let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         match (bytes.first(), first) {

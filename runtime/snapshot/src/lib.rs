@@ -1,7 +1,7 @@
 //! Snapshots of device memory: what every segment holds, and what happened before.
 //!
 //! The types have the shape and the keys of PyTorch's snapshots, so that its viewers read ours and this crate reads its.
-//! What a writer of a [`Snapshot`] keeps to, because viewers rely on it:
+//! The rules for a writer of a [`Snapshot`], on which viewers rely:
 //!
 //! - The blocks of a segment stand in the order of their addresses and fill it: their sizes add up to
 //!   `total_size`, and no block is larger than its `size` says.
@@ -97,7 +97,7 @@ pub enum SegmentType {
 }
 
 impl SegmentType {
-    /// What files call it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             SegmentType::Small => "small",
@@ -153,7 +153,7 @@ pub struct Frame {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(expecting = "an entry of a history")]
 pub struct TraceEntry {
-    /// What it did.
+    /// Its kind.
     pub action: TraceAction,
     /// The address; for [`TraceAction::Oom`] the bytes that the device still had free.
     #[serde(alias = "device_free", default)]
@@ -190,7 +190,7 @@ impl Serialize for TraceEntry {
     }
 }
 
-/// What the allocator did.
+/// The operation of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceAction {
@@ -220,7 +220,7 @@ pub enum TraceAction {
 }
 
 impl TraceAction {
-    /// What files call it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             TraceAction::Alloc => "alloc",

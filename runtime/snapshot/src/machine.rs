@@ -49,7 +49,7 @@ impl<'a> Machine<'a> {
         Self { bytes, ..Self::default() }
     }
 
-    /// Runs to the end, and gives the value that is left.
+    /// Runs to the end, and returns the value that is left.
     pub fn run(&mut self) -> Result<Value<'a>, Problem> {
         loop {
             let start = self.at;

@@ -8,7 +8,7 @@ use super::request::{seconds, share};
 use crate::measure::Mode;
 use crate::search::Strategy;
 
-/// What to measure: the same for every command.
+/// The measurement: the same options for every command.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
     /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
@@ -28,10 +28,10 @@ pub struct Place {
     pub budget: Option<f64>,
 }
 
-/// What to measure, and how precisely.
+/// The measurement and its precision.
 #[derive(Debug, Clone, Args)]
 pub struct What {
-    /// What to measure.
+    /// The measurement.
     #[command(flatten)]
     pub place: Place,
     /// Values for an axis instead of the kernel's own.
@@ -87,7 +87,7 @@ pub struct BenchArgs {
     /// Kernels to measure; --list shows them
     #[arg(value_name = "KERNEL", required_unless_present = "list")]
     pub kernels: Vec<String>,
-    /// What to measure.
+    /// The measurement.
     #[command(flatten)]
     pub what: What,
     /// Where results go.
@@ -108,7 +108,7 @@ pub struct TuneArgs {
     /// Kernels to tune; `bench --list` shows them
     #[arg(value_name = "KERNEL", required = true)]
     pub kernels: Vec<String>,
-    /// What to measure.
+    /// The measurement.
     #[command(flatten)]
     pub what: What,
     /// How to search
@@ -163,7 +163,7 @@ pub struct CompareArgs {
     /// Print a JSON document instead of the table
     #[arg(long)]
     pub json: bool,
-    /// What to measure.
+    /// The measurement.
     #[command(flatten)]
     pub place: Place,
 }

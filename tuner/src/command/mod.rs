@@ -7,10 +7,10 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | [`args`] | what can be given, and its help |
+//! | [`args`] | the arguments and their help |
 //! | [`bench`](mod@bench), [`tune`](mod@tune), [`compare`], [`report`](mod@report) | the commands |
 //! | [`opening`] | what comes before anything is measured |
-//! | [`request`] | from what was given to a request; ranges of values |
+//! | [`request`] | from arguments to a request; ranges of values |
 //! | [`table`] | tables of results |
 //! | [`columns`] | tables that fit the terminal |
 //! | [`output`] | standard output, colours, progress |
@@ -103,7 +103,7 @@ impl Command {
 #[command(after_help = "Exit codes: 0 done; 1 a result failed its check; 2 wrong use or unusable input; \
                         130 ended by Ctrl-C. Without a command every kernel is measured, quickly.")]
 struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Option<Command>,
 }

@@ -1,4 +1,4 @@
-//! From what was given to a request: sizes, axes, ranges, effort, device.
+//! From arguments to a request: sizes, axes, ranges, effort, device.
 //!
 //! Guarantees: whatever cannot be read is an error that repeats it and says how to write it.
 

@@ -1,8 +1,8 @@
 //! Whether a change made kernels faster or slower.
 //!
-//! Guarantees: a change is called faster or slower only when the whole 95 % confidence interval of the ratio of the medians is
-//! beyond the threshold (more than that before the last look at samples in turns, [`EARLY`]); otherwise, with too few
-//! samples, and for times of a slowed device the verdict is ambiguous. Records are compared with records of the same kernel,
+//! Guarantees: a change is called faster or slower only if the whole 95 % confidence interval of the ratio of the medians is
+//! beyond the threshold (by more before the last look at samples in turns, [`EARLY`]). With too few samples, and for times
+//! of a slowed device, the verdict is ambiguous. Records are compared with records of the same kernel,
 //! type, size and mode only, and documents of one kind of device only, unless that is forced. A configuration that was right
 //! and is no longer counts as a regression. Records that the newer document lacks are in [`Comparison::missing`].
 //!
@@ -123,7 +123,7 @@ pub struct Measured {
     pub samples: usize,
     /// Whether its clocks stayed low while it was measured.
     pub throttled: bool,
-    /// What was wrong with it; empty when nothing was.
+    /// The error; empty if there was none.
     pub problem: String,
 }
 

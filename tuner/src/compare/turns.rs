@@ -16,10 +16,12 @@ use crate::run::PlannedCase;
 use crate::stats::{Interval, RESAMPLES, Ratio, paired_ratio_of, summarise};
 use crate::value::Configuration;
 
-/// By how many times its 95 % interval a ratio must be beyond the threshold to be called a change before the last round,
-/// which alone is judged by the interval itself (as in the group-sequential rule of Haybittle and Peto; about 3.3 standard
-/// errors). Chosen by simulation of the default plan, whose verdicts come after 20, 25, 32 … 400 rounds: by the interval
-/// itself they would raise 2 % of false alarms at 5 % of noise, 4.5 % at 8 % and 6.5 % at 12 %; so 0.3 %, 0.3 % and 0.4 %.
+/// Before the last round, a ratio is a change only if it is beyond the threshold by this many times its 95 % interval: about
+/// 3.3 standard errors, as in the group-sequential rule of Haybittle and Peto. The last round is judged by the interval
+/// itself.
+///
+/// Chosen by simulation of the default plan, whose verdicts come after 20, 25, 32 … 400 rounds. With the interval itself,
+/// 2 % of them would be false alarms at 5 % of noise, 4.5 % at 8 %, and 6.5 % at 12 %; with this rule 0.3, 0.3 and 0.4 %.
 pub const EARLY: f64 = 1.6;
 
 /// Rounds between two looks at the clock.

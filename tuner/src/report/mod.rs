@@ -63,7 +63,7 @@ pub fn html(documents: &[Document]) -> String {
     )
 }
 
-/// What the page is about: its kernels and devices.
+/// The subject of the page: its kernels and devices.
 fn title(documents: &[Document]) -> String {
     let distinct = |names: &mut dyn Iterator<Item = &str>| {
         let mut all: Vec<String> = Vec::new();

@@ -1,8 +1,8 @@
 //! The input of the page's script.
 //!
-//! Guarantees: records are in the order of their documents; samples are there only for those whose distribution is drawn,
-//! the best and the default of each case, so that the page of ten thousand records stays small, and not for records of an
-//! earlier run, of which only medians are left.
+//! Guarantees: records are in the order of their documents. Samples are there only for those whose distribution is drawn,
+//! the best and the default of each case, so that a page of ten thousand records stays small. Records of an earlier run
+//! have medians only.
 
 use std::collections::HashSet;
 

@@ -34,7 +34,7 @@ pub struct DamagedLines {
 pub struct DamagedLine {
     /// Its number, from 1. If only the end of a file is read, it counts from where that begins.
     pub line: usize,
-    /// What is wrong.
+    /// Why it is damaged.
     pub what: String,
 }
 

@@ -15,7 +15,7 @@ pub enum StoreProblem {
     /// This is no configuration that can be kept.
     #[error("a tuned configuration cannot be kept: {what}")]
     Configuration {
-        /// What is wrong with it.
+        /// Why it is damaged.
         what: String,
     },
     /// There is no room in memory for more.

@@ -110,7 +110,7 @@ pub fn from_line(line: &[u8]) -> Result<Record<'static>, Unusable> {
 /// Whether a line of the file can be used.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Why it is damaged.
 pub fn check_line(line: &[u8]) -> Result<(), String> {
     match from_line(line) {
         Ok(_) => Ok(()),

@@ -194,13 +194,12 @@ impl LaunchStore {
         self.0.known().tuned.get(&key).cloned()
     }
 
-    /// Keeps the fastest configuration for something, instead of the one before.
+    /// Stores the fastest configuration for a key, instead of the previous one.
     ///
-    /// If it names an instance and has a value for `block`, and neither dynamic shared memory nor clusters, open launches
-    /// of that instance for such sizes get its block and grid too: loops over items
-    /// (`Launch::for_bandwidth`) always, launches of a number of threads (`Launch::auto`, `Launch::for_occupancy`) where the
-    /// grid is `auto`, as it is where none is given. That holds at once, for launches that were made before as well. An
-    /// alignment makes no difference to them: the last that was kept holds.
+    /// If it names an instance, has a value for `block`, and has neither dynamic shared memory nor clusters, open launches
+    /// of that instance for such sizes use its block and grid too: `Launch::for_bandwidth` always, `Launch::auto` and
+    /// `Launch::for_occupancy` where the grid is `auto` or not named. That takes effect at once, also for launches that
+    /// were made before. They ignore the alignment: the configuration stored last is used.
     ///
     /// # Errors
     /// [`StoreProblem::File`] where it cannot be written: it is known in this process all the same.

@@ -1,4 +1,4 @@
-//! What `fork` does to devices: the copy of a process has none of those that were opened before.
+//! The effect of `fork` on devices: the copy of a process has none of those that were opened before.
 //!
 //! CUDA does not work in a process that was forked after it was started, and the threads of an emulated device are
 //! not copied. So in the copy every call on a device that was opened before the fork, and opening any device of
@@ -17,7 +17,7 @@ use super::{Device, DeviceId, observe};
 use crate::driver::host_function;
 use crate::error::{Error, Result};
 
-/// What every call on a device looks at: how many forks there were from the first process that opened a device to this one,
+/// Read by every call on a device: the number of forks from the first process that opened a device to this one,
 /// and [`OBSERVED`].
 static STATE: AtomicU32 = AtomicU32::new(0);
 /// The bit that is set while an [observer](super::observe) is registered.
@@ -139,7 +139,7 @@ fn register() -> bool {
 }
 
 impl Device {
-    /// Whether the device was opened before this process was forked, so that nothing of it can be used.
+    /// Whether the device was opened before this process was forked, so that it cannot be used.
     #[inline]
     pub fn is_forked(&self) -> bool {
         self.0.health.origin.is_elsewhere()

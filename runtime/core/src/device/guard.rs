@@ -24,7 +24,7 @@ pub struct DeviceGuard {
     thread: PhantomData<*const ()>,
 }
 
-/// Sets the thread's current device, `None` for [`Device::best`], and gives the one before. While the thread ends
+/// Sets the thread's current device, `None` for [`Device::best`], and returns the previous one. While the thread ends
 /// there may be none to set any more; then nothing happens.
 pub(crate) fn exchange(device: Option<Device>) -> Option<Device> {
     // Nothing is dropped while the value is borrowed: dropping a device may run anything.

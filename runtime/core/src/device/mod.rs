@@ -3,7 +3,7 @@
 //! A [`Device`] is a handle; clones share one context. `Device::cuda(0)` gives the same device every time it is
 //! called. A fault in a kernel loses the device: the call that finds out reports the fault, every later call
 //! reports [`Error::DeviceLost`] with that fault as the cause, and dropping things still works. When the last
-//! handle, stream, buffer and module of a lost device is dropped, opening it again gives a fresh context.
+//! handle, stream, buffer and module of a lost device is dropped, opening it again creates a new context.
 //!
 //! Nothing touches CUDA before a device is opened, listed or counted. [`Device::is_available`] does not start CUDA,
 //! so a process may ask it and then fork. A process that is forked after a device was opened cannot use that device,
@@ -95,7 +95,7 @@ impl WeakDevice {
 pub struct DeviceInfo {
     /// Its name for [`Device::open`].
     pub id: DeviceId,
-    /// What it is.
+    /// Its properties.
     pub properties: DeviceProperties,
 }
 
@@ -110,7 +110,7 @@ impl Device {
         &self.0.properties.name
     }
 
-    /// What it is and how much it has.
+    /// Its kind and its resources.
     pub fn properties(&self) -> &DeviceProperties {
         &self.0.properties
     }
@@ -162,7 +162,7 @@ impl Device {
         }))
     }
 
-    /// What the module above that `P` is of keeps with the device.
+    /// The state `P` that a module above keeps with the device.
     #[inline]
     pub(crate) fn part<P: Part>(&self) -> &P {
         self.0.parts.get()
@@ -208,7 +208,7 @@ impl Device {
         call(&*self.0.driver, self.0.context).map_err(|error| self.failed(error.into()))
     }
 
-    /// What is reported of an error of the driver: one that stops the context loses the device.
+    /// The error to report for one of the driver: one that stops the context loses the device.
     #[cold]
     fn failed(&self, error: Error) -> Error {
         if !error.stops_context() {

@@ -19,7 +19,7 @@ use super::{Device, fork};
 use crate::driver::{EventHandle, GraphExecHandle, LaunchConfig, StreamHandle, host_function};
 use crate::error::{PoolId, Result};
 
-/// What listens to the operations of every device of the process: see [`observe`].
+/// Receives the operations of every device of the process: see [`observe`].
 ///
 /// Callbacks come from any thread, also from several at once, and the operation waits for them. Computing, reading clocks,
 /// locks of the observer's own, atomics and channels are fine. Devices, streams, buffers and the allocator's figures are not:
@@ -44,7 +44,7 @@ pub struct Observed<'a> {
     pub device: &'a Device,
     /// The stream, of an operation that has one.
     pub stream: Option<ObservedStream>,
-    /// What is done.
+    /// The operation.
     pub operation: Operation<'a>,
     /// When it began.
     pub began: SystemTime,
@@ -70,7 +70,7 @@ pub struct Ended {
     pub succeeded: bool,
 }
 
-/// What an operation does. Addresses are of the device, or of the process for memory of the host.
+/// The kind of an operation. Addresses are of the device, or of the process for memory of the host.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Operation<'a> {
@@ -163,7 +163,7 @@ pub enum CopyDirection {
     PeerToPeer,
 }
 
-/// What the host waits for.
+/// The target of a wait of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Awaited {
     /// Everything on the device.

@@ -8,7 +8,7 @@ use crate::driver::{Context, Driver};
 /// The number of parts.
 const PARTS: usize = 6;
 
-/// What a module keeps with each device.
+/// The state that a module keeps with each device.
 pub(crate) trait Part: Any + Send + Sync {
     /// Its place among the parts, below 6: another for each type. Parts are closed in this order.
     const PLACE: usize;

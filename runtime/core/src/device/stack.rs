@@ -11,7 +11,7 @@ use super::Device;
 use crate::driver::{Context, Driver};
 use crate::error::{Error, Result, StackError, code};
 
-/// What is known of a device's stack limit.
+/// The state of a device's stack limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stack {
     /// The limit as last read, in bytes per thread; 0 before that.
@@ -37,7 +37,7 @@ impl Stack {
         Ok(limit)
     }
 
-    /// What is added to a fault that one of these kernels can have caused: that the limit is the likely cause.
+    /// The addition to a fault that one of these kernels can have caused: that the limit is the likely cause.
     pub(super) fn note<'k>(&self, mut suspects: impl Iterator<Item = &'k str>) -> String {
         let kernels = self.kernels();
         let Some(kernel) = suspects.find(|suspect| kernels.contains(suspect)) else { return String::new() };

@@ -12,7 +12,7 @@ use crate::driver::cuda;
 /// The variable's name.
 pub const VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What a list makes visible.
+/// The devices that a list makes visible.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Visible {
     /// The machine's devices, by index, that the process sees, in the order in which it numbers them.
@@ -22,7 +22,7 @@ pub struct Visible {
     pub mistake: Option<usize>,
 }
 
-/// What the variable's `text` makes visible, `None` if it is not set, of the devices with the identities `machine`:
+/// The devices that the variable's `text` makes visible, `None` if it is not set, of those with the identities `machine`:
 /// GPUs in the order of their indices, and then parts of GPUs (MIG), which have no index.
 ///
 /// ```
@@ -83,7 +83,7 @@ pub fn machine() -> Option<Vec<String>> {
     cuda::machine_devices()
 }
 
-/// What the variable makes visible in this process. `None` if the machine's devices are not known.
+/// The devices that the variable makes visible in this process. `None` if the machine's devices are not known.
 pub fn here() -> Option<Visible> {
     let text = std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().into_owned());
     Some(read(text.as_deref(), &machine()?))

@@ -3,7 +3,7 @@
 use super::DeviceId;
 use super::Error;
 
-/// What a capture, a graph or an executable cannot do.
+/// An error of a capture, a graph or an executable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -44,7 +44,7 @@ pub enum GraphError {
          wait before the capture begins, or let the other stream take part by waiting for this one first"
     )]
     OutsideCapture {
-        /// What it was to wait for.
+        /// The target of the wait.
         what: &'static str,
     },
 

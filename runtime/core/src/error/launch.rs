@@ -1,4 +1,4 @@
-//! What is wrong with a launch, and which launch it was.
+//! [`LaunchError`]: errors of launches, and the launches they belong to.
 
 use std::fmt;
 use std::ops::Deref;
@@ -157,9 +157,9 @@ pub enum LaunchError {
     ArgumentCount {
         /// The instance's symbol.
         kernel: String,
-        /// What it takes: a slice or view counts twice.
+        /// The number that it takes: a slice or view counts twice.
         expected: usize,
-        /// What was passed.
+        /// The number that was passed.
         got: usize,
     },
 

@@ -1,4 +1,4 @@
-//! What is wrong with code that is loaded at run time.
+//! [`LoadError`]: errors of code that is loaded at run time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub enum LoadError {
     NotCode {
         /// The file, or `the code`.
         code: String,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 

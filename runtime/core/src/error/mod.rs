@@ -35,7 +35,7 @@ use warpsmith_snapshot::SnapshotError;
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, and what to do about it.
+/// An error, with its cause and remedy.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,7 +43,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] DriverError),
 
-    /// What a crate built on this one reports: a library's call, an operation.
+    /// An error of a crate built on this one: of a library's call, an operation.
     #[error(transparent)]
     Extension(ExtensionError),
 
@@ -133,7 +133,7 @@ pub enum Error {
         wanted: String,
         /// The package and version of the image.
         image: String,
-        /// What the image has of that symbol.
+        /// The image's record of that symbol.
         holds: String,
     },
 
@@ -172,7 +172,7 @@ pub enum Error {
     /// Two lengths that should be equal are not.
     #[error("{operation}: {left} elements and {right} elements; the lengths must be equal")]
     LengthMismatch {
-        /// What was to be done.
+        /// The operation.
         operation: &'static str,
         /// Elements on the left (the destination).
         left: usize,
@@ -194,9 +194,9 @@ pub enum Error {
     /// A list that must have elements is empty.
     #[error("{operation}: the list of {list} is empty; pass at least one")]
     EmptyList {
-        /// What was to be done.
+        /// The operation.
         operation: &'static str,
-        /// What the list is of.
+        /// The items of the list.
         list: &'static str,
     },
 
@@ -225,7 +225,7 @@ pub enum Error {
         stride: usize,
         /// Elements there are.
         len: usize,
-        /// What is wrong, and what to do.
+        /// The cause, and the remedy.
         reason: &'static str,
     },
 
@@ -235,7 +235,7 @@ pub enum Error {
         left.0, left.1, right.0, right.1
     )]
     ShapeMismatch {
-        /// What was to be done.
+        /// The operation.
         operation: &'static str,
         /// Rows, and elements of a row, on the left (the destination).
         left: (usize, usize),
@@ -246,9 +246,9 @@ pub enum Error {
     /// Something of one device was used with another.
     #[error("{operation}: {what} is on {found}, the stream is on {expected}; copy it there first")]
     DifferentDevices {
-        /// What was to be done.
+        /// The operation.
         operation: String,
-        /// What is on the wrong device, for example `argument 2`.
+        /// The item on the wrong device, for example `argument 2`.
         what: String,
         /// Where it is.
         found: DeviceId,
@@ -276,7 +276,7 @@ pub enum Error {
         len: usize,
         /// The address of the first.
         address: u64,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
 
@@ -289,7 +289,7 @@ pub enum Error {
         address: u64,
         /// The requested bytes.
         bytes: usize,
-        /// What is wrong, and what to do.
+        /// The cause, and the remedy.
         reason: String,
     },
 
@@ -306,7 +306,7 @@ pub enum Error {
         largest: u64,
     },
 
-    /// An address that the allocator did not give out, or that was freed.
+    /// An address that the allocator did not return, or that was freed.
     #[error(
         "{address:#x} was not allocated on {device}, or was freed before; free each address once, on its device"
     )]
@@ -333,7 +333,7 @@ pub enum Error {
         "no memory while another thread captures a graph in a mode that forbids it; allocate before the capture, or capture in the relaxed or thread-local mode ({source_error})"
     )]
     CaptureForbidsAllocation {
-        /// What the driver said.
+        /// The driver's error.
         source_error: Box<Error>,
     },
 
@@ -360,7 +360,7 @@ pub enum Error {
         option: String,
         /// The value as it was given.
         value: String,
-        /// What it should be.
+        /// The expected value.
         reason: String,
     },
 
@@ -440,7 +440,7 @@ pub enum Error {
     KernelFault {
         /// The device.
         device: DeviceId,
-        /// What the driver said.
+        /// The driver's error.
         message: String,
         /// The kernels it can have been.
         kernel: Vec<String>,
@@ -493,7 +493,7 @@ pub enum Error {
     /// The source and the target of a copy have bytes in common.
     #[error("{operation}: the source and the target overlap; copy through a third buffer")]
     Overlap {
-        /// What was to be done.
+        /// The operation.
         operation: &'static str,
     },
 

@@ -11,15 +11,15 @@ pub struct OutOfMemory {
     pub device: DeviceId,
     /// The request.
     pub asked: u64,
-    /// What was requested from the driver to serve it.
+    /// Bytes that were requested from the driver for it.
     pub segment: u64,
-    /// What the device has.
+    /// Bytes of memory that the device has.
     pub total: u64,
-    /// What of it no process has.
+    /// Bytes of it that no process uses.
     pub free: u64,
     /// The most that may be reserved, if a memory fraction is set.
     pub limit: Option<u64>,
-    /// What the program has from the driver.
+    /// Bytes that the program has reserved from the driver.
     pub reserved: u64,
     /// Blocks in use.
     pub allocated: u64,
@@ -42,7 +42,7 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
-    /// What to try, most promising first.
+    /// Remedies, the most promising first.
     fn advice(&self) -> &'static str {
         let over_limit = self.limit.is_some_and(|limit| self.reserved.saturating_add(self.segment) > limit);
         let others: u64 = self.other_processes.iter().map(|(_, bytes)| bytes).sum();

@@ -1,4 +1,4 @@
-//! What is wrong with a stack limit.
+//! [`StackError`]: errors of stack limits.
 
 use super::{DeviceId, Error};
 
@@ -16,7 +16,7 @@ pub enum StackError {
         device: DeviceId,
         /// Requested bytes per thread.
         bytes: usize,
-        /// What the driver said.
+        /// The driver's error.
         reason: String,
     },
 

@@ -48,7 +48,7 @@ pub struct Event {
 /// A record of an event.
 #[derive(Debug)]
 pub(crate) enum Record {
-    /// What will have run when it is reached.
+    /// The work that has run when it is reached.
     Own(Timestamp),
     /// In a capture: it is part of a graph, and nothing comes to it otherwise.
     Captured(Arc<dyn CaptureSink>, Timestamp),

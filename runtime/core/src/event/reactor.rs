@@ -190,7 +190,7 @@ impl Reactor {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the thread does.
+    /// The thread's loop.
     fn run(&self) {
         exact_timers();
         loop {
@@ -326,7 +326,7 @@ impl Drop for Registration {
     }
 }
 
-/// What a future needs to wait for an event.
+/// The state of a future that waits for an event.
 #[derive(Default)]
 pub(crate) struct Waiter {
     registration: Option<Registration>,

@@ -47,7 +47,7 @@ impl<T: DeviceCopy> From<&DeviceBuffer<T>> for CacheInput {
     }
 }
 
-/// What a cache did so far.
+/// The counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Launches of a graph that was there.
@@ -177,7 +177,7 @@ impl<K: Hash + Eq + Clone> GraphCache<K> {
         self.entries.clear();
     }
 
-    /// What it did so far.
+    /// Its hits, misses and evictions so far.
     pub fn stats(&self) -> CacheStats {
         self.stats
     }

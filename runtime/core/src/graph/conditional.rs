@@ -15,7 +15,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// What a kernel that sets it is passed.
+    /// The argument for a kernel that sets it.
     pub fn argument(&self) -> u64 {
         self.handle.0
     }

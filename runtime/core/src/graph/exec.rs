@@ -35,7 +35,7 @@ struct Inner {
 struct State {
     content: Content,
     pools: Vec<PoolId>,
-    /// What the nodes that were added one by one use, and how they are ordered.
+    /// The uses of the nodes that were added one by one, and their order.
     nodes: Vec<NodeUse>,
     order: Order,
     /// What of `content.resources` is not theirs.
@@ -44,7 +44,7 @@ struct State {
     changed: bool,
     /// The streams of its launches, with the epoch of the last on each.
     launches: Vec<(Stream, u64)>,
-    /// What it did before it was updated, until the launches of that time have run.
+    /// Its content before an update, until the launches of that time have run.
     before: Vec<Content>,
 }
 

@@ -74,7 +74,7 @@ impl<T: DeviceCopy> HostBuffer<T> {
         self.len() == 0
     }
 
-    /// Waits until no launch uses the memory, and gives it to the program: launches that use it fail until the guard is
+    /// Waits until no launch uses the memory, and lends it to the program: launches that use it fail until the guard is
     /// dropped.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ impl<K> std::fmt::Debug for KernelNode<K> {
     }
 }
 
-/// What a node uses.
+/// The uses of a node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeUse {
     handle: NodeHandle,
@@ -350,8 +350,9 @@ impl Graph {
 
     /// Adds everything that another graph does now.
     ///
-    /// What is called before a launch of the other graph ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) is called
-    /// before a launch of this one: once, however often the graph was added. Random numbers of a captured graph are the same
+    /// Functions that are called before a launch of the other graph
+    /// ([`Stream::on_graph_launch`](crate::Stream::on_graph_launch)) are called before a launch of this one: once, however
+    /// often the graph was added. Random numbers of a captured graph are the same
     /// in each place where it was added.
     ///
     /// # Errors
@@ -428,7 +429,7 @@ impl GraphExec {
     }
 }
 
-/// What parts use, as graphs know it.
+/// The uses of parts of buffers, in the form of graphs.
 pub(super) fn uses_of<'p, 'a: 'p>(parts: impl Iterator<Item = &'p BufferUse<'a>>) -> Vec<CapturedUse> {
     parts.filter(|part| !part.range.is_empty()).map(CapturedUse::of).collect()
 }

@@ -1,4 +1,4 @@
-//! What can be passed for which parameter of a kernel.
+//! The arguments that can be passed for each kind of parameter.
 //!
 //! | parameter | marker | argument |
 //! | --- | --- | --- |
@@ -6,6 +6,7 @@
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | an `Option` of those | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>` |
 //! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
 //! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
 //! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
@@ -18,7 +19,8 @@
 use std::ffi::c_void;
 
 use gpu_spec::param::{
-    AtomicSlice, Pointer, PointerMut, Slice, Slice2, Slice3, SliceMut, SliceMut2, SliceMut3, Value,
+    AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, Slice2, Slice3, SliceMut, SliceMut2,
+    SliceMut3, Value,
 };
 
 use super::inline::Inline;
@@ -164,6 +166,7 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     label = "not an argument for `{M}`",
     note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
     note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
+    note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`",
     note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
 )]
 pub unsafe trait Argument<M> {
@@ -171,8 +174,8 @@ pub unsafe trait Argument<M> {
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
-// SAFETY: a value is one machine parameter, its bytes.
-unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
+// SAFETY: a value is one machine parameter, its bytes. Which types a kernel takes, `#[kernel]` checks.
+unsafe impl<T: Copy + Send + Sync + 'static> Argument<Value<T>> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Value(std::ptr::from_ref(self).cast()));
@@ -247,6 +250,20 @@ unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
+    }
+}
+
+// SAFETY: a slice or view is two machine parameters, which are null and 0 where there is none.
+unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+    #[inline(always)]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        match self {
+            Some(argument) => argument.add(list),
+            None => {
+                list.push(Param::Word(0));
+                list.push(Param::Word(0));
+            }
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::shape::{Launch, Shape};
 use crate::driver::LaunchConfig;
 use crate::error::Result;
 
-/// What a launch became for a kernel on a device, and why. Its text has a line for each of it.
+/// The configuration that a launch resolves to for a kernel on a device, and why. Its text has a line for each item.
 ///
 /// ```
 /// # use warpsmith_runtime::Launch;
@@ -41,7 +41,7 @@ pub struct Explanation {
 }
 
 impl Launch {
-    /// What the launch becomes for this kernel, and why.
+    /// The configuration that the launch resolves to for this kernel, and why.
     ///
     /// # Errors
     /// As [`TypedKernel::launch`](super::TypedKernel::launch), of what concerns the configuration.

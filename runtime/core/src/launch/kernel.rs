@@ -22,7 +22,7 @@ use crate::error::{Error, GraphError, LaunchError, Result};
 use crate::memory::storage::{self, BufferUse, Kind};
 use crate::stream::Stream;
 
-/// What of a kernel its module keeps.
+/// The part of a kernel that its module keeps.
 #[derive(Debug)]
 pub(crate) struct FunctionInner {
     spec: &'static KernelSpec,
@@ -103,7 +103,7 @@ impl Function {
         self.inner.spec
     }
 
-    /// What the kernel needs.
+    /// The resources that the kernel needs.
     #[inline]
     pub fn attributes(&self) -> &FunctionAttributes {
         &self.inner.attributes
@@ -131,7 +131,7 @@ impl Function {
     /// The configuration that a launch of this shape gets; `None` when it launches nothing.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel.
+    /// A shape beyond the limits of device or kernel.
     pub fn configure(&self, launch: Launch) -> Result<Option<LaunchConfig>> {
         Ok(launch.resolve(self)?.map(|resolved| resolved.config))
     }
@@ -140,7 +140,7 @@ impl Function {
     /// value. The values are copied before this returns.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel, [`LaunchError::ArgumentCount`], [`Error::DifferentDevices`] for a
+    /// A shape beyond the limits of device or kernel, [`LaunchError::ArgumentCount`], [`Error::DifferentDevices`] for a
     /// stream of another device.
     ///
     /// # Safety
@@ -184,8 +184,8 @@ impl Function {
         }
     }
 
-    /// Bytes of each machine parameter, where they are known.
-    pub(super) fn params(&self) -> Option<&[usize]> {
+    /// Bytes of each machine parameter, where the driver reports them: for CUDA 12.4 and newer.
+    pub fn params(&self) -> Option<&[usize]> {
         self.inner.params.as_deref()
     }
 
@@ -289,7 +289,7 @@ impl Function {
         Ok(())
     }
 
-    /// What comes after a launch that was captured, or that is to be waited for.
+    /// The second half of a launch that was captured, or that the host waits for.
     #[cold]
     fn launched_unusually(&self, stream: &Stream, config: &LaunchConfig) -> Result<()> {
         if let Some(capturing) = stream.capturing() {
@@ -483,15 +483,18 @@ impl<K: Kernel> TypedKernel<K> {
     }
 }
 
-impl<K: SafeKernel> TypedKernel<K> {
+impl<K: Kernel> TypedKernel<K> {
     /// Enqueues a launch. It runs after all earlier work on the stream and on the arguments' buffers.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel; [`Error::Launch`] for clusters, a cooperative or a dependent start that
+    /// A shape beyond the limits of device or kernel; [`Error::Launch`] for clusters, a cooperative or a dependent start that
     /// they do not allow; [`Error::DifferentDevices`] for an argument of another device than the stream's; a fault of
     /// earlier work.
     #[inline]
-    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()> {
+    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>
+    where
+        K: SafeKernel,
+    {
         // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
         // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
         unsafe { self.function.launch_as(stream, launch, &args) }

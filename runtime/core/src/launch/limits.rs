@@ -7,7 +7,7 @@ use crate::device::DeviceId;
 use crate::driver::{DeviceProperties, FunctionAttributes, LaunchConfig};
 use crate::error::{BlockLimit, Error, LaunchError, Result};
 
-/// What a kernel's launches may not exceed on its device.
+/// The limits of a kernel's launches on its device.
 #[derive(Clone, Copy)]
 pub(super) struct Limits<'a> {
     pub kernel: &'static KernelSpec,

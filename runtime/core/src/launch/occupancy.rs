@@ -42,7 +42,7 @@ pub struct Occupancy {
     pub limiter: Limiter,
 }
 
-/// What keeps more blocks from a multiprocessor.
+/// The resource that limits the blocks of a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limiter {
     /// The threads that a multiprocessor, or a block, can have.

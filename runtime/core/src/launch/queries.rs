@@ -109,7 +109,7 @@ impl Function {
     /// How many clusters of a checked configuration are on the device at once; blocks, for one without clusters.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel; whatever the driver reports.
+    /// [`Error::Launch`] and others for a shape beyond the limits of device or kernel; errors of the driver.
     pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
         match self.configure(launch)? {
             Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),
@@ -117,7 +117,7 @@ impl Function {
         }
     }
 
-    /// What a launch becomes for this kernel, and why.
+    /// The configuration that a launch resolves to for this kernel, and why.
     ///
     /// # Errors
     /// As [`TypedKernel::launch`](super::TypedKernel::launch), of what concerns the configuration.

@@ -37,7 +37,7 @@ pub struct RawArguments<'a> {
     values: Vec<MaybeUninit<u8>>,
     /// Where each begins, and its size.
     places: Vec<(usize, usize)>,
-    /// What they take in the kernel's parameters, each at a multiple of its alignment.
+    /// Their bytes in the kernel's parameters, each at a multiple of its alignment.
     bytes: usize,
     uses: Vec<BufferUse<'a>>,
 }
@@ -142,7 +142,7 @@ impl Function {
     /// Buffers among the arguments are kept until the kernel is done, and other uses of them are ordered.
     ///
     /// # Errors
-    /// What is over the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],
+    /// A shape beyond the limits of device or kernel; [`LaunchError::ArgumentCount`], [`LaunchError::ArgumentSize`],
     /// [`LaunchError::ArgumentBytes`]; [`Error::DifferentDevices`]; a fault of earlier work.
     ///
     /// # Safety

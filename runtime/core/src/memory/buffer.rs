@@ -11,7 +11,7 @@ use crate::driver::DevicePtr;
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// What every driver's and allocator's blocks are aligned to.
+/// The alignment of every driver's and allocator's blocks.
 pub(super) const ALIGN: usize = 256;
 
 /// `len` elements in the memory of a device, aligned to at least 256 bytes, unless the memory is [foreign](Self::from_raw).

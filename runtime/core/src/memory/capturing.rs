@@ -1,8 +1,8 @@
 //! [`Capturing`]: an active capture, and what it notes for the graph.
 //!
-//! Captured work is ordered and noted apart: the buffers' own notes, which are of work that runs, are neither read nor
-//! changed; the capture notes which work uses what ([`Capturing::enqueue`]), inserts waits between its own streams as the
-//! runtime does between any, and passes its notes to the graph, whose launches then count as uses of the buffers. Work is
+//! Captured work is ordered and recorded apart from work that runs: the buffers' own records are neither read nor changed.
+//! The capture records the uses of its work ([`Capturing::enqueue`]), inserts waits between its own streams as the runtime
+//! does between any, and passes its records to the graph, whose launches then count as uses of the buffers. Work is
 //! captured with the capture's lock held, which its end takes too.
 
 use std::any::Any;
@@ -28,7 +28,7 @@ use crate::stream::captures::{Before, CaptureSink, Invalidation};
 use crate::stream::clock::{Timeline, Timestamp};
 use crate::stream::launch_hook::{LaunchHook, LaunchHooks};
 
-/// What captured work uses.
+/// A use of captured work.
 #[derive(Debug, Clone)]
 pub(crate) struct CapturedUse {
     pub tracked: Arc<GraphResource>,
@@ -52,7 +52,7 @@ impl CapturedUse {
     }
 }
 
-/// What the capture knows of a buffer.
+/// The capture's record of a buffer.
 #[derive(Debug)]
 struct Resource {
     tracked: Arc<GraphResource>,
@@ -113,7 +113,7 @@ impl Drop for PrivateMemory {
     }
 }
 
-/// What a capture has noted, for the graph.
+/// The records of a capture, for the graph.
 pub(crate) struct Captured {
     pub handle: GraphHandle,
     pub pool: MemoryPool,
@@ -301,7 +301,7 @@ impl Capturing {
         self.lock().scratch.retain(|scratch| scratch.ptr != ptr);
     }
 
-    /// Ends the capture, whatever happens, and gives what it has noted.
+    /// Ends the capture, whatever happens, and returns what it has noted.
     pub fn end(self: &Arc<Self>) -> Result<Captured> {
         let mut state = self.lock();
         let Some(origin) = state.streams.first().filter(|_| !state.ended).cloned() else {

@@ -98,7 +98,7 @@ pub(crate) enum Liveness {
     Dropped,
 }
 
-/// What a graph uses: for each buffer which ranges, and how.
+/// The uses of a graph: for each buffer its ranges and accesses.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Resources(Vec<Resource>);
 

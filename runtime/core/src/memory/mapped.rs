@@ -1,8 +1,11 @@
 //! [`MappedBuffer`]: host memory that kernels access in place, without a copy.
 //!
-//! Guarantees: work on it is ordered, captured in graphs and kept track of as work on a
-//! [`DeviceBuffer`]; the host reaches its elements only through a guard, for which it waits until no
-//! enqueued work uses them, and which excludes new work; the memory stays page-locked until the last use is done.
+//! Guarantees:
+//!
+//! - Work on it is ordered, captured in graphs and tracked like work on a [`DeviceBuffer`].
+//! - The host reaches its elements only through a guard. Taking it waits until no enqueued work uses them, and it excludes
+//!   new work.
+//! - The memory stays page-locked until the last use is done.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -176,7 +179,7 @@ impl<T: DeviceCopy, M: Send + 'static> MappedBuffer<T, M> {
         self.buffer.as_mut_slice()
     }
 
-    /// Waits until no enqueued work uses the elements, and gives them to the host. Launches of graphs that use them fail
+    /// Waits until no enqueued work uses the elements, and lends them to the host. Launches of graphs that use them fail
     /// until the guard is dropped. Other work cannot be enqueued meanwhile:
     ///
     /// ```compile_fail

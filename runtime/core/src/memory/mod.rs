@@ -1,6 +1,6 @@
 //! Device memory: buffers, slices of them, and their ordering between streams.
 //!
-//! What safe code can rely on: a buffer's memory is not freed while work that uses it runs; work on a buffer is
+//! Guarantees for safe code: a buffer's memory is not freed while work that uses it runs. Work on a buffer is
 //! ordered after all earlier work on it, on whatever streams and from whatever threads; a copy that borrows host
 //! memory is done when the call returns. A buffer of no elements has the null address and needs no driver call.
 //!
@@ -68,8 +68,8 @@ impl<T: bytemuck::AnyBitPattern + Send + Sync> DeviceCopy for T {}
 /// Memory of a device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// What no process uses.
+    /// Bytes that no process uses.
     pub free: u64,
-    /// What the device has.
+    /// Bytes that the device has.
     pub total: u64,
 }

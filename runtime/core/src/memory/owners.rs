@@ -22,7 +22,7 @@ use crate::driver::host_function::drop_elsewhere;
 use crate::driver::{Context, Driver};
 use crate::stream::Stream;
 
-/// What frees foreign memory when it is dropped. Two boxes, because every buffer has the place of one, and a thin one is
+/// The owner of foreign memory, which frees it when dropped. Two boxes, because every buffer has the place of one, and a thin one is
 /// smaller to move.
 pub(crate) struct Owner(Box<Box<dyn Any + Send>>);
 
@@ -34,7 +34,7 @@ impl Owner {
         Self(Box::new(Box::new(owner)))
     }
 
-    /// What it was made of, if that is an `O`.
+    /// The value it was made of, if that is an `O`.
     pub fn downcast<O: Any>(self) -> Option<O> {
         (*self.0).downcast().ok().map(|owner| *owner)
     }

@@ -1,4 +1,4 @@
-//! What the allocators count.
+//! Statistics of the allocators.
 //!
 //! The names and meanings are those of PyTorch's `memory_stats` and `host_memory_stats`, so that dashboards
 //! made for them can read [`MemoryStatistics::to_map`] and [`HostMemoryStatistics::to_map`]. Counting never
@@ -83,7 +83,7 @@ impl ByPool {
     }
 }
 
-/// What the allocator of one device counts.
+/// Statistics of the allocator of one device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MemoryStatistics {
     /// Blocks in use by the program.
@@ -242,7 +242,7 @@ impl Times {
     }
 }
 
-/// What the allocator of page-locked host memory counts.
+/// Statistics of the allocator of page-locked host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostMemoryStatistics {
     /// Blocks that the allocator owns, in use or cached.

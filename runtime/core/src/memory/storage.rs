@@ -19,13 +19,13 @@ use crate::stream::clock::Timeline;
 pub(crate) struct Storage {
     allocation: Allocation,
     bytes: usize,
-    /// What frees memory that is not of the allocator.
+    /// Frees memory that is not the allocator's.
     owner: Option<Owner>,
     /// The home stream: of copies and of all work without a stream of its own.
     stream: Stream,
     /// Uses that were noted before there was [`Self::tracked`].
     usage: Usage,
-    /// What graphs that use it know of it.
+    /// The resource that graphs which use it share.
     tracked: OnceLock<Arc<GraphResource>>,
 }
 
@@ -63,7 +63,7 @@ impl Storage {
         self.bytes
     }
 
-    /// What graphs know of it, if one uses it.
+    /// The resource that graphs share, if one uses it.
     pub(super) fn tracked(&self) -> Option<&Arc<GraphResource>> {
         self.tracked.get()
     }
@@ -96,7 +96,7 @@ impl Storage {
         usage.add(&self.stream, stream, self.bytes);
     }
 
-    /// What graphs are to know of it. The caller captures work with this access, and has the buffer borrowed for it.
+    /// The resource for graphs. The caller captures work with this access, and has the buffer borrowed for it.
     pub(crate) fn track(&self, access: Access) -> &Arc<GraphResource> {
         let tracked = self.tracked.get_or_init(|| {
             let usage = Usage::unused();
@@ -276,7 +276,7 @@ impl BufferUse<'_> {
     }
 }
 
-/// What is enqueued.
+/// The work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It is enqueued as a whole or not; anything else may have been in part when enqueueing it failed.

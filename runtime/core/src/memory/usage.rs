@@ -30,7 +30,7 @@ const PRECISE: usize = 32;
 /// With up to this number of streams, no stream is waited for that another's wait covers.
 const MINIMISED: usize = 8;
 
-/// What a piece of work does with a range of a buffer.
+/// The access of a piece of work to a range of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// It reads the range.
@@ -65,7 +65,7 @@ struct Use {
     epoch: u64,
 }
 
-/// What a piece of work must come after: streams, each once, with the epoch of their newest such work.
+/// The waits that a piece of work needs: streams, each once, with the epoch of their newest conflicting work.
 #[derive(Debug)]
 pub(crate) struct Waits {
     streams: Vec<(Stream, u64)>,

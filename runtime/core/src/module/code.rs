@@ -43,7 +43,7 @@ const MAX_FILE: u64 = 1 << 30;
 #[derive(Clone)]
 pub struct Code {
     device: Device,
-    /// What it is called in messages.
+    /// Its name in messages.
     name: Arc<str>,
     hash: u64,
     loaded: Arc<Loaded>,

@@ -76,13 +76,13 @@ impl GpuImage {
         }
     }
 
-    /// What compiled the GPU code to PTX: `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`. `None` for an image without code
+    /// The compiler of the GPU code to PTX: `rustc 1.96.0 (ac68faa20 2026-05-25), LLVM 22.1.8`. `None` for an image without code
     /// and for one that the builder did not make.
     pub fn device_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.device).filter(|compiler| !compiler.is_empty())
     }
 
-    /// What compiled the program that holds the image, and with it the kernels as the emulated device runs them: rustc and
+    /// The compiler of the program that holds the image, and so of the kernels as the emulated device runs them: rustc and
     /// LLVM, as [`Self::device_compiler`]. `None` for an image that the builder did not make.
     pub fn host_compiler(&self) -> Option<&'static str> {
         Some(self.spec.compilers.host).filter(|compiler| !compiler.is_empty())
@@ -159,7 +159,7 @@ fn form_name(form: &CodeForm) -> String {
     format!("sm_{}{suffix} {kind}", form.arch)
 }
 
-/// What compiled a form: `PTX 8.7 for sm_90`, or `ptxas 13.0.88 for sm_90a`.
+/// The compiler of a form: `PTX 8.7 for sm_90`, or `ptxas 13.0.88 for sm_90a`.
 pub fn toolchain(form: &CodeForm) -> String {
     let tool = match form.kind {
         CodeKind::Ptx(version) => format!("PTX {}.{}", version / 10, version % 10),

@@ -80,7 +80,7 @@ impl Device {
     }
 }
 
-/// What of a module the device keeps.
+/// The part of a module that the device keeps.
 #[derive(Debug)]
 pub(crate) struct ModuleInner {
     image: &'static GpuImage,
@@ -163,7 +163,7 @@ impl ModuleInner {
         }
     }
 
-    /// What was loaded.
+    /// The loaded code.
     pub(crate) fn handles(&self) -> impl Iterator<Item = ModuleHandle> {
         let loaded =
             |slot: &Mutex<Option<ModuleHandle>>| *slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +236,7 @@ impl Module {
         self.inner.hash
     }
 
-    /// What compiled the code that this device takes: rustc and LLVM, then ptxas or the version of the PTX: `rustc 1.96.0
+    /// The compilers of the code that this device takes: rustc and LLVM, then ptxas or the version of the PTX: `rustc 1.96.0
     /// (ac68faa20 2026-05-25), LLVM 22.1.8, ptxas 13.0.88 for sm_90a`. On the emulated device, where the program's own
     /// compiler did, that and this crate's version. Without rustc and LLVM where the image does not say which they were
     /// ([`GpuImage::device_compiler`], [`GpuImage::host_compiler`]).

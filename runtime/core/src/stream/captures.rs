@@ -40,13 +40,13 @@ pub(crate) trait CaptureSink: Any + Send + Sync + fmt::Debug {
 /// Whether a graph is invalid because it may hold work that it does not know of. Then it cannot be launched.
 pub(crate) type Invalidation = Arc<AtomicBool>;
 
-/// What a stream knows of captures.
+/// A stream's part in captures.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     /// Beginnings and ends: odd while the stream takes part in a capture.
     pub count: AtomicU64,
     slot: Mutex<Slot>,
-    /// What captured work of other streams waits for. Recorded by captures only.
+    /// The event that captured work of other streams waits for. Recorded by captures only.
     pub(super) order: OnceLock<EventHandle>,
     /// Held while work that is being captured uses memory that the capture has for a purpose of this stream.
     pub exclusive: Mutex<()>,

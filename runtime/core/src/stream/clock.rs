@@ -2,14 +2,13 @@
 //!
 //! A stream counts epochs. Work belongs to the epoch that is read *after* it was enqueued; an epoch is closed
 //! *before* an event is recorded or the host waits. So an event recorded when epoch `e` was closed comes after all
-//! work of epochs up to `e`: had that work been enqueued after the record, the driver's own lock on the stream would
-//! have made the closing visible to it. (What is relied on: a driver takes the calls on a
-//! stream, queries and waits too, one after the other.) Enqueueing work reads the epoch and changes nothing, so a program with one
-//! stream pays one load.
+//! work of epochs up to `e`. Proof: a driver serialises the calls on a stream, queries and waits too; had the work been
+//! enqueued after the record, the driver's lock on the stream would have made the closing visible to it. Enqueueing work
+//! reads the epoch and changes nothing, so a program with one stream pays one load.
 //!
-//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third, so no
-//! wait is inserted twice; and when the host has waited for a stream, what that one had waited for has run too. What is
-//! forgotten (a limited number of streams is remembered) costs an unneeded wait.
+//! A stream also remembers up to which epoch of other streams it has waited, directly or through a third. So no wait is
+//! inserted twice, and once the host has waited for a stream, the work that this stream had waited for has run too. A
+//! limited number of streams is remembered; a forgotten one costs an unneeded wait.
 //!
 //! Each stream has two clocks ([`Timeline`]). Work captured into a graph does not run when it is enqueued, so its order
 //! does not hold for work that runs, and the other way round.
@@ -40,7 +39,7 @@ pub(crate) struct StreamEpoch {
     done: Arc<Done>,
 }
 
-/// What waiters know of a stream's work.
+/// The part of a stream's state that waiters share.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// Work of epochs up to this has run.
@@ -67,7 +66,7 @@ pub(crate) struct Clock {
     /// The epoch that is open. Starts at 1.
     now: AtomicU64,
     done: Arc<Done>,
-    /// What of other streams comes before later work of this one, each stream once.
+    /// The work of other streams that precedes later work of this one, each stream once.
     waited: Mutex<Vec<StreamEpoch>>,
     /// Whether there is any such, which saves a lock.
     any_waited: AtomicBool,
@@ -99,7 +98,7 @@ impl Clock {
         Timestamp { own: StreamEpoch { stream: self.stream, epoch, done: Arc::clone(&self.done) }, others }
     }
 
-    /// What this stream has waited for and what is not known to have run.
+    /// The work that this stream has waited for and that is not known to have run.
     fn waiting_for(&self) -> Vec<StreamEpoch> {
         let mut waited = self.waited();
         waited.retain(|until| !until.is_done());
@@ -160,7 +159,7 @@ impl Timestamp {
         self.others.iter().for_each(StreamEpoch::finish);
     }
 
-    /// What is known of the stream's work.
+    /// The stream's shared state.
     pub fn done(&self) -> &Arc<Done> {
         &self.own.done
     }

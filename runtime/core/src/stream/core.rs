@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(super) core: StreamCore,
 }
 
-/// What destroys a stream.
+/// The owner of a stream, which destroys it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ownership {
     /// Its handles: the last one.
@@ -42,7 +42,7 @@ pub(super) enum Ownership {
     Adopted(u64),
 }
 
-/// What the runtime knows of a stream of the driver.
+/// The runtime's state of a stream of the driver.
 #[derive(Debug)]
 pub(crate) struct StreamCore {
     pub(super) handle: StreamHandle,
@@ -57,7 +57,7 @@ pub(crate) struct StreamCore {
     /// counts from the last record before it. Locked from the record until the wait: a record of another thread between
     /// them may be part of a capture that began meanwhile, and the wait would join it.
     pub(super) order: Mutex<Option<EventHandle>>,
-    /// What the module that has memory of streams keeps with it, once the stream has allocated.
+    /// The allocator's state of the stream, once it has allocated.
     memory: OnceLock<(TypeId, Box<dyn Any + Send + Sync>)>,
 }
 
@@ -77,7 +77,7 @@ impl StreamCore {
         }
     }
 
-    /// What is kept of memory with the stream, which is a `T` in all streams; `None` if nothing was yet.
+    /// The allocator's state of the stream, a `T` in all streams; `None` before its first use.
     #[inline]
     pub(crate) fn memory<T: Any>(&self) -> Option<&T> {
         match self.memory.get() {

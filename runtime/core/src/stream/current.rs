@@ -11,7 +11,7 @@ thread_local! {
     static CURRENT: RefCell<Vec<Stream>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes `stream` the current one of its device, or the default stream for `None`. Gives what was before.
+/// Makes `stream` the current one of its device, or the default stream for `None`. Returns what was before.
 fn exchange(device: &Device, stream: Option<Stream>) -> Option<Stream> {
     // While a thread ends its locals may be gone already; then there is nothing to set.
     CURRENT

@@ -1,6 +1,6 @@
 //! [`LaunchHook`]: a function that is called right before each launch of a graph, on the stream of the launch.
 //!
-//! What it enqueues there comes before the graph. Its lock is held until the graph is enqueued too, so that of two
+//! The work that it enqueues there precedes the graph. Its lock is held until the graph is enqueued too, so that of two
 //! launches of executables that were made of one capture, each has what was enqueued for it.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Stream;
 use crate::error::{Error, GraphError, Result};
 
-/// What it calls, with the stream of the launch.
+/// The function, which gets the stream of the launch.
 type Call = dyn Fn(&Stream) -> Result<()> + Send + Sync;
 
 /// See the [module's documentation](self).
@@ -57,7 +57,7 @@ impl LaunchHooks {
     /// Calls them all. The returned values are kept until the graph is enqueued.
     ///
     /// # Errors
-    /// What the first that fails returns; those after it are not called.
+    /// The error of the first that fails; those after it are not called.
     pub fn call(&self, stream: &Stream) -> Result<Vec<MutexGuard<'_, ()>>> {
         let guards =
             self.0.iter().map(|hook| hook.lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();

@@ -21,7 +21,7 @@ pub(crate) struct Lengths {
     /// In nanoseconds; 0 for none yet.
     lengths: [AtomicU32; REMEMBERED],
     noted: AtomicU32,
-    /// What waking takes, in nanoseconds: a high quantile. 0 for not known yet.
+    /// Nanoseconds that waking takes: a high quantile. 0 if not known yet.
     waking: AtomicU32,
 }
 

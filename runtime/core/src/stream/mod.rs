@@ -1,8 +1,8 @@
 //! Streams: queues of work on a device.
 //!
 //! Ordering. Work on one stream runs in the order it was enqueued. Work on two streams is ordered only by an
-//! [`Event`](crate::Event) recorded on one and waited for on the other; buffers do that by themselves when they are used on
-//! another stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
+//! [`Event`](crate::Event) recorded on one and waited for on the other. Buffers insert both when they are used on another
+//! stream than before, unless the program has ordered the streams already. Nothing is ordered with CUDA's
 //! legacy default stream.
 //!
 //! Threads. A stream may be used from any number of threads; their calls take effect one after the other.

@@ -1,7 +1,7 @@
 //! The streams of a device that outlive their handles: its default stream and its pools; and those it has adopted.
 //!
 //! There is a pool for each of up to [`PRIORITIES`] priorities. Its streams are made when their turn first comes,
-//! are given out in turn, and are never destroyed before the device, so a handle of the driver's never means
+//! are selected in turn, and are never destroyed before the device, so a handle of the driver's never means
 //! another stream than before.
 
 use std::ptr::NonNull;
@@ -28,7 +28,7 @@ pub(crate) struct Streams {
     pools: [RoundRobin<Shared, POOL_STREAMS>; PRIORITIES],
     /// Least and most urgent.
     range: (i32, i32),
-    /// What the module that has memory of streams does when one has ended.
+    /// Called when a stream has ended, by the module that has its memory.
     on_end: fn(&Device, &StreamCore),
     /// By the driver's number of the stream. An entry whose stream has no handle any more is about to be removed.
     adopted: Mutex<Vec<(u64, Entry)>>,

@@ -14,7 +14,7 @@ use crate::error::{Error, GraphError, Result};
 const NOTHING_RUNS: &str = "what is captured does not run before the graph is launched; wait after that";
 
 impl Stream {
-    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it runs any more; but in a
+    /// Waits for everything enqueued so far. When this returns, whatever the result, none of it still runs; but in a
     /// [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it only fails.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Copies between one buffer and several, on any devices of one driver: [`broadcast`], [`scatter`], [`gather`], and
 //! [`broadcast_coalesced`] for many small buffers.
 //!
-//! What can be relied on: the host waits for nothing. Arguments are checked, and the memory of all results but those of
+//! Guarantees: the host waits for nothing. Arguments are checked, and the memory of all results but those of
 //! [`broadcast_coalesced`] is there, before the first copy is enqueued. Each copy runs on the home stream of its target,
 //! which is the stream that was given for it, after all earlier work on its source: results can be used, and sources
 //! be written or dropped, at once. The same device may be among the targets any number of times, also that of the

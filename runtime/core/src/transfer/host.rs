@@ -1,8 +1,8 @@
 //! Copies between host memory and a device that do not wait: [`Stream::copy_from_host`] and [`Stream::copy_to_host`].
 //!
-//! Page-locked memory is copied by the device. Memory of other kinds the device cannot reach without the host waiting,
-//! so it goes through page-locked memory: a small piece at once, in the call or in [`Pending::wait`], a large one in
-//! [chunks](super::staged) that host functions copy in stream order.
+//! Page-locked memory is copied by the device. Pageable memory is staged through page-locked memory, because the driver would
+//! make the host wait: a small copy at once, in the call or in [`Pending::wait`], a large one in [chunks](super::staged)
+//! that host functions copy in stream order.
 
 use super::host_copy;
 use super::host_memory::HostMemory;
@@ -49,7 +49,7 @@ impl Direction {
     }
 }
 
-/// What to do instead of capturing a copy that returns host memory.
+/// The alternative to capturing a copy that returns host memory.
 const NOT_IN_GRAPHS: &str =
     "its host memory is returned after one run; copy before the capture, or through `graph::HostBuffer`";
 
@@ -219,7 +219,7 @@ impl Stream {
         Pending::settle(self, enqueued, event, held)
     }
 
-    /// Checks a copy before anything is enqueued. Gives the event to record behind it.
+    /// Checks a copy before anything is enqueued. Returns the event to record behind it.
     pub(super) fn check_host_copy(&self, side: &DeviceSide<'_>, elements: usize) -> Result<Event> {
         let (left, right) = match side.direction {
             Direction::Up => (side.elements, elements),

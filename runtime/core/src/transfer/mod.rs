@@ -1,9 +1,9 @@
 //! Copies between host and devices, on streams and without waiting.
 //!
-//! What can be relied on: a copy that a method of [`Stream`](crate::Stream) enqueues returns at once, whatever its
+//! Guarantees: a copy that a method of [`Stream`](crate::Stream) enqueues returns at once, whatever its
 //! source and target. Host memory is moved into the copy and returned by [`Pending::wait`] when it is done, so no other
-//! code sees or changes it meanwhile; device memory is borrowed until the copy is enqueued, and is ordered and kept
-//! afterwards as for kernels. An error returns the host memory when nothing uses it any more. Copies that borrow
+//! code sees or changes it meanwhile. Device memory is borrowed until the copy is enqueued; after that it is ordered and
+//! kept alive as for kernels. An error returns the host memory when nothing uses it any more. Copies that borrow
 //! host memory wait until they are done.
 //!
 //! | call | memory | the host waits for | what it costs |

@@ -81,7 +81,7 @@ pub(super) fn copy_directly(stream: &Stream, from: &Side<'_>, to: &Side<'_>) -> 
     copied.map_err(|error| whose(error.into(), stream, [from.device, to.device]))
 }
 
-/// What to report of an error of a call that names two devices: that one of them is lost, or the error.
+/// The error to report for a call that names two devices: that one of them is lost, or the error itself.
 fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     if !error.stops_context() {
         return error;
@@ -94,7 +94,7 @@ fn whose(error: Error, stream: &Stream, devices: [&Device; 2]) -> Error {
     })
 }
 
-/// Enqueues a copy through host memory. When this fails, nothing of it runs any more.
+/// Enqueues a copy through host memory. When this fails, none of it still runs.
 pub(super) fn copy_staged(stream: &Stream, outward: bool, from: &Side<'_>, to: &Side<'_>) -> Result<()> {
     tracing::debug!(
         from = %from.device.id(), to = %to.device.id(), bytes = to.part.range.len(),

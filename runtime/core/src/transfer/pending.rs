@@ -28,9 +28,9 @@ pub struct Pending<H> {
 
 /// A copy that failed. It returns the host memory, with unspecified content if it was the target.
 pub struct CopyFailed<H> {
-    /// What went wrong.
+    /// The cause.
     pub error: Error,
-    /// What was moved into the copy.
+    /// The host memory that was moved into the copy.
     pub memory: H,
 }
 
@@ -83,7 +83,7 @@ impl<H> HostSide<H> {
 }
 
 impl<H> Pending<H> {
-    /// What became of a copy after `enqueued`, with the memory that it uses. `event` was not recorded yet.
+    /// The copy whose result is `enqueued`, with the memory that it uses. `event` was not recorded yet.
     pub(super) fn settle(
         stream: &Stream,
         enqueued: Result<()>,

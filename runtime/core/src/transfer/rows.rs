@@ -195,7 +195,7 @@ impl<'a, T: DeviceCopy> DeviceRows<'a, T> {
         self.memory.device()
     }
 
-    /// What lies from the first row to the last.
+    /// The memory from the first row to the last.
     pub fn memory(&self) -> DeviceSlice<'a, T> {
         self.memory
     }
@@ -216,7 +216,7 @@ impl<'a, T: DeviceCopy> DeviceRowsMut<'a, T> {
         DeviceRowsMut { memory: self.memory.reborrow(), shape: self.shape }
     }
 
-    /// What lies from the first row to the last.
+    /// The memory from the first row to the last.
     pub fn memory_mut(&mut self) -> DeviceSliceMut<'_, T> {
         self.memory.reborrow()
     }

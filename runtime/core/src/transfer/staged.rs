@@ -53,7 +53,7 @@ pub(super) fn another_stream(device: &Device, than: &Stream) -> Result<Stream> {
     if stream == *than { Stream::from_pool(device) } else { Ok(stream) }
 }
 
-/// What a copy of `bytes` bytes on a stream needs. Nothing is enqueued.
+/// The resources of a copy of `bytes` bytes on a stream. Nothing is enqueued.
 pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     let device = stream.device();
     let lane = |stream: Stream| -> Result<Lane> {
@@ -68,7 +68,7 @@ pub(super) fn lanes(stream: &Stream, bytes: usize) -> Result<Vec<Lane>> {
     Ok(lanes)
 }
 
-/// Enqueues a copy between shared memory and a device. When this fails, nothing of it runs any more.
+/// Enqueues a copy between shared memory and a device. When this fails, none of it still runs.
 pub(super) fn enqueue<H: HostMemory>(
     side: &DeviceSide<'_>,
     lanes: &[Lane],

@@ -236,7 +236,7 @@ impl Drop for RelaxedCapture {
     }
 }
 
-/// Sets this thread's capture mode and gives the one before. The driver has the function.
+/// Sets this thread's capture mode and returns the previous one. The driver has the function.
 fn exchange_capture_mode(mut mode: sys::CUstreamCaptureMode) -> Option<sys::CUstreamCaptureMode> {
     // SAFETY: the pointer is to a local variable.
     let result = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };

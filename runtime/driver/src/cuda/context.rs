@@ -20,7 +20,7 @@ use crate::{Context, DevicePtr, Fault};
 #[derive(Debug, Default)]
 pub(super) struct Contexts(Mutex<HashMap<u64, State>>);
 
-/// What is kept for a context.
+/// The state of a context.
 #[derive(Debug)]
 struct State {
     ordinal: u32,
@@ -179,7 +179,7 @@ impl Contexts {
         self.lock().ok()?.get(&context.0).map(|state| state.mailbox.device_address())
     }
 
-    /// What a kernel that stopped a context left behind.
+    /// The report of a kernel that stopped a context.
     pub(super) fn take_fault(&self, context: Context) -> Option<Fault> {
         self.lock().ok()?.get(&context.0)?.mailbox.take()
     }

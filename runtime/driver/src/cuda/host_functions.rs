@@ -44,7 +44,7 @@ fn take(number: usize) -> Option<HostCall> {
     table().waiting.remove(&number).map(|(_, function)| function)
 }
 
-/// What the driver calls, with the function's number in place of a pointer.
+/// Called by the driver, with the function's number in place of a pointer.
 unsafe extern "C" fn run(number: *mut c_void) {
     if let Some(function) = take(number.addr()) {
         function.call();
@@ -93,7 +93,7 @@ fn graph_function(number: usize) -> Option<Arc<GraphFunction>> {
     graph_table().functions.get(&number)?.upgrade()
 }
 
-/// What the driver calls for a graph, with the function's number in place of a pointer.
+/// Called by the driver for a graph, with the function's number in place of a pointer.
 unsafe extern "C" fn run_of_graph(number: *mut c_void) {
     let Some(function) = graph_function(number.addr()) else { return };
     host_function::call_graph_function(&function);

@@ -53,7 +53,7 @@ fn device_address(ptr: *mut c_void) -> Result<DevicePtr> {
     Ok(DevicePtr(device))
 }
 
-/// What the driver says of an address, as 32 bits.
+/// An attribute of an address, as 32 bits.
 fn pointer_attribute(attribute: PointerAttribute, ptr: DevicePtr) -> Result<i32> {
     let mut value = 0i32;
     // SAFETY: the requested attributes are written as 32 bits, to a local variable. The address is only looked up.

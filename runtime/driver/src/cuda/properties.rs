@@ -1,4 +1,4 @@
-//! What a CUDA device is, from its attributes. No context is needed.
+//! The properties of a CUDA device, from its attributes. No context is needed.
 
 use std::ffi::{CStr, c_char};
 
@@ -12,7 +12,7 @@ use crate::error::Result;
 /// Blocks of the largest cluster that every kernel can have, on every device that has clusters.
 const PORTABLE_CLUSTER: u32 = 8;
 
-/// What device `ordinal` is.
+/// The properties of device `ordinal`.
 pub(super) fn read(ordinal: u32, driver_version: String) -> Result<DeviceProperties> {
     let device = call::device(ordinal)?;
     let get = |attribute| read_attribute(device, attribute);

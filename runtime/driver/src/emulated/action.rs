@@ -1,4 +1,4 @@
-//! What a task or a node of a graph does to memory, by a kernel or on the host: a copy, a fill, a launch, a call.
+//! The operation of a task or a node of a graph: a copy, a memset, a launch, a call of the host.
 //!
 //! An action owns its arguments, so it can run later and more than once. It stops its context when its kernel fails.
 
@@ -27,7 +27,7 @@ pub(super) enum Action {
     Launch(KernelCall),
     /// A function that the code which captured or added it keeps alive, as the driver's contract requires.
     Host(Weak<GraphFunction>),
-    /// What a library would do on a GPU.
+    /// The work of a library on a GPU.
     HostWork(Arc<HostWork>),
 }
 
@@ -78,7 +78,7 @@ impl Action {
         freeze();
     }
 
-    /// What a node with this action does.
+    /// The operation of a node with this action.
     pub(super) fn info(&self) -> NodeInfo {
         match self {
             Self::Copy { bytes, .. } => NodeInfo::Copy { bytes: *bytes },

@@ -74,7 +74,7 @@ impl State {
         (address < start + mapping.bytes as u64).then_some((start, mapping))
     }
 
-    /// Checks that a range is in one reservation and consists of whole mappings, and gives their addresses.
+    /// Checks that a range is in one reservation and consists of whole mappings, and returns their addresses.
     fn whole_mappings(&self, call: Call, ptr: DevicePtr, bytes: usize) -> Result<Vec<u64>> {
         whole_units(call, bytes)?;
         let refused = |why| invalid(call, format!("{bytes} bytes at {:#x} {why}", ptr.0));

@@ -93,9 +93,9 @@ impl EmulatedDriverBuilder {
         self
     }
 
-    /// Starts no worker threads: tasks run on the host thread that waits for a stream, an event or a context, or
-    /// that destroys a stream, one at a time, in the order that the schedule decides among all streams of all
-    /// devices, until what is waited for is reached. Of several threads that wait, one runs tasks at a time.
+    /// Starts no worker threads. Tasks run on a host thread that waits for a stream, an event or a context, or that
+    /// destroys a stream: one task at a time, in the order that the schedule decides among all streams of all devices,
+    /// until the wait is over. Of several threads that wait, one runs tasks at a time.
     ///
     /// Nothing runs otherwise: [`Driver::stream_query`](crate::StreamDriver::stream_query) and
     /// [`Driver::event_query`](crate::StreamDriver::event_query) only look, so a loop around them never ends. Holds and

@@ -246,7 +246,7 @@ impl Captures {
         Ok(())
     }
 
-    /// What an event recorded on a stream stands for, if the stream is in a capture.
+    /// The nodes that an event recorded on a stream stands for, if the stream is in a capture.
     pub(super) fn record(&self, call: Call, stream: u64) -> Result<Option<CapturedEvent>> {
         if !self.any() {
             return Ok(None);

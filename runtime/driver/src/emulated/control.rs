@@ -244,7 +244,7 @@ impl Control {
         self.released.notify_all();
     }
 
-    /// What a stream does before each task: waits out holds and delays.
+    /// Called by a stream before each task: waits out holds and delays.
     pub(super) fn before_task(&self, stream_delay: Duration) {
         let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
         while *holds > 0 {

@@ -149,7 +149,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Marks a block as freed in stream order: it cannot be named any more. Gives its size in bytes.
+    /// Marks a block as freed in stream order: it cannot be named any more. Returns its size in bytes.
     pub(super) fn leave(&self, ptr: DevicePtr) -> Result<usize> {
         match self.blocks().live.get_mut(&ptr.0) {
             Some(block) if block.kind == Kind::Pooled => {

@@ -88,7 +88,7 @@ impl History {
         self.put(at, new.end, vec![new]);
     }
 
-    /// Forgets the uses of a range, and gives those that there were, a use once for each piece.
+    /// Forgets the uses of a range, and returns those that there were, a use once for each piece.
     pub(super) fn forget(&mut self, range: Range<u64>) -> Vec<Use> {
         self.take(range).into_iter().flat_map(|(_, piece)| piece.uses).collect()
     }

@@ -114,7 +114,7 @@ impl KernelCall {
     /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
     ///
     /// # Safety
-    /// What the arguments point to is valid.
+    /// The memory that the arguments point to is valid.
     pub(super) unsafe fn run(&self, stack_limit: usize) -> std::result::Result<(), Fault> {
         if let Some(stack) = self.kernel.stack.filter(|stack| *stack as usize > stack_limit) {
             let message = format!(

@@ -1,4 +1,4 @@
-//! What an emulated device is: its properties, and what can be on it at once.
+//! The properties and limits of an emulated device.
 //!
 //! The figures are those of a small GPU; it has one multiprocessor for each hardware thread of the machine.
 

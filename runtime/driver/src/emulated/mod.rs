@@ -140,11 +140,11 @@ pub struct EmulatedDriver {
     peers: bool,
     idle: bool,
     control: Arc<Control>,
-    /// What says how long work takes, if not the machine.
+    /// The model of how long work takes, if not the machine.
     time: Option<TimeModel>,
     #[cfg(feature = "testing")]
     sensors: Sensors,
-    /// What runs the tasks, if not worker threads.
+    /// The stepper that runs the tasks, if not worker threads.
     stepper: Option<Stepping>,
     races: Races,
     contexts: Table<EmulatedContext>,
@@ -158,7 +158,7 @@ pub struct EmulatedDriver {
     code: LoadedCode,
     pinned: Heap,
     registered: Registered,
-    /// What [`Self::set_process_memory`] said.
+    /// The argument of [`Self::set_process_memory`].
     processes: Mutex<Vec<(u32, u64)>>,
 }
 
@@ -295,7 +295,7 @@ impl EmulatedDriver {
         self.contexts.all().iter().find_map(|context| context.space.accessible_from(ptr)).unwrap_or_default()
     }
 
-    /// What [`Driver::process_memory`](super::Driver::process_memory) says from now on, of every device.
+    /// Sets the result of [`Driver::process_memory`](super::Driver::process_memory), of every device.
     pub fn set_process_memory(&self, processes: Vec<(u32, u64)>) {
         *self.processes.lock().unwrap_or_else(PoisonError::into_inner) = processes;
     }

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The unit in bytes of mapped memory.
 pub(super) const GRANULARITY: usize = 2 << 20;
 
-/// What every block is aligned to, as blocks of a GPU are.
+/// The alignment of every block, as on a GPU.
 pub(super) const ALIGN: usize = 512;
 
 /// Blocks of this many bytes and more are aligned to [`GRANULARITY`] when they are numbers.
 const LARGE: usize = 1 << 20;
 
-/// What is behind the addresses of a driver's memory.
+/// The memory behind a driver's addresses.
 #[derive(Debug, Clone)]
 pub(super) enum Backing {
     /// Memory of the process.

@@ -31,7 +31,7 @@ struct State {
     slots: Vec<Slot>,
     /// The slots of live streams, by handle.
     by_handle: HashMap<u64, usize>,
-    /// What the host knows to be done. All that is enqueued later is ordered after it.
+    /// The work that the host knows to be done. Everything that is enqueued later is ordered after it.
     host: Clock,
     history: History,
     found: Vec<String>,
@@ -203,14 +203,14 @@ impl Races {
         }
     }
 
-    /// What is enqueued on a stream.
+    /// The work enqueued on a stream.
     pub(super) fn of_stream(&self, stream: u64) -> Option<Clock> {
         let state = self.state()?;
         let slot = state.by_handle.get(&stream)?;
         Some(state.slots[*slot].clock.clone())
     }
 
-    /// What is enqueued on all streams of a context, also those that were destroyed.
+    /// The work enqueued on all streams of a context, also those that were destroyed.
     pub(super) fn of_context(&self, context: u64) -> Option<Clock> {
         let state = self.state()?;
         let mut all = Clock::default();

@@ -1,8 +1,7 @@
-//! Simulated time: what work takes by a model, whatever it takes on the machine.
+//! Simulated time: a model says how long work takes, whatever it takes on the machine.
 //!
-//! Every stream has a clock in microseconds, which starts at 0. Work that has run moves the clock of its stream on by
-//! what the model says, a wait sets it to the time of what is waited for if that is later, and a record of an event
-//! takes the time from it.
+//! Every stream has a clock in microseconds, which starts at 0. Work advances the clock of its stream by the time that the
+//! model returns. A wait sets it to the time of the event if that is later. Recording an event reads it.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +86,7 @@ impl Timeline {
         *self.now_us.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was waited for was reached then.
+    /// The time at which the target of a wait was reached.
     pub(super) fn wait_until(&self, us: f64) {
         let mut now = self.now_us.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.max(us);

@@ -81,7 +81,7 @@ pub(super) struct Mark {
     /// When the stream came to it.
     at: Mutex<Option<Reached>>,
     reached: Condvar,
-    /// What is ordered before it, if races are checked.
+    /// The work ordered before it, if races are checked.
     clock: OnceLock<Clock>,
 }
 
@@ -119,7 +119,7 @@ impl Mark {
     }
 }
 
-/// What a task does.
+/// The operation of a task.
 #[derive(Debug)]
 pub(super) enum Work {
     Act(Action),
@@ -144,7 +144,7 @@ struct Task {
 #[derive(Debug, Default)]
 struct State {
     tasks: VecDeque<Task>,
-    /// What the running task touches.
+    /// The memory that the running task touches.
     running: Touched,
     pushed: u64,
     done: u64,
@@ -170,7 +170,7 @@ pub(super) struct Queue {
     control: Arc<Control>,
     priority: i32,
     timeline: Timeline,
-    /// What runs the tasks, if not a worker.
+    /// The stepper that runs the tasks, if not a worker.
     stepper: Option<Stepping>,
     state: Mutex<State>,
     changed: Condvar,
@@ -332,7 +332,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Runs a task. Gives the mark that is reached by it.
+    /// Runs a task. Returns the mark that is reached by it.
     fn run(&self, work: Work) -> Option<Arc<Mark>> {
         match work {
             Work::Record(mark) => return Some(mark),

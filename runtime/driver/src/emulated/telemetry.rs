@@ -1,4 +1,4 @@
-//! What emulated devices report of clocks, temperature and power: nothing, unless a test sets it.
+//! Telemetry of emulated devices: none, unless a test sets it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::Telemetry;
 /// Returns the clock of the multiprocessors at each query.
 type ClockFn = Arc<dyn Fn() -> Option<u32> + Send + Sync>;
 
-/// What the devices of a driver report.
+/// The telemetry of a driver's devices.
 pub(super) struct Sensors(Mutex<Vec<Sensor>>);
 
 #[derive(Clone, Default)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a task does to a range of memory, of a device or of the host.
+/// The access of a task to a range of memory, of a device or of the host.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
     pub(super) range: Range<u64>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The result of a driver call.
 pub type Result<T, E = DriverError> = std::result::Result<T, E>;
 
-/// What a driver reports: what was wrong, and what to do about it.
+/// An error of a driver, with its cause and remedy.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -35,7 +35,7 @@ pub enum DriverError {
     ImageRejected {
         /// The driver's error.
         source_error: Arc<DriverError>,
-        /// What its compiler said; empty if nothing.
+        /// The log of its compiler; may be empty.
         log: String,
     },
 
@@ -80,7 +80,7 @@ fn log_suffix(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; its compiler says:\n{log}") }
 }
 
-/// What to do about a driver's code that is about captures.
+/// The remedy for a driver's code that is about captures.
 pub(crate) fn capture_advice(code: u32) -> Option<&'static str> {
     Some(match code {
         code::STREAM_CAPTURE_UNSUPPORTED => {

@@ -166,7 +166,7 @@ impl Place {
     }
 }
 
-/// Fails unless all operands are on the stream's device. Gives their parts and places.
+/// Fails unless all operands are on the stream's device. Returns their parts and places.
 pub(super) fn check<'a, const N: usize>(
     operation: &'static str,
     stream: &Stream,

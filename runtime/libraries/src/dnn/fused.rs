@@ -31,9 +31,9 @@ pub enum Activation {
 
 /// Enqueues `y = activation(alpha * (x ∗ w) + beta * y + bias)`, with one bias for each output channel.
 ///
-/// On GPUs it is one pass for an `alpha` of 1 and a `beta` of 0, where cuDNN has an engine for it and there is the workspace
-/// that it takes, else three: the result is the same but for rounding, since sums are then rounded to the element type before
-/// the bias is added. Should one of the three fail, those before it were enqueued.
+/// On GPUs it is one pass for an `alpha` of 1 and a `beta` of 0, if cuDNN has an engine for it and there is memory for its
+/// workspace; otherwise three passes. The three differ in rounding: sums are rounded to the element type before the bias is
+/// added. If one of the three fails, those before it were enqueued.
 ///
 /// # Errors
 /// As [`convolution`]; [`LibraryError::Shape`] unless there is a bias for each output channel.

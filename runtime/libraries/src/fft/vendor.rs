@@ -35,7 +35,7 @@ pub(super) fn create() -> Result<Handle> {
     Ok(handle)
 }
 
-/// Makes a plan without a work area; gives the bytes that it needs.
+/// Makes a plan without a work area; returns the bytes that it needs.
 pub(super) fn make(operation: &'static str, handle: Handle, key: &Key) -> Result<usize> {
     // SAFETY: the handle is a plan's.
     check("cufftSetAutoAllocation", unsafe { cufftSetAutoAllocation(handle, 0) })?;

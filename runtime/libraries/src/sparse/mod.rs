@@ -4,7 +4,7 @@
 //!
 //! - A [`Csr`] owns its offsets and columns, which it has checked, so that no safe program can have the library read
 //!   beyond its memory. Its values may be changed at any time.
-//! - Lengths are checked before anything is enqueued. A factor `beta` of 0 reads nothing of the output.
+//! - Lengths are checked before anything is enqueued. A factor `beta` of 0 does not read the output.
 //! - Vectors and dense matrices may begin at any element. cuSPARSE wants addresses that are multiples of 16 bytes: others
 //!   go through memory of the caching allocator, which costs a copy of the input, and one or two of the output.
 //! - cuSPARSE's analysis of a matrix, its descriptors and its workspace are kept by the [`Csr`] for each stream
@@ -74,7 +74,7 @@ const ALIGNMENT: u64 = 16;
 pub struct Product {
     /// The factor of the product: 1 by default. It is rounded to single precision but for `f64`.
     pub alpha: f64,
-    /// The factor of what the output has: 0 by default, which reads nothing of it.
+    /// The factor of the output's old content. 0 by default: then the output is not read.
     pub beta: f64,
     /// Whether the sparse matrix is transposed.
     pub transpose: bool,

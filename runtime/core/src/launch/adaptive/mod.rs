@@ -1,8 +1,7 @@
 //! The adaptive launcher: finds out on a program's own launches which block and grid are fastest.
 //!
-//! Off unless [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` turns it on, for all launches on a device:
-//! which configuration is fastest depends on the device and not on the line of the program that launches, and so
-//! kernels of libraries are reached too. It acts on launches that leave block and grid open ([`Launch::auto`],
+//! Off by default; [`Device::set_adaptive_launch`] or `WARPSMITH_ADAPTIVE_LAUNCH=1` turns it on for all launches on a
+//! device, also those of libraries: the fastest configuration depends on the device, not on the caller. It acts on launches that leave block and grid open ([`Launch::auto`],
 //! [`Launch::for_occupancy`], [`Launch::for_bandwidth`] and nothing more), for which every candidate gives the same
 //! result.
 //!
@@ -40,7 +39,7 @@ const MOST_PENDING: usize = 4;
 /// Candidates besides the heuristic's choice.
 const MOST_OTHERS: usize = 5;
 
-/// What a device knows of how its kernels are launched best.
+/// A device's measurements of its launches.
 #[derive(Debug, Default)]
 pub(crate) struct Launches {
     is_adaptive: AtomicBool,
@@ -118,7 +117,7 @@ impl Launches {
         self.policy.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(new).clone()
     }
 
-    /// What was measured for such a launch.
+    /// The result of the measurement of such a launch.
     pub(super) fn winner(&self, function: &Function, launch: &Launch) -> Option<(Winner, Source)> {
         self.policy(function.device()).find(&open_launch(function, launch)?)
     }

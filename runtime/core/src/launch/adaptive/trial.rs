@@ -1,4 +1,4 @@
-//! [`Trial`]: which candidate is measured next, and which was the fastest. It knows nothing of devices.
+//! [`Trial`]: which candidate is measured next, and which was the fastest. It does not depend on devices.
 
 use crate::launch::policy::Winner;
 
@@ -7,7 +7,7 @@ const MEASUREMENTS: usize = 6;
 /// With this number of counted measurements each, candidates much slower than the fastest are dropped.
 const ENOUGH: usize = 3;
 const MUCH_SLOWER: f64 = 1.5;
-/// What is taken instead of the heuristic's choice takes at most this share of its time.
+/// A configuration that replaces the heuristic's choice takes at most this share of its time.
 const CLEARLY_FASTER: f64 = 0.97;
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ mod tests {
         Trial::new(blocks.iter().map(|&block| Winner { block, grid: GridChoice::All }))
     }
 
-    /// Runs a trial in which a block takes so long; gives the result and how often each was measured.
+    /// Runs a trial in which a block takes so long; returns the result and how often each was measured.
     fn run(blocks: &[u32], us: impl Fn(u32, usize) -> Option<f64>) -> (u32, Option<f64>, Vec<usize>) {
         let mut trial = trial(blocks);
         let mut measured = vec![0; blocks.len()];

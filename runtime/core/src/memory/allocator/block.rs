@@ -14,7 +14,7 @@ pub(crate) type BlockId = u32;
 /// No block.
 pub(crate) const NONE: BlockId = BlockId::MAX;
 
-/// What a block is used for.
+/// The use of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not a block: a place in the slab that waits for its next use.

@@ -8,7 +8,7 @@
 use super::size::Kind;
 use crate::memory::statistics::{ByPool, Statistic};
 
-/// What is counted, for each kind of blocks.
+/// The counters, for each kind of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Counted {
     Allocation,

@@ -36,7 +36,7 @@ const LARGE_PAGE: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Expandable {
     page: u64,
-    /// What is mapped at each page of the reservation.
+    /// The memory that is mapped at each page of the reservation.
     pages: Vec<Option<PhysicalHandle>>,
 }
 

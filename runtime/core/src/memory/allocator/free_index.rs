@@ -29,7 +29,7 @@ pub(crate) struct FreeIndex {
     roots: Box<[BlockId; BINS]>,
 }
 
-/// What points to a node of a tree.
+/// The link that points to a node of a tree.
 #[derive(Clone, Copy)]
 enum Link {
     Root(usize),

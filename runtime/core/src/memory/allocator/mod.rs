@@ -134,7 +134,7 @@ impl<T> std::ops::DerefMut for SharedGuard<'_, T> {
 type FreeCallback = Arc<dyn Fn() -> bool + Send + Sync>;
 type Observer = Arc<dyn Fn(&OutOfMemory) + Send + Sync>;
 
-/// What exists: arenas, pools, options, callbacks.
+/// The registry: arenas, pools, options, callbacks.
 #[derive(Default)]
 struct Registry {
     options: AllocatorOptions,
@@ -152,7 +152,7 @@ struct Registry {
     peers: Vec<u32>,
 }
 
-/// What is counted once for the device.
+/// The counters of the whole device.
 #[derive(Debug, Default)]
 struct Totals {
     /// Segments and reserved bytes; nothing else of it is used.

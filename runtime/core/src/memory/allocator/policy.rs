@@ -47,7 +47,7 @@ impl Policy {
         }
     }
 
-    /// What a private pool makes of new options: it keeps what it was made with.
+    /// The policy of a private pool under new options: it keeps its own.
     pub fn updated(&self, new: Policy) -> Self {
         let Policy { no_split, lends, expandable, graph, .. } = *self;
         let updated = Policy { no_split, lends, expandable, ..new };

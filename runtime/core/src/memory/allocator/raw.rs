@@ -15,7 +15,7 @@ use crate::stream::Stream;
 
 const SHARDS: usize = 64;
 
-/// What is known of an address.
+/// The record of an address.
 #[derive(Debug)]
 struct Raw {
     stream: Stream,

@@ -1,4 +1,4 @@
-//! What is tried, in which order, when no free block of the arena fits.
+//! The slow path of an allocation: the steps, in order, when no free block of the arena fits.
 //!
 //! 1. callbacks that may free memory, and the free blocks again
 //! 2. garbage collection, if it is on
@@ -40,7 +40,7 @@ enum Extent {
 struct Place<'a> {
     stream: &'a Stream,
     arena: &'a Arc<Arena>,
-    /// What the allocation keeps: nothing for the arena that the stream knows.
+    /// The arena that the allocation keeps: none if it is the stream's own.
     owner: Option<&'a Arc<Arena>>,
 }
 
@@ -299,7 +299,7 @@ fn lend(state: &mut ArenaState, kind: Kind, size: u64) -> Option<(Segment, crate
     Some((state.remove_segment(best)?, idle))
 }
 
-/// What a failed request to the driver means: no memory, or an error to report.
+/// The meaning of a failed request to the driver: no memory, or an error to report.
 pub(super) fn no_memory<T>(error: Error) -> Result<Option<T>> {
     match error.driver_code() {
         Some(code::OUT_OF_MEMORY) => Ok(None),

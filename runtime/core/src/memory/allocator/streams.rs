@@ -1,8 +1,8 @@
 //! Which arena a stream has, and what happens to it when the stream is destroyed.
 //!
-//! A stream gets its arena when it first allocates. When its last handle is dropped, nothing allocated on it is
-//! left, since allocations hold their stream; an event is recorded behind its work, and the arena with all that
-//! it has cached waits for the next stream, which first waits for that event. So a program that makes and drops
+//! A stream gets its arena when it first allocates. Allocations hold their stream, so when its last handle is dropped, none
+//! is left. An event is then recorded behind its work, and the arena passes with its cache to the next stream, which first
+//! waits for that event. So a program that makes and drops
 //! streams keeps its cache, and no block meets another stream's work unordered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,11 +37,11 @@ pub(crate) struct Inner {
     home: Home,
 }
 
-/// What is kept with a stream that has allocated.
+/// The allocator's state of a stream that has allocated.
 pub(crate) struct StreamMemory {
     /// Where its memory comes from, in the default pool.
     pub arena: Arc<Arena>,
-    /// What it keeps for purposes: see [`Stream::with_scratch`].
+    /// Its scratch memory by purpose: see [`Stream::with_scratch`].
     pub scratch: Mutex<Vec<Scratch>>,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn arena_of(stream: &Stream) -> Result<&Arc<Arena>> {
     memory_of(stream).map(|memory| &memory.arena)
 }
 
-/// What is kept with a stream, made at its first use.
+/// The allocator's state of a stream, made at its first use.
 #[inline]
 pub(crate) fn memory_of(stream: &Stream) -> Result<&StreamMemory> {
     match stream.core().memory() {

@@ -122,7 +122,7 @@ impl<'a> Memory<'a> {
     }
 
     /// Keeps the last `events` events for [`Self::snapshot`] from now on; `None` for no history.
-    /// What was kept before is dropped.
+    /// The earlier history is dropped.
     pub fn record_history(&self, events: Option<usize>) {
         collect::record_history(self.allocator(), events);
     }

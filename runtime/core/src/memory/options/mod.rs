@@ -32,7 +32,7 @@ const NO_CACHING_VARIABLES: [&str; 2] = ["WARPSMITH_NO_MEMORY_CACHING", "PYTORCH
 /// in MiB in options whose names end in `_mb`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AllocatorOptions {
-    /// What manages the memory (`backend:native` or `backend:cudaMallocAsync`).
+    /// The manager of the memory (`backend:native` or `backend:cudaMallocAsync`).
     pub backend: Backend,
     /// Whether freed memory is kept for later requests; without it every request goes to the driver.
     /// Default: true. PyTorch has no such option, only the variable.
@@ -88,7 +88,7 @@ pub struct PinnedOptions {
     pub max_cached_size: Option<u64>,
 }
 
-/// What manages device memory.
+/// The manager of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The allocator of this crate (`native`).
@@ -99,7 +99,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What the option calls it.
+    /// Its name in the option.
     pub fn name(self) -> &'static str {
         match self {
             Backend::Native => "native",

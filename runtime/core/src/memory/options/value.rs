@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::{Backend, MIB, Reserve};
 
-/// What a garbage collection threshold must be.
+/// The range of a garbage collection threshold.
 pub(super) const THRESHOLD_RANGE: &str = "must be above 0 and below 1; leave the option out to turn it off";
 
 /// Why a list with more behind it is refused.

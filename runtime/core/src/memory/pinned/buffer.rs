@@ -14,7 +14,7 @@ use crate::error::{Error, PoolId, Result};
 use crate::memory::DeviceCopy;
 use crate::stream::Stream;
 
-/// What the driver's blocks are aligned to.
+/// The alignment of the driver's blocks.
 const ALIGN: usize = 256;
 
 /// `len` elements of page-locked host memory: copies to and from the device run at full speed and without the

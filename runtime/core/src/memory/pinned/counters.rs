@@ -1,4 +1,4 @@
-//! What is held and what of it is used, and the limit on it. One short lock, so that the numbers agree.
+//! The memory that is reserved, the part in use, and the limit. One short lock, so that the numbers agree.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Page-locked host memory: copies to and from it run at full speed and without the host waiting.
 //!
-//! What can be relied on: memory of a dropped [`PinnedBuffer`] is not reused before everything that
+//! Guarantees: memory of a dropped [`PinnedBuffer`] is not reused before everything that
 //! was enqueued until the drop has run on every stream that [`PinnedBuffer::record_use`] named. Dropping a
 //! buffer does not wait for the device. Locking pages is slow, so memory is kept and reused; it
 //! returns to the system with [`PinnedMemory::empty_cache`], when memory is short, and with the device.

@@ -24,7 +24,7 @@ impl<'a> PinnedMemory<'a> {
         self.device.part::<PinnedAllocator>()
     }
 
-    /// What is held and what of it is used.
+    /// The memory that is reserved, and the part in use.
     ///
     /// `allocations` and `allocated_bytes` are blocks that the driver made and has not got back; the reserve
     /// segment is one. `active_requests` and `active_bytes` are blocks that buffers have or that wait for

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::Error;
 
-/// What closures of a pipeline fail with: any error, which `?` turns into this.
+/// The error of a pipeline's closures: any error, which `?` converts into this.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A part of an item's way through a pipeline.
@@ -18,7 +18,7 @@ pub enum Stage {
     Compute,
     /// Copying the results to the host.
     CopyOut,
-    /// What the program does with the results.
+    /// The program's function for results.
     Take,
 }
 
@@ -31,7 +31,7 @@ pub struct PipelineError {
     pub item: usize,
     /// The stage.
     pub stage: Stage,
-    /// What went wrong there.
+    /// The cause.
     pub source: Failure,
 }
 

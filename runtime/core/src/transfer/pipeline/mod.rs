@@ -1,9 +1,9 @@
 //! [`Pipeline`]: inputs are copied in, computed with, and their results copied out, all at the same time.
 //!
-//! What can be relied on: results come in the order of the inputs, and are the same with every [`Strategy`] and depth.
+//! Guarantees: results come in the order of the inputs, and are the same with every [`Strategy`] and depth.
 //! Memory is bounded, however many inputs there are: `depth` device buffers for inputs, `depth` for results, `depth`
 //! page-locked buffers for results, and at most `depth + 1` inputs that were taken and not yet returned. When
-//! [`Pipeline::run`] returns, or a panic of a closure leaves it, nothing of the run is on the device any more; after
+//! [`Pipeline::run`] returns, or a panic of a closure leaves it, no work of the run is on the device any more; after
 //! a failure the pipeline can be used again.
 //!
 //! The copies of one direction share a copy engine, and kernels that fill the device run one after the other. So the

@@ -8,10 +8,10 @@
 //! | its compute | its copy in, and the copy out of item `i - depth`, which read the output's buffer |
 //! | its copy out | its compute |
 //!
-//! These waits are for events that were recorded right behind the work, so the buffers, which order their uses by
-//! themselves, insert none. (Theirs would be recorded later, and would also wait for what was enqueued meanwhile.)
-//! Copy in and compute are enqueued before the host waits for item `i - depth`; only the copy out needs the host,
-//! which has the page-locked buffer until `take` returns.
+//! These waits are for events that were recorded right behind the work, so the buffers insert none. (A wait that a buffer
+//! inserts is for an event that is recorded later, and includes the work that was enqueued meanwhile.) Copy in and compute
+//! are enqueued before the host waits for item `i - depth`. Only the copy out needs the host, which has the page-locked
+//! buffer until `take` returns.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, Pinne
 use crate::stream::Stream;
 use crate::transfer::{CopyFailed, HostMemory, Pending};
 
-/// What items use in turn. Made when it is first needed.
+/// The buffers that items use in turn. Made when first needed.
 struct Slot<T: DeviceCopy, U: DeviceCopy> {
     input: Option<DeviceBuffer<T>>,
     output: Option<DeviceBuffer<U>>,
@@ -242,7 +242,7 @@ impl<'p, S: HostMemory, U: DeviceCopy> Run<'p, S, U> {
         Marks::around(records, stream, || Ok(stream.copy_to_host(output, target)?))
     }
 
-    /// Waits for the oldest item and gives it to `take`.
+    /// Waits for the oldest item and passes it to `take`.
     fn hand_over(
         &mut self,
         take: &mut impl FnMut(usize, S, &mut PinnedBuffer<U>) -> std::result::Result<(), Failure>,

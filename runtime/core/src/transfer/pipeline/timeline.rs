@@ -46,7 +46,7 @@ impl Marks {
         &self.end
     }
 
-    /// Waits for the end, and gives both times in microseconds after `origin`.
+    /// Waits for the end, and returns both times in microseconds after `origin`.
     fn since(&self, origin: &Event) -> Result<Range<f64>> {
         self.end.synchronize()?;
         Ok(self.start.elapsed_us(origin)?..self.end.elapsed_us(origin)?)
@@ -56,7 +56,7 @@ impl Marks {
 /// The marks of an item: of its copy in, its compute and its copy out.
 pub(super) type ItemMarks = [Option<Marks>; 3];
 
-/// What a run notes of time.
+/// The times that a run records.
 #[derive(Debug)]
 pub(super) struct Recorder<'p> {
     times: &'p mut Vec<ItemTimes>,

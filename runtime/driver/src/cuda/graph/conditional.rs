@@ -52,7 +52,7 @@ fn kind_of(kind: ConditionalKind, version: i32) -> Result<(Type, u32)> {
     Ok((driver_type, bodies))
 }
 
-/// Adds a conditional node and gives its bodies, which belong to it.
+/// Adds a conditional node and returns its bodies, which belong to it.
 pub(super) fn add(
     context: Context,
     graph: GraphHandle,

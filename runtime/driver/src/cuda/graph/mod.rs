@@ -1,6 +1,6 @@
 //! Graphs: [`GraphDriver`] for [`CudaDriver`].
 //!
-//! What a driver before CUDA 12 lacks of it is not supported; everything else of the driver works there.
+//! Features that a driver before CUDA 12 lacks are not supported there; everything else works.
 
 pub(super) mod capture;
 mod conditional;

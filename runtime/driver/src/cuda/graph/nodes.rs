@@ -79,7 +79,7 @@ unsafe fn set_attributes(node: sys::CUgraphNode, config: &LaunchConfig) -> Resul
     })
 }
 
-/// What a node does.
+/// The operation of a node.
 pub(super) fn info(node: NodeHandle) -> Result<NodeInfo> {
     const KERNEL: u32 = Type::CU_GRAPH_NODE_TYPE_KERNEL as u32;
     const MEMCPY: u32 = Type::CU_GRAPH_NODE_TYPE_MEMCPY as u32;

@@ -1,4 +1,4 @@
-//! The parameters of nodes as the driver takes and gives them.
+//! The parameters of nodes in the form of the driver.
 
 use std::ffi::c_void;
 

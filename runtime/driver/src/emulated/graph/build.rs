@@ -57,7 +57,7 @@ impl EmulatedDriver {
         self.piece(call, context, action, Touched::new())
     }
 
-    /// What a node is to do.
+    /// The operation of a node to add.
     ///
     /// # Safety
     /// As for [`GraphDriver::graph_add`](crate::GraphDriver::graph_add).

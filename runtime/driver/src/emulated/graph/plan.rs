@@ -1,4 +1,4 @@
-//! What graphs consist of: nodes, what they do, and what they come after.
+//! Graphs as nodes with operations and dependencies.
 //!
 //! Nodes are kept in the order in which they were added, and come only after earlier ones: that order is one in which
 //! they can run. A [`Plan`] owns all that it does, graphs within it too.
@@ -16,7 +16,7 @@ use crate::{ConditionHandle, ConditionalKind};
 #[derive(Debug, Clone)]
 pub(in super::super) struct Condition {
     pub(super) value: Arc<AtomicU32>,
-    /// What it is at the start of each launch, if that does not depend on the last.
+    /// Its value at the start of each launch, if that does not depend on the last.
     pub(super) initial: Option<u32>,
 }
 
@@ -53,7 +53,7 @@ pub(in super::super) struct Piece {
     pub(in super::super) homes: Vec<Home>,
 }
 
-/// What a node does. Graphs within are named by their handles in graphs that can change, and owned in plans.
+/// The operation of a node. Graphs within are named by their handles in graphs that can change, and owned in plans.
 #[derive(Debug, Clone)]
 pub(in super::super) enum Step<G> {
     Empty,
@@ -90,7 +90,7 @@ impl<G> Step<G> {
     }
 }
 
-/// What a node of a plan does.
+/// The operation of a node of a plan.
 pub(in super::super) type PlanStep = Step<Arc<Plan>>;
 
 /// That a node comes after an earlier one.

@@ -17,7 +17,7 @@ pub(super) struct Difference {
     pub(super) reason: String,
 }
 
-/// What keeps an executable that does the first from doing the second.
+/// The difference that keeps an executable of the first from being updated to the second.
 pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     let (before, after) = (old.nodes.len(), new.nodes.len());
     if before != after {
@@ -36,7 +36,7 @@ pub(super) fn difference(old: &Plan, new: &Plan) -> Option<Difference> {
     })
 }
 
-/// What keeps a node from doing another thing. Without a node where that is the node itself.
+/// The difference that keeps a node from being updated. Without a node where that is the node itself.
 pub(super) fn step_difference(old: &PlanStep, new: &PlanStep) -> Option<Difference> {
     let reason = |reason: String| Some(Difference { node: None, reason });
     if old.kind() != new.kind() {

@@ -135,10 +135,13 @@ const OPERATION: &str = "matmul";
 
 /// Enqueues `c = activation(alpha * a * b + beta * c + bias)`, for each matrix of a batch. As [`gemm`](super::gemm) else.
 ///
-/// The choice of cuBLASLt's heuristics for a shape is cached ([`plan_cache`]). 8-bit floating point needs compute
-/// capability 8.9, `b` as a transposed view, other matrices not transposed, inner dimensions and columns that are
-/// multiples of 16, and strides and addresses that are multiples of 16 bytes. 8-bit integers go to
-/// [`gemm`](super::gemm), without bias and activation.
+/// The choice of cuBLASLt's heuristics for a shape is cached ([`plan_cache`]). 8-bit integers go to
+/// [`gemm`](super::gemm), without bias and activation. 8-bit floating point needs:
+///
+/// - compute capability 8.9;
+/// - `b` as a transposed view, the other matrices not transposed;
+/// - inner dimensions and columns that are multiples of 16;
+/// - strides and addresses that are multiples of 16 bytes.
 ///
 /// ```
 /// use warpsmith_runtime::library::blas::{self, Activation, Matmul, Matrix, MatrixMut};
@@ -269,7 +272,7 @@ where
 }
 
 /// The alignment of the addresses of scales and biases, in bytes. The preferences by which cuBLASLt chooses an
-/// algorithm say nothing of them, and one that reads 16 bytes of a bias at once was seen (PyTorch's pull request 194497).
+/// algorithm do not mention them, and one that reads 16 bytes of a bias at once was seen (PyTorch's pull request 194497).
 const EXTRA_ALIGNMENT: u64 = 16;
 
 /// The same with copies of scales and bias, which lie where cuBLASLt takes them.

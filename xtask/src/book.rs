@@ -1,0 +1,252 @@
+//! The guide in `docs/`: checks of its pages, and the book that `mdbook` makes of them.
+//!
+//! [`check`] needs no other program and takes milliseconds, so every change passes it: the table of contents has every
+//! page, every page with Rust listings is a test of the package in `docs/`, every listing has a language and none is
+//! ignored, every link and its anchor lead somewhere, every picture has a title.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use crate::check::target_dir;
+use crate::error::{Error, Result};
+use crate::markdown::Page;
+use crate::process::{cargo, find, run};
+
+/// The version of mdbook that is installed if there is none.
+const MDBOOK: &str = "0.5.4";
+/// Where links lead that leave the book.
+const REPOSITORY: &str = "https://github.com/warpsmith/warpsmith/blob/main";
+
+/// Checks the pages and makes the book in `target/book`. Installs `mdbook` into `target/tools` if there is none.
+pub fn book(root: &Path) -> Result<()> {
+    check(root)?;
+    let tools = target_dir(root).join("tools");
+    let program = match mdbook(root) {
+        Some(program) => program,
+        None => {
+            let install = [
+                "install",
+                "mdbook",
+                "--version",
+                MDBOOK,
+                "--no-default-features",
+                "--features",
+                "search",
+                "--locked",
+            ];
+            run(cargo(root, install).arg("--root").arg(&tools))?;
+            tools.join("bin/mdbook")
+        }
+    };
+    build(root, &program)
+}
+
+/// Makes the book if `mdbook` is there.
+pub fn build_if_possible(root: &Path) -> Result<()> {
+    match mdbook(root) {
+        Some(program) => build(root, &program),
+        None => {
+            println!("    The pages are right. `cargo xtask book` installs mdbook and makes the book.");
+            Ok(())
+        }
+    }
+}
+
+fn mdbook(root: &Path) -> Option<PathBuf> {
+    let own = target_dir(root).join("tools/bin/mdbook");
+    if own.is_file() { Some(own) } else { find("mdbook") }
+}
+
+/// Links to files that are not in the book lead to the repository, so the book is made of a copy of the pages.
+fn build(root: &Path, program: &Path) -> Result<()> {
+    let (docs, copy) = (root.join("docs"), target_dir(root).join("book-source"));
+    if copy.exists() {
+        fs::remove_dir_all(&copy).map_err(Error::file(&copy))?;
+    }
+    let mut files = vec![PathBuf::from("book.toml")];
+    files.extend(files_below(&docs, &["md", "svg", "png", "css"])?);
+    for file in files {
+        let (from, to) = (docs.join(&file), copy.join(&file));
+        let folder = to.parent().unwrap_or(&copy);
+        fs::create_dir_all(folder).map_err(Error::file(folder))?;
+        if file.extension().is_some_and(|extension| extension == "md") {
+            let text = read(&from)?;
+            let outside = |link: &str| {
+                let target = resolve(&Path::new("docs").join(&file), link)?;
+                (!target.starts_with("docs")).then(|| format!("{REPOSITORY}/{}", target.display()))
+            };
+            fs::write(&to, Page::new(&text).with_links(outside)).map_err(Error::file(&to))?;
+        } else {
+            fs::copy(&from, &to).map_err(Error::file(&from))?;
+        }
+    }
+    let book = target_dir(root).join("book");
+    run(Command::new(program).arg("build").arg(&copy).arg("--dest-dir").arg(&book))?;
+    println!("    {}", book.join("index.html").display());
+    Ok(())
+}
+
+/// Checks every page of `docs/`, and the links of the other documents.
+pub fn check(root: &Path) -> Result<()> {
+    let book = files_below(&root.join("docs"), &["md"])?;
+    let mut pages = BTreeMap::new();
+    for path in book.iter().map(|page| Path::new("docs").join(page)).chain(others(root)?) {
+        let text = read(&root.join(&path))?;
+        pages.insert(path, text);
+    }
+    let mut problems = Vec::new();
+    let summary = Path::new("docs/SUMMARY.md");
+    let listed = contents(pages.get(summary).map_or("", String::as_str));
+    let tests = read(&root.join("docs/guide.rs"))?;
+    for page in &book {
+        let path = Path::new("docs").join(page);
+        let has_listing = Page::new(&pages[&path]).fences().any(|fence| fence.is_rust());
+        if path != summary && !listed.contains(page) {
+            problems.push(format!("{}: is not in docs/SUMMARY.md", path.display()));
+        }
+        if has_listing && !tests.contains(&format!("\"{}\"", page.display())) {
+            problems.push(format!("{}: has listings and is not in docs/guide.rs", path.display()));
+        }
+        problems.extend(Page::new(&pages[&path]).fences().filter_map(|fence| {
+            let problem = fence.problem()?;
+            Some(format!("{}:{}: {problem}", path.display(), fence.line))
+        }));
+    }
+    for (path, text) in &pages {
+        problems.extend(broken_links(root, path, text, &pages));
+    }
+    for picture in files_below(&root.join("docs"), &["svg"])? {
+        if !read(&root.join("docs").join(&picture))?.contains("<title") {
+            problems
+                .push(format!("docs/{}: has no <title>, which readers without it hear", picture.display()));
+        }
+    }
+    match problems.len() {
+        0 => Ok(()),
+        count => Err(Error::Unexpected(format!("{}\n{count} problems in the guide", problems.join("\n")))),
+    }
+}
+
+/// The pages that a table of contents lists.
+fn contents(summary: &str) -> BTreeSet<PathBuf> {
+    Page::new(summary).links().map(|(_, link)| PathBuf::from(link)).collect()
+}
+
+/// What is wrong with the links of a document.
+fn broken_links(root: &Path, path: &Path, text: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let broken = |(line, link): (usize, &str)| {
+        if link.contains("://") || link.starts_with("mailto:") {
+            return None;
+        }
+        let (_, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+        let target = resolve(path, link);
+        let problem = match (&target, anchor) {
+            (None, _) => "leads out of the repository".to_owned(),
+            (Some(target), _) if !root.join(target).exists() => format!("{} is not there", target.display()),
+            (Some(target), Some(anchor)) => {
+                let text = pages.get(target)?;
+                if Page::new(text).anchors().any(|heading| heading == anchor) {
+                    return None;
+                }
+                format!("{} has no heading #{anchor}", target.display())
+            }
+            _ => return None,
+        };
+        Some(format!("{}:{line}: link to {link}: {problem}", path.display()))
+    };
+    Page::new(text).links().filter_map(broken).collect()
+}
+
+/// The file in the repository that a link of a document leads to.
+fn resolve(from: &Path, link: &str) -> Option<PathBuf> {
+    if link.contains("://") {
+        return None;
+    }
+    let file = link.split('#').next()?;
+    if file.is_empty() {
+        return Some(from.to_path_buf());
+    }
+    let mut target = from.parent()?.to_path_buf();
+    for component in Path::new(file).components() {
+        match component {
+            Component::ParentDir if !target.pop() => return None,
+            Component::Normal(name) => target.push(name),
+            _ => {}
+        }
+    }
+    Some(target)
+}
+
+/// The documents beside the guide.
+fn others(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for name in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "fuzz/README.md"] {
+        if root.join(name).is_file() {
+            found.push(PathBuf::from(name));
+        }
+    }
+    let examples = files_below(&root.join("examples"), &["md"])?;
+    found.extend(examples.into_iter().map(|file| Path::new("examples").join(file)));
+    Ok(found)
+}
+
+/// Files with these extensions below a folder, by their paths in it, sorted; what cargo builds is left out.
+fn files_below(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(next) = folders.pop() {
+        let path = folder.join(&next);
+        for entry in fs::read_dir(&path).map_err(Error::file(&path))? {
+            let entry = entry.map_err(Error::file(&path))?;
+            let file = next.join(entry.file_name());
+            if entry.path().is_dir() {
+                if entry.file_name() != "target" {
+                    folders.push(file);
+                }
+            } else if file.extension().is_some_and(|own| extensions.iter().any(|extension| own == *extension))
+            {
+                files.push(file);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(Error::file(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_resolve_from_their_page() {
+        let of = |link| resolve(Path::new("docs/guide/a.md"), link);
+        assert_eq!(of("b.md#c"), Some("docs/guide/b.md".into()));
+        assert_eq!(of("../memory.md"), Some("docs/memory.md".into()));
+        assert_eq!(of("#here"), Some("docs/guide/a.md".into()));
+        assert_eq!(of("../../../x"), None);
+        assert_eq!(of("https://example.org/x"), None);
+    }
+
+    #[test]
+    fn broken_links_and_anchors_are_found() {
+        let page = PathBuf::from("docs/SUMMARY.md");
+        let pages = BTreeMap::from([(page.clone(), "# Some `code`, here\n".to_owned())]);
+        let root = crate::root();
+        let of = |text| broken_links(&root, &page, text, &pages).len();
+        assert_eq!(of("[a](SUMMARY.md#some-code-here) [b](#some-code-here) `[c](no.md)`"), 0);
+        assert_eq!(of("[a](no-such-page.md)"), 1);
+        assert_eq!(of("[a](#some-code)"), 1);
+        assert_eq!(of("[a](../../elsewhere)"), 1);
+    }
+
+    #[test]
+    fn the_guide_is_right() {
+        check(&crate::root()).unwrap();
+    }
+}

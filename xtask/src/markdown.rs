@@ -1,0 +1,139 @@
+//! What the checks of the guide read of a Markdown page: headings, links, listings.
+
+/// A page.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a>(&'a str);
+
+/// The first line of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fence<'a> {
+    pub line: usize,
+    /// Language and attributes, as in `rust,no_run`.
+    info: &'a str,
+}
+
+impl Fence<'_> {
+    pub fn is_rust(&self) -> bool {
+        self.info.split(',').any(|word| word == "rust")
+    }
+
+    /// What is wrong with it.
+    pub fn problem(&self) -> Option<&'static str> {
+        if self.info.is_empty() {
+            Some("a listing without a language; write ```text if it has none")
+        } else if self.info.split(',').any(|word| word.starts_with("ignore")) {
+            Some("a listing that is not compiled; write `no_run` if it cannot run, or `text`")
+        } else {
+            None
+        }
+    }
+}
+
+impl<'a> Page<'a> {
+    pub fn new(text: &'a str) -> Self {
+        Self(text)
+    }
+
+    /// Lines with their numbers, and for each whether it is prose: no part of a listing.
+    fn lines(self) -> impl Iterator<Item = (usize, &'a str, bool)> {
+        let mut is_listing = false;
+        self.0.lines().enumerate().map(move |(index, line)| {
+            let is_fence = line.trim_start().starts_with("```");
+            let is_prose = !is_listing && !is_fence;
+            is_listing ^= is_fence;
+            (index + 1, line, is_prose)
+        })
+    }
+
+    /// The listings.
+    pub fn fences(self) -> impl Iterator<Item = Fence<'a>> {
+        let fences =
+            self.lines().filter_map(|(line, text, _)| Some((line, text.trim_start().strip_prefix("```")?)));
+        fences.step_by(2).map(|(line, info)| Fence { line, info: info.trim() })
+    }
+
+    /// The anchors of its headings, as GitHub and mdbook make them.
+    pub fn anchors(self) -> impl Iterator<Item = String> {
+        self.lines().filter(|(.., is_prose)| *is_prose).filter_map(|(_, line, _)| {
+            let heading = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
+            let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+            Some(kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect())
+        })
+    }
+
+    /// The targets of its links and pictures, with their lines.
+    pub fn links(self) -> impl Iterator<Item = (usize, &'a str)> {
+        self.lines().filter(|(.., is_prose)| *is_prose).flat_map(|(number, line, _)| {
+            spans(line).into_iter().map(move |(start, end)| (number, &line[start..end]))
+        })
+    }
+
+    /// The page with other targets where `other` has one.
+    pub fn with_links(self, other: impl Fn(&str) -> Option<String>) -> String {
+        let mut page = String::new();
+        for (_, line, is_prose) in self.lines() {
+            let mut copied = 0;
+            for (start, end) in spans(line).into_iter().filter(|_| is_prose) {
+                if let Some(target) = other(&line[start..end]) {
+                    page += &line[copied..start];
+                    page += &target;
+                    copied = end;
+                }
+            }
+            page += &line[copied..];
+            page.push('\n');
+        }
+        page
+    }
+}
+
+/// Where the targets of the links of a line begin and end; what is in backticks is no link.
+fn spans(line: &str) -> Vec<(usize, usize)> {
+    let mut spans = Vec::new();
+    let mut is_code = false;
+    for (index, c) in line.char_indices() {
+        is_code ^= c == '`';
+        if is_code || !line[index..].starts_with("](") {
+            continue;
+        }
+        let start = index + 2;
+        if let Some(length) = line[start..].find(')') {
+            spans.push((start, start + length));
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "# A `b`: c, d\ntext [one](x.md#y) and ![two](z.svg), `[no](t)`\n```rust\n# hidden [no](t)\n```\n\
+        ## E_f-g\n```\n```\n";
+
+    #[test]
+    fn listings_have_lines_and_languages() {
+        let fences: Vec<_> = Page::new(PAGE).fences().collect();
+        assert_eq!(fences, [Fence { line: 3, info: "rust" }, Fence { line: 7, info: "" }]);
+        assert!(fences[0].is_rust() && fences[0].problem().is_none());
+        assert!(!fences[1].is_rust() && fences[1].problem().is_some());
+        assert!(Fence { line: 1, info: "rust,ignore" }.problem().is_some());
+        assert!(Fence { line: 1, info: "rust,no_run" }.problem().is_none());
+    }
+
+    #[test]
+    fn headings_become_anchors() {
+        assert_eq!(Page::new(PAGE).anchors().collect::<Vec<_>>(), ["a-b-c-d", "e_f-g"]);
+    }
+
+    #[test]
+    fn links_are_found_outside_of_code() {
+        assert_eq!(Page::new(PAGE).links().collect::<Vec<_>>(), [(2, "x.md#y"), (2, "z.svg")]);
+    }
+
+    #[test]
+    fn links_are_replaced_where_asked() {
+        let page = Page::new("[a](b) [c](d)\n").with_links(|link| (link == "b").then(|| "B".to_owned()));
+        assert_eq!(page, "[a](B) [c](d)\n");
+    }
+}
