@@ -115,6 +115,8 @@ fn instances(kernel: &Kernel) -> TokenStream {
 
 /// The parameter types of all instances.
 fn types(kernel: &Kernel) -> TokenStream {
+    // As visible as the kernel: its parameters may have types that are not.
+    let vis = &kernel.function.vis;
     let generics = &kernel.function.sig.generics;
     let (declared, used) = plain_generics(generics);
     let bounded = generics.params.iter().filter_map(|parameter| match parameter {
@@ -138,8 +140,8 @@ fn types(kernel: &Kernel) -> TokenStream {
         _ => quote!(::gpu_std::disjoint::Elements),
     });
     quote! {
-        pub struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
-        pub trait __ParamTypes { #(type #names; type #mapping_names;)* }
+        #vis struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
+        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* }
         impl<#(#bounded),*> __ParamTypes for __Types<#(#used),*> where #(#predicates,)* {
             #(type #names = #elements; type #mapping_names = #mappings;)*
         }
