@@ -139,12 +139,24 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
         Some(bytes) => format!("StackUse::Known({bytes})"),
         None => "StackUse::Unknown".to_owned(),
     };
-    let _ = write!(text, ", stack: {stack}, requested_stack: {}, resources: &[", kernel.stack);
+    let _ = write!(
+        text,
+        ", stack: {stack}, requested_stack: {}, block: {:?}, cluster: {:?}, resources: &[",
+        kernel.stack, kernel.block, kernel.cluster
+    );
     for needs in &report.resources {
         let _ = write!(
             text,
             "KernelResources {{ arch: {}, registers: {}, static_shared: {}, stack: {}, spills: {} }}, ",
             needs.capability, needs.registers, needs.shared_bytes, needs.stack_bytes, needs.spill_bytes
+        );
+    }
+    text.push_str("], panics: &[");
+    for path in &report.panics {
+        let _ = write!(
+            text,
+            "PanicPlace {{ file: {:?}, line: {}, column: {}, what: {:?} }}, ",
+            path.file, path.line, path.column, path.what
         );
     }
     text.push_str("] },\n");
@@ -231,6 +243,7 @@ mod tests {
             kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
             resources: Vec::new(),
             unknown_stacks: Vec::new(),
+            panics: Vec::new(),
         }
     }
 

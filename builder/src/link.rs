@@ -9,7 +9,7 @@ use crate::callers::Callers;
 use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
 use crate::rewrite::{self, Kernel};
-use crate::toolchain::{CUDA_INSTALL_COMMANDS, CudaTools, LlvmTools, setup_command};
+use crate::toolchain::{CudaTools, LlvmTools, setup_command};
 use crate::tools;
 
 /// The one symbol besides the kernels that the host looks up.
@@ -73,7 +73,7 @@ pub fn link(
 
     let reachable = work.join("reachable.ll");
     let public = work.join("public");
-    write_public(&public, &rewritten.kernels)?;
+    write_public(&public, &rewritten.kernels, Reporters::Public)?;
     let mut command = Command::new(llvm.tool("opt"));
     command
         .args(["-passes=internalize,globaldce,always-inline,function(sroa,early-cse),globaldce", "-S", "-o"])
@@ -105,11 +105,27 @@ pub fn link(
     Ok(Linked { bitcode, reachable, kernels: rewritten.kernels, device_runtime })
 }
 
-/// Writes the symbols that stay visible: those of the kernels, and the mailbox.
-pub fn write_public<'a>(path: &Path, kernels: impl IntoIterator<Item = &'a Kernel>) -> Result<(), Error> {
+/// Whether the reporters of panics are private to a module, so that LLVM removes parameters from them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reporters {
+    /// As in the code that runs.
+    Private,
+    /// Every call of them passes its location.
+    Public,
+}
+
+/// Writes the symbols that stay visible: those of the kernels, the mailbox, and public reporters.
+pub fn write_public<'a>(
+    path: &Path,
+    kernels: impl IntoIterator<Item = &'a Kernel>,
+    reporters: Reporters,
+) -> Result<(), Error> {
     let mut names: String = kernels.into_iter().map(|kernel| format!("{}\n", kernel.symbol)).collect();
-    names.push_str(MAILBOX);
-    names.push('\n');
+    let reporters = rewrite::REPORTERS.iter().filter(|_| reporters == Reporters::Public);
+    for name in [MAILBOX].into_iter().chain(reporters.map(|(name, _)| *name)) {
+        names.push_str(name);
+        names.push('\n');
+    }
     write(path, &names)
 }
 
@@ -162,7 +178,7 @@ fn no_libdevice(
 fn how_to_install(folder: &Path, cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();
-    format!("To fix it: {}{looked}", setup_command(folder).unwrap_or(CUDA_INSTALL_COMMANDS))
+    format!("Install it with: {}{looked}", setup_command(folder))
 }
 
 #[cfg(test)]
@@ -189,7 +205,7 @@ mod tests {
                   declare float @__nv_erff(float)\n";
         std::fs::write(&reachable, ir).unwrap();
         let rejected = Rejected { candidate: "/usr/local/cuda".into(), reason: "no such folder".into() };
-        let cuda = CudaTools { ptxas: None, libdevice: None, cudadevrt: None, rejected: vec![rejected] };
+        let cuda = CudaTools { rejected: vec![rejected], ..CudaTools::default() };
         let kernels = [Kernel { symbol: "gelu".to_owned(), ..Kernel::default() }];
         let error = no_libdevice("__nv_erff", &reachable, &kernels, &cuda).unwrap().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
@@ -198,7 +214,7 @@ mod tests {
             "{error}"
         );
         assert!(
-            error.contains("WARPSMITH_CUDA_TOOLS") && error.contains("/usr/local/cuda: no such folder"),
+            error.contains("warpsmith setup") && error.contains("/usr/local/cuda: no such folder"),
             "{error}"
         );
     }

@@ -144,7 +144,7 @@ mod tests {
 
     fn kernel(symbol: &str, module: &str, min_arch: u32) -> Kernel {
         let abi = Abi { module: module.to_owned(), ..Abi::default() };
-        Kernel { symbol: symbol.to_owned(), min_arch, stack: 0, abi: Some(abi) }
+        Kernel { symbol: symbol.to_owned(), min_arch, abi: Some(abi), ..Kernel::default() }
     }
 
     /// `NAME: KERNEL KERNEL` of each part.

@@ -33,6 +33,7 @@ use std::collections::{HashMap, HashSet};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use kernels::Abi;
 pub use kernels::Kernel;
+pub use panics::REPORTERS;
 use shared::Space;
 
 /// The rewritten module.
@@ -137,7 +138,10 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
                     let (line, kernel) = kernels::rewrite(line, &headers.records)?;
                     out.line(&line);
                     let abi = headers.records.of(&kernel.symbol)?;
-                    kernels.push(Kernel { abi, ..kernel });
+                    let no_panic = headers.records.is_without_panics(&kernel.symbol);
+                    kernels.push(Kernel { abi, no_panic, ..kernel });
+                } else if let Some(line) = panics::rewrite_reporter(line) {
+                    out.line(&line);
                 } else {
                     out.line(line);
                 }

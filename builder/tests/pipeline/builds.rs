@@ -81,7 +81,7 @@ fn the_generated_file_compiles() {
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "fixture_kernels: 80 false\nfixture_kernels: 90 true\nfixture_kernels from sm_90: 90 true\n\
-         fixture_kernels from sm_90: 90 false\nfixture-kernels 9 None\n",
+         fixture_kernels from sm_90: 90 false\nfixture-kernels 10 None\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
@@ -91,6 +91,14 @@ fn the_generated_file_compiles() {
 fn a_crate_that_says_no_std_itself_builds() {
     let folder = scratch_crate("no-std", &format!("#![no_std]\n{HANDLER}{}", KERNEL.replace("VALUE", "1.0")));
     build("no-std", &PtxBuilder::new(folder).archs([Arch::SM_80])).unwrap();
+}
+
+#[test]
+fn a_crate_may_turn_on_the_features_itself() {
+    let attributes = "#![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx, stdarch_nvptx))]\n";
+    let folder =
+        scratch_crate("features", &format!("{attributes}{HANDLER}{}", KERNEL.replace("VALUE", "1.0")));
+    build("features", &PtxBuilder::new(folder).archs([Arch::SM_80])).unwrap();
 }
 
 #[test]

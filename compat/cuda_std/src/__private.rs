@@ -13,8 +13,10 @@ pub struct Plain<T: Copy>(MaybeUninit<T>);
 unsafe impl<T: Copy> Send for Plain<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy> Sync for Plain<T> {}
-// SAFETY: any bytes are a value of `MaybeUninit`. It appears in entries of `unsafe fn` kernels only, whose launcher promises
-// that host and device lay `T` out alike.
+// SAFETY: it appears in entries of `unsafe fn` kernels only, whose launcher promises that host and device lay `T` out
+// alike.
+unsafe impl<T: Copy + 'static> gpu_std::KernelValue for Plain<T> {}
+// SAFETY: any bytes are a value of `MaybeUninit`.
 unsafe impl<T: Copy + 'static> gpu_std::KernelType for Plain<T> {}
 
 impl<T: Copy> Plain<T> {

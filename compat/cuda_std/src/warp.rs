@@ -55,7 +55,7 @@ pub unsafe fn warp_vote_ballot(mask: u32, predicate: bool) -> u32 {
 }
 
 /// A number that lanes can compare: 32 or 64 bits.
-pub trait WarpMatchValue: warp::WarpValue {}
+pub trait WarpMatchValue: gpu_std::KernelType {}
 
 /// The lanes of `mask` whose value has the same bits.
 ///
@@ -103,7 +103,7 @@ pub enum WarpReductionOp {
 }
 
 /// A number that lanes can reduce: `i32` and `u32`.
-pub trait WarpReduceValue: warp::WarpValue {
+pub trait WarpReduceValue: gpu_std::KernelType {
     #[doc(hidden)]
     fn reduce(mask: u32, value: Self, op: WarpReductionOp) -> Self;
 }
@@ -184,7 +184,13 @@ pub trait WarpShuffleValue: Sized {
 
 #[inline(always)]
 #[track_caller]
-fn exchange<T: warp::WarpValue>(mode: WarpShuffleMode, mask: u32, value: T, operand: u32, width: u32) -> T {
+fn exchange<T: gpu_std::KernelType>(
+    mode: WarpShuffleMode,
+    mask: u32,
+    value: T,
+    operand: u32,
+    width: u32,
+) -> T {
     match mode {
         WarpShuffleMode::Up => warp::shuffle_up_width(mask, value, operand, width),
         WarpShuffleMode::Down => warp::shuffle_down_width(mask, value, operand, width),

@@ -8,7 +8,6 @@ mod instances;
 mod limits;
 mod options;
 mod params;
-mod rename;
 mod shared;
 
 use proc_macro2::TokenStream;
@@ -73,7 +72,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let library = options.library.clone();
     let items = emit::kernel(&Kernel { function, options, params, instances, is_safe });
     Ok(match library {
-        Some(library) => rename::library(items, &library),
+        Some(library) => crate::library::replace(items, &library.to_token_stream()),
         None => items,
     })
 }

@@ -44,6 +44,8 @@ pub(crate) struct Options {
     pub cooperative: bool,
     /// `dependent`: it may start before the kernel ahead of it is done.
     pub dependent: bool,
+    /// `no_panic`: a panic that is left after optimisation is a build error.
+    pub no_panic: bool,
     /// `crate = ::path::of::gpu_std`: where gpu-std is, for crates that re-export it.
     pub library: Option<Path>,
 }
@@ -70,6 +72,7 @@ impl Parse for Options {
                 "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
                 "dependent" => options.dependent = true,
+                "no_panic" => options.no_panic = true,
                 "crate" => {
                     input.parse::<Token![=]>()?;
                     options.library = Some(input.call(Path::parse_mod_style)?);
@@ -80,7 +83,7 @@ impl Parse for Options {
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
                              launch_bounds(max_threads, min_blocks), block(x, y, z), cluster(x, y, z), arch = 90, \
-                             stack = 16384, cooperative and dependent"
+                             stack = 16384, cooperative, dependent and no_panic"
                         ),
                     ));
                 }
