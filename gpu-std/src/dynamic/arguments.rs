@@ -22,6 +22,7 @@ use gpu_spec::{Extents2, Extents3, param};
 use crate::atomic::{Atomic, AtomicValue};
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3};
 use crate::element::{KernelType, KernelValue};
+use crate::view::{Slice2, Slice3};
 
 /// Bytes that the parameters of a launch can take.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
