@@ -26,7 +26,7 @@ pub struct Cli {
 pub enum Command {
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
-    /// Check driver, devices, GPU image and toolchain, and say how to fix what is missing
+    /// Check driver, devices, GPU image and toolchain, and show how to install what is missing
     #[command(after_help = "Exit code 1 when something that should work does not.")]
     Doctor(JsonArg),
     /// List the embedded kernels: registers, shared memory, spills, occupancy
@@ -92,7 +92,7 @@ pub struct KernelsArgs {
     /// The architecture to show, for example 80 or sm_90 [default: the newest in the image]
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// Threads of a block that occupancy is computed for
+    /// Threads of a block for which occupancy is computed
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub block: u32,
     /// Print one JSON document instead of text
@@ -103,11 +103,11 @@ pub struct KernelsArgs {
 /// `warpsmith memory`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A segment is memory that was taken from the device in one piece; of its bar every column \
-                        stands for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
+    after_help = "A segment is memory that was reserved from the device in one piece. All columns of its bar \
+                        stand for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
 )]
 pub struct MemoryArgs {
-    /// A file that a snapshot was written to
+    /// The file of a snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub snapshot: PathBuf,
     /// Every segment on a line of its own
