@@ -33,13 +33,13 @@ fn image(root: &Path, build: &[&str]) -> Result<()> {
     let mut out = None;
     run_lines(&mut build, |line| {
         let message: Value = serde_json::from_str(line).unwrap_or_default();
-        let is_facade = message["package_id"].as_str().is_some_and(|id| id.contains("#warpsmith@"));
-        if message["reason"] == "build-script-executed" && is_facade {
-            out = message["out_dir"].as_str().map(PathBuf::from);
+        if message["reason"] == "build-script-executed" {
+            let folder = message["out_dir"].as_str().map(PathBuf::from).unwrap_or_default();
+            out = Some(folder.join("gpu_kernels_image.rs")).filter(|file| file.is_file()).or(out.take());
         }
     })?;
     let out = out.ok_or_else(|| Error::Unexpected("cargo does not say where the image is".to_owned()))?;
-    let exported = warpsmith_builder::export_image(&out.join("gpu_kernels_image.rs"), &root.join("image"));
+    let exported = warpsmith_builder::export_image(&out, &root.join("image"));
     exported.map_err(|error| Error::Unexpected(error.to_string()))
 }
 
