@@ -103,7 +103,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     }
     command
         .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
-        .args(feature_attribute(&source_of(&manifest)))
+        .args(features(&library(request.crate_dir, &package)?))
         // A `cfg` may be one that rustc sets for other targets, such as target_feature.
         .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
@@ -120,29 +120,48 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     Ok(compiled)
 }
 
+/// The source of the crate's library.
+fn library(crate_dir: &Path, package: &str) -> Result<String, Error> {
+    let manifest = manifest_of(crate_dir)?;
+    let text = std::fs::read_to_string(&manifest).map_err(Error::io("cannot read", &manifest))?;
+    let path = packages::value_in(&text, "[lib]", "path").unwrap_or_else(|| "src/lib.rs".to_owned());
+    let path = crate_dir.join(path);
+    match std::fs::read_to_string(&path) {
+        Ok(source) => Ok(source),
+        Err(_) if !path.exists() => Err(Error::NoLibrary { package: package.to_owned(), path }),
+        Err(error) => Err(Error::io("cannot read", &path)(error)),
+    }
+}
+
+/// The option that turns on the features that the library needs and has not turned on itself: twice is an error.
+fn features(source: &str) -> Option<String> {
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let own = own_features(&code);
+    let missing: Vec<&str> = FEATURES.into_iter().filter(|feature| !own.contains(feature)).collect();
+    (!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(",")))
+}
+
+/// The features in the `#![feature(…)]` and `#![cfg_attr(…, feature(…))]` of a source.
+fn own_features(source: &str) -> Vec<&str> {
+    let mut own = Vec::new();
+    for attribute in source.split("#![").skip(1) {
+        let mut depth = 1;
+        let end = attribute.find(|c: char| {
+            depth += i32::from(c == '[') - i32::from(c == ']');
+            depth == 0
+        });
+        let attribute = &attribute[..end.unwrap_or(attribute.len())];
+        for list in attribute.split("feature(").skip(1) {
+            own.extend(list.split(')').next().unwrap_or_default().split(',').map(str::trim));
+        }
+    }
+    own
+}
+
 /// The lock file of the workspace that `manifest` belongs to, and the manifest beside it.
 fn workspace_files(manifest: &Path) -> Vec<PathBuf> {
     let root = manifest.ancestors().skip(1).find(|folder| folder.join("Cargo.lock").is_file());
     root.map_or_else(Vec::new, |folder| vec![folder.join("Cargo.lock"), folder.join("Cargo.toml")])
-}
-
-/// The text of the library that `manifest` is of; empty when it is not where it should be, which cargo reports.
-fn source_of(manifest: &Path) -> String {
-    let text = std::fs::read_to_string(manifest).unwrap_or_default();
-    let path = packages::value_in(&text, "[lib]", "path").unwrap_or_else(|| "src/lib.rs".to_owned());
-    std::fs::read_to_string(manifest.with_file_name(path)).unwrap_or_default()
-}
-
-/// The argument of rustc that turns on those of [`FEATURES`] that the crate does not turn on itself: rustc refuses a feature
-/// that is turned on twice.
-fn feature_attribute(source: &str) -> Option<String> {
-    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let attributes = code.split("#![").skip(1);
-    let lists =
-        attributes.filter_map(|rest| rest.split_once("feature(")?.1.split_once(')').map(|(list, _)| list));
-    let own: HashSet<&str> = lists.flat_map(|list| list.split(',').map(str::trim)).collect();
-    let missing: Vec<&str> = FEATURES.into_iter().filter(|feature| !own.contains(feature)).collect();
-    (!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(",")))
 }
 
 /// Flags for every crate of the graph.
@@ -285,24 +304,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn features_are_turned_on_once() {
+        let source = "//! Text.\n#![no_std]\n#![feature(abi_ptx, foo)]\n\
+                      #![cfg_attr(target_arch = \"nvptx64\", feature(\n    stdarch_nvptx\n))]\nfn f() -> [u8; 1] { [0] }";
+        assert_eq!(own_features(source), ["abi_ptx", "foo", "stdarch_nvptx"]);
+        assert_eq!(features(source).as_deref(), Some("-Zcrate-attr=feature(asm_experimental_arch)"));
+        let all = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
+        assert_eq!(features("#![no_std]\n// feature(abi_ptx)").as_deref(), Some(all));
+        assert_eq!(features("//! `#![feature(abi_ptx)]` is not needed.\n#![no_std]").as_deref(), Some(all));
+        assert_eq!(features("#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]"), None);
+    }
+
+    #[test]
+    fn a_crate_without_a_library_is_named() {
+        let folder = env::temp_dir().join(format!("warpsmith-no-library-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("Cargo.toml"), "[package]\nname = \"program\"\n").unwrap();
+        let error = library(&folder, "program").unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(error.contains("`program`") && error.contains("src/lib.rs"), "{error}");
+    }
+
+    #[test]
     fn dependency_files() {
         assert_eq!(
             dep_info_files("/t/libk.rlib: /a/lib.rs /a/with\\ space.rs\n\n/a/lib.rs:\n"),
             [PathBuf::from("/a/lib.rs"), PathBuf::from("/a/with space.rs")]
         );
         assert!(dep_info_files("").is_empty());
-    }
-
-    #[test]
-    fn features_of_the_crate_are_not_turned_on_twice() {
-        let of = |source| feature_attribute(source).unwrap_or_default();
-        assert_eq!(of("#![no_std]\n"), "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)");
-        let own = "#![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx, stdarch_nvptx))]\n";
-        assert_eq!(of(own), "-Zcrate-attr=feature(asm_experimental_arch)");
-        let all =
-            "#![feature(\n    abi_ptx,\n    stdarch_nvptx,\n    asm_experimental_arch,\n)]\n#![no_std]\n";
-        assert_eq!(of(all), "");
-        assert!(of("//! `#![feature(abi_ptx)]` is not needed.\n").contains("abi_ptx"));
     }
 
     #[test]

@@ -22,6 +22,19 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// The package given to the builder has no library.
+    #[error(
+        "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \
+         host package",
+        path.display()
+    )]
+    NoLibrary {
+        /// The package.
+        package: String,
+        /// The file that the library would be.
+        path: PathBuf,
+    },
+
     /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
     #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
     ImageRequired {
