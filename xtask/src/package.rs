@@ -189,3 +189,37 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(lint(&mut without))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_with_other_contents_lies_elsewhere() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-unpack-{}", std::process::id()));
+        let package = folder.join("k-0.1.0");
+        fs::create_dir_all(package.join("src")).unwrap();
+        let mut places = Vec::new();
+        for (contents, commit) in [("one", "a"), ("one", "b"), ("two", "b")] {
+            fs::write(package.join("src/lib.rs"), contents).unwrap();
+            fs::write(package.join(".cargo_vcs_info.json"), commit).unwrap();
+            let archive = folder.join("k-0.1.0.crate");
+            run(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(&folder).arg("k-0.1.0")).unwrap();
+            let registry = folder.join("registry");
+            fs::create_dir(&registry).unwrap();
+            unpack(&archive, &registry).unwrap();
+            let place = fs::read_dir(&registry).unwrap().next().unwrap().unwrap();
+            assert!(
+                fs::read_to_string(place.path().join(".cargo-checksum.json"))
+                    .unwrap()
+                    .contains("\"files\":{}")
+            );
+            places.push(place.file_name());
+            fs::remove_dir_all(registry).unwrap();
+        }
+        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(places[0], places[1], "the commit is no part of the contents");
+        assert_ne!(places[1], places[2]);
+        assert!(places[0].to_string_lossy().starts_with("k-0.1.0-"));
+    }
+}
