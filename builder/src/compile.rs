@@ -135,7 +135,8 @@ fn library(crate_dir: &Path, package: &str) -> Result<String, Error> {
 
 /// The option that turns on the features that the library needs and has not turned on itself: twice is an error.
 fn features(source: &str) -> Option<String> {
-    let own = own_features(source);
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let own = own_features(&code);
     let missing: Vec<&str> = FEATURES.into_iter().filter(|feature| !own.contains(feature)).collect();
     (!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(",")))
 }
@@ -310,6 +311,7 @@ mod tests {
         assert_eq!(features(source).as_deref(), Some("-Zcrate-attr=feature(asm_experimental_arch)"));
         let all = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
         assert_eq!(features("#![no_std]\n// feature(abi_ptx)").as_deref(), Some(all));
+        assert_eq!(features("//! `#![feature(abi_ptx)]` is not needed.\n#![no_std]").as_deref(), Some(all));
         assert_eq!(features("#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]"), None);
     }
 

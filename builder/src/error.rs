@@ -42,6 +42,17 @@ pub enum Error {
         reason: String,
     },
 
+    /// `WARPSMITH_GPU_ARCHS` has a value that means nothing.
+    #[error(
+        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is no architecture: write all, native, none, or a list such as sm_80,sm_90a"
+    )]
+    BadArchs {
+        /// The value.
+        value: String,
+        /// The word in it.
+        word: String,
+    },
+
     /// rustc or cargo refused the kernel crate; the text is theirs.
     #[error("the kernel crate `{package}` does not compile for the GPU:\n\n{diagnostics}")]
     KernelCrate {

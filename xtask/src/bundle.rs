@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_sources_or_is_no_test_stays_at_home() {
+    fn only_tests_without_sources_are_bundled() {
         let facade = "path+file:///src#warpsmith@0.1.0";
         assert_eq!(program(&message(facade, "test", "ui", true)), None);
         assert_eq!(program(&message(facade, "test", "ui_launch", true)), None);

@@ -1,4 +1,4 @@
-//! Kernels of this package: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
+//! The kernels: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
 #![no_std]
 
 use gpu_std::prelude::*;
