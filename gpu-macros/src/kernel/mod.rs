@@ -10,6 +10,7 @@ mod options;
 mod params;
 mod place;
 mod shared;
+mod types;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
