@@ -1,14 +1,15 @@
 //! Launches the kernels of this package: `cargo run -- [DEVICE]`. The device is `cpu`, `cuda:0`, …; by default the best
-//! that there is.
+//! that there is, and the emulated one where this program was built without code for GPUs.
 
 use std::error::Error;
 
-use {{crate}}::{saxpy, smooth};
+use {{crate}}::{KERNELS, saxpy, smooth};
 use warpsmith::Device;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let device = match std::env::args().nth(1) {
         Some(name) => Device::open(&name)?,
+        None if KERNELS.missing().is_some() => Device::emulated(0)?,
         None => Device::best()?,
     };
     let x: Vec<f32> = (0..100_000).map(|i| i as f32).collect();

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use warpsmith_builder::toolchain::find_device_toolchain;
 
 use crate::check::{OWN_KERNELS, target_dir};
 use crate::error::{Error, Result};
-use crate::process::{cargo, run, run_lines, step};
+use crate::process::{ask, cargo, run, run_lines, step};
 
 /// Makes the packages and verifies each: cargo unpacks and builds them. With their GPU image, as they are published.
 pub fn package(root: &Path) -> Result<()> {
@@ -32,13 +33,13 @@ fn image(root: &Path, build: &[&str]) -> Result<()> {
     let mut out = None;
     run_lines(&mut build, |line| {
         let message: Value = serde_json::from_str(line).unwrap_or_default();
-        let is_facade = message["package_id"].as_str().is_some_and(|id| id.contains("#warpsmith@"));
-        if message["reason"] == "build-script-executed" && is_facade {
-            out = message["out_dir"].as_str().map(PathBuf::from);
+        if message["reason"] == "build-script-executed" {
+            let folder = message["out_dir"].as_str().map(PathBuf::from).unwrap_or_default();
+            out = Some(folder.join("gpu_kernels_image.rs")).filter(|file| file.is_file()).or(out.take());
         }
     })?;
     let out = out.ok_or_else(|| Error::Unexpected("cargo does not say where the image is".to_owned()))?;
-    let exported = warpsmith_builder::export_image(&out.join("gpu_kernels_image.rs"), &root.join("image"));
+    let exported = warpsmith_builder::export_image(&out, &root.join("image"));
     exported.map_err(|error| Error::Unexpected(error.to_string()))
 }
 
@@ -49,7 +50,9 @@ fn registry(root: &Path) -> Result<PathBuf> {
     let mut package = cargo(root, ["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]);
     run(package.env("CARGO_TARGET_DIR", &target))?;
     let mut vendor = cargo(root, ["vendor", "--quiet", "--versioned-dirs", "--manifest-path", OWN_KERNELS]);
-    vendor.arg(&folder).stdout(std::process::Stdio::null());
+    // The device toolchain compiles core from its sources, and resolves what the rest of the standard library depends on.
+    vendor.arg("--sync").arg(standard_library()?).arg(&folder);
+    vendor.env("RUSTC_BOOTSTRAP", "1").stdout(std::process::Stdio::null());
     run(&mut vendor)?;
     let made = target.join("package");
     for entry in fs::read_dir(&made).map_err(Error::file(&made))?.filter_map(std::result::Result::ok) {
@@ -69,6 +72,17 @@ fn registry(root: &Path) -> Result<PathBuf> {
         fs::write(&sums, text).map_err(Error::file(&sums))?;
     }
     Ok(folder)
+}
+
+/// The manifest of the device toolchain's standard library.
+fn standard_library() -> Result<PathBuf> {
+    let toolchain = find_device_toolchain().found;
+    let sysroot = toolchain.and_then(|found| ask(Command::new(found.rustc).args(["--print", "sysroot"])));
+    let sysroot = sysroot.ok_or_else(|| Error::Missing {
+        what: "there is no device toolchain".to_owned(),
+        advice: "Run `cargo xtask setup`, then this again.".to_owned(),
+    })?;
+    Ok(Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.toml"))
 }
 
 /// A sum of all files in `folder`, as long as a SHA-256.

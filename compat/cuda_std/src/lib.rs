@@ -33,7 +33,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(asm_experimental_arch, link_llvm_intrinsics),
+    feature(alloc_error_handler, asm_experimental_arch, link_llvm_intrinsics, rustc_attrs),
     allow(internal_features)
 )]
 #![deny(missing_docs)]

@@ -7,15 +7,15 @@
 //!   the emulated device, and a registered `KernelSpec`.
 
 use proc_macro2::{Literal, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Attribute, Ident};
+use syn::{Attribute, GenericParam, Generics, Ident};
 
 use super::Kernel;
+use super::forms::{Form, forms, marker_of, passed, types};
 use super::instances::{Argument, Instance};
 use super::limits;
-use super::params::{Kind, Param, text};
-use super::types::{self, element_name, mapping_name, plain_generics};
+use super::params::{Kind, text};
 
 /// The function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
@@ -27,7 +27,8 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     function.attrs.push(syn::parse_quote!(#[allow(clippy::too_many_arguments)]));
     let marker = marker(kernel);
     let instances = instances(kernel);
-    let (types, as_kernel) = (types::types(kernel), types::as_kernel(kernel));
+    let types = types(kernel);
+    let as_kernel = as_kernel(kernel);
     let checks = kernel.instances.iter().map(|instance| checks(kernel, instance));
     let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
     let on_host = kernel.instances.iter().map(|instance| host_entry(kernel, instance));
@@ -44,6 +45,28 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
             #(#on_host)*
         };
     }
+}
+
+/// The generic parameters without lifetimes, bounds or defaults: as declared, and as used.
+pub(crate) fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ident>) {
+    let mut declared = Vec::new();
+    let mut used = Vec::new();
+    for parameter in &generics.params {
+        match parameter {
+            GenericParam::Lifetime(_) => {}
+            GenericParam::Type(ty) => {
+                let ident = &ty.ident;
+                declared.push(quote!(#ident));
+                used.push(ident);
+            }
+            GenericParam::Const(constant) => {
+                let (ident, ty) = (&constant.ident, &constant.ty);
+                declared.push(quote!(const #ident: #ty));
+                used.push(ident);
+            }
+        }
+    }
+    (declared, used)
 }
 
 /// The type that stands for the kernel in a launch.
@@ -90,147 +113,62 @@ fn instances(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
-fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
-    let arguments = instance.0.iter().map(Argument::tokens);
-    let at = param.element.span();
-    let name = Ident::new(&name.to_string(), at);
-    quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
+/// The generic parameters with their bounds, and the where clause's predicates.
+pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>) {
+    let bounded = generics.params.iter().filter_map(|parameter| match parameter {
+        GenericParam::Lifetime(_) => None,
+        GenericParam::Type(ty) => {
+            let (ident, colon, bounds) = (&ty.ident, &ty.colon_token, &ty.bounds);
+            Some(quote!(#ident #colon #bounds))
+        }
+        GenericParam::Const(constant) => {
+            let (ident, ty) = (&constant.ident, &constant.ty);
+            Some(quote!(const #ident: #ty))
+        }
+    });
+    let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
+    (bounded.collect(), predicates.map(ToTokens::to_token_stream).collect())
 }
 
-/// The argument that a generic parameter has in an instance.
-struct Form {
-    /// The value, or the element of a slice or view, or the array in shared memory.
-    element: TokenStream,
-    /// The `gpu_spec::ParamKind`; for an array in shared memory there is none.
-    kind: Ident,
-    /// The parameter's type, of any lifetime.
-    ty: TokenStream,
-    /// The function that compiles for types that it can have.
-    check: Option<TokenStream>,
-    /// The machine parameters of the GPU's entry, and the argument made of them.
-    machine: TokenStream,
-    on_gpu: TokenStream,
-    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`: none for an
-    /// array in shared memory, which is no parameter of the launch.
-    on_host: TokenStream,
-    slots: usize,
-    /// Whether it is a mutable view, whose claims limit launches.
-    is_claimed: bool,
-}
+/// `Kernel` for all instances at once, so that generic code knows the parameters, and `SafeKernel`.
+fn as_kernel(kernel: &Kernel) -> TokenStream {
+    let sig = &kernel.function.sig;
+    let name = &sig.ident;
+    let (_, used) = plain_generics(&sig.generics);
+    let (bounded, predicates) = bounded_generics(&sig.generics);
+    let markers = kernel.params.iter().filter_map(marker_of);
+    // Known of types without parameters; those are checked where they are written.
+    let is_generic = sig.generics.type_params().next().is_some();
+    let elements = kernel.params.iter().filter(|param| is_generic && matches!(param.kind, Kind::Slice));
+    let elements = elements.map(|param| {
+        let element = &param.element;
+        quote_spanned!(element.span()=> #element: ::gpu_std::SliceElement,)
+    });
+    let of = quote!(#name<#(#used),*>);
+    let clause = quote!(where #of: ::gpu_std::Instance, #(#elements)* #(#predicates,)*);
+    let safe = kernel.is_safe.then(|| {
+        quote! {
+            // SAFETY: the kernel is a safe function.
+            unsafe impl<#(#bounded),*> ::gpu_std::SafeKernel for #of #clause {}
+        }
+    });
+    quote! {
+        // SAFETY: `Params` and the entries of all instances are written from the same parameters.
+        unsafe impl<#(#bounded),*> ::gpu_std::Kernel for #of #clause {
+            type Params = (#(#markers,)*);
 
-fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let mut arrays = 0;
-    let form = |(index, param): (usize, &Param)| {
-        let form = form(index, param, instance, arrays);
-        arrays += usize::from(form.slots == 0);
-        form
-    };
-    kernel.params.iter().enumerate().map(form).collect()
-}
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn spec() -> &'static ::gpu_std::KernelSpec {
+                <Self as ::gpu_std::Instance>::of_host()
+            }
 
-/// Those of a launch's parameters.
-fn passed(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let mut forms = forms(kernel, instance);
-    forms.retain(|form| form.slots > 0);
-    forms
-}
-
-/// `arrays` are ahead of the parameter in shared memory.
-fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form {
-    let element = projection(instance, param, &element_name(index));
-    let mapping = projection(instance, param, &mapping_name(index));
-    let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
-    let plain = |ty: TokenStream, kind: &str, check: Option<TokenStream>| Form {
-        element: element.clone(),
-        kind: format_ident!("{kind}"),
-        check,
-        machine: quote!(#data: #ty),
-        on_gpu: quote!(#data),
-        on_host: quote!(read_value::<#ty>),
-        slots: 1,
-        is_claimed: false,
-        ty,
-    };
-    let form = match &param.kind {
-        Kind::Value => plain(element.clone(), "Value", Some(quote!(check_value))),
-        Kind::Pointer => plain(quote!(*const #element), "Pointer", None),
-        Kind::PointerMut => plain(quote!(*mut #element), "PointerMut", None),
-        Kind::Slice => Form {
-            kind: format_ident!("Slice"),
-            ty: quote!(&[#element]),
-            check: Some(quote!(check_element)),
-            machine: quote!(#data: *const #element, #len: usize),
-            on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
-            on_host: quote!(read_slice::<#element>),
-            slots: 2,
-            is_claimed: false,
-            element,
-        },
-        Kind::SliceMut(_) => Form {
-            kind: format_ident!("SliceMut"),
-            ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),
-            check: Some(quote!(check_view)),
-            machine: quote!(#data: *mut #element, #len: usize),
-            on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
-            on_host: quote!(read_view::<#element, #mapping>),
-            slots: 2,
-            is_claimed: true,
-            element,
-        },
-        Kind::Shared(array) => Form {
-            kind: format_ident!("Shared"),
-            ty: array.ty(&element),
-            check: Some(quote!(check_shared)),
-            machine: quote!(),
-            on_gpu: array.argument(&element, arrays),
-            on_host: array.argument(&element, arrays),
-            slots: 0,
-            is_claimed: false,
-            element,
-        },
-        Kind::View(dimensions) => {
-            let (view, extents) = (format_ident!("Slice{dimensions}"), format_ident!("Extents{dimensions}"));
-            let (make, read) = (format_ident!("slice{dimensions}"), format_ident!("read_slice{dimensions}"));
-            Form {
-                kind: view.clone(),
-                ty: quote!(::gpu_std::#view<'_, #element>),
-                check: Some(quote!(check_view)),
-                machine: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
-                on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
-                on_host: quote!(#read::<#element>),
-                slots: 2,
-                is_claimed: false,
-                element,
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            fn code() -> *const ::core::ffi::c_void {
+                <Self as ::gpu_std::Instance>::of_gpu()
             }
         }
-        Kind::ViewMut(dimensions, _) => {
-            let (view, extents) =
-                (format_ident!("DisjointMut{dimensions}"), format_ident!("Extents{dimensions}"));
-            let (make, read) = (format_ident!("view{dimensions}"), format_ident!("read_view{dimensions}"));
-            Form {
-                kind: format_ident!("SliceMut{dimensions}"),
-                ty: quote!(::gpu_std::#view<'_, #element, #mapping>),
-                check: Some(quote!(check_view)),
-                machine: quote!(#data: *mut #element, #len: ::gpu_std::__private::#extents),
-                on_gpu: quote!(::gpu_std::__private::#make::<_, #mapping>(#data, #len)),
-                on_host: quote!(#read::<#element, #mapping>),
-                slots: 2,
-                is_claimed: true,
-                element,
-            }
-        }
-    };
-    if !param.is_optional {
-        return form;
-    }
-    let Form { ty, on_gpu, .. } = &form;
-    Form {
-        ty: quote!(::core::option::Option<#ty>),
-        on_gpu: quote! {
-            if #data.is_null() { ::core::option::Option::None } else { ::core::option::Option::Some(#on_gpu) }
-        },
-        ..form
+        #safe
     }
 }
 

@@ -4,13 +4,13 @@
 //! at the token to change.
 
 mod emit;
+mod forms;
 mod instances;
 mod limits;
 mod options;
 mod params;
 mod place;
 mod shared;
-mod types;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;

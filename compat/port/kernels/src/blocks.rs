@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use cuda_std::atomic::AtomicF32;
+use cuda_std::atomic::{AtomicF32, mid};
 use cuda_std::prelude::*;
 use cuda_std::{address_space, shared_array, warp};
 
@@ -68,5 +68,18 @@ pub unsafe fn lanes(out: *mut [u32; 8]) {
             warp::warp_reduce(u32::MAX, lane, warp::WarpReductionOp::Add),
             warp::activemask(),
         ];
+    }
+}
+
+#[address_space(global)]
+static mut CALLS: u32 = 5;
+
+/// What thread `i` finds in constant memory at `i` modulo 5, and how often the counter was called before.
+#[kernel]
+pub unsafe fn statics(weights: *mut f32, calls: *mut u32) {
+    let i = thread::index_1d() as usize;
+    unsafe {
+        *weights.add(i) = WEIGHTS[i % WEIGHTS.len()];
+        *calls.add(i) = mid::atomic_fetch_add_u32_device(&raw mut CALLS, Ordering::Relaxed, 2);
     }
 }

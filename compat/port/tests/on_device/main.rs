@@ -52,7 +52,8 @@ fn ptx_has_all_kernels_and_address_spaces() {
     if !has_image() {
         return;
     }
-    for kernel in ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks"] {
+    for kernel in ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics"]
+    {
         assert!(PTX.contains(&format!(".entry {kernel}(")), "{kernel}");
     }
     let body = |kernel: &str| {
@@ -62,8 +63,12 @@ fn ptx_has_all_kernels_and_address_spaces() {
     let smooth = body("smooth");
     assert!(smooth.contains("st.shared.b32") && smooth.contains("ld.shared.b32"), "{smooth}");
     assert!(smooth.contains("TILE[1024]") || PTX.contains("TILE[1024]"), "{smooth}");
-    let constants: Vec<&str> = PTX.lines().filter(|line| line.starts_with(".const")).collect();
-    assert!(constants.len() <= 1, "{constants:?}");
+    let statics = body("statics");
+    assert!(PTX.contains("\n.const ") && statics.contains("ld.const.b32"), "{statics}");
+    assert!(
+        PTX.lines().any(|line| line.starts_with(".global") && line.ends_with("CALLS[4] = {5};")),
+        "the initial value"
+    );
     assert!(body("sum").contains("atom.relaxed.gpu") || body("sum").contains("red.relaxed.gpu"));
     assert!(body("advance").contains(".param .u64"), "a reference is a pointer");
     assert!(PTX.contains("malloc") && PTX.contains("vprintf"));
@@ -211,6 +216,25 @@ fn kernels_allocate_and_see_address_spaces() {
     let places = places.as_host_vec().unwrap();
     assert_eq!(places[..5], [1, 1, 1, 0, 1]);
     assert!(places[5] < 200 << 10, "a shared address is an offset: {}", places[5]);
+}
+
+#[test]
+fn statics_have_their_initial_values() {
+    let Some((_context, module, stream)) = rig() else { return };
+    let weights = DeviceBuffer::<f32>::zeroed(64).unwrap();
+    let calls = DeviceBuffer::<u32>::zeroed(64).unwrap();
+    // SAFETY: the kernel takes two pointers to a value for each thread.
+    unsafe {
+        launch!(module.statics<<<2, 32, 0, stream>>>(weights.as_device_ptr(), calls.as_device_ptr()))
+            .unwrap();
+    }
+    stream.synchronize().unwrap();
+    for (i, found) in weights.as_host_vec().unwrap().into_iter().enumerate() {
+        assert_eq!(found, [0.0625, 0.25, 0.375, 0.25, 0.0625][i % 5], "{i}");
+    }
+    let mut calls = calls.as_host_vec().unwrap();
+    calls.sort();
+    assert_eq!(calls, (0..64).map(|i| 5 + 2 * i).collect::<Vec<u32>>());
 }
 
 #[test]
