@@ -9,7 +9,7 @@ use test_kernels::tiles::{
 };
 use warpsmith::TypedKernel;
 use warpsmith::gpu_std::scalar::Float;
-use warpsmith::gpu_std::{Instance, Kernel};
+use warpsmith::gpu_std::Kernel;
 use warpsmith::prelude::*;
 
 /// Widths and heights: smaller and larger than tiles, and no multiples of them.
