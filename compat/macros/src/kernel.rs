@@ -2,7 +2,8 @@
 //!
 //! The function stays as it is. Beside it, in an anonymous scope, stands a kernel of gpu-std with the same symbol, whose
 //! parameters have types that gpu-std takes: a value becomes `Plain<T>`, a reference a pointer. It calls the function.
-//! A type with the function's name is that kernel for the runtime's own launches.
+//! The type `NAME_kernel` is that kernel for the runtime's own launches. (One with the function's name could clash with a
+//! module of that name, where the function is re-exported.)
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -31,6 +32,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let passed = params.iter().map(|param| &param.passed);
     let markers = params.iter().map(|param| &param.marker);
     // Types of other names may be less visible than the function, which a public type must not show.
+    let marker = format_ident!("{name}_kernel");
     let vis = params.iter().all(|param| param.is_plain).then_some(&function.vis);
     let summary = format!("The kernel [`{name}()`] as a type, for launches by the runtime.");
     Ok(quote! {
@@ -40,13 +42,13 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
 
         #[doc = #summary]
         #[allow(non_camel_case_types, dead_code)]
-        #vis struct #name {
+        #vis struct #marker {
             _kernel: (),
         }
 
         const _: () = {
             // SAFETY: `Plain<T>` has the layout of `T`, and the entry takes a reference as a pointer.
-            unsafe impl ::cuda_std::__private::gpu_std::Kernel for self::#name {
+            unsafe impl ::cuda_std::__private::gpu_std::Kernel for self::#marker {
                 type Params = (#(#markers,)*);
 
                 #[cfg(target_arch = "nvptx64")]
