@@ -33,6 +33,14 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let markers = params.iter().map(|param| &param.marker);
     // Types of other names may be less visible than the function, which a public type must not show.
     let marker = format_ident!("{name}_kernel");
+    // The function under a name that the entry's does not hide.
+    let alias = format_ident!("__{name}_function");
+    let generics = &function.sig.generics;
+    let names: Vec<_> = (0..params.len()).map(|index| format_ident!("p{index}")).collect();
+    let types = function.sig.inputs.iter().filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(&typed.ty),
+        FnArg::Receiver(_) => None,
+    });
     let vis = params.iter().all(|param| param.is_plain).then_some(&function.vis);
     let summary = format!("The kernel [`{name}()`] as a type, for launches by the runtime.");
     Ok(quote! {
@@ -46,9 +54,17 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
             _kernel: (),
         }
 
+        #[doc(hidden)]
+        #[inline(always)]
+        #[allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
+        unsafe fn #alias #generics (#(#names: #types),*) {
+            // SAFETY: the caller's promise.
+            unsafe { #name(#(#names),*) }
+        }
+
         const _: () = {
             // SAFETY: `Plain<T>` has the layout of `T`, and the entry takes a reference as a pointer.
-            unsafe impl ::cuda_std::__private::gpu_std::Kernel for self::#marker {
+            unsafe impl ::cuda_std::__private::gpu_std::Kernel for #marker {
                 type Params = (#(#markers,)*);
 
                 #[cfg(target_arch = "nvptx64")]
@@ -65,7 +81,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
                 // SAFETY: the launch passes what the function's parameters say.
-                unsafe { self::#name(#(#passed),*) }
+                unsafe { #alias(#(#passed),*) }
             }
         };
     })
