@@ -82,13 +82,7 @@ fn transposes_are_right_raw_and_safe() {
 
 fn products<T: Element + Float + DeviceCopy>(stream: &Stream, random: &mut Random)
 where
-    matmul_tiled<T>: warpsmith::gpu_std::SafeKernel<
-            Params = (
-                warpsmith::gpu_std::param::Slice2<T>,
-                warpsmith::gpu_std::param::Slice2<T>,
-                warpsmith::gpu_std::param::SliceMut2<T>,
-            ),
-        >,
+    matmul_tiled<T>: Instance,
 {
     for (rows, inner, columns) in [(1, 1, 1), (16, 16, 16), (5, 33, 17), (40, 100, 31)] {
         let (a, b): (Vec<T>, Vec<T>) =
