@@ -8,8 +8,8 @@ use test_kernels::tiles::{
     transpose_raw, transpose_tiled,
 };
 use warpsmith::TypedKernel;
-use warpsmith::gpu_std::scalar::Float;
 use warpsmith::gpu_std::Kernel;
+use warpsmith::gpu_std::scalar::Float;
 use warpsmith::prelude::*;
 
 /// Widths and heights: smaller and larger than tiles, and no multiples of them.
