@@ -29,7 +29,7 @@
 //! ```
 //!
 //! The CUDA driver is loaded when the program runs: it needs no CUDA toolkit to build, and without a driver
-//! [`quick_init`] is an error. [`CudaError`](error::CudaError) has CUDA's codes; [`error::explanation`] has the full text,
+//! [`quick_init`] is an error. [`CudaError`] has CUDA's codes; [`error::explanation`] has the full text,
 //! with the kernel and what to do.
 //!
 //! Memory comes from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does, because
