@@ -77,7 +77,7 @@ pub fn parse(report: &str) -> Vec<(String, Resources)> {
 /// The number that ends where `unit` begins; 0 when there is none.
 fn number_before(line: &str, unit: &str) -> u32 {
     let Some(end) = line.find(unit) else { return 0 };
-    let start = line[..end].rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
+    let start = line[..end].trim_end_matches(|c: char| c.is_ascii_digit()).len();
     line[start..end].parse().unwrap_or(0)
 }
 

@@ -172,7 +172,7 @@ impl FusedIterator for GridStride {}
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements`, `Chunks<N>` and `PerBlock`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<COLUMNS, ROWS>` and `TransposedTiles<COLUMNS, ROWS>`, and `DisjointMut3` of `Elements`"
+    note = "there are `DisjointMut` of `Elements`, `Chunks<N>`, `PerBlock` and `Unclaimed`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<COLUMNS, ROWS>` and `TransposedTiles<COLUMNS, ROWS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// The launches in which no two threads have the same claim to it.
@@ -197,6 +197,7 @@ views! {
     [] DisjointMut, Elements => Linear;
     [const N: usize] DisjointMut, Chunks<N> => Linear;
     [] DisjointMut, crate::per_block::PerBlock => Any;
+    [] DisjointMut, Unclaimed => Any;
     [] DisjointMut2, Elements => Plane;
     [] DisjointMut2, Rows => Linear;
     [const COLUMNS: usize, const ROWS: usize] DisjointMut2, Tiles<COLUMNS, ROWS> => Plane;
@@ -219,6 +220,10 @@ pub enum Rows {}
 
 /// The mapping of a [`DisjointMut`] in which index i has elements `i * N .. (i + 1) * N`, cut at the length.
 pub enum Chunks<const N: usize> {}
+
+/// The mapping of a [`DisjointMut`] of which no index has an element: of a kernel that divides the work in its own way, by
+/// [`as_mut_ptr`](DisjointMut::as_mut_ptr), in a launch of any shape.
+pub enum Unclaimed {}
 
 /// A mutable slice of which every thread of the launch gets its own elements.
 ///

@@ -1,4 +1,4 @@
-//! Rust-CUDA's device library on [`gpu_std`](__private::gpu_std): a kernel crate written for it compiles when its
+//! Rust-CUDA's device library on `gpu_std`: a kernel crate written for it compiles when its
 //! manifest names this package.
 //!
 //! ```toml
@@ -29,7 +29,7 @@
 //! | [`shared`], [`mem`] | shared memory; memory from the device's heap |
 //! | [`atomic`] | atomic floats in three scopes, and functions on pointers |
 //! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | functions of floats; CUDA's libdevice |
-//! | [`io`], [`ptr`], [`misc`], [`cfg`] | printing, address spaces of pointers, clock and debugger, the target's capability |
+//! | [`io`], [`ptr`], [`misc`], [`mod@cfg`] | printing, address spaces of pointers, clock and debugger, the target's capability |
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",

@@ -13,6 +13,7 @@
 
 use core::num::{NonZeroU32, NonZeroU64};
 
+use gpu_std::disjoint::Unclaimed;
 use gpu_std::math::Math;
 use gpu_std::prelude::*;
 use gpu_std::random::{Draw, Philox};
@@ -38,7 +39,7 @@ pub fn uniform<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: us
     threads: u32,
     from: T,
     to: T,
-    out: DisjointMut<T>,
+    out: DisjointMut<T, Unclaimed>,
 ) {
     let (start, range) = (from.to_acc(), (to - from).to_acc());
     let sample =
@@ -57,7 +58,7 @@ pub fn normal<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR: usi
     threads: u32,
     mean: f64,
     std: f64,
-    out: DisjointMut<T>,
+    out: DisjointMut<T, Unclaimed>,
 ) {
     let (mean, std) = (accumulator::<T>(mean), accumulator::<T>(std));
     let sample = |words| <T::Accumulator as Draw>::normal(words).map(|z| T::from_acc(z.mul_add(std, mean)));
@@ -73,7 +74,7 @@ pub fn exponential<T: Float<Accumulator: Draw>, const ITEMS: usize, const VECTOR
     base: &[u64],
     threads: u32,
     scale: f64,
-    out: DisjointMut<T>,
+    out: DisjointMut<T, Unclaimed>,
 ) {
     let scale = accumulator::<T>(scale);
     // The distance from 1 to the number below it.
@@ -101,7 +102,7 @@ pub fn integers<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     threads: u32,
     low: T,
     range: u64,
-    out: DisjointMut<T>,
+    out: DisjointMut<T, Unclaimed>,
 ) {
     let place = Place::new(seed, offset, base);
     match (NonZeroU32::new(range as u32), NonZeroU64::new(range)) {
@@ -127,7 +128,7 @@ pub fn bernoulli<T: Scalar, const ITEMS: usize, const VECTOR: usize>(
     base: &[u64],
     threads: u32,
     threshold: f32,
-    out: DisjointMut<T>,
+    out: DisjointMut<T, Unclaimed>,
 ) {
     let sample =
         |words| <f32 as Draw>::uniform(words).map(|unit| if unit < threshold { T::ONE } else { T::ZERO });
@@ -147,7 +148,7 @@ fn draw<T: Scalar>(
     place: Place,
     threads: u32,
     lanes: usize,
-    mut out: DisjointMut<T>,
+    mut out: DisjointMut<T, Unclaimed>,
     sample: impl Fn([u32; 4]) -> [T; 4],
     instead: Option<[T; 2]>,
 ) {

@@ -50,7 +50,7 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
     }
 }
 
-/// [`heat_raw`] in safe code.
+/// [`heat_raw()`] in safe code.
 #[kernel(block(SIDE, SIDE), no_panic)]
 pub fn heat_tiled(
     alpha: f32,
@@ -109,7 +109,7 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     }
 }
 
-/// [`transpose_raw`] in safe code.
+/// [`transpose_raw()`] in safe code.
 #[kernel(block(32, 8), no_panic)]
 pub fn transpose_tiled(
     image: Slice2<f32>,

@@ -1,9 +1,9 @@
 //! Atomic operations with the ordering in the name as well: `atomic_fetch_add_relaxed_f32_device(pointer, value)`, and the
-//! fences. Each is the function of [`mid`](super::mid) with that ordering; `volatile` is relaxed.
+//! fences. Each is the function of [`super::mid`] with that ordering; `volatile` is relaxed.
 //!
 //! # Safety
 //!
-//! Of every function: as in [`mid`](super::mid).
+//! Of every function: as in [`super::mid`].
 #![allow(clippy::missing_safety_doc)]
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
