@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
-use crate::check::{self, Checker};
+use crate::check::Checker;
 use crate::dynamic::{self, Children};
 use crate::fault::Fault;
 use crate::order::Permutation;
@@ -190,7 +190,7 @@ impl Grid {
         let set_blocks = check_resident(launch, threads, set_blocks)?;
         let sets = blocks / u64::from(set_blocks);
         let seed = match launch.order {
-            Order::Sequential => check::settings()?.and_then(|settings| settings.seed),
+            Order::Sequential => None,
             Order::Seeded(seed) => Some(seed),
         };
         let cores = rayon::current_num_threads() as u64;

@@ -217,7 +217,11 @@ impl Memory {
     /// `layout` has a size.
     fn new(layout: Layout) -> Self {
         let is_checked = !registers().checker.get().is_null();
-        let (whole, before) = if is_checked { check::with_red_zones(layout) } else { (layout, 0) };
+        let (whole, before) = if is_checked {
+            check::with_red_zones(layout).expect("shared memory is small")
+        } else {
+            (layout, 0)
+        };
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc(whole) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(whole));

@@ -6,8 +6,8 @@
 use std::arch::global_asm;
 use std::sync::atomic::Ordering as Memory;
 
-use super::Accessed;
 use super::clocks::{Operation, Ordering, Scope};
+use super::{Accessed, Checker};
 use crate::fault::Fault;
 use crate::registers::{Registers, registers};
 
@@ -185,6 +185,18 @@ pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, sc
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = (address, packed);
+}
+
+/// Runs code of the host that stands for a function of the GPU: what it does to memory is not checked.
+pub fn unchecked<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(*mut Checker);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            registers().checker.set(self.0);
+        }
+    }
+    let _restore = Restore(registers().checker.replace(std::ptr::null_mut()));
+    f()
 }
 
 /// A fence of the device library.

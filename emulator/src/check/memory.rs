@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::is_on;
 use super::shadow::PAGE;
 
 /// Bytes on either side of a region that no kernel may touch.
@@ -88,7 +89,7 @@ fn buffers() -> MutexGuard<'static, Buffers> {
 /// A buffer of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
 /// end rounded up to 512. Nothing in it counts as written.
 pub fn allocated(start: usize, bytes: usize) {
-    if start.is_multiple_of(PAGE) {
+    if is_on() && start.is_multiple_of(PAGE) {
         buffers().insert(start, Arc::new(Region::new(start, bytes, Of::Buffer)));
     }
 }
@@ -107,15 +108,26 @@ pub fn released(start: usize) {
 
 /// Something other than a kernel has written bytes, which may be in a buffer.
 pub fn written(start: usize, bytes: usize) {
-    if let Some((_, region)) = buffers().range(..=start).next_back()
+    if is_on()
+        && let Some((_, region)) = buffers().range(..=start).next_back()
         && start < region.end
     {
         region.mark(start - region.start, bytes, true);
     }
 }
 
+/// Something other than a kernel may have written any buffer.
+pub fn all_written() {
+    if is_on() {
+        buffers().values().for_each(|region| region.mark(0, region.end - region.start, true));
+    }
+}
+
 /// Something other than a kernel has copied bytes from one place to another, which may be in buffers.
 pub fn copied(to: usize, from: usize, bytes: usize) {
+    if !is_on() {
+        return;
+    }
     let buffers = buffers();
     let find = |at: usize| buffers.range(..=at).next_back().map(|(_, r)| r).filter(|r| at < r.end);
     let Some(target) = find(to) else { return };

@@ -29,9 +29,9 @@ use std::sync::{Mutex, PoisonError};
 use gpu_spec::KernelSpec;
 
 pub use clocks::{Operation, Scope};
-pub use entry::{atomic_access, fence};
+pub use entry::{atomic_access, fence, unchecked};
 pub use finding::{Access, Finding, FindingKind};
-pub use memory::{RED_ZONE, allocated, copied, freed, released, written};
+pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
 pub use place::Frame;
 pub use report::ALLOW;
 pub use settings::is_on;
@@ -45,11 +45,12 @@ use settings::Settings;
 use shadow::{GRAIN, Kind, PAGE, Pages, Record};
 
 /// The layout of an allocation with red zones around memory of `layout`, and how far the memory is from its start.
-pub(crate) fn with_red_zones(layout: Layout) -> (Layout, usize) {
+/// `None` for a size that no allocation can have.
+pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     let align = layout.align().max(PAGE);
     let before = RED_ZONE.next_multiple_of(align);
-    let bytes = before + layout.size().next_multiple_of(PAGE) + RED_ZONE;
-    (Layout::from_size_align(bytes, align).expect("a region's size and alignment"), before)
+    let bytes = layout.size().checked_next_multiple_of(PAGE)?.checked_add(before + RED_ZONE)?;
+    Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
 /// Bytes of shadow memory above which they are freed after a launch.

@@ -6,7 +6,6 @@
 //! | `WARPSMITH_CHECK_LIMIT` | findings of a launch that are kept; the rest are counted | 100 |
 //! | `WARPSMITH_CHECK_REPORT` | a file to which each finding is appended, as a line of JSON | none |
 //! | `WARPSMITH_CHECK_ROOT` | the folder to which relative places in the source belong | the current one |
-//! | `WARPSMITH_CHECK_SEED` | runs launches without an order of their own in the order of this seed | sequential |
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -18,7 +17,6 @@ pub(crate) struct Settings {
     pub limit: usize,
     pub report: Option<PathBuf>,
     pub root: PathBuf,
-    pub seed: Option<u64>,
 }
 
 /// The settings; `None` when launches are not checked. What is wrong with them is an error of every launch.
@@ -50,7 +48,6 @@ fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, S
         limit: number("WARPSMITH_CHECK_LIMIT")?.unwrap_or(100).max(1) as usize,
         report: variable("WARPSMITH_CHECK_REPORT").map(PathBuf::from),
         root: variable("WARPSMITH_CHECK_ROOT").map(PathBuf::from).unwrap_or_default(),
-        seed: number("WARPSMITH_CHECK_SEED")?,
     }))
 }
 
