@@ -21,13 +21,16 @@ pages! {
     guide_tuning = "guide/tuning.md";
     registry_crates = "guide/registry-crates.md";
     how_rust_becomes_gpu_code = "how-rust-becomes-gpu-code.md";
+    indices = "guide/indices.md";
     launch = "launch.md";
     libraries = "libraries.md";
     memory = "memory.md";
     porting_from_cuda = "porting-from-cuda.md";
     porting_from_cudarc = "porting-from-cudarc.md";
     streams = "streams.md";
+    structs_and_math = "guide/structs-and-math.md";
     testing = "guide/testing.md";
+    tiles = "guide/tiles.md";
     tuning = "tuning.md";
     warps = "guide/warps.md";
 }

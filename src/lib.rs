@@ -23,10 +23,45 @@
 //! | [`random`] | generators of random numbers, and arrays of them |
 //! | [`device`], [`stream`], [`memory`], [`launch`], [`graph`], … | the runtime: `warpsmith-runtime` as a whole, re-exported |
 //! | `library`, with a feature for each | cuBLAS, cuDNN, cuFFT, cuRAND, cuSPARSE |
+//! | `glam`, with the feature of that name | vectors and matrices that kernels take |
 //! | [`gpu_std`] | what kernels are written with; a kernel crate depends on it directly |
 //! | [`kernels`] | the kernels behind [`ops`], to launch by hand |
 //! | `bench`, with the feature of that name | measuring and tuning kernels, one's own too |
 //! | [`IMAGE`], [`include_image!`] | their code for the GPU; the code of one's own kernels |
+//!
+//! # Generic code
+//!
+//! A function that is generic over the types of a kernel asks for an instance, besides the kernel's own bounds. What the
+//! launch takes follows from the kernel's parameters:
+//!
+//! ```
+//! use warpsmith::gpu_std::prelude::*;
+//! use warpsmith::prelude::*;
+//!
+//! #[kernel(types(T = f32, f64))]
+//! fn scale<T: Float>(a: T, mut x: DisjointMut<T>) {
+//!     if let Some(x) = x.get_mut(thread::unique_index()) {
+//!         *x = *x * a;
+//!     }
+//! }
+//!
+//! fn scaled<T: Float + DeviceCopy>(module: &Module, stream: &Stream, a: T, x: &[T]) -> Result<Vec<T>, Error>
+//! where
+//!     scale<T>: Instance,
+//! {
+//!     let mut x = DeviceBuffer::from_host(stream, x)?;
+//!     module.kernel::<scale<T>>()?.launch(stream, Launch::auto(x.len()), (a, &mut x))?;
+//!     x.to_host()
+//! }
+//!
+//! # static IMAGE: GpuImage = GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "it is an example");
+//! let device = Device::open("cpu")?;
+//! let stream = Stream::new(&device)?;
+//! let module = device.load(&IMAGE)?;
+//! assert_eq!(scaled(&module, &stream, 2.0_f32, &[1.0, 2.5])?, [2.0, 5.0]);
+//! assert_eq!(scaled(&module, &stream, 3.0_f64, &[1.0])?, [3.0]);
+//! # Ok::<(), warpsmith::Error>(())
+//! ```
 //!
 //! A program built on a machine without the device toolchain runs on the emulated device only. Opening
 //! a CUDA device is then an error that says so.
@@ -42,6 +77,8 @@ pub mod random;
 
 pub use gpu_kernels as kernels;
 pub use gpu_std;
+#[cfg(feature = "glam")]
+pub use gpu_std::glam;
 pub use image::IMAGE;
 pub use op_error::OpError;
 pub use warpsmith_runtime::*;

@@ -48,6 +48,9 @@ pub struct PtxBuilder {
     path: PathBuf,
     archs: Vec<Arch>,
     features: Vec<String>,
+    cfgs: Vec<String>,
+    alloc: bool,
+    one_module: bool,
     fma: bool,
     jump_threading: bool,
     spills_allowed: Vec<String>,
@@ -104,6 +107,9 @@ impl PtxBuilder {
             path: path.into(),
             archs: vec![Arch::SM_80, Arch::SM_90A],
             features: Vec::new(),
+            cfgs: Vec::new(),
+            alloc: false,
+            one_module: false,
             fma: true,
             jump_threading: false,
             spills_allowed: Vec::new(),
@@ -119,6 +125,25 @@ impl PtxBuilder {
     /// Turns on the cargo feature `name` of the kernel crate.
     pub fn feature(mut self, name: impl Into<String>) -> PtxBuilder {
         self.features.push(name.into());
+        self
+    }
+
+    /// Compiles the kernel crate, not its dependencies, with `--cfg cfg`.
+    pub fn cfg(mut self, cfg: impl Into<String>) -> PtxBuilder {
+        self.cfgs.push(cfg.into());
+        self
+    }
+
+    /// Compiles `alloc` too, for a kernel crate that has a global allocator. Without it a kernel crate has `core` only.
+    pub fn alloc(mut self) -> PtxBuilder {
+        self.alloc = true;
+        self
+    }
+
+    /// Puts all kernels into one module, for code that other programs load as a file. Otherwise the kernels of each Rust
+    /// module are a module of the image, so that a program loads what it uses.
+    pub fn one_module(mut self) -> PtxBuilder {
+        self.one_module = true;
         self
     }
 
@@ -210,6 +235,8 @@ impl PtxBuilder {
             crate_dir,
             target_dir: &gpu_target,
             features: &self.features,
+            cfgs: &self.cfgs,
+            alloc: self.alloc,
             jump_threading: self.jump_threading,
         };
         // Another build may replace the libraries as soon as cargo's own lock is gone.
@@ -271,8 +298,13 @@ impl PtxBuilder {
             out: &folders.out_dir,
         };
         let runtime = &linked.device_runtime;
-        let parts =
-            parts::divide(&link::read(&linked.reachable)?, &package, &linked.kernels, runtime, &self.archs);
+        let parts = match self.one_module {
+            true => parts::undivided(&package, &linked.kernels, runtime),
+            false => {
+                let ir = link::read(&linked.reachable)?;
+                parts::divide(&ir, &package, &linked.kernels, runtime, &self.archs)
+            }
+        };
         let modules = codegen::generate_all(&job, &parts, &self.archs)?;
 
         let library = cuda.cudadevrt.as_ref().filter(|_| runtime.is_needed()).map(|from| (from, library));
@@ -281,6 +313,7 @@ impl PtxBuilder {
         }
         let library = library.map(|(_, library)| library);
         let kernels = crate::report::kernels(&linked.kernels, &parts, &modules);
+        crate::report::check_panics(&linked.kernels, &kernels)?;
         let ptxas = cuda.ptxas.as_ref().map_or_else(String::new, |ptxas| ptxas.version.to_string());
         let code = image::Code {
             parts: &parts,

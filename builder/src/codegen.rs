@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::arch::Arch;
 use crate::error::Error;
-use crate::link::{self, Linked};
+use crate::link::{self, Linked, Reporters};
+use crate::panic_paths::{self, PanicPath};
 use crate::parts::Part;
 use crate::ptx::Ptx;
 use crate::ptxas::{self, Resources};
@@ -28,6 +29,8 @@ pub struct Module {
     pub resources: Vec<(String, Resources)>,
     /// The symbols of the kernels whose stack is not known.
     pub unknown_stacks: Vec<String>,
+    /// The panics that are left in each kernel, by symbol.
+    pub panics: Vec<(String, Vec<PanicPath>)>,
 }
 
 /// How to generate code.
@@ -72,16 +75,26 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         return Ok(None);
     }
 
-    let public = work.join(format!("public.{name}.{arch}"));
-    link::write_public(&public, kernels.iter().copied())?;
-    let optimised = work.join(format!("optimised.{name}.{arch}.bc"));
-    let mut command = Command::new(llvm.tool("opt"));
-    command
-        .args(&cpu)
-        .args(UNROLLING)
-        .args(["-passes=internalize,globaldce,default<O3>", "-o"])
-        .arg(&optimised);
-    tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
+    let optimise = |reporters: Reporters| {
+        let public = work.join(format!("public.{name}.{arch}.{reporters:?}"));
+        link::write_public(&public, kernels.iter().copied(), reporters)?;
+        let optimised = work.join(format!("optimised.{name}.{arch}.{reporters:?}.ll"));
+        let mut command = Command::new(llvm.tool("opt"));
+        command
+            .args(&cpu)
+            .args(UNROLLING)
+            .args(["-passes=internalize,globaldce,default<O3>", "-S", "-o"])
+            .arg(&optimised);
+        tools::run(command.arg(link::public_list(&public)).arg(&linked.bitcode), &input)?;
+        let ir = link::read(&optimised)?;
+        Ok::<_, Error>((optimised, ir))
+    };
+    let (optimised, ir) = optimise(Reporters::Private)?;
+    let mut panics = Vec::new();
+    if panic_paths::has_reporters(&ir) {
+        let (_, ir) = optimise(Reporters::Public)?;
+        panics = panic_paths::find(&ir, kernels.iter().map(|kernel| &*kernel.symbol));
+    }
 
     let ptx = out.join(format!("{name}.{arch}.ptx"));
     let mut command = Command::new(llvm.tool("llc"));
@@ -101,13 +114,14 @@ pub fn generate(job: &Job<'_>, arch: Arch, part: &Part) -> Result<Option<Module>
         unknown_stacks: unknown.map(|kernel| kernel.symbol.clone()).collect(),
         kernels: kernels.iter().map(|kernel| kernel.symbol.clone()).collect(),
         resources: Vec::new(),
+        panics,
     };
     if let Some(ptxas) = &cuda.ptxas {
         let cubin = out.join(format!("{name}.{arch}.cubin"));
         module.resources = ptxas::assemble(ptxas, arch, part.is_linked, &module.ptx, &cubin)?;
         if arch.has_cubin() {
             module.cubin = Some(cubin);
-        } else {
+        } else if cubin.exists() {
             std::fs::remove_file(&cubin).map_err(Error::io("cannot remove", &cubin))?;
         }
     }

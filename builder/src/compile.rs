@@ -31,6 +31,10 @@ pub struct Request<'a> {
     pub target_dir: &'a Path,
     /// Cargo features of the kernel crate.
     pub features: &'a [String],
+    /// Values of `--cfg` for the kernel crate.
+    pub cfgs: &'a [String],
+    /// Whether `alloc` is compiled besides `core`.
+    pub alloc: bool,
     /// Whether rustc's jump threading stays on (it duplicates barriers; for tests only).
     pub jump_threading: bool,
 }
@@ -88,7 +92,8 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     let mut command = cargo(toolchain);
     command
         .args(["rustc", "--quiet", "--color=never", "--lib", "--crate-type=lib", "--release"])
-        .args(["-Zbuild-std=core", "--target", TARGET, "--message-format=json-render-diagnostics"])
+        .arg(if request.alloc { "-Zbuild-std=core,alloc" } else { "-Zbuild-std=core" })
+        .args(["--target", TARGET, "--message-format=json-render-diagnostics"])
         .arg("--manifest-path")
         .arg(&manifest)
         .arg("--target-dir")
@@ -99,6 +104,9 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     command
         .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
         .arg(format!("-Zcrate-attr=feature({FEATURES})"))
+        // A `cfg` may be one that rustc sets for other targets, such as target_feature.
+        .arg("-Aexplicit-builtin-cfgs-in-flags")
+        .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(request).join("\x1f"));
     // Looked for before the build: one that the build itself writes would look changed to the next.
     let workspace = workspace_files(&manifest);

@@ -85,6 +85,18 @@ pub enum Error {
         found: String,
     },
 
+    /// A kernel that says `no_panic` can panic.
+    #[error(
+        "the compiler cannot rule out {} of a `#[kernel(no_panic)]`:{}\nindex with `get` or by an iterator, compare the \
+         index with the length before, or leave `no_panic` out",
+        if panics.len() == 1 { "a panic" } else { "panics" },
+        list(panics)
+    )]
+    Panics {
+        /// One line each: kernel, place and text.
+        panics: Vec<String>,
+    },
+
     /// libdevice is needed and missing.
     #[error(
         "kernel `{kernel}` calls `{function}`, which is in NVIDIA's libdevice.10.bc, and that was not found.\n{how}"

@@ -147,6 +147,14 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
             needs.capability, needs.registers, needs.shared_bytes, needs.stack_bytes, needs.spill_bytes
         );
     }
+    text.push_str("], panics: &[");
+    for path in &report.panics {
+        let _ = write!(
+            text,
+            "PanicPlace {{ file: {:?}, line: {}, column: {}, what: {:?} }}, ",
+            path.file, path.line, path.column, path.what
+        );
+    }
     text.push_str("] },\n");
 }
 
@@ -231,6 +239,7 @@ mod tests {
             kernels: kernels.iter().map(|kernel| (*kernel).to_owned()).collect(),
             resources: Vec::new(),
             unknown_stacks: Vec::new(),
+            panics: Vec::new(),
         }
     }
 

@@ -21,7 +21,7 @@
 //! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
 //! | `device_runtime` | which kernels need NVIDIA's device runtime |
 //! | `parts` | which kernels share a module |
-//! | `codegen` | for each part and architecture: `opt`, `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
+//! | `codegen` | for each part and architecture: `opt`, the panics that are left (`panic_paths`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | the file that the host crate includes, and the compressed code |
 //! | `fingerprint` | leaves all but `compile` out when nothing has changed |
 #![deny(missing_docs)]
@@ -41,6 +41,7 @@ pub mod fuzzed;
 mod image;
 mod link;
 mod packages;
+mod panic_paths;
 mod parts;
 mod ptx;
 mod ptxas;
@@ -52,5 +53,6 @@ mod tools;
 pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};
 pub use error::Error;
+pub use panic_paths::PanicPath;
 pub use report::{ArchReport, KernelReport};
 pub use rewrite::RewriteError;

@@ -73,7 +73,7 @@ pub fn link(
 
     let reachable = work.join("reachable.ll");
     let public = work.join("public");
-    write_public(&public, &rewritten.kernels)?;
+    write_public(&public, &rewritten.kernels, Reporters::Public)?;
     let mut command = Command::new(llvm.tool("opt"));
     command
         .args(["-passes=internalize,globaldce,always-inline,function(sroa,early-cse),globaldce", "-S", "-o"])
@@ -105,11 +105,27 @@ pub fn link(
     Ok(Linked { bitcode, reachable, kernels: rewritten.kernels, device_runtime })
 }
 
-/// Writes the symbols that stay visible: those of the kernels, and the mailbox.
-pub fn write_public<'a>(path: &Path, kernels: impl IntoIterator<Item = &'a Kernel>) -> Result<(), Error> {
+/// Whether the reporters of panics are private to a module, so that LLVM removes parameters from them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reporters {
+    /// As in the code that runs.
+    Private,
+    /// Every call of them passes its location.
+    Public,
+}
+
+/// Writes the symbols that stay visible: those of the kernels, the mailbox, and public reporters.
+pub fn write_public<'a>(
+    path: &Path,
+    kernels: impl IntoIterator<Item = &'a Kernel>,
+    reporters: Reporters,
+) -> Result<(), Error> {
     let mut names: String = kernels.into_iter().map(|kernel| format!("{}\n", kernel.symbol)).collect();
-    names.push_str(MAILBOX);
-    names.push('\n');
+    let reporters = rewrite::REPORTERS.iter().filter(|_| reporters == Reporters::Public);
+    for name in [MAILBOX].into_iter().chain(reporters.map(|(name, _)| *name)) {
+        names.push_str(name);
+        names.push('\n');
+    }
     write(path, &names)
 }
 

@@ -96,6 +96,13 @@ pub fn divide(
     parts
 }
 
+/// All kernels in one part.
+pub fn undivided(package: &str, kernels: &[Kernel], runtime: &DeviceRuntime) -> Vec<Part> {
+    let name = package.replace('-', "_");
+    let kernels = kernels.iter().map(|kernel| kernel.symbol.clone()).collect();
+    vec![Part { stem: name.clone(), name, is_linked: runtime.is_needed(), kernels }]
+}
+
 /// The first module below the root of the kernel's crate; of another crate, with that crate; and which of the
 /// architectures have the kernel, if not all of them.
 fn name(kernel: &Kernel, crate_name: &str, archs: &[Arch]) -> String {
@@ -137,7 +144,7 @@ mod tests {
 
     fn kernel(symbol: &str, module: &str, min_arch: u32) -> Kernel {
         let abi = Abi { module: module.to_owned(), ..Abi::default() };
-        Kernel { symbol: symbol.to_owned(), min_arch, stack: 0, abi: Some(abi) }
+        Kernel { symbol: symbol.to_owned(), min_arch, abi: Some(abi), ..Kernel::default() }
     }
 
     /// `NAME: KERNEL KERNEL` of each part.

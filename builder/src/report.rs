@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::codegen::Module;
+use crate::error::Error;
+use crate::panic_paths::PanicPath;
 use crate::parts::Part;
 use crate::rewrite::Kernel;
 
@@ -20,6 +22,8 @@ pub struct KernelReport {
     pub requested_stack: u32,
     /// Its resources, one entry for each architecture that has it; empty without ptxas.
     pub resources: Vec<ArchReport>,
+    /// The panics that are left in it on any architecture.
+    pub panics: Vec<PanicPath>,
 }
 
 /// The resources of a kernel on one architecture.
@@ -51,8 +55,11 @@ pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> V
             stack: Some(0),
             requested_stack: kernel.stack,
             resources: Vec::new(),
+            panics: Vec::new(),
         };
         for module in modules {
+            let found = module.panics.iter().filter(|(symbol, _)| *symbol == kernel.symbol);
+            report.panics.extend(found.flat_map(|(_, panics)| panics).cloned());
             let found = module.resources.iter().find(|(symbol, _)| *symbol == kernel.symbol);
             if let Some((_, r)) = found {
                 report.stack = report.stack.map(|stack| stack.max(r.cumulative_stack).max(r.stack_bytes));
@@ -69,9 +76,22 @@ pub fn kernels(kernels: &[Kernel], parts: &[Part], modules: &[Vec<Module>]) -> V
         if modules.iter().any(|module| module.unknown_stacks.contains(&kernel.symbol)) {
             report.stack = None;
         }
+        report.panics.sort();
+        report.panics.dedup();
         report
     };
     kernels.iter().map(report).collect()
+}
+
+/// Fails if a panic is left in a kernel that says `no_panic`.
+pub fn check_panics(kernels: &[Kernel], reports: &[KernelReport]) -> Result<(), Error> {
+    let mut panics = Vec::new();
+    let left =
+        kernels.iter().zip(reports).filter(|(kernel, report)| kernel.no_panic && !report.panics.is_empty());
+    for (kernel, report) in left {
+        panics.extend(report.panics.iter().map(|panic| format!("`{}`: {panic}", kernel.symbol)));
+    }
+    if panics.is_empty() { Ok(()) } else { Err(Error::Panics { panics }) }
 }
 
 /// One warning for each kernel that spills or has a stack, or one of unknown size without asking for any, and is not
@@ -127,6 +147,7 @@ mod tests {
             stack,
             requested_stack: 0,
             resources,
+            panics: Vec::new(),
         };
         let kernels = [
             kernel("good", Some(0), vec![needs("sm_80", 0, 0)]),

@@ -70,7 +70,7 @@ fn has_kernels<S: AsRef<str>>(arguments: &[S]) -> bool {
     let depends = after("--extern").any(|library| {
         // `noprelude:name=path`
         let name = library.split('=').next().unwrap_or_default();
-        matches!(name.rsplit(':').next(), Some("gpu_std" | "warpsmith"))
+        matches!(name.rsplit(':').next(), Some("gpu_std" | "cuda_std" | "warpsmith"))
     });
     is_host && !is_tool && (is_library || depends)
 }

@@ -2,9 +2,10 @@
 //!
 //! One line for each kernel and type by default; the lines join the instances that differ in items, vector and
 //! further type parameters. Instances with a stack frame or spilled registers are always listed one by one:
-//! there should be none, and what remains is an exception to know about.
+//! there should be none, and what remains is an exception to know about. So are the panics that the compiler could not
+//! rule out, with their places in the source.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
 
 use comfy_table::Cell;
@@ -12,7 +13,7 @@ use serde_json::json;
 use warpsmith::IMAGE;
 use warpsmith::bench::benchmark::nearest;
 use warpsmith::gpu_std::registry;
-use warpsmith::module::spec::{KernelResources, StackUse};
+use warpsmith::module::spec::{KernelRecord, KernelResources, PanicPlace, StackUse};
 
 use crate::args::KernelsArgs;
 use crate::image;
@@ -33,14 +34,19 @@ struct Instance {
     max_block: u32,
     min_arch: u32,
     resources: Option<KernelResources>,
-    /// Its stack as far as it is known, and the bytes that it requests; `None` without a GPU image.
-    stack: Option<(StackUse, u32)>,
+    /// What is known of its code; `None` without a GPU image.
+    record: Option<&'static KernelRecord>,
 }
 
 impl Instance {
     /// Whether the size of its stack is not known before it runs.
     fn has_unknown_stack(&self) -> bool {
-        matches!(self.stack, Some((StackUse::Unknown, _)))
+        self.record.is_some_and(|record| record.stack == StackUse::Unknown)
+    }
+
+    /// The panics that are left in its code.
+    fn panics(&self) -> &'static [PanicPlace] {
+        self.record.map_or(&[], |record| record.panics)
     }
 }
 
@@ -96,11 +102,10 @@ fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance
             max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
             min_arch: spec.min_arch,
             resources: resources.get(spec.symbol).copied(),
-            stack: IMAGE
+            record: IMAGE
                 .spec()
                 .kernel(spec.symbol)
-                .filter(|record| record.abi.is_some_and(|abi| abi.package.name == spec.package))
-                .map(|record| (record.stack, record.requested_stack)),
+                .filter(|record| record.abi.is_some_and(|abi| abi.package.name == spec.package)),
         })
         .collect();
     all.sort_by(|a, b| {
@@ -145,9 +150,10 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
         "shared",
         "stack",
         "spills",
+        "panics",
         "occupancy",
     ];
-    text.push_str(&table(&header, &[2, 4, 5, 6, 7, 8, 9], rows));
+    text.push_str(&table(&header, &[2, 4, 5, 6, 7, 8, 9, 10], rows));
     let exceptions: Vec<&Instance> =
         instances.iter().filter(|i| i.resources.is_some_and(|r| r.stack > 0 || r.spills > 0)).collect();
     if !exceptions.is_empty() {
@@ -162,14 +168,51 @@ fn as_text(instances: &[Instance], arch: Option<u32>, args: &KernelsArgs) -> Str
     if !unknown.is_empty() {
         text.push_str("\nWith a stack of unknown size (recursion, or calls through pointers):\n");
         for i in unknown {
-            let asked = match i.stack {
-                Some((_, bytes)) if bytes > 0 => format!("asks for {bytes} bytes"),
+            let asked = match i.record.map_or(0, |record| record.requested_stack) {
+                bytes if bytes > 0 => format!("asks for {bytes} bytes"),
                 _ => "asks for none: #[kernel(stack = BYTES)]".to_string(),
             };
             text.push_str(&format!("  {}: {asked}\n", i.symbol));
         }
     }
+    text.push_str(&panics(instances, args.all));
     text
+}
+
+/// The panics that are left, with the kernels or, one by one, the instances that have them.
+fn panics(instances: &[Instance], one_by_one: bool) -> String {
+    let mut places: BTreeMap<(&str, String), (usize, usize)> = BTreeMap::new();
+    for i in instances {
+        let name = if one_by_one { i.symbol } else { i.kernel };
+        let all = instances.iter().filter(|other| !one_by_one && other.kernel == i.kernel).count();
+        for place in i.panics() {
+            places.entry((name, place_of(place))).or_insert((0, all)).0 += 1;
+        }
+    }
+    let mut text = String::new();
+    let mut of = "";
+    for ((name, place), (with_it, all)) in &places {
+        if text.is_empty() {
+            text.push_str(
+                "\nPanics that the compiler could not rule out (#[kernel(no_panic)] makes them an error):\n",
+            );
+        }
+        if of != *name {
+            text.push_str(&format!("  {name}\n"));
+            of = name;
+        }
+        let share = if with_it < all { format!(" (in {with_it} of {all} instances)") } else { String::new() };
+        text.push_str(&format!("    {place}{share}\n"));
+    }
+    text
+}
+
+/// `src/lib.rs:12:9: index out of bounds`.
+fn place_of(place: &PanicPlace) -> String {
+    match place.file {
+        "" => format!("unknown place: {}", place.what),
+        file => format!("{file}:{}:{}: {}", place.line, place.column, place.what),
+    }
 }
 
 /// A line for instances of one kernel and type: ranges where they differ.
@@ -209,6 +252,11 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         figure(|r| r.static_shared, false),
         figure(|r| r.stack, true),
         figure(|r| r.spills, true),
+        match range(group.iter().filter(|i| i.record.is_some()).map(|i| i.panics().len() as u32)) {
+            None => plain("-"),
+            Some(range) if *range.end() > 0 => note(span(&range)),
+            Some(range) => plain(span(&range)),
+        },
         plain(occupancies.map_or("-".to_string(), |range| format!("{} %", span(&range)))),
     ]
 }
@@ -223,6 +271,10 @@ fn span(range: &RangeInclusive<u32>) -> String {
     } else {
         format!("{}-{}", range.start(), range.end())
     }
+}
+
+fn panic_json(place: &PanicPlace) -> serde_json::Value {
+    json!({ "file": place.file, "line": place.line, "column": place.column, "what": place.what })
 }
 
 fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
@@ -244,8 +296,9 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
                 "static_shared": r.map(|r| r.static_shared),
                 "stack": r.map(|r| r.stack),
                 "spills": r.map(|r| r.spills),
-                "stack_is_known": i.stack.map(|(stack, _)| stack != StackUse::Unknown),
-                "requested_stack": i.stack.map(|(_, bytes)| bytes),
+                "stack_is_known": i.record.map(|record| record.stack != StackUse::Unknown),
+                "requested_stack": i.record.map(|record| record.requested_stack),
+                "panics": i.record.map(|record| record.panics.iter().map(panic_json).collect::<Vec<_>>()),
                 "occupancy": r.and_then(|r| occupancy(arch?, block, r.registers, r.static_shared)),
             })
         })
@@ -258,4 +311,50 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
         "kernels": kernels,
     });
     serde_json::to_string_pretty(&document).expect("plain data always becomes JSON") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn record(panics: &'static [PanicPlace]) -> KernelRecord {
+        let stack = StackUse::Known(0);
+        KernelRecord { symbol: "k", part: 0, abi: None, stack, requested_stack: 0, resources: &[], panics }
+    }
+
+    static CLEAN: KernelRecord = record(&[]);
+    static BAD: KernelRecord = record(&[
+        PanicPlace { file: "src/lib.rs", line: 12, column: 9, what: "index out of bounds" },
+        PanicPlace { file: "", line: 0, column: 0, what: "panic" },
+    ]);
+
+    #[test]
+    fn panics_are_listed_by_kernel_and_place() {
+        let instance = |symbol, record| Instance {
+            kernel: "sum",
+            package: "p",
+            symbol,
+            dtype: "f32",
+            more_types: String::new(),
+            consts: Vec::new(),
+            max_block: 256,
+            min_arch: 0,
+            resources: None,
+            record,
+        };
+        let all =
+            [instance("sum__f32", Some(&CLEAN)), instance("sum__f64", Some(&BAD)), instance("sum__u8", None)];
+        let grouped = panics(&all, false);
+        let lines: Vec<&str> = grouped.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "  sum",
+                "    src/lib.rs:12:9: index out of bounds (in 1 of 3 instances)",
+                "    unknown place: panic (in 1 of 3 instances)"
+            ]
+        );
+        assert!(panics(&all, true).contains("\n  sum__f64\n    src/lib.rs:12:9: index out of bounds\n"));
+        assert_eq!(panics(&all[..1], false), "");
+    }
 }

@@ -20,7 +20,7 @@ struct Candidate<A> {
 /// The index of a candidate that stands for no element.
 const NONE: u64 = u64::MAX;
 
-impl<A: WarpValue> Partial for Candidate<A> {
+impl<A: KernelType> Partial for Candidate<A> {
     #[inline(always)]
     fn shuffle_down(self, mask: u32, delta: u32) -> Self {
         Self { value: self.value.shuffle_down(mask, delta), index: self.index.shuffle_down(mask, delta) }
@@ -73,7 +73,7 @@ fn is_nan<A: Scalar>(value: A) -> bool {
 
 impl<T: Scalar, O: Order<T::Accumulator>> Reduction<T> for First<O>
 where
-    T::Accumulator: Scalar + WarpValue,
+    T::Accumulator: Scalar,
 {
     type Partial = Candidate<T::Accumulator>;
 
@@ -106,7 +106,7 @@ where
 unsafe fn run<T, O, const ITEMS: usize, const N: usize>(input: &[T], workspace: *mut u64, result: *mut u64)
 where
     T: Scalar,
-    T::Accumulator: Scalar + WarpValue,
+    T::Accumulator: Scalar,
     O: Order<T::Accumulator>,
 {
     // SAFETY: by this function's contract.

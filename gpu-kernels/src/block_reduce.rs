@@ -21,7 +21,7 @@ pub(crate) trait Partial: Copy {
     fn shuffle_down(self, mask: u32, delta: u32) -> Self;
 }
 
-impl<T: WarpValue> Partial for T {
+impl<T: KernelType> Partial for T {
     #[inline(always)]
     fn shuffle_down(self, mask: u32, delta: u32) -> Self {
         warp::shuffle_down(mask, self, delta)

@@ -11,7 +11,10 @@ use crate::tile::{lanes, with_lanes};
 /// nearest end of the range when it is out of it, 0 when it is NaN; integers wrap. `VECTOR` is the size of an
 /// access on the side of the larger type.
 #[kernel(
-    types(T = f32, f64, f16, bf16, i32, u32, i64, u64; U = f32, f64, f16, bf16, i32, u32, i64, u64),
+    types(
+        T = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64;
+        U = f32, f64, f16, bf16, i8, u8, i16, u16, i32, u32, i64, u64
+    ),
     consts(ITEMS = 2; VECTOR = 16),
     launch_bounds(512)
 )]

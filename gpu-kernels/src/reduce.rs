@@ -24,7 +24,7 @@ pub const fn workspace_bytes(blocks: usize) -> usize {
 /// Numbers that can be summed up and multiplied: says in which type.
 pub trait Summable: Scalar {
     /// f32 for f16, bf16 and f32; f64; i64 for signed and u64 for unsigned integers.
-    type Wide: Scalar<Accumulator = Self::Wide> + WarpValue;
+    type Wide: Scalar<Accumulator = Self::Wide>;
 
     /// The same number in the wider type.
     fn widen(self) -> Self::Wide;
@@ -89,7 +89,7 @@ struct Min;
 
 impl<T: Scalar> Reduction<T> for Min
 where
-    T::Accumulator: Scalar + WarpValue,
+    T::Accumulator: Scalar,
 {
     type Partial = T::Accumulator;
 
@@ -112,7 +112,7 @@ struct Max;
 
 impl<T: Scalar> Reduction<T> for Max
 where
-    T::Accumulator: Scalar + WarpValue,
+    T::Accumulator: Scalar,
 {
     type Partial = T::Accumulator;
 

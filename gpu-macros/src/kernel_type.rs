@@ -1,71 +1,225 @@
-//! `#[derive(KernelType)]`: a struct that host and device compiler lay out alike.
+//! `#[derive(KernelType)]` and `#[derive(KernelValue)]`: types that host and device compiler lay out alike.
 
-use proc_macro2::TokenStream;
-use quote::{quote, quote_spanned};
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Meta, Result, Token, parse_quote_spanned};
+use syn::{
+    Data, DataEnum, DeriveInput, Error, Fields, Index, Member, Meta, Result, Token, parse_quote_spanned,
+};
+
+/// The integers that can be the numbers of an enum's variants.
+const INTEGERS: [&str; 8] = ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"];
 
 /// The whole of `#[derive(KernelType)] item`.
-pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
+pub(crate) fn element(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     let name = &input.ident;
-    let fields = match &input.data {
-        Data::Struct(data) => &data.fields,
-        Data::Enum(_) => {
-            return Err(Error::new(
-                name.span(),
-                "an enum cannot be a `KernelType`, because some bytes are none of its variants: pass a number, and \
-                 match on it in the kernel",
-            ));
-        }
-        Data::Union(_) => {
-            return Err(Error::new(name.span(), "a union cannot derive `KernelType`: make it a struct"));
-        }
-    };
-    if !has_layout(&input)? {
-        let or = if fields.len() == 1 { " or `#[repr(transparent)]`" } else { "" };
+    let fields = fields(&input, "KernelType")?;
+    let Some(fields) = fields else {
         return Err(Error::new(
             name.span(),
             format!(
-                "add `#[repr(C)]`{or} to `{name}`: the host and the GPU are compiled by two compilers, and without \
-                 it each may order the fields in its own way"
+                "an enum cannot be a `KernelType`, because some bytes are none of its variants: derive \
+                 `KernelValue`, pass it by value, and use `Checked<{name}>` in buffers"
             ),
         ));
+    };
+    let layout = layout(&input, fields)?;
+    let padding = padding(&input, fields, layout);
+    let is_generic =
+        input.generics.type_params().next().is_some() || input.generics.const_params().next().is_some();
+    let plain = if is_generic {
+        quote!(::gpu_std::__private::bytemuck::AnyBitPattern)
+    } else {
+        quote!(::gpu_std::__private::bytemuck::Pod)
+    };
+    let impls = [
+        (quote!(::gpu_std::__private::bytemuck::Zeroable), quote!()),
+        (plain, quote!()),
+        (quote!(::gpu_std::KernelValue), quote!()),
+        (quote!(::gpu_std::KernelType), quote!(const HAS_PADDING: bool = #padding;)),
+    ]
+    .map(|(of, content)| implement(&input, fields, "KernelType", &of, &content));
+    let check =
+        (!is_generic).then(|| quote_spanned!(name.span()=> const _: () = ::core::assert!(!#padding);));
+    Ok(quote!(#(#impls)* #check))
+}
+
+/// The whole of `#[derive(KernelValue)] item`.
+pub(crate) fn value(item: TokenStream) -> Result<TokenStream> {
+    let input: DeriveInput = syn::parse2(item)?;
+    let of = quote!(::gpu_std::KernelValue);
+    match (&input.data, fields(&input, "KernelValue")?) {
+        (Data::Enum(data), _) => enumeration(&input, data),
+        (_, Some(fields)) => {
+            layout(&input, fields)?;
+            Ok(implement(&input, fields, "KernelValue", &of, &quote!()))
+        }
+        (_, None) => Ok(TokenStream::new()),
     }
+}
+
+/// The fields of a struct; `None` of an enum.
+fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Option<&'a Fields>> {
+    match &input.data {
+        Data::Struct(data) => Ok(Some(&data.fields)),
+        Data::Enum(_) => Ok(None),
+        Data::Union(_) => {
+            Err(Error::new(input.ident.span(), format!("a union cannot derive `{derive}`: make it a struct")))
+        }
+    }
+}
+
+/// `unsafe impl of for Name where …`: every field implements the trait `derive`, and the type is `Copy`.
+fn implement(
+    input: &DeriveInput,
+    fields: &Fields,
+    derive: &str,
+    of: &TokenStream,
+    content: &TokenStream,
+) -> TokenStream {
+    let name = &input.ident;
     let mut generics = input.generics.clone();
-    let types = input.generics.clone();
-    let (_, type_generics, _) = types.split_for_impl();
+    let (_, type_generics, _) = input.generics.split_for_impl();
     let clause = generics.make_where_clause();
     for field in fields {
-        let ty = &field.ty;
-        clause.predicates.push(parse_quote_spanned!(ty.span()=> #ty: ::gpu_std::KernelType));
+        let (ty, bound) = (&field.ty, Ident::new(derive, field.ty.span()));
+        clause.predicates.push(parse_quote_spanned!(ty.span()=> #ty: ::gpu_std::#bound));
     }
     clause.predicates.push(parse_quote_spanned!(name.span()=> Self: ::core::marker::Copy));
     let (impl_generics, _, clause) = generics.split_for_impl();
-    let traits = [
-        quote!(::gpu_std::__private::bytemuck::Zeroable),
-        quote!(::gpu_std::__private::bytemuck::AnyBitPattern),
-        quote!(::gpu_std::KernelType),
-    ];
-    let impls = traits.iter().map(|name_of_trait| {
-        quote_spanned! {name.span()=>
-            // SAFETY: the attribute fixes the layout, and every field takes any bytes and has a fixed layout itself.
-            #[automatically_derived]
-            #[allow(trivial_bounds)]
-            unsafe impl #impl_generics #name_of_trait for #name #type_generics #clause {}
-        }
-    });
-    Ok(quote!(#(#impls)*))
+    quote_spanned! {name.span()=>
+        // SAFETY: the attribute fixes the layout, and every field keeps the trait's promises itself.
+        #[automatically_derived]
+        #[allow(trivial_bounds)]
+        unsafe impl #impl_generics #of for #name #type_generics #clause { #content }
+    }
 }
 
-/// Whether the struct is `repr(C)` or `repr(transparent)`.
-fn has_layout(input: &DeriveInput) -> Result<bool> {
+/// How the attribute lays a struct out.
+#[derive(Clone, Copy, PartialEq)]
+enum Layout {
+    /// `repr(C)`.
+    C,
+    /// `repr(C, packed)` or `repr(transparent)`: without padding of its own.
+    Tight,
+}
+
+fn layout(input: &DeriveInput, fields: &Fields) -> Result<Layout> {
+    let names = representation(input)?;
+    let has = |name: &str| names.iter().any(|known| known == name);
+    if has("transparent") || has("C") && names.iter().any(|name| name == "packed") {
+        return Ok(Layout::Tight);
+    }
+    if has("C") {
+        return Ok(Layout::C);
+    }
+    let or = if fields.len() == 1 { " or `#[repr(transparent)]`" } else { "" };
+    Err(Error::new(
+        input.ident.span(),
+        format!(
+            "add `#[repr(C)]`{or} to `{}`: the host and the GPU are compiled by two compilers, and without it each \
+             may order the fields in its own way",
+            input.ident
+        ),
+    ))
+}
+
+/// The words in `#[repr(…)]`.
+fn representation(input: &DeriveInput) -> Result<Vec<String>> {
+    let mut names = Vec::new();
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
         let list = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
-        if list.iter().any(|meta| meta.path().is_ident("C") || meta.path().is_ident("transparent")) {
-            return Ok(true);
+        names.extend(list.iter().filter_map(|meta| meta.path().get_ident()).map(Ident::to_string));
+    }
+    Ok(names)
+}
+
+/// An expression that does not compile when there is padding between or after the fields, and is whether there is some
+/// inside of them.
+fn padding(input: &DeriveInput, fields: &Fields, layout: Layout) -> TokenStream {
+    let name = &input.ident;
+    let (_, type_generics, _) = input.generics.split_for_impl();
+    let own = quote!(#name #type_generics);
+    let members: Vec<(Member, &syn::Type)> = fields
+        .iter()
+        .enumerate()
+        .map(|(index, field)| {
+            let member = field.ident.clone().map_or(Member::Unnamed(Index::from(index)), Member::Named);
+            (member, &field.ty)
+        })
+        .collect();
+    let mut checks = Vec::new();
+    if layout == Layout::C {
+        for pair in members.windows(2) {
+            let [(before, before_type), (member, ty)] = pair else { continue };
+            let text = format!("`{name}` has padding before `{}`", member.to_token_stream());
+            checks.push(quote_spanned! {ty.span()=>
+                ::gpu_std::__private::check_padding(
+                    #text,
+                    ::core::mem::offset_of!(#own, #member)
+                        - ::core::mem::offset_of!(#own, #before)
+                        - ::core::mem::size_of::<#before_type>(),
+                );
+            });
+        }
+        if let Some((last, ty)) = members.last() {
+            let text = format!("`{name}` has padding at its end");
+            checks.push(quote_spanned! {name.span()=>
+                ::gpu_std::__private::check_padding(
+                    #text,
+                    ::core::mem::size_of::<#own>()
+                        - ::core::mem::offset_of!(#own, #last)
+                        - ::core::mem::size_of::<#ty>(),
+                );
+            });
         }
     }
-    Ok(false)
+    let inside = members
+        .iter()
+        .map(|(_, ty)| quote_spanned!(ty.span()=> || <#ty as ::gpu_std::KernelType>::HAS_PADDING));
+    quote!({ #(#checks)* false #(#inside)* })
+}
+
+/// `KernelValue` and `KernelEnum` for an enum.
+fn enumeration(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
+    let name = &input.ident;
+    if let Some(variant) = data.variants.iter().find(|variant| !variant.fields.is_empty()) {
+        return Err(Error::new_spanned(
+            variant,
+            "a kernel takes enums whose variants have no fields: make it a struct with the enum and the fields",
+        ));
+    }
+    let names = representation(input)?;
+    let integer = INTEGERS.iter().find(|integer| names.iter().any(|name| name == *integer));
+    let Some(integer) = integer else {
+        return Err(Error::new(
+            name.span(),
+            format!(
+                "add the type of its numbers to `{name}`, as in `#[repr(u8)]`: the host and the GPU are compiled by two \
+                 compilers, and without it each may choose its own"
+            ),
+        ));
+    };
+    if data.variants.is_empty() {
+        return Err(Error::new(
+            name.span(),
+            "an enum without variants has no values that a kernel could take",
+        ));
+    }
+    let integer = Ident::new(integer, name.span());
+    let of_value = implement(input, &Fields::Unit, "KernelValue", &quote!(::gpu_std::KernelValue), &quote!());
+    let variants = data.variants.iter().map(|variant| &variant.ident);
+    let content = quote! {
+        type Bits = #integer;
+
+        #[inline(always)]
+        fn is_valid(bits: #integer) -> bool {
+            false #(|| bits == Self::#variants as #integer)*
+        }
+    };
+    let of_enum =
+        implement(input, &Fields::Unit, "KernelValue", &quote!(::gpu_std::checked::KernelEnum), &content);
+    Ok(quote!(#of_value #of_enum))
 }

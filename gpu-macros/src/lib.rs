@@ -1,12 +1,14 @@
-//! The macros of the device library: `#[kernel]`, `#[derive(KernelType)]`, `#[address_space(shared)]` and `printf!`.
+//! The macros of the device library: `#[kernel]`, `#[derive(KernelType)]`, `#[derive(KernelValue)]`,
+//! `#[address_space(shared)]` and `printf!`.
 //!
-//! Use them through `gpu_std`, which re-exports them: what they expand to names that crate.
+//! Use them through `gpu_std`, which re-exports them: what they expand to names that crate, as the manifest does.
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | `kernel` | reads a kernel function and its options, says what is wrong with it, writes its entries |
-//! | `kernel_type` | derives `KernelType` for structs of fixed layout |
+//! | `kernel_type` | derives `KernelType` and `KernelValue` for types of fixed layout |
 //! | `address_space` | turns a static into shared memory |
+//! | `library` | finds gpu-std under another name |
 //! | `printf` | checks a C format against its arguments |
 #![deny(missing_docs)]
 
@@ -15,28 +17,47 @@ use proc_macro::TokenStream;
 mod address_space;
 mod kernel;
 mod kernel_type;
+mod library;
 mod printf;
 
 #[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro_attribute]
 pub fn kernel(options: TokenStream, item: TokenStream) -> TokenStream {
-    kernel::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    kernel::expand(options.into(), item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
 }
 
 #[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro_derive(KernelType)]
 pub fn kernel_type(item: TokenStream) -> TokenStream {
-    kernel_type::expand(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    kernel_type::element(item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
+}
+
+#[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
+#[proc_macro_derive(KernelValue)]
+pub fn kernel_value(item: TokenStream) -> TokenStream {
+    kernel_type::value(item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
 }
 
 #[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro_attribute]
 pub fn address_space(space: TokenStream, item: TokenStream) -> TokenStream {
-    address_space::expand(space.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    address_space::expand(space.into(), item.into())
+        .map(library::found)
+        .unwrap_or_else(|error| error.into_compile_error())
+        .into()
 }
 
 #[allow(missing_docs, reason = "documented where gpu_std re-exports it")]
 #[proc_macro]
 pub fn printf(input: TokenStream) -> TokenStream {
-    printf::expand(input.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    printf::expand(input.into()).map(library::found).unwrap_or_else(|error| error.into_compile_error()).into()
 }

@@ -130,6 +130,12 @@ impl Extents3 {
         if self.is_empty() { 0 } else { self.offset(self.width - 1, self.height - 1, self.depth - 1) + 1 }
     }
 
+    /// The extents of a plane.
+    #[inline(always)]
+    pub const fn plane(self) -> Extents2 {
+        Extents2 { width: self.width, height: self.height, pitch: self.pitch }
+    }
+
     /// The place of element (x, y, z), from the first.
     #[inline(always)]
     pub const fn offset(self, x: u32, y: u32, z: u32) -> usize {

@@ -11,6 +11,10 @@ pub use crate::kernel::AbiParam;
 /// `PACKAGE VERSION RUST::MODULE::PATH` in bytes. The builder reads it, and leaves none in the PTX.
 pub const ORIGIN_PREFIX: &str = "__warpsmith_origin.";
 
+/// Before the symbol of a kernel: the symbol of a constant in the GPU code, which is there if a panic that is left in the
+/// kernel is a build error. Read and removed as those of [`ORIGIN_PREFIX`].
+pub const NO_PANIC_PREFIX: &str = "__warpsmith_no_panic.";
+
 /// A GPU image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageSpec {
@@ -115,6 +119,21 @@ pub struct KernelRecord {
     pub requested_stack: u32,
     /// Its resources, one entry for each architecture that it is assembled for; empty where there was no `ptxas`.
     pub resources: &'static [KernelResources],
+    /// The panics that the compiler could not prove away, on any architecture.
+    pub panics: &'static [PanicPlace],
+}
+
+/// A panic that a kernel can reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PanicPlace {
+    /// The source file, as the compiler names it; empty where the place is not known.
+    pub file: &'static str,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+    /// What goes wrong, for example `index out of bounds`.
+    pub what: &'static str,
 }
 
 /// The origin of a kernel.

@@ -307,7 +307,38 @@ impl ParamKind {
     }
 }
 
-/// A kernel instance as a type: `axpy<f32, 4, 16>`.
+/// A kernel with arguments that it lists: `axpy<f32, 4, 16>` is an instance if `#[kernel(types(…), consts(…))]` names
+/// these. A kernel without generic parameters is its only one.
+///
+/// Host code that is generic over a kernel's types asks for it:
+///
+/// ```ignore
+/// fn run<T: Scalar + DeviceCopy>(device: &Device, x: &DeviceBuffer<T>) -> Result<()>
+/// where
+///     scale<T>: Instance,
+/// ```
+///
+/// # Safety
+///
+/// Only `#[kernel]` implements it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an instance of the kernel",
+    label = "the kernel does not list these arguments",
+    note = "list them at the kernel, `#[kernel(types(T = f32, f64), consts(N = 1, 2))]`; in generic code, add `where {Self}: Instance`"
+)]
+pub unsafe trait Instance: 'static {
+    /// The instance as data.
+    #[doc(hidden)]
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn of_host() -> &'static KernelSpec;
+
+    /// The address of the instance's code.
+    #[doc(hidden)]
+    #[cfg(target_arch = "nvptx64")]
+    fn of_gpu() -> *const c_void;
+}
+
+/// A kernel instance as a type: `axpy<f32, 4, 16>`. Every [`Instance`] is one.
 ///
 /// # Safety
 ///
@@ -332,4 +363,8 @@ pub unsafe trait Kernel: 'static {
 /// # Safety
 ///
 /// Only `#[kernel]` implements it, for functions not marked `unsafe`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is an unsafe kernel",
+    label = "launched by `launch_unsafe`, in an `unsafe` block that says why its conditions hold"
+)]
 pub unsafe trait SafeKernel: Kernel {}

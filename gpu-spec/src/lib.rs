@@ -24,8 +24,8 @@ pub mod param;
 
 pub use extents::{Claims, Extents2, Extents3};
 pub use kernel::{
-    AbiParam, ConstArgument, HostEntry, Kernel, KernelInfo, KernelSpec, MachineParam, ParamKind, ParamSpec,
-    SafeKernel, TypeArgument,
+    AbiParam, ConstArgument, HostEntry, Instance, Kernel, KernelInfo, KernelSpec, MachineParam, ParamKind,
+    ParamSpec, SafeKernel, TypeArgument,
 };
 pub use limits::{LaunchBounds, LaunchLimits};
 pub use mailbox::Mailbox;

@@ -24,3 +24,13 @@ pub struct SliceMut3<T>(PhantomData<T>);
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
 pub struct PointerMut<T>(PhantomData<T>);
+/// `data: Option<&[T]>`, `Option<&[Atomic<T>]>` or `Option<DisjointMut<T, M>>`, with the marker of what may be there. Passed
+/// as that is; where there is nothing, as a null pointer and length 0.
+pub struct Optional<M>(PhantomData<M>);
+
+/// The markers of parameters that are a pointer and a length.
+pub trait PointerAndLength {}
+
+impl<T> PointerAndLength for Slice<T> {}
+impl<T> PointerAndLength for AtomicSlice<T> {}
+impl<T> PointerAndLength for SliceMut<T> {}

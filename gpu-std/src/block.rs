@@ -1,8 +1,8 @@
 //! The block that a thread belongs to.
 //!
 //! [`reduce`] and the scans combine a value of each thread. Every thread of the block must call them; they wait for each
-//! other, and use 256 bytes of shared memory. The order in which values are combined depends on the block's
-//! size only, so the same values give the same bits.
+//! other, and use shared memory for 32 values. The order in which values are combined depends on the block's
+//! size only, so the same values give the same bits. A value is any [`KernelType`] of at most 256 bytes without padding.
 //!
 //! ```
 //! use gpu_std::prelude::*;
@@ -32,9 +32,14 @@
 //! }
 //! ```
 
-use crate::warp::{self, WARP_SIZE, WarpValue};
-use crate::{shared_array, thread};
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 
+use crate::element::KernelType;
+use crate::warp::{self, WARP_SIZE};
+use crate::{shared_array, thread, words};
+
+pub use crate::per_block::{stride, unique_index};
 pub use crate::thread::{
     block_dim as dim, block_idx as index, sync_threads, sync_threads_and, sync_threads_count, sync_threads_or,
 };
@@ -57,7 +62,7 @@ pub fn linear_index() -> usize {
 /// nearly: sums of floats are); every thread gets the result, with the same bits.
 #[inline(always)]
 #[track_caller]
-pub fn reduce<T: WarpValue>(value: T, combine: impl Fn(T, T) -> T) -> T {
+pub fn reduce<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
     let own = Warp::current();
     let mut total = value;
     let mut distance = 1;
@@ -81,7 +86,7 @@ pub fn reduce<T: WarpValue>(value: T, combine: impl Fn(T, T) -> T) -> T {
 /// `combine`, which is associative (or nearly).
 #[inline(always)]
 #[track_caller]
-pub fn inclusive_scan<T: WarpValue>(value: T, combine: impl Fn(T, T) -> T) -> T {
+pub fn inclusive_scan<T: KernelType>(value: T, combine: impl Fn(T, T) -> T) -> T {
     let own = Warp::current();
     let within = own.inclusive_scan(value, &combine);
     match own.below(within, &combine) {
@@ -94,7 +99,7 @@ pub fn inclusive_scan<T: WarpValue>(value: T, combine: impl Fn(T, T) -> T) -> T 
 /// `combine`, which is associative (or nearly).
 #[inline(always)]
 #[track_caller]
-pub fn exclusive_scan<T: WarpValue>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
+pub fn exclusive_scan<T: KernelType>(value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
     let own = Warp::current();
     let within = own.inclusive_scan(value, &combine);
     let start = match own.below(within, &combine) {
@@ -136,7 +141,7 @@ impl Warp {
 
     #[inline(always)]
     #[track_caller]
-    fn inclusive_scan<T: WarpValue>(self, value: T, combine: impl Fn(T, T) -> T) -> T {
+    fn inclusive_scan<T: KernelType>(self, value: T, combine: impl Fn(T, T) -> T) -> T {
         let mut total = value;
         let mut distance = 1;
         while distance < WARP_SIZE {
@@ -152,7 +157,7 @@ impl Warp {
     /// The total of the warps below this one, if there are any; `within` is the scan within the warp.
     #[inline(always)]
     #[track_caller]
-    fn below<T: WarpValue>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
+    fn below<T: KernelType>(self, within: T, combine: impl Fn(T, T) -> T) -> Option<T> {
         let totals = self.share(within, self.lane + 1 == self.lanes);
         let mut below = None;
         for warp in 0..self.index {
@@ -166,28 +171,81 @@ impl Warp {
     /// Shows the value of one lane of each warp to the whole block.
     #[inline(always)]
     #[track_caller]
-    fn share<T: WarpValue>(self, value: T, is_shown: bool) -> Totals {
-        let slots = shared_array![u64; 32];
+    fn share<T: KernelType>(self, value: T, is_shown: bool) -> Totals<T> {
+        let totals = Totals { slots: slots::<T>(), _value: PhantomData };
         if is_shown {
-            // SAFETY: a block has 32 warps at most, and one lane of each writes its slot.
-            unsafe { slots.add(self.index as usize).write(value.into_bits()) };
+            totals.set(self.index, value);
         }
         thread::sync_threads();
-        Totals { slots }
+        totals
+    }
+}
+
+/// Shared memory for a value of each of 32 warps, each in a slot of its own.
+#[inline(always)]
+#[track_caller]
+fn slots<T>() -> *mut u8 {
+    const { assert!(size_of::<T>() <= 256, "the threads of a block exchange values of at most 256 bytes") };
+    // A static cannot depend on `T`. Of these, a kernel has those that it uses.
+    match size_of::<T>() {
+        0..=8 => shared_array![u64; 32].cast(),
+        9..=16 => shared_array![[u64; 2]; 32].cast(),
+        17..=32 => shared_array![[u64; 4]; 32].cast(),
+        33..=64 => shared_array![[u64; 8]; 32].cast(),
+        65..=128 => shared_array![[u64; 16]; 32].cast(),
+        _ => shared_array![[u64; 32]; 32].cast(),
     }
 }
 
 /// A value of each warp, in shared memory.
-struct Totals {
-    slots: *mut u64,
+struct Totals<T> {
+    slots: *mut u8,
+    _value: PhantomData<T>,
 }
 
-impl Totals {
+impl<T: KernelType> Totals<T> {
+    /// Words of 32 bits in a slot; a value of at most 8 bytes is one word of 64.
+    const WORDS: usize = size_of::<T>().div_ceil(4);
+
     #[inline(always)]
-    fn of<T: WarpValue>(&self, warp: u32) -> T {
-        // SAFETY: the slot is one of 32 in shared memory. The warp has written it before the barrier; were its threads
-        // gone, against the rules, the read gives whatever is there, which is a value too.
-        T::from_bits(unsafe { self.slots.add(warp as usize).read_volatile() })
+    fn set(&self, warp: u32, value: T) {
+        if size_of::<T>() <= 8 {
+            // SAFETY: a block has 32 warps at most, and one lane of each writes its slot.
+            return unsafe { self.slots.cast::<u64>().add(warp as usize).write(words::bits(value)) };
+        }
+        let mut slot = self.slot(warp);
+        words::map(value, |word| {
+            // SAFETY: as above; `map` goes through as many words as a slot has.
+            unsafe {
+                slot.write(word);
+                slot = slot.add(1);
+            }
+            word
+        });
+    }
+
+    #[inline(always)]
+    fn of(&self, warp: u32) -> T {
+        if size_of::<T>() <= 8 {
+            // SAFETY: the slot is one of 32 in shared memory. The warp has written it before the barrier; were its
+            // threads gone, against the rules, the read gives whatever is there, which is a value too.
+            return words::of_bits(unsafe { self.slots.cast::<u64>().add(warp as usize).read_volatile() });
+        }
+        let mut slot = self.slot(warp);
+        // SAFETY: any bytes are a value.
+        let zeros = unsafe { MaybeUninit::<T>::zeroed().assume_init() };
+        words::map(zeros, |_| {
+            // SAFETY: as above, word by word.
+            let word = unsafe { slot.read_volatile() };
+            slot = slot.wrapping_add(1);
+            word
+        })
+    }
+
+    /// The first word of a slot.
+    #[inline(always)]
+    fn slot(&self, warp: u32) -> *mut u32 {
+        self.slots.cast::<u32>().wrapping_add(warp as usize * Self::WORDS)
     }
 
     /// The slots can be written again.

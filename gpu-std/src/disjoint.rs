@@ -39,7 +39,7 @@ use core::marker::PhantomData;
 pub use gpu_spec::Claims;
 
 pub use self::claims::{GridStride2d, Unique2d, Unique3d, grid_stride_2d, unique_2d, unique_3d};
-pub use self::tiles::{TileMapping, TileMut, Tiles, TransposedTiles};
+pub use self::tiles::{TileMapping, Tiles, TransposedTiles};
 pub use self::views::{DisjointMut2, DisjointMut3};
 use crate::thread;
 
@@ -152,7 +152,7 @@ impl FusedIterator for GridStride {}
 #[diagnostic::on_unimplemented(
     message = "a kernel cannot take `{Self}`: the view has no such mapping",
     label = "not a view of a kernel",
-    note = "there are `DisjointMut` of `Elements` and `Chunks<N>`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<COLUMNS, ROWS>` and `TransposedTiles<COLUMNS, ROWS>`, and `DisjointMut3` of `Elements`"
+    note = "there are `DisjointMut` of `Elements`, `Chunks<N>` and `PerBlock`, `DisjointMut2` of `Elements`, `Rows`, `Tiles<COLUMNS, ROWS>` and `TransposedTiles<COLUMNS, ROWS>`, and `DisjointMut3` of `Elements`"
 )]
 pub trait MutableView: sealed::View {
     /// The launches in which no two threads have the same claim to it.
@@ -175,11 +175,18 @@ macro_rules! views {
 views! {
     [] DisjointMut, Elements => Linear;
     [const N: usize] DisjointMut, Chunks<N> => Linear;
+    [] DisjointMut, crate::per_block::PerBlock => Any;
     [] DisjointMut2, Elements => Plane;
     [] DisjointMut2, Rows => Linear;
     [const COLUMNS: usize, const ROWS: usize] DisjointMut2, Tiles<COLUMNS, ROWS> => Plane;
     [const COLUMNS: usize, const ROWS: usize] DisjointMut2, TransposedTiles<COLUMNS, ROWS> => Plane;
     [] DisjointMut3, Elements => Volume;
+}
+
+impl<V: MutableView> sealed::View for Option<V> {}
+#[diagnostic::do_not_recommend]
+impl<V: MutableView> MutableView for Option<V> {
+    const CLAIMS: Claims = V::CLAIMS;
 }
 
 /// The mapping in which each thread has one element: of a [`DisjointMut`] that of its index, of a [`DisjointMut2`] or

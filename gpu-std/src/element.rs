@@ -1,24 +1,55 @@
 //! Which types can cross from host to kernel.
 //!
-//! A kernel reads whatever bytes the host or another kernel left in a buffer, so every bit pattern must be a value.
-//! Host and GPU are compiled by two compilers, so the layout must not be the compiler's choice. [`KernelType`] is
-//! both; derive it for your own structs:
+//! Host and GPU are compiled by two compilers, so the layout of what they exchange must not be the compiler's choice. Two
+//! traits say what a type promises:
+//!
+//! | trait | promises | can be |
+//! | --- | --- | --- |
+//! | [`KernelValue`] | a fixed layout | a parameter by value |
+//! | [`KernelType`] | besides, any bytes are a value | also an element of a buffer, and a value that threads exchange |
+//!
+//! A kernel reads whatever bytes the host or another kernel left in a buffer, so an element must be valid whatever they
+//! are. `bool` and enums are not: they are passed by value, and lie in buffers as [`Checked`](crate::Checked).
+//!
+//! Derive them for your own types:
 //!
 //! ```
 //! use gpu_std::prelude::*;
+//! use gpu_std::Checked;
 //!
+//! #[derive(Clone, Copy, PartialEq, KernelValue)]
+//! #[repr(u8)]
+//! pub enum Edge {
+//!     Clamp,
+//!     Wrap,
+//! }
+//!
+//! /// Passed by value, so it can have enums and `bool`.
+//! #[derive(Clone, Copy, KernelValue)]
+//! #[repr(C)]
+//! pub struct Settings {
+//!     edge: Edge,
+//!     is_reversed: bool,
+//!     scale: f32,
+//! }
+//!
+//! /// Lies in buffers.
 //! #[derive(Clone, Copy, KernelType)]
 //! #[repr(C)]
 //! pub struct Particle {
 //!     position: [f32; 3],
 //!     mass: f32,
+//!     is_fixed: Checked<bool>,
+//!     _padding: [u8; 3],
 //! }
 //!
 //! #[kernel]
-//! pub fn masses(particles: &[Particle], mut out: DisjointMut<f32>) {
+//! pub fn masses(settings: Settings, particles: &[Particle], mut out: DisjointMut<f32>) {
 //!     let i = thread::unique_index();
 //!     if let Some(out) = out.get_mut(i) {
-//!         *out = particles[i.get()].mass;
+//!         let particle = particles[i.get()];
+//!         let is_fixed = particle.is_fixed.get() == Some(true);
+//!         *out = if is_fixed { 0.0 } else { settings.scale * particle.mass };
 //!     }
 //! }
 //! ```
@@ -29,65 +60,127 @@ use core::num::Wrapping;
 use gpu_spec::param;
 use half::{bf16, f16};
 
-/// A type that can be passed to a kernel by value, and be an element of a slice or of a
-/// [`DisjointMut`](crate::DisjointMut) view.
+/// A type that can be passed to a kernel by value.
 ///
-/// Implemented for numbers, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types of `f32`, `f64`, `i32`
-/// and `u32`. A struct derives it, which needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields
-/// that all implement it. The derive also implements [`bytemuck::Zeroable`] and [`bytemuck::AnyBitPattern`], which the
-/// host side needs. A struct that derives `bytemuck::Pod` has these already, and implements this trait by hand.
+/// Implemented for numbers, `bool`, `char`, `f16`, `bf16`, arrays, and with the feature `glam` for glam's types. A struct
+/// derives it, which needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, and fields that all implement it.
+/// An enum without fields derives it, which needs the type of its numbers, as in `#[repr(u8)]`. Every
+/// [`KernelType`] is one: its derive implements this trait too.
 ///
-/// A value cannot be zero-sized nor aligned to more than 16 bytes, an element not to more than 256. `#[kernel]` checks
-/// both.
+/// A value cannot be zero-sized nor aligned to more than 16 bytes. `#[kernel]` checks both.
 ///
 /// # Safety
 ///
-/// - Any bytes are a value, as [`bytemuck::AnyBitPattern`] says.
-/// - Size, alignment and the place of every field do not depend on the compiler: they are those of a primitive type, or
-///   follow from `repr(C)` or `repr(transparent)` for the type and for all that it contains.
+/// Size, alignment and the place of every field do not depend on the compiler: they are those of a primitive type, or
+/// follow from a `repr` of the type and of all that it contains. It holds no reference or pointer that is dereferenced.
 #[diagnostic::on_unimplemented(
     message = "kernels cannot take `{Self}`",
-    label = "not a `KernelType`",
-    note = "numbers, arrays of them, f16, bf16 and, with gpu-std's feature `glam`, glam types are; a struct is with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`"
+    label = "not a `KernelValue`",
+    note = "numbers, `bool`, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types are",
+    note = "a struct is with `#[derive(Clone, Copy, KernelValue)]` and `#[repr(C)]`, an enum without fields with `#[repr(u8)]`"
 )]
-pub unsafe trait KernelType: Copy + Send + Sync + 'static {
+pub unsafe trait KernelValue: Copy + Send + Sync + 'static {}
+
+/// A type that can be passed to a kernel by value, be an element of a slice or of a
+/// [`DisjointMut`](crate::DisjointMut) view, and be exchanged by the threads of a warp or block.
+///
+/// Implemented for numbers, `f16`, `bf16`, arrays, [`Checked`](crate::Checked), and with the feature `glam` for glam's
+/// types. A struct derives it, which needs `#[repr(C)]` or `#[repr(transparent)]`, `Clone` and `Copy`, fields that all
+/// implement it, and no padding between or after them: where there is some, the error says what field to write there. The
+/// derive also implements `bytemuck::Pod`, or for a generic struct `bytemuck::AnyBitPattern`, which the host side needs. A
+/// struct that derives `bytemuck::Pod` has that already, and implements this trait and [`KernelValue`] by hand.
+///
+/// An element is aligned to at most 256 bytes. `#[kernel]` checks it.
+///
+/// # Safety
+///
+/// Any bytes are a value, as [`bytemuck::AnyBitPattern`] says.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot lie in memory that kernels use",
+    label = "not a `KernelType`",
+    note = "numbers, f16, bf16, arrays of them and, with gpu-std's feature `glam`, glam types can; a struct can with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`",
+    note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
+)]
+pub unsafe trait KernelType: KernelValue {
+    /// Whether some bytes of a value belong to no field. It does not compile for a struct with padding of its own that
+    /// derives the trait.
+    #[doc(hidden)]
+    const HAS_PADDING: bool = true;
+    /// Whether it is a signed (−1) or unsigned (1) integer of 32 bits or more, or anything else (0).
+    #[doc(hidden)]
+    const INTEGER: i8 = 0;
     /// Bytes of an innermost element of an array; of the type itself if it is none.
     #[doc(hidden)]
     const ELEMENT_BYTES: usize = size_of::<Self>();
 }
 
-/// Implements [`KernelType`] for types of a fixed layout.
+/// Implements both traits for types of a fixed layout of which any bytes are a value.
 macro_rules! kernel_types {
-    ($($t:ty)*) => { $(
-        // SAFETY: any bytes are a value, and the layout is fixed.
+    ($([$padding:literal, $integer:literal] $($t:ty)*;)*) => { $($(
+        // SAFETY: the layout is fixed.
         #[diagnostic::do_not_recommend]
-        unsafe impl KernelType for $t {}
-    )* };
+        unsafe impl KernelValue for $t {}
+        // SAFETY: any bytes are a value.
+        #[diagnostic::do_not_recommend]
+        unsafe impl KernelType for $t {
+            const HAS_PADDING: bool = $padding;
+            const INTEGER: i8 = $integer;
+        }
+    )*)* };
 }
-kernel_types! { () u8 i8 u16 i16 u32 i32 u64 i64 u128 i128 usize isize f16 bf16 f32 f64 }
+kernel_types! {
+    [false, 0] () u8 i8 u16 i16 u128 i128 f16 bf16 f32 f64;
+    [false, 1] u32 u64 usize;
+    [false, -1] i32 i64 isize;
+}
+
+// SAFETY: one byte, 0 or 1, and a code point in four bytes, in every compiler.
+#[diagnostic::do_not_recommend]
+unsafe impl KernelValue for bool {}
+// SAFETY: as above.
+#[diagnostic::do_not_recommend]
+unsafe impl KernelValue for char {}
 
 #[cfg(feature = "glam")]
 mod glam_types {
-    use super::KernelType;
+    use super::{KernelType, KernelValue};
     use glam::*;
 
     // The types are `repr(C)` or `repr(transparent)`.
-    kernel_types! { Vec2 Vec3 Vec3A Vec4 Quat Mat2 Mat3 Mat3A Mat4 Affine2 Affine3 Affine3A }
-    kernel_types! { DVec2 DVec3 DVec4 DQuat DMat2 DMat3 DMat4 DAffine2 DAffine3 }
-    kernel_types! { IVec2 IVec3 IVec4 UVec2 UVec3 UVec4 }
+    kernel_types! {
+        [false, 0] Vec2 Vec3 Vec4 Quat Mat2 Mat3 Mat4 Affine3;
+        [false, 0] DVec2 DVec3 DVec4 DQuat DMat2 DMat3 DMat4 DAffine2 DAffine3;
+        [false, 0] IVec2 IVec3 IVec4 UVec2 UVec3 UVec4;
+        // As large as if they had one more component, or one that is not used.
+        [true, 0] Vec3A Mat3A Affine2 Affine3A;
+    }
 }
 
 // SAFETY: an array has its elements one after the other.
 #[diagnostic::do_not_recommend]
+unsafe impl<T: KernelValue, const N: usize> KernelValue for [T; N] {}
+// SAFETY: any bytes are elements.
+#[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType, const N: usize> KernelType for [T; N] {
+    const HAS_PADDING: bool = T::HAS_PADDING;
     const ELEMENT_BYTES: usize = T::ELEMENT_BYTES;
 }
 // SAFETY: it has the layout of `T`.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: KernelType> KernelType for Wrapping<T> {}
+unsafe impl<T: KernelValue> KernelValue for Wrapping<T> {}
+// SAFETY: any bytes are a `T`.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: KernelType> KernelType for Wrapping<T> {
+    const HAS_PADDING: bool = T::HAS_PADDING;
+}
 // SAFETY: it has no bytes, and alignment 1.
 #[diagnostic::do_not_recommend]
-unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {}
+unsafe impl<T: Send + Sync + 'static> KernelValue for PhantomData<T> {}
+// SAFETY: it has no bytes.
+#[diagnostic::do_not_recommend]
+unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {
+    const HAS_PADDING: bool = false;
+}
 
 /// A type that can be an element of a slice parameter `&[T]`: every [`KernelType`], and
 /// [`Atomic`](crate::atomic::Atomic) of device or system scope, which a launch takes from a buffer that it borrows
@@ -99,15 +192,24 @@ unsafe impl<T: Send + Sync + 'static> KernelType for PhantomData<T> {}
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an element of a kernel's slice",
     label = "neither a `KernelType` nor an `Atomic` of device or system scope",
-    note = "numbers, arrays of them, f16, bf16, `Atomic<T>` and, with gpu-std's feature `glam`, glam types can be; a struct can be with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`"
+    note = "numbers, arrays of them, f16, bf16, `Atomic<T>` and, with gpu-std's feature `glam`, glam types can be; a struct can be with `#[derive(Clone, Copy, KernelType)]` and `#[repr(C)]`",
+    note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait SliceElement: Sync + 'static {
     /// The marker of a slice of elements of this type.
     type Param;
+
+    /// Compiles only for types whose layout is right, see [`KernelType`].
+    #[doc(hidden)]
+    const CHECKED: () = ();
 }
 
 // SAFETY: any bytes are a value, and the marker is of the type itself.
 #[diagnostic::do_not_recommend]
 unsafe impl<T: KernelType> SliceElement for T {
     type Param = param::Slice<T>;
+
+    const CHECKED: () = {
+        let _ = T::HAS_PADDING;
+    };
 }

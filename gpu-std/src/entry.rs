@@ -1,7 +1,7 @@
 //! Functions that the expansion of `#[kernel]` calls. Not for other use.
 
 use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3, MutableView};
-use crate::element::{KernelType, SliceElement};
+use crate::element::{KernelType, KernelValue, SliceElement};
 use crate::shared::{DoubleBuffer, Shared, SharedData, SharedStatic};
 use crate::view::{Slice2, Slice3};
 
@@ -16,7 +16,7 @@ pub use gpu_spec::{AbiParam, Claims, Extents2, Extents3, LaunchLimits};
 const BUFFER_ALIGN: usize = 256;
 
 /// Compiles for types that can be passed by value.
-pub const fn check_value<T: KernelType>() {
+pub const fn check_value<T: KernelValue>() {
     assert!(
         size_of::<T>() > 0,
         "a zero-sized value is no parameter of a GPU kernel: remove it, or make it a generic argument"
@@ -26,16 +26,65 @@ pub const fn check_value<T: KernelType>() {
 
 /// Compiles for types that can be elements of a slice.
 pub const fn check_element<T: SliceElement>() {
+    let () = T::CHECKED;
     check_alignment::<T>();
 }
 
 /// Compiles for types that can be elements of a view.
 pub const fn check_view<T: KernelType>() {
+    let _ = T::HAS_PADDING;
     check_alignment::<T>();
 }
 
 const fn check_alignment<T>() {
     assert!(align_of::<T>() <= BUFFER_ALIGN, "buffers are aligned to 256 bytes: this element needs more");
+}
+
+/// Compiles where there are no bytes of padding; else `place` is where they are.
+pub const fn check_padding(place: &str, bytes: usize) {
+    if bytes > 0 {
+        let text = PaddingText::new(place, bytes);
+        panic!("{}", text.as_str());
+    }
+}
+
+/// An error in a constant, which cannot be formatted otherwise.
+struct PaddingText {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl PaddingText {
+    const fn new(place: &str, bytes: usize) -> Self {
+        Self { bytes: [0; 512], len: 0 }
+            .text(place)
+            .text(", bytes whose content is undefined: add a field `_padding: [u8; ")
+            .number(bytes)
+            .text("]` there, or order the fields from the largest alignment to the smallest")
+    }
+
+    const fn text(mut self, text: &str) -> Self {
+        let mut i = 0;
+        while i < text.len() && self.len < self.bytes.len() {
+            self.bytes[self.len] = text.as_bytes()[i];
+            self.len += 1;
+            i += 1;
+        }
+        self
+    }
+
+    const fn number(self, number: usize) -> Self {
+        let rest = if number >= 10 { self.number(number / 10) } else { self };
+        let digits = "0123456789".split_at(number % 10).1;
+        rest.text(digits.split_at(1).0)
+    }
+
+    const fn as_str(&self) -> &str {
+        match core::str::from_utf8(self.bytes.split_at(self.len).0) {
+            Ok(text) => text,
+            Err(_) => "a kernel's struct has padding",
+        }
+    }
 }
 
 /// Static shared memory of a block, in bytes.
@@ -91,8 +140,7 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
     unsafe { DisjointMut::from_raw_parts(data, len) }
 }
 
-/// Makes the block's size a constant to the optimiser, and bounds the thread's index by it: LLVM takes neither from
-/// `.reqntid`.
+/// Makes the block's size a constant to the optimiser, and bounds the thread's indices by it.
 ///
 /// # Safety
 ///
@@ -102,14 +150,11 @@ pub unsafe fn view<'a, T, M>(data: *mut T, len: usize) -> DisjointMut<'a, T, M> 
 pub unsafe fn assume_block(limits: LaunchLimits) {
     use crate::thread::{block_dim_x, block_dim_y, block_dim_z, thread_idx_x, thread_idx_y, thread_idx_z};
     if let Some([x, y, z]) = limits.block() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's promise; an index is below the size.
         unsafe {
-            core::hint::assert_unchecked(block_dim_x() == x);
-            core::hint::assert_unchecked(block_dim_y() == y);
-            core::hint::assert_unchecked(block_dim_z() == z);
-            core::hint::assert_unchecked(thread_idx_x() < x);
-            core::hint::assert_unchecked(thread_idx_y() < y);
-            core::hint::assert_unchecked(thread_idx_z() < z);
+            core::hint::assert_unchecked(block_dim_x() == x && thread_idx_x() < x);
+            core::hint::assert_unchecked(block_dim_y() == y && thread_idx_y() < y);
+            core::hint::assert_unchecked(block_dim_z() == z && thread_idx_z() < z);
         }
     }
 }
@@ -218,4 +263,16 @@ pub unsafe fn read_view<'a, T, M>(
 ) -> DisjointMut<'a, T, M> {
     // SAFETY: the caller's promise.
     unsafe { view(read_value(args, index), read_value(args, index + 1)) }
+}
+
+/// Whether machine parameter `index`, a pointer, is null.
+///
+/// # Safety
+///
+/// As [`read_value`].
+#[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
+pub unsafe fn is_null(args: *const *const core::ffi::c_void, index: usize) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { read_value::<*const u8>(args, index).is_null() }
 }

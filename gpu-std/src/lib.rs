@@ -38,7 +38,8 @@
 //! | [`math`] | `exp`, `sin`, `erf`…: accurate, and fast |
 //! | [`random`] | random numbers: Philox, uniform and normal |
 //! | [`mod@printf`] | text from a kernel |
-//! | [`element`] | which types can be passed to a kernel |
+//! | [`element`], [`checked`] | which types can be passed to a kernel; `bool` and enums in buffers |
+//! | [`per_block`] | views of which each block gets its own elements |
 //! | `registry` | all kernels of the program (host only) |
 //!
 //! A panic in a kernel (a failed `assert!`, an index out of range) stops the launch and comes back to the host
@@ -72,6 +73,7 @@ macro_rules! gpu_or_host {
 pub mod __private;
 pub mod atomic;
 pub mod block;
+pub mod checked;
 pub mod clock;
 pub mod cluster;
 pub mod disjoint;
@@ -85,6 +87,7 @@ pub mod math;
 mod nvvm;
 #[cfg(target_arch = "nvptx64")]
 mod panic;
+pub mod per_block;
 pub mod prelude;
 pub mod printf;
 pub mod random;
@@ -98,13 +101,31 @@ pub mod tile;
 pub mod vector;
 pub mod view;
 pub mod warp;
+mod words;
 
+pub use checked::Checked;
 pub use disjoint::{Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements};
-pub use element::{KernelType, SliceElement};
+pub use element::{KernelType, KernelValue, SliceElement};
 #[cfg(feature = "glam")]
 pub use glam;
-/// Derives [`KernelType`](trait@KernelType) for a struct that is `#[repr(C)]` or `#[repr(transparent)]`, with what it
-/// needs of bytemuck.
+/// Derives [`KernelType`](trait@KernelType) and [`KernelValue`](trait@KernelValue) for a struct, with what it needs of
+/// bytemuck.
+///
+/// The struct is `#[repr(C)]` or `#[repr(transparent)]` and has no padding: write a field for it.
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[derive(Debug, Clone, Copy, KernelType)]
+/// #[repr(C)]
+/// struct Body {
+///     position: [f32; 3],
+///     kind: u16,
+///     _padding: [u8; 2],
+/// }
+/// ```
+///
+/// A generic struct is checked for each type that a kernel takes it with:
 ///
 /// ```
 /// use gpu_std::prelude::*;
@@ -124,10 +145,44 @@ pub use glam;
 /// #[derive(Clone, Copy, KernelType)]
 /// struct Body {
 ///     mass: f64,
-///     id: u32,
+///     id: u64,
 /// }
 /// ```
 pub use gpu_macros::KernelType;
+/// Derives [`KernelValue`](trait@KernelValue) for a struct or an enum without fields, which a kernel then takes by value.
+///
+/// A struct is `#[repr(C)]` or `#[repr(transparent)]`; padding is of no concern. An enum has the type of its numbers, and
+/// can lie in buffers as [`Checked`].
+///
+/// ```
+/// use gpu_std::prelude::*;
+///
+/// #[derive(Clone, Copy, PartialEq, KernelValue)]
+/// #[repr(u8)]
+/// enum Mode {
+///     Add,
+///     Multiply,
+/// }
+///
+/// #[derive(Clone, Copy, KernelValue)]
+/// #[repr(C)]
+/// struct Settings {
+///     mode: Mode,
+///     saturate: bool,
+///     factor: f32,
+/// }
+///
+/// #[kernel]
+/// fn apply(settings: Settings, mut data: DisjointMut<f32>) {
+///     if let Some(x) = data.get_mut(thread::unique_index()) {
+///         *x = match settings.mode {
+///             Mode::Add => *x + settings.factor,
+///             Mode::Multiply => *x * settings.factor,
+///         };
+///     }
+/// }
+/// ```
+pub use gpu_macros::KernelValue;
 /// Places a static in the shared memory of a block.
 ///
 /// The static is written as `MaybeUninit`, and becomes a [`shared::SharedStatic`], whose
@@ -148,6 +203,7 @@ pub use gpu_macros::KernelType;
 /// }
 /// ```
 pub use gpu_macros::address_space;
+pub use per_block::PerBlock;
 
 /// Makes a function a kernel, which a host can launch.
 ///
@@ -155,10 +211,11 @@ pub use gpu_macros::address_space;
 ///
 /// | type | what it is | what a launch passes |
 /// | --- | --- | --- |
-/// | `T` | a plain value, see [`KernelType`] | the value |
+/// | `T` | a plain value, see [`KernelValue`](trait@KernelValue) | the value |
 /// | `&[T]` | a slice that all threads read | a buffer, borrowed |
 /// | `&[Atomic<T>]` | a slice that all threads read and change | a buffer of `T`, borrowed mutably |
 /// | `DisjointMut<T, M>` | a view of which each thread gets its own elements | a buffer, borrowed mutably |
+/// | `Option<&[T]>`, `Option<DisjointMut<T, M>>` | a slice or view that need not be there | `Some` of what is passed for it, or `None::<&DeviceBuffer<T>>` |
 /// | `Slice2<T>`, `Slice3<T>` | a view of rows (and planes) that all threads read | `buffer.as_2d(width, height)?`, `as_3d` |
 /// | `DisjointMut2<T, M>`, `DisjointMut3<T>` | the same, of which each thread gets its own elements | `buffer.as_2d_mut(width, height)?`, `as_3d_mut` |
 /// | [`Shared<[T; N]>`](Shared), [`DoubleBuffer<[T; N]>`](DoubleBuffer) | an array in the block's shared memory | nothing: it is no parameter of the launch |
@@ -195,12 +252,15 @@ pub use gpu_macros::address_space;
 ///   fn` does not: it has to call that itself, in every thread, before it touches memory that earlier launches
 ///   use, and can do before what needs none of it (load constants, clear shared memory). Elsewhere it changes
 ///   nothing.
+/// - `no_panic`: it is a build error, with file and line, when a panic is left in the GPU code: a bounds check or an
+///   assertion that the compiler cannot rule out. `warpsmith kernels` shows how many are left in any kernel, and where.
+///   On the emulated device it changes nothing.
 ///
 /// # What it makes
 ///
 /// The function stays as it is (with `#[inline(always)]` if it has no `#[inline]` of its own), so that other
-/// kernels can call it. Beside it there is a type of the same name and generic parameters that implements
-/// [`Kernel`] for each instance, by which a launch names it, from the host or in [`dynamic`]; and, on the host, an
+/// kernels can call it. Beside it there is a type of the same name and generic parameters that is a
+/// [`Kernel`] with the arguments of each [`Instance`], by which a launch names it, from the host or in [`dynamic`]; and, on the host, an
 /// entry in the `registry`.
 ///
 /// ```
@@ -217,6 +277,29 @@ pub use gpu_macros::address_space;
 ///
 /// use gpu_std::Kernel;
 /// assert_eq!(scale::<f64, 4>::spec().symbol, "scale__f64_4");
+/// ```
+///
+/// # In generic code
+///
+/// Host code that is generic over the kernel's types asks for an instance, `scale<T, 4>: Instance`, besides the kernel's
+/// own bounds; what a launch takes follows from the function's parameters.
+///
+/// ```
+/// # use gpu_std::prelude::*;
+/// # #[kernel(types(T = f32, f64))]
+/// # pub fn scale<T: Float>(a: T, mut x: DisjointMut<T>) {}
+/// use gpu_std::{Instance, Kernel, SafeKernel};
+///
+/// fn symbol<T: Float>() -> &'static str
+/// where
+///     scale<T>: Instance,
+/// {
+///     fn launchable<K: SafeKernel>() -> &'static str {
+///         K::spec().symbol
+///     }
+///     launchable::<scale<T>>()
+/// }
+/// assert_eq!(symbol::<f64>(), "scale__f64");
 /// ```
 pub use gpu_macros::kernel;
 
@@ -246,8 +329,8 @@ pub use gpu_macros::kernel;
 /// ```
 pub use gpu_macros::printf;
 pub use gpu_spec::{
-    Claims, ConstArgument, Extents2, Extents3, Kernel, KernelInfo, KernelSpec, LaunchBounds, ParamKind,
-    ParamSpec, SafeKernel, TypeArgument, param,
+    Claims, ConstArgument, Extents2, Extents3, Instance, Kernel, KernelInfo, KernelSpec, LaunchBounds,
+    ParamKind, ParamSpec, SafeKernel, TypeArgument, param,
 };
 pub use half::{self, bf16, f16};
 pub use shared::{DoubleBuffer, Padded, Shared};

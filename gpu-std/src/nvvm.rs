@@ -91,6 +91,8 @@ unsafe extern "C" {
     pub safe fn barrier_or(id: u32, predicate: bool) -> bool;
     #[link_name = "llvm.nvvm.bar.warp.sync"]
     pub safe fn bar_warp_sync(mask: u32);
+    #[link_name = "llvm.nvvm.nanosleep"]
+    pub safe fn nanosleep(nanoseconds: u32);
     #[link_name = "llvm.nvvm.activemask"]
     pub safe fn activemask() -> u32;
 

@@ -1,14 +1,18 @@
 //! The items that most kernels use: `use gpu_std::prelude::*;`.
+//!
+//! The methods of [`Math`](crate::math::Math) are in scope without its name: `x.sin()` is the same in a kernel for the
+//! GPU, where `core` has no such method, and on the host, where the standard library's comes first.
 
 pub use crate::disjoint::{
     Chunks, DisjointMut, DisjointMut2, DisjointMut3, Elements, Rows, Tiles, TransposedTiles,
 };
+pub use crate::math::Math as _;
+pub use crate::per_block::PerBlock;
 pub use crate::scalar::{Float, Scalar};
 pub use crate::shared::{DoubleBuffer, Padded, Shared};
 pub use crate::tile::Tile;
 pub use crate::view::{Slice2, Slice3};
-pub use crate::warp::WarpValue;
 pub use crate::{
-    KernelType, Vector, address_space, bf16, block, cluster, f16, grid, kernel, printf, shared_array, thread,
-    warp,
+    KernelType, KernelValue, Vector, address_space, bf16, block, cluster, f16, grid, kernel, printf,
+    shared_array, thread, warp,
 };

@@ -12,7 +12,6 @@ use half::{bf16, f16};
 use crate::element::KernelType;
 use crate::math::Math;
 use crate::sealed::Sealed;
-use crate::warp::WarpValue;
 
 /// A plain number: `f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64`. No other type can implement it.
 ///
@@ -39,7 +38,7 @@ pub trait Scalar: Sealed + KernelType + Pod + PartialEq + PartialOrd + Debug + S
     const MAX_IDENTITY: Self;
 
     /// The type in which sums are computed: `f32` for `f16` and `bf16`, the type itself for all others.
-    type Accumulator: Scalar<Accumulator = Self::Accumulator> + WarpValue;
+    type Accumulator: Scalar<Accumulator = Self::Accumulator>;
 
     /// The same number in the accumulator's type.
     fn to_acc(self) -> Self::Accumulator;

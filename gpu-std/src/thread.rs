@@ -165,3 +165,17 @@ pub fn device_fence() {
 pub fn system_fence() {
     crate::atomic::fence::<crate::atomic::scope::System>(core::sync::atomic::Ordering::AcqRel);
 }
+
+/// Suspends the calling thread for about `nanoseconds`, between zero and twice that, a millisecond at most: for the loops
+/// that wait for another thread. On the emulated device it lets other threads run.
+#[inline(always)]
+#[track_caller]
+pub fn nanosleep(nanoseconds: u32) {
+    #[cfg(target_arch = "nvptx64")]
+    nvvm::nanosleep(nanoseconds);
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let _ = nanoseconds;
+        collective::spin_hint();
+    }
+}

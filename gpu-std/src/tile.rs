@@ -21,8 +21,9 @@
 
 use core::marker::PhantomData;
 
+use crate::element::KernelType;
 use crate::scalar::Scalar;
-use crate::warp::{self, WARP_SIZE, WarpValue};
+use crate::warp::{self, WARP_SIZE};
 use crate::{block, thread};
 
 /// The calling thread's tile: `N` lanes whose numbers differ only below `N`.
@@ -92,28 +93,28 @@ impl<const N: u32> Tile<N> {
     /// The value that the thread `rank` (modulo the size) passes.
     #[inline(always)]
     #[track_caller]
-    pub fn shuffle<T: WarpValue>(&self, value: T, rank: u32) -> T {
+    pub fn shuffle<T: KernelType>(&self, value: T, rank: u32) -> T {
         warp::shuffle_width(self.mask(), value, rank, N)
     }
 
     /// The value of the thread `delta` ranks below; the lowest `delta` threads get their own. `delta` is less than 32.
     #[inline(always)]
     #[track_caller]
-    pub fn shuffle_up<T: WarpValue>(&self, value: T, delta: u32) -> T {
+    pub fn shuffle_up<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_up_width(self.mask(), value, delta, N)
     }
 
     /// The value of the thread `delta` ranks above; the highest `delta` threads get their own. `delta` is less than 32.
     #[inline(always)]
     #[track_caller]
-    pub fn shuffle_down<T: WarpValue>(&self, value: T, delta: u32) -> T {
+    pub fn shuffle_down<T: KernelType>(&self, value: T, delta: u32) -> T {
         warp::shuffle_down_width(self.mask(), value, delta, N)
     }
 
     /// The value of the thread whose rank differs in the bits of `rank_mask`, which is less than the size.
     #[inline(always)]
     #[track_caller]
-    pub fn shuffle_xor<T: WarpValue>(&self, value: T, rank_mask: u32) -> T {
+    pub fn shuffle_xor<T: KernelType>(&self, value: T, rank_mask: u32) -> T {
         warp::shuffle_xor_width(self.mask(), value, rank_mask & (N - 1), N)
     }
 
@@ -141,14 +142,14 @@ impl<const N: u32> Tile<N> {
     /// The threads whose `value` has the same bits as the caller's: bit `r` for the thread of rank `r`.
     #[inline(always)]
     #[track_caller]
-    pub fn match_any<T: WarpValue>(&self, value: T) -> u32 {
+    pub fn match_any<T: KernelType>(&self, value: T) -> u32 {
         warp::match_any(self.mask(), value) >> self.first_lane()
     }
 
     /// Whether `value` has the same bits in all threads.
     #[inline(always)]
     #[track_caller]
-    pub fn match_all<T: WarpValue>(&self, value: T) -> bool {
+    pub fn match_all<T: KernelType>(&self, value: T) -> bool {
         warp::match_all(self.mask(), value)
     }
 
@@ -158,7 +159,7 @@ impl<const N: u32> Tile<N> {
     /// The values are combined in a tree, of which each level joins threads `N / 2`, …, 2, 1 apart.
     #[inline(always)]
     #[track_caller]
-    pub fn reduce<T: WarpValue>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
+    pub fn reduce<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
         let mut total = value;
         let mut distance = N / 2;
         while distance > 0 {
@@ -171,7 +172,7 @@ impl<const N: u32> Tile<N> {
     /// The sum, in every thread. Integers wrap; f16 and bf16 are rounded after every addition.
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_add<T: WarpValue + Scalar>(&self, value: T) -> T {
+    pub fn reduce_add<T: KernelType + Scalar>(&self, value: T) -> T {
         if Self::is_one_instruction::<T>() {
             return warp::reduce_add(self.mask(), value);
         }
@@ -181,7 +182,7 @@ impl<const N: u32> Tile<N> {
     /// The least value, in every thread; NaN if there is one.
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_min<T: WarpValue + Scalar>(&self, value: T) -> T {
+    pub fn reduce_min<T: KernelType + Scalar>(&self, value: T) -> T {
         if Self::is_one_instruction::<T>() {
             return warp::reduce_min(self.mask(), value);
         }
@@ -191,7 +192,7 @@ impl<const N: u32> Tile<N> {
     /// The greatest value, in every thread; NaN if there is one.
     #[inline(always)]
     #[track_caller]
-    pub fn reduce_max<T: WarpValue + Scalar>(&self, value: T) -> T {
+    pub fn reduce_max<T: KernelType + Scalar>(&self, value: T) -> T {
         if Self::is_one_instruction::<T>() {
             return warp::reduce_max(self.mask(), value);
         }
@@ -200,15 +201,15 @@ impl<const N: u32> Tile<N> {
 
     /// Whether a GPU reduces such values in one instruction, in a warp or a part of it.
     #[inline(always)]
-    fn is_one_instruction<T: WarpValue>() -> bool {
-        T::INTEGER != 0 && !T::WIDE
+    fn is_one_instruction<T: KernelType>() -> bool {
+        T::INTEGER != 0 && size_of::<T>() == 4
     }
 
     /// Combines the values of the threads up to and including the caller, in the order of their ranks, by `combine`,
     /// which is associative (or nearly).
     #[inline(always)]
     #[track_caller]
-    pub fn inclusive_scan<T: WarpValue>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
+    pub fn inclusive_scan<T: KernelType>(&self, value: T, combine: impl Fn(T, T) -> T) -> T {
         let rank = self.rank();
         let mut total = value;
         let mut distance = 1;
@@ -226,7 +227,7 @@ impl<const N: u32> Tile<N> {
     /// which is associative (or nearly).
     #[inline(always)]
     #[track_caller]
-    pub fn exclusive_scan<T: WarpValue>(&self, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
+    pub fn exclusive_scan<T: KernelType>(&self, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
         let below = self.shuffle_up(self.inclusive_scan(value, &combine), 1);
         if self.rank() == 0 { identity } else { combine(identity, below) }
     }

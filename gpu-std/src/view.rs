@@ -35,8 +35,10 @@ mod sealed {
     use core::fmt::Display;
 
     pub trait Coordinate: Copy + Display {
-        /// The index, if it is below `side`, which is at most `i32::MAX`.
-        fn below(self, side: u32) -> Option<u32>;
+        /// Whether the index is in range for `side`, which is at most `i32::MAX`.
+        fn is_below(self, side: u32) -> bool;
+        /// The index, if it is in range for a side.
+        fn get(self) -> u32;
     }
 }
 
@@ -44,9 +46,13 @@ macro_rules! coordinates {
     ($($t:ty as $wide:ty),*) => { $(
         impl sealed::Coordinate for $t {
             #[inline(always)]
-            fn below(self, side: u32) -> Option<u32> {
+            fn is_below(self, side: u32) -> bool {
                 // A negative number becomes larger than any side.
-                if (self as $wide) < side as $wide { Some(self as u32) } else { None }
+                (self as $wide) < side as $wide
+            }
+            #[inline(always)]
+            fn get(self) -> u32 {
+                self as u32
             }
         }
         impl Coordinate for $t {}
@@ -85,6 +91,8 @@ impl<'a, T> Slice2<'a, T> {
     /// For `'a`, `data` is aligned, not null, and valid for reads of `extents.span()` elements that nothing changes.
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents2) -> Self {
+        // SAFETY: the caller's promise. It leaves no comparison of an `Option<&T>` with null.
+        unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
 
@@ -109,9 +117,12 @@ impl<'a, T> Slice2<'a, T> {
     /// Element `x` of row `y`, or `None` outside.
     #[inline(always)]
     pub fn get(self, x: impl Coordinate, y: impl Coordinate) -> Option<&'a T> {
-        let (x, y) = (x.below(self.extents.width())?, y.below(self.extents.height())?);
+        // Both comparisons are made, so that one branch is left.
+        if !(x.is_below(self.extents.width()) & y.is_below(self.extents.height())) {
+            return None;
+        }
         // SAFETY: both are in range, so the element is within the span.
-        Some(unsafe { &*self.data.add(self.extents.offset(x, y)) })
+        Some(unsafe { &*self.data.add(self.extents.offset(x.get(), y.get())) })
     }
 
     /// Element `x` of row `y`.
@@ -128,10 +139,12 @@ impl<'a, T> Slice2<'a, T> {
     /// Row `y`, or `None` outside.
     #[inline(always)]
     pub fn row(self, y: impl Coordinate) -> Option<&'a [T]> {
-        let y = y.below(self.extents.height())?;
+        if !y.is_below(self.extents.height()) {
+            return None;
+        }
         // SAFETY: the row is within the span; a row without elements has an address of its own or that of the first.
         Some(unsafe {
-            core::slice::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, y)), self.width())
+            core::slice::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, y.get())), self.width())
         })
     }
 
@@ -208,6 +221,8 @@ impl<'a, T> Slice3<'a, T> {
     /// As [`Slice2::from_raw_parts`].
     #[inline(always)]
     pub unsafe fn from_raw_parts(data: *const T, extents: Extents3) -> Self {
+        // SAFETY: the caller's promise. It leaves no comparison of an `Option<&T>` with null.
+        unsafe { core::hint::assert_unchecked(!data.is_null()) };
         Self { data, extents, _borrow: PhantomData }
     }
 
@@ -232,29 +247,40 @@ impl<'a, T> Slice3<'a, T> {
     /// Element `x` of row `y` of plane `z`, or `None` outside.
     #[inline(always)]
     pub fn get(self, x: impl Coordinate, y: impl Coordinate, z: impl Coordinate) -> Option<&'a T> {
-        let (x, y) = (x.below(self.extents.width())?, y.below(self.extents.height())?);
-        let z = z.below(self.extents.depth())?;
+        let Self { extents, .. } = self;
+        if !(x.is_below(extents.width()) & y.is_below(extents.height()) & z.is_below(extents.depth())) {
+            return None;
+        }
         // SAFETY: all are in range, so the element is within the span.
-        Some(unsafe { &*self.data.add(self.extents.offset(x, y, z)) })
+        Some(unsafe { &*self.data.add(extents.offset(x.get(), y.get(), z.get())) })
     }
 
     /// Row `y` of plane `z`, or `None` outside.
     #[inline(always)]
     pub fn row(self, y: impl Coordinate, z: impl Coordinate) -> Option<&'a [T]> {
-        let (y, z) = (y.below(self.extents.height())?, z.below(self.extents.depth())?);
+        if !(y.is_below(self.extents.height()) & z.is_below(self.extents.depth())) {
+            return None;
+        }
         // SAFETY: as for a row of `Slice2`.
         Some(unsafe {
-            core::slice::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, y, z)), self.width())
+            core::slice::from_raw_parts(
+                self.data.wrapping_add(self.extents.offset(0, y.get(), z.get())),
+                self.width(),
+            )
         })
     }
 
     /// Plane `z`, or `None` outside.
     #[inline(always)]
     pub fn plane(self, z: impl Coordinate) -> Option<Slice2<'a, T>> {
-        let z = z.below(self.extents.depth())?;
-        let extents = Extents2::new(self.width(), self.height(), self.extents.pitch() as usize)?;
+        if !z.is_below(self.extents.depth()) {
+            return None;
+        }
         // SAFETY: the plane is within the span.
-        Some(unsafe { Slice2::from_raw_parts(self.data.wrapping_add(self.extents.offset(0, 0, z)), extents) })
+        Some(unsafe {
+            let data = self.data.wrapping_add(self.extents.offset(0, 0, z.get()));
+            Slice2::from_raw_parts(data, self.extents.plane())
+        })
     }
 
     /// The first element.

@@ -10,13 +10,37 @@
 //! The functions are safe all the same, and that is the one exception to the guarantees of safe code: PTX leaves a call
 //! by lanes that disagree, or by a lane outside of its mask, undefined. On existing GPUs it behaves as described above,
 //! for the calling warp; a check in each call would cost as much as the call.
+//!
+//! Lanes exchange any [`KernelType`] without padding, structs too: one instruction for each 32 bits of it.
+//!
+//! ```
+//! use gpu_std::prelude::*;
+//!
+//! #[derive(Clone, Copy, KernelType)]
+//! #[repr(C)]
+//! struct Candidate {
+//!     score: f32,
+//!     index: u32,
+//! }
+//!
+//! /// The index of the best score of each 32.
+//! #[kernel(launch_bounds(32))]
+//! fn best(scores: &[f32], mut out: DisjointMut<u32, PerBlock>) {
+//!     let index = grid::rank();
+//!     let own = Candidate { score: scores.get(index).copied().unwrap_or(f32::MIN), index: index as u32 };
+//!     let best = warp::reduce(warp::FULL_MASK, own, |a, b| if b.score > a.score { b } else { a });
+//!     if let Some(out) = out.get_mut(block::unique_index()) {
+//!         *out = best.index;
+//!     }
+//! }
+//! ```
 
+use crate::element::KernelType;
 #[cfg(target_arch = "nvptx64")]
 use crate::nvvm;
 use crate::scalar::Scalar;
-use crate::sealed::Sealed;
+use crate::words;
 use core::ops::{BitAnd, BitOr, BitXor};
-use half::{bf16, f16};
 #[cfg(not(target_arch = "nvptx64"))]
 use warpsmith_emulator::{collective, thread as emulated};
 
@@ -25,63 +49,6 @@ pub const WARP_SIZE: u32 = 32;
 
 /// The mask of all lanes.
 pub const FULL_MASK: u32 = u32::MAX;
-
-/// A value that lanes can exchange: a number of up to 64 bits. No other type can implement it.
-///
-/// 64-bit values take two instructions, all others one.
-pub trait WarpValue: Sealed + Copy + 'static {
-    /// Whether it has 64 bits.
-    #[doc(hidden)]
-    const WIDE: bool;
-    /// Whether it is a signed (−1) or unsigned (1) integer of 32 bits or more, or anything else (0).
-    #[doc(hidden)]
-    const INTEGER: i8;
-    /// The bits; small integers are extended by their sign or by zero.
-    #[doc(hidden)]
-    fn into_bits(self) -> u64;
-    /// The value with the lowest of these bits.
-    #[doc(hidden)]
-    fn from_bits(bits: u64) -> Self;
-}
-
-macro_rules! integers {
-    ($($t:ty: $wide:literal, $integer:literal;)*) => { $(
-        impl WarpValue for $t {
-            const WIDE: bool = $wide;
-            const INTEGER: i8 = $integer;
-            #[inline(always)]
-            fn into_bits(self) -> u64 {
-                self as u64
-            }
-            #[inline(always)]
-            fn from_bits(bits: u64) -> Self {
-                bits as $t
-            }
-        }
-    )* };
-}
-integers! {
-    i8: false, 0; u8: false, 0; i16: false, 0; u16: false, 0;
-    i32: false, -1; u32: false, 1; i64: true, -1; u64: true, 1; isize: true, -1; usize: true, 1;
-}
-
-macro_rules! floats {
-    ($($t:ty, $bits:ty: $wide:literal;)*) => { $(
-        impl WarpValue for $t {
-            const WIDE: bool = $wide;
-            const INTEGER: i8 = 0;
-            #[inline(always)]
-            fn into_bits(self) -> u64 {
-                <$t>::to_bits(self) as u64
-            }
-            #[inline(always)]
-            fn from_bits(bits: u64) -> Self {
-                <$t>::from_bits(bits as $bits)
-            }
-        }
-    )* };
-}
-floats! { f16, u16: false; bf16, u16: false; f32, u32: false; f64, u64: true; }
 
 /// The lane of the calling thread, 0 to 31.
 #[inline(always)]
@@ -113,10 +80,6 @@ pub fn sync_warp(mask: u32) {
     let _ = collective::warp_exchange(mask, "sync_warp", 0);
 }
 
-/// The value that a lane reads from a lane that is not in the mask: unspecified on a GPU, this pattern here.
-#[cfg(not(target_arch = "nvptx64"))]
-const UNSPECIFIED: u64 = 0xA5A5_A5A5_A5A5_A5A5;
-
 macro_rules! shuffles {
     ($(
         $(#[$doc:meta])*
@@ -125,7 +88,7 @@ macro_rules! shuffles {
         $(#[$doc])*
         #[inline(always)]
         #[track_caller]
-        pub fn $name<T: WarpValue>(mask: u32, value: T, $operand: u32) -> T {
+        pub fn $name<T: KernelType>(mask: u32, value: T, $operand: u32) -> T {
             $name_width(mask, value, $operand, WARP_SIZE)
         }
 
@@ -135,29 +98,20 @@ macro_rules! shuffles {
         )]
         #[inline(always)]
         #[track_caller]
-        pub fn $name_width<T: WarpValue>(mask: u32, value: T, $operand: u32, width: u32) -> T {
+        pub fn $name_width<T: KernelType>(mask: u32, value: T, $operand: u32, width: u32) -> T {
             assert!(width.is_power_of_two() && width <= WARP_SIZE, "the width of a shuffle is a power of two up to 32");
-            let bits = value.into_bits();
             #[cfg(target_arch = "nvptx64")]
             {
                 let control = ((WARP_SIZE - width) << 8) | $clamp;
-                let low = nvvm::$intrinsic(mask, bits as u32, $operand, control) as u64;
-                let high = if T::WIDE {
-                    nvvm::$intrinsic(mask, (bits >> 32) as u32, $operand, control) as u64
-                } else {
-                    0
-                };
-                T::from_bits(high << 32 | low)
+                words::map(value, |word| nvvm::$intrinsic(mask, word, $operand, control))
             }
             #[cfg(not(target_arch = "nvptx64"))]
             {
-                let lanes = collective::warp_exchange(mask, stringify!($name), bits);
+                let values = gather(mask, stringify!($name), value);
                 let lane = lane_id();
                 let first = lane & !(width - 1);
                 let select: fn(u32, u32, u32, u32) -> Option<u32> = $source;
-                let source = select(lane, $operand % WARP_SIZE, first, width).unwrap_or(lane);
-                let in_mask = mask >> source & 1 == 1;
-                T::from_bits(if in_mask { lanes.values[source as usize] } else { UNSPECIFIED })
+                values[select(lane, $operand % WARP_SIZE, first, width).unwrap_or(lane) as usize]
             }
         }
     )* };
@@ -208,20 +162,47 @@ pub fn ballot(mask: u32, predicate: bool) -> u32 {
 /// does not match −0.)
 #[inline(always)]
 #[track_caller]
-pub fn match_any<T: WarpValue>(mask: u32, value: T) -> u32 {
-    let bits = value.into_bits();
-    gpu_or_host!(
-        if T::WIDE { nvvm::match_any_64(mask, bits) } else { nvvm::match_any_32(mask, bits as u32) },
-        matching(mask, "match_any", bits, bits)
-    )
+pub fn match_any<T: KernelType>(mask: u32, value: T) -> u32 {
+    #[cfg(target_arch = "nvptx64")]
+    {
+        if size_of::<T>() == 8 {
+            return nvvm::match_any_64(mask, words::bits(value));
+        }
+        let mut same = mask;
+        words::map(value, |word| {
+            same &= nvvm::match_any_32(mask, word);
+            word
+        });
+        same
+    }
+    #[cfg(not(target_arch = "nvptx64"))]
+    {
+        let values = gather(mask, "match_any", value);
+        let lanes = (0..WARP_SIZE).filter(|lane| mask >> lane & 1 == 1);
+        lanes.filter(|&lane| words::same(values[lane as usize], value)).fold(0, |same, lane| same | 1 << lane)
+    }
 }
 
 /// Whether `value` has the same bits in all lanes of the mask.
 #[inline(always)]
 #[track_caller]
-pub fn match_all<T: WarpValue>(mask: u32, value: T) -> bool {
+pub fn match_all<T: KernelType>(mask: u32, value: T) -> bool {
     // The lanes with the caller's value are all there are for one caller if and only if they are for every one.
     match_any(mask, value) == mask
+}
+
+/// The values of all lanes of the mask. Those of other lanes, which are unspecified on a GPU, have bytes of 0xA5.
+#[cfg(not(target_arch = "nvptx64"))]
+#[track_caller]
+fn gather<T: KernelType>(mask: u32, operation: &'static str, value: T) -> [T; WARP_SIZE as usize] {
+    let mut values = [words::filled(0xA5); WARP_SIZE as usize];
+    for part in 0..size_of::<T>().div_ceil(8).max(1) {
+        let lanes = collective::warp_exchange(mask, operation, words::part(value, part));
+        for (lane, value) in values.iter_mut().enumerate().filter(|(lane, _)| mask >> lane & 1 == 1) {
+            words::set_part(value, part, lanes.values[lane]);
+        }
+    }
+    values
 }
 
 /// The lanes of the mask that pass `wanted` as their `bits`.
@@ -234,13 +215,26 @@ fn matching(mask: u32, operation: &'static str, bits: u64, wanted: u64) -> u32 {
         .fold(0, |found, lane| found | 1 << lane)
 }
 
-/// Combines the values of all lanes of the mask; every lane gets the result.
+/// Combines the values of all lanes of the mask by `combine`, which is commutative and associative (or nearly: sums of
+/// floats are); every lane gets the result, with the same bits.
 ///
 /// The full mask: in a tree, of which each level joins lanes 16, 8, 4, 2, 1 apart. Any other: from the lowest
-/// lane to the highest. `combine` is commutative, so that all lanes get the same bits.
+/// lane to the highest.
 #[inline(always)]
 #[track_caller]
-fn reduce<T: WarpValue>(mask: u32, value: T, operation: &'static str, combine: impl Fn(T, T) -> T) -> T {
+pub fn reduce<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
+    reduce_named(mask, value, "reduce", combine)
+}
+
+/// As [`reduce`]; `operation` is a name for messages.
+#[inline(always)]
+#[track_caller]
+fn reduce_named<T: KernelType>(
+    mask: u32,
+    value: T,
+    operation: &'static str,
+    combine: impl Fn(T, T) -> T,
+) -> T {
     #[cfg(target_arch = "nvptx64")]
     {
         let _ = operation;
@@ -264,8 +258,7 @@ fn reduce<T: WarpValue>(mask: u32, value: T, operation: &'static str, combine: i
     }
     #[cfg(not(target_arch = "nvptx64"))]
     {
-        let lanes = collective::warp_exchange(mask, operation, value.into_bits());
-        let mut values = lanes.values.map(T::from_bits);
+        let mut values = gather(mask, operation, value);
         if mask == FULL_MASK {
             let mut distance = WARP_SIZE as usize / 2;
             while distance > 0 {
@@ -282,42 +275,98 @@ fn reduce<T: WarpValue>(mask: u32, value: T, operation: &'static str, combine: i
     }
 }
 
+/// Combines the values of the lanes of the mask up to and including the caller, from the lowest on, by `combine`, which
+/// is associative (or nearly).
+///
+/// Five steps where the mask is all lanes below some number, a step for each lane where it has gaps.
+#[inline(always)]
+#[track_caller]
+pub fn inclusive_scan<T: KernelType>(mask: u32, value: T, combine: impl Fn(T, T) -> T) -> T {
+    let lane = lane_id();
+    if has_no_gaps(mask) {
+        let mut total = value;
+        let mut distance = 1;
+        while distance < WARP_SIZE {
+            let below = shuffle_up(mask, total, distance);
+            if lane >= distance {
+                total = combine(below, total);
+            }
+            distance *= 2;
+        }
+        return total;
+    }
+    let mut total = shuffle(mask, value, mask.trailing_zeros());
+    let mut rest = mask & mask.wrapping_sub(1);
+    while rest != 0 {
+        let source = rest.trailing_zeros();
+        let next = shuffle(mask, value, source);
+        if source <= lane {
+            total = combine(total, next);
+        }
+        rest &= rest - 1;
+    }
+    total
+}
+
+/// Combines `identity` and the values of the lanes of the mask below the caller, from the lowest on, by `combine`, which
+/// is associative (or nearly).
+#[inline(always)]
+#[track_caller]
+pub fn exclusive_scan<T: KernelType>(mask: u32, value: T, identity: T, combine: impl Fn(T, T) -> T) -> T {
+    let lane = lane_id();
+    let within = inclusive_scan(mask, value, &combine);
+    let lower = mask & ((1 << lane) - 1);
+    let before = if has_no_gaps(mask) {
+        shuffle_up(mask, within, 1)
+    } else {
+        // The lowest lane reads its own value, which it does not use.
+        shuffle(mask, within, if lower == 0 { lane } else { 31 - lower.leading_zeros() })
+    };
+    if lower == 0 { identity } else { combine(identity, before) }
+}
+
+/// Whether the mask is all lanes below some number.
+#[inline(always)]
+fn has_no_gaps(mask: u32) -> bool {
+    mask & mask.wrapping_add(1) == 0
+}
+
 /// The sum over the lanes of the mask, in every lane. Integers wrap; floats are added in a fixed order, so the
 /// same values give the same bits. f16 and bf16 are rounded after every addition.
 #[inline(always)]
 #[track_caller]
-pub fn reduce_add<T: WarpValue + Scalar>(mask: u32, value: T) -> T {
+pub fn reduce_add<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     #[cfg(target_arch = "nvptx64")]
-    if T::INTEGER != 0 && !T::WIDE {
-        return T::from_bits(nvvm::redux_add(value.into_bits() as u32, mask) as u64);
+    if T::INTEGER != 0 && size_of::<T>() == 4 {
+        return words::map(value, |word| nvvm::redux_add(word, mask));
     }
-    reduce(mask, value, "reduce_add", T::wrapping_add)
+    reduce_named(mask, value, "reduce_add", T::wrapping_add)
 }
 
 /// The least value over the lanes of the mask, in every lane; NaN if there is one.
 #[inline(always)]
 #[track_caller]
-pub fn reduce_min<T: WarpValue + Scalar>(mask: u32, value: T) -> T {
+pub fn reduce_min<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     #[cfg(target_arch = "nvptx64")]
-    if !T::WIDE && T::INTEGER < 0 {
-        return T::from_bits(nvvm::redux_min(value.into_bits() as i32, mask) as u64);
-    } else if !T::WIDE && T::INTEGER > 0 {
-        return T::from_bits(nvvm::redux_umin(value.into_bits() as u32, mask) as u64);
+    if size_of::<T>() == 4 && T::INTEGER < 0 {
+        return words::map(value, |word| nvvm::redux_min(word as i32, mask) as u32);
+    } else if size_of::<T>() == 4 && T::INTEGER > 0 {
+        return words::map(value, |word| nvvm::redux_umin(word, mask));
     }
-    reduce(mask, value, "reduce_min", T::min_propagate)
+    reduce_named(mask, value, "reduce_min", T::min_propagate)
 }
 
 /// The greatest value over the lanes of the mask, in every lane; NaN if there is one.
 #[inline(always)]
 #[track_caller]
-pub fn reduce_max<T: WarpValue + Scalar>(mask: u32, value: T) -> T {
+pub fn reduce_max<T: KernelType + Scalar>(mask: u32, value: T) -> T {
     #[cfg(target_arch = "nvptx64")]
-    if !T::WIDE && T::INTEGER < 0 {
-        return T::from_bits(nvvm::redux_max(value.into_bits() as i32, mask) as u64);
-    } else if !T::WIDE && T::INTEGER > 0 {
-        return T::from_bits(nvvm::redux_umax(value.into_bits() as u32, mask) as u64);
+    if size_of::<T>() == 4 && T::INTEGER < 0 {
+        return words::map(value, |word| nvvm::redux_max(word as i32, mask) as u32);
+    } else if size_of::<T>() == 4 && T::INTEGER > 0 {
+        return words::map(value, |word| nvvm::redux_umax(word, mask));
     }
-    reduce(mask, value, "reduce_max", T::max_propagate)
+    reduce_named(mask, value, "reduce_max", T::max_propagate)
 }
 
 macro_rules! bitwise {
@@ -325,16 +374,12 @@ macro_rules! bitwise {
         $(#[$doc])*
         #[inline(always)]
         #[track_caller]
-        pub fn $name<T: WarpValue + $op<Output = T>>(mask: u32, value: T) -> T {
+        pub fn $name<T: KernelType + $op<Output = T>>(mask: u32, value: T) -> T {
             #[cfg(target_arch = "nvptx64")]
             if T::INTEGER != 0 {
-                let bits = value.into_bits();
-                let low = nvvm::$intrinsic(bits as u32, mask) as u64;
-                let high =
-                    if T::WIDE { nvvm::$intrinsic((bits >> 32) as u32, mask) as u64 } else { 0 };
-                return T::from_bits(high << 32 | low);
+                return words::map(value, |word| nvvm::$intrinsic(word, mask));
             }
-            reduce(mask, value, stringify!($name), $op::$method)
+            reduce_named(mask, value, stringify!($name), $op::$method)
         }
     )* };
 }

@@ -56,7 +56,15 @@ const WRITTEN: AbiParam = pointer(ParamKind::PointerMut).abi();
 
 const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelRecord {
     let abi = Some(KernelAbi { package: PACKAGE, params });
-    KernelRecord { symbol, part: 0, abi, stack: StackUse::Known(0), requested_stack: 0, resources: &[] }
+    KernelRecord {
+        symbol,
+        part: 0,
+        abi,
+        stack: StackUse::Known(0),
+        requested_stack: 0,
+        resources: &[],
+        panics: &[],
+    }
 }
 
 const CODE: CodeForm = CodeForm {

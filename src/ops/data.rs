@@ -1,14 +1,14 @@
 //! Moving data: copy, fill, cast.
 
 use gpu_spec::param::{Slice, SliceMut, Value};
-use warpsmith_runtime::{DeviceSlice, DeviceSliceMut, Stream};
+use warpsmith_runtime::{DeviceCopy, DeviceSlice, DeviceSliceMut, Stream};
 
 use super::config::Config;
 use super::launch::{Operation, same_length};
-use super::number::Number;
+use super::number::Element;
 use warpsmith_runtime::Result;
 
-/// `dst[i] = src[i]`, every bit of it.
+/// `dst[i] = src[i]`, every bit of it; of structs too.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
@@ -22,7 +22,7 @@ use warpsmith_runtime::Result;
 /// assert_eq!(dst.to_host()?, [0, 0, 2, 3]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
-pub fn copy<'s, 'd, T: Number>(
+pub fn copy<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, T>>,
@@ -34,7 +34,7 @@ pub fn copy<'s, 'd, T: Number>(
 ///
 /// # Errors
 /// As [`copy()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-pub fn copy_with<'s, 'd, T: Number>(
+pub fn copy_with<'s, 'd, T: DeviceCopy>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     src: impl Into<DeviceSlice<'s, T>>,
@@ -42,10 +42,25 @@ pub fn copy_with<'s, 'd, T: Number>(
 ) -> Result<()> {
     let (src, dst) = (src.into(), dst.into());
     same_length("copy", ("src", src.len()), ("dst", dst.len()))?;
+    // As integers: elements of 8 bytes, or of the largest size that divides those of `T` and its alignment.
+    match size_of::<T>() | align_of::<T>() {
+        _ if size_of::<T>() == 0 => Ok(()),
+        bits if bits % 8 == 0 => copy_as::<u64>(stream, config.into(), src.cast()?, dst.cast()?),
+        bits if bits % 4 == 0 => copy_as::<u32>(stream, config.into(), src.cast()?, dst.cast()?),
+        bits if bits % 2 == 0 => copy_as::<u16>(stream, config.into(), src.cast()?, dst.cast()?),
+        _ => copy_as::<u8>(stream, config.into(), src.cast()?, dst.cast()?),
+    }
+}
+
+fn copy_as<T: Element>(
+    stream: &Stream,
+    config: Option<Config>,
+    src: DeviceSlice<'_, T>,
+    dst: DeviceSliceMut<'_, T>,
+) -> Result<()> {
     let arrays = [src.as_device_ptr(), dst.as_device_ptr()];
-    let operation = Operation::new::<T>(stream, "copy", dst.len(), &arrays, config.into());
-    // SAFETY: these are the parameters of the kernel, with `T` for the unsigned integer of its size, of which
-    // every bit pattern is a value as it is of `T`.
+    let operation = Operation::new::<T>(stream, "copy", dst.len(), &arrays, config);
+    // SAFETY: these are the parameters of the kernel.
     unsafe { operation.launch::<(Slice<T>, SliceMut<T>), _>((src, dst)) }
 }
 
@@ -62,7 +77,7 @@ pub fn copy_with<'s, 'd, T: Number>(
 /// assert_eq!(buffer.to_host()?, [2.5, 2.5, 2.5]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
-pub fn fill<'d, T: Number>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>>, value: T) -> Result<()> {
+pub fn fill<'d, T: Element>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>>, value: T) -> Result<()> {
     fill_with(stream, None, dst, value)
 }
 
@@ -70,7 +85,7 @@ pub fn fill<'d, T: Number>(stream: &Stream, dst: impl Into<DeviceSliceMut<'d, T>
 ///
 /// # Errors
 /// As [`fill()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-pub fn fill_with<'d, T: Number>(
+pub fn fill_with<'d, T: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     dst: impl Into<DeviceSliceMut<'d, T>>,
@@ -83,7 +98,8 @@ pub fn fill_with<'d, T: Number>(
 }
 
 /// `dst[i] = src[i] as U`, as Rust converts: to nearest even, floats to integers by truncation with the ends of
-/// the range for what is out of it and 0 for NaN.
+/// the range for what is out of it and 0 for NaN. `Checked<bool>` converts as the `u8` that it is:
+/// `flags.as_slice().cast::<u8>()`.
 ///
 /// # Errors
 /// [`OpError::LengthMismatch`](crate::OpError::LengthMismatch); whatever the runtime reports.
@@ -97,7 +113,7 @@ pub fn fill_with<'d, T: Number>(
 /// assert_eq!(dst.to_host()?, [1, -1, 0, i32::MAX]);
 /// # Ok::<(), warpsmith::Error>(())
 /// ```
-pub fn cast<'s, 'd, T: Number, U: Number>(
+pub fn cast<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
     src: impl Into<DeviceSlice<'s, T>>,
     dst: impl Into<DeviceSliceMut<'d, U>>,
@@ -109,7 +125,7 @@ pub fn cast<'s, 'd, T: Number, U: Number>(
 ///
 /// # Errors
 /// As [`cast()`]; [`OpError::NoSuchVariant`](crate::OpError::NoSuchVariant).
-pub fn cast_with<'s, 'd, T: Number, U: Number>(
+pub fn cast_with<'s, 'd, T: Element, U: Element>(
     stream: &Stream,
     config: impl Into<Option<Config>>,
     src: impl Into<DeviceSlice<'s, T>>,

@@ -10,7 +10,6 @@ use warpsmith_runtime::{Arguments, DevicePtr, Function, Launch, Module, Stream};
 use warpsmith_store::LaunchStore;
 
 use super::config::{self, Config};
-use super::number::Number;
 use super::tuned;
 use crate::IMAGE;
 use crate::op_error::OpError;
@@ -57,7 +56,7 @@ impl<'a> Operation<'a> {
     }
 
     /// Of a kernel from one element type to another.
-    pub fn between<T: Number, U: Number>(
+    pub fn between<T: Scalar, U: Scalar>(
         stream: &'a Stream,
         kernel: &'static str,
         n: usize,

@@ -13,8 +13,9 @@
 //!
 //! | operation | types |
 //! | --- | --- |
-//! | [`copy()`], [`fill()`] | every [`Number`] |
-//! | [`cast()`] | from every [`Number`] to every [`Number`] |
+//! | [`copy()`] | every [`DeviceCopy`](crate::DeviceCopy) |
+//! | [`fill()`] | every [`Element`] |
+//! | [`cast()`] | from every [`Element`] to every [`Element`] |
 //! | [`add()`], [`mul()`] | every [`Number`] |
 //! | [`reduce_add()`], of buffers on several devices | every [`Number`] |
 //! | [`axpy()`], [`fma()`], [`relu()`], [`gelu()`], [`sigmoid()`], [`exp()`] | every [`Real`] |
@@ -57,7 +58,7 @@ pub use elementwise::{
     add, add_with, axpy, axpy_with, exp, exp_with, fma, fma_with, gelu, gelu_with, mul, mul_with, relu,
     relu_with, sigmoid, sigmoid_with,
 };
-pub use number::{Number, Real};
+pub use number::{Element, Number, Real};
 pub use reduce::{
     argmax, argmax_into, argmax_into_with, argmin, argmin_into, argmin_into_with, max, max_into,
     max_into_with, mean, min, min_into, min_into_with, prod, prod_into, prod_into_with, sum, sum_into,

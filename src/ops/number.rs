@@ -9,6 +9,11 @@ mod sealed {
     pub trait Sealed {}
 }
 
+/// A type that [`fill`](crate::ops::fill) and [`cast`](crate::ops::cast) take: every [`Number`], and i8, u8, i16, u16.
+pub trait Element: Scalar + DeviceCopy + sealed::Sealed {}
+
+impl<T: Scalar + DeviceCopy + sealed::Sealed> Element for T {}
+
 /// A type that every operation takes: f32, f64, f16, bf16, i32, u32, i64, u64.
 pub trait Number: Summable<Wide = Self::DeviceSum> + DeviceCopy + sealed::Sealed {
     /// The result type of [`sum`](crate::ops::sum) and [`prod`](crate::ops::prod): the type itself for floats, i64 and
@@ -30,6 +35,12 @@ pub trait Real: Number<Sum = Self> + Float {
     /// `sum / count`, rounded once.
     fn mean_from_device(sum: Self::DeviceSum, count: usize) -> Self;
 }
+
+macro_rules! small {
+    ($($t:ty),*) => { $(impl sealed::Sealed for $t {})* };
+}
+
+small!(i8, u8, i16, u16);
 
 macro_rules! number {
     ($($t:ty, $sum:ty, $device_sum:ty, $extreme:ty;)*) => { $(

@@ -40,7 +40,95 @@ pub struct Setup<'a> {
 
 /// A kernel that can be measured.
 ///
-/// `examples/own-kernels` in the repository shows one for a kernel of one's own.
+/// [`ArrayKernel`](crate::kernel::ArrayKernel) is one for a kernel over arrays, in a few lines, in one to three dimensions
+/// ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For others, implement the trait, over a
+/// [`Case`](crate::case::Case) of your own or [`Arrays`](crate::case::Arrays):
+///
+/// ```
+/// use gpu_std::prelude::*;
+/// use warpsmith_runtime::{Device, GpuImage, Launch, Stream};
+/// use warpsmith_tuner::benchmark::{Benchmark, Setup, Work};
+/// use warpsmith_tuner::case::{Arrays, Case, Expected, Parts};
+/// use warpsmith_tuner::data::{Values, generate};
+/// use warpsmith_tuner::error::Result;
+/// use warpsmith_tuner::space::Space;
+/// use warpsmith_tuner::value::Configuration;
+/// use warpsmith_tuner::verify::Tolerance;
+///
+/// /// Each row of `data` times an element of `factors`.
+/// #[kernel]
+/// pub fn scale_rows(factors: &[f32], data: Slice2<f32>, mut out: DisjointMut2<f32>) {
+///     let cell = thread::unique_2d();
+///     let (x, y) = cell.get();
+///     if let (Some(out), Some(value), Some(factor)) = (out.get_mut(cell), data.get(x, y), factors.get(y)) {
+///         *out = value * factor;
+///     }
+/// }
+///
+/// // A program takes the image that its build.rs made: `warpsmith::include_image!("kernels")`.
+/// static KERNELS: GpuImage =
+///     GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "examples are not compiled for GPUs");
+///
+/// /// Square arrays: a size of n elements is the largest square in it.
+/// struct ScaleRows;
+///
+/// impl Benchmark for ScaleRows {
+///     fn name(&self) -> &str {
+///         "scale_rows"
+///     }
+///
+///     fn image(&self) -> &'static GpuImage {
+///         &KERNELS
+///     }
+///
+///     fn space(&self, _: &str, _: &Device) -> Space {
+///         Space::new().axis("block", ["32x4", "32x8", "16x16"])
+///     }
+///
+///     fn default_configuration(&self, _: &str, _: u64, _: &Device) -> Configuration {
+///         Configuration::default().with("block", "32x8")
+///     }
+///
+///     fn work(&self, _: &str, n: u64) -> Work {
+///         let side = n.isqrt();
+///         let bytes = 4 * (2 * side * side + side);
+///         Work { bytes, flops: side * side, footprint: bytes, spare: 4 * side * side }
+///     }
+///
+///     fn instance(&self, _: &str, _: &Configuration) -> Option<&'static gpu_std::KernelSpec> {
+///         Some(<scale_rows as gpu_std::Kernel>::spec())
+///     }
+///
+///     fn prepare(&self, setup: &Setup<'_>) -> Result<Box<dyn Case>> {
+///         let side = setup.n.isqrt();
+///         let inputs: Vec<Vec<f32>> =
+///             [side * side, side].iter().zip(0..).map(|(n, i)| generate(Values::Spread, setup.seed + i, *n)).collect();
+///         let product = |i: usize| f64::from(inputs[0][i]) * f64::from(inputs[1][i / side]);
+///         let kernel = setup.stream.device().load(&KERNELS)?.kernel::<scale_rows>()?;
+///         let parts = Parts {
+///             initial: vec![f32::NAN; side * side],
+///             expected: Expected::All((0..side * side).map(product).collect()),
+///             inputs,
+///             choose: Box::new(move |configuration| Ok(kernel.prepare(configuration.cover((side, side))?)?)),
+///             launch: Box::new(move |stream, kernel, inputs, out| {
+///                 let (data, out) = (inputs[0].as_2d(side, side)?, out.as_2d_mut(side, side)?);
+///                 Ok(kernel.launch(stream, (&inputs[1], data, out))?)
+///             }),
+///             tolerance: Tolerance { relative: 4.0, absolute: 4.0 },
+///         };
+///         Ok(Box::new(Arrays::new(setup.stream, setup.copies, parts)?))
+///     }
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let stream = Stream::new(&Device::open("cpu")?)?;
+/// let setup = Setup { stream: &stream, dtype: "f32", n: 1000, copies: 1, seed: 1 };
+/// let mut case = ScaleRows.prepare(&setup)?;
+/// case.select(&"block=16x16".parse()?)?;
+/// assert!(case.check()?.correct());
+/// # Ok(())
+/// # }
+/// ```
 pub trait Benchmark: Send + Sync {
     /// Its name on the command line and in results.
     fn name(&self) -> &str;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use gpu_spec::{Kernel, KernelSpec};
-use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, PreparedLaunch, Stream};
+use warpsmith_runtime::{Device, DeviceBuffer, GpuImage, Launch, PreparedLaunch, Stream};
 
 use crate::benchmark::{Benchmark, Setup, Work};
 use crate::case::{Arrays, Case, Expected, LaunchResult, Parts};
@@ -18,10 +18,11 @@ use crate::verify::Tolerance;
 
 /// A launch in a chosen configuration: stream, input arrays, output array.
 type Launcher<I, O> = Box<dyn Fn(&Stream, &[DeviceBuffer<I>], &mut DeviceBuffer<O>) -> LaunchResult>;
-/// Makes a launcher over a number of elements.
-type Prepare<I, O> = Arc<
-    dyn Fn(&Device, &'static GpuImage, &Configuration, usize) -> LaunchResult<Launcher<I, O>> + Send + Sync,
->;
+/// Makes a launcher of a shape.
+type Prepare<I, O> =
+    Arc<dyn Fn(&Device, &'static GpuImage, Launch) -> LaunchResult<Launcher<I, O>> + Send + Sync>;
+/// The launch of a configuration over a number of elements.
+type Shape = Arc<dyn Fn(&Configuration, usize) -> Result<Launch> + Send + Sync>;
 /// The whole output from the whole input.
 type Reference<I> = Arc<dyn Fn(&[Vec<I>]) -> Vec<f64> + Send + Sync>;
 
@@ -77,6 +78,7 @@ pub struct ArrayKernel<I: Element, O: Element> {
     summary: &'static str,
     image: &'static GpuImage,
     instances: Vec<(&'static KernelSpec, Prepare<I, O>)>,
+    shape: Shape,
     space: Space,
     default: Option<Configuration>,
     sizes: Vec<u64>,
@@ -98,6 +100,7 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
             summary: "",
             image,
             instances: Vec::new(),
+            shape: Arc::new(|configuration, n| configuration.launch(n)),
             space: Space::new(),
             default: None,
             sizes: Vec::new(),
@@ -137,12 +140,68 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
         + Sync
         + 'static,
     ) -> Self {
-        let prepare: Prepare<I, O> = Arc::new(move |device, image, configuration, n| {
+        let prepare: Prepare<I, O> = Arc::new(move |device, image, shape| {
             let kernel = device.load(image)?.kernel::<K>()?;
-            let prepared = kernel.prepare(configuration.launch(n)?)?;
+            let prepared = kernel.prepare(shape)?;
             Ok(Box::new(move |stream, inputs, output| Ok(launch(&prepared, stream, inputs, output)?)))
         });
         self.instances.push((K::spec(), prepare));
+        self
+    }
+
+    /// The launch of a configuration over `n` elements, by default [`Configuration::launch`]: for kernels in two and three
+    /// dimensions, whose blocks (`16x16`) can then be an axis.
+    ///
+    /// ```
+    /// use gpu_std::prelude::*;
+    /// # use warpsmith_runtime::{Device, GpuImage, Stream};
+    /// # use warpsmith_tuner::benchmark::{Benchmark, Setup};
+    /// # use warpsmith_tuner::kernel::ArrayKernel;
+    /// # static KERNELS: GpuImage =
+    /// #     GpuImage::without_code(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), "examples are not compiled for GPUs");
+    ///
+    /// /// Each element plus the one to its right.
+    /// #[kernel]
+    /// pub fn blur(image: Slice2<f32>, mut out: DisjointMut2<f32>) {
+    ///     let cell = thread::unique_2d();
+    ///     let (x, y) = cell.get();
+    ///     if let (Some(out), Some(value)) = (out.get_mut(cell), image.get(x, y)) {
+    ///         *out = value + image.get(x + 1, y).unwrap_or(&0.0);
+    ///     }
+    /// }
+    ///
+    /// /// Elements of a row.
+    /// const WIDTH: usize = 512;
+    ///
+    /// # fn main() -> Result<(), warpsmith_tuner::error::Error> {
+    /// let reference = |arrays: &[Vec<f32>]| {
+    ///     let rows = arrays[0].chunks(WIDTH);
+    ///     let right = |row: &[f32], x: usize| row.get(x + 1).copied().map_or(0.0, f64::from);
+    ///     rows.flat_map(|row| (0..WIDTH).map(|x| f64::from(row[x]) + right(row, x))).collect()
+    /// };
+    /// let benchmark = ArrayKernel::with_reference("blur", &KERNELS, reference)
+    ///     .launch::<blur>(|kernel, stream, image, out| {
+    ///         let height = out.len() / WIDTH;
+    ///         kernel.launch(stream, (image[0].as_2d(WIDTH, height)?, out.as_2d_mut(WIDTH, height)?))
+    ///     })
+    ///     .shape(|configuration, n| configuration.cover((WIDTH, n / WIDTH)))
+    ///     .axis("block", ["32x4", "32x8", "16x16", "64x4"])
+    ///     .over_sizes([1 << 20, 1 << 24]);
+    ///
+    /// let stream = Stream::new(&Device::open("cpu")?)?;
+    /// let setup = Setup { stream: &stream, dtype: "f32", n: 8 * WIDTH, copies: 1, seed: 1 };
+    /// let mut case = benchmark.prepare(&setup)?;
+    /// case.select(&"block=16x16".parse()?)?;
+    /// assert!(case.check()?.correct());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn shape(
+        mut self,
+        shape: impl Fn(&Configuration, usize) -> Result<Launch> + Send + Sync + 'static,
+    ) -> Self {
+        self.shape = Arc::new(shape);
         self
     }
 
@@ -302,7 +361,7 @@ impl<I: Element, O: Element> Benchmark for ArrayKernel<I, O> {
             }
         };
         let (device, image, instances) = (setup.stream.device().clone(), self.image, self.instances.clone());
-        let name = self.name;
+        let (name, shape) = (self.name, self.shape.clone());
         let parts = Parts {
             inputs,
             initial,
@@ -315,7 +374,7 @@ impl<I: Element, O: Element> Benchmark for ArrayKernel<I, O> {
                     text: configuration.to_string(),
                     reason: format!("no instance of {name} has these constants"),
                 })?;
-                prepare(&device, image, configuration, n)
+                prepare(&device, image, shape(configuration, n)?)
             }),
             launch: Box::new(|stream, launcher: &Launcher<I, O>, inputs, output| {
                 launcher(stream, inputs, output)

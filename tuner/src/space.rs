@@ -12,7 +12,7 @@ use std::sync::Arc;
 use gpu_spec::KernelSpec;
 
 use crate::error::{Error, Result};
-use crate::value::{Configuration, Value};
+use crate::value::{Configuration, Value, parse_block};
 
 /// Most combinations of values, before restrictions.
 const MOST_CONFIGURATIONS: usize = 1_000_000;
@@ -52,7 +52,7 @@ impl FromStr for Grid {
 pub enum AxisKind {
     /// Compiled in or otherwise fixed: the declared values are all there are.
     Fixed,
-    /// Threads of a block: any multiple of 32 up to the device's limit.
+    /// Threads of a block, such as `128`, `16x16` or `8x8x4`: any multiple of 32 in all, up to the device's limit.
     Block,
     /// A [`Grid`].
     Grid,
@@ -135,8 +135,9 @@ impl Space {
         let known = instances.to_vec();
         self.restrict("what was compiled, in blocks within its launch bounds", move |configuration| {
             instance(&known, configuration).is_some_and(|spec| {
-                let block = configuration.number("block").unwrap_or(0);
-                spec.launch_bounds.is_none_or(|bounds| block <= bounds.max_threads)
+                let Ok(Some(block)) = configuration.block() else { return true };
+                spec.block.is_none_or(|required| required == block)
+                    && spec.launch_bounds.is_none_or(|bounds| threads(block) <= bounds.max_threads.into())
             })
         })
     }
@@ -262,6 +263,11 @@ pub fn instance(
     instances.iter().find(fits).copied()
 }
 
+/// Threads of a block.
+fn threads(block: [u32; 3]) -> u64 {
+    block.iter().map(|side| u64::from(*side)).fold(1, u64::saturating_mul)
+}
+
 /// Whether a value can be on an axis; else why not.
 fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), String> {
     match (axis.kind, value) {
@@ -275,18 +281,22 @@ fn check(axis: &Axis, value: &Value, max_block: u32) -> std::result::Result<(), 
             Err(Error::Axis { reason, .. }) => Err(reason),
             Err(error) => Err(error.to_string()),
         },
-        (AxisKind::Block, Value::Number(n)) => {
+        (AxisKind::Block, value) => {
             let limit = if max_block == 0 { 1024 } else { max_block };
-            if *n > 0 && n.is_multiple_of(32) && *n <= u64::from(limit) {
-                Ok(())
-            } else {
-                Err(format!("use a multiple of 32 from 32 to {limit}, this device's limit"))
+            match parse_block(&value.to_string()).map(threads) {
+                Some(n) if n.is_multiple_of(32) && n <= u64::from(limit) => Ok(()),
+                None if matches!(value, Value::Text(_)) => {
+                    Err("it is not a whole number, nor several as in 16x16; \
+                     write them with commas between, for example 128,256 or 16x16,32x8"
+                        .to_owned())
+                }
+                _ => Err(format!("use a multiple of 32 from 32 to {limit}, this device's limit")),
             }
         }
         (AxisKind::Shared, Value::Number(n)) if u32::try_from(*n).is_ok() => Ok(()),
         (AxisKind::Cluster, Value::Number(1..=16)) => Ok(()),
         (AxisKind::Cluster, _) => Err("use 1 to 16 blocks".to_owned()),
-        (AxisKind::Block | AxisKind::Shared, _) => {
+        (AxisKind::Shared, _) => {
             Err("it is not a whole number; write numbers with commas between, for example 128,256".to_owned())
         }
     }
@@ -350,6 +360,9 @@ mod tests {
             ("block", "33", "multiple of 32"),
             ("block", "2048", "1024"),
             ("block", "wide", "whole number"),
+            ("block", "16x", "16x16"),
+            ("block", "5x5", "multiple of 32"),
+            ("block", "64x32", "1024"),
             ("grid", "waves:0", "waves:N"),
             ("items", "3", "1, 2, 4"),
             ("vector", "4", "it has block, grid, items"),
@@ -361,6 +374,7 @@ mod tests {
             );
         }
         assert!(space().set("copy", "block", &[]).is_err());
+        space().set("copy", "block", &values(&["16x16", "8x8x4", "32x8"])).unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use warpsmith_runtime::Launch;
+use warpsmith_runtime::launch::Dim;
 
 use crate::error::{Error, Result};
 use crate::space::Grid;
@@ -118,15 +119,64 @@ impl Configuration {
         }
     }
 
+    /// The block on the axis `block`, `128`, `16x16` or `8x8x4`; `None` without the axis.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] for a value that is no block.
+    pub fn block(&self) -> Result<Option<[u32; 3]>> {
+        let Some(value) = self.get("block") else { return Ok(None) };
+        let text = value.to_string();
+        match parse_block(&text) {
+            Some(block) => Ok(Some(block)),
+            None => Err(Error::Axis {
+                axis: "block".to_owned(),
+                text,
+                reason: "use threads along x, y and z, for example 128, 16x16 or 8x8x4".to_owned(),
+            }),
+        }
+    }
+
+    /// The launch that covers an extent in one to three dimensions, with what the axes `block` (such as `16x16`), `shared`
+    /// (bytes) and `cluster` (blocks along x) say, those that there are.
+    ///
+    /// # Errors
+    /// [`Error::Axis`] for a value that is none for its axis, and for an axis `grid`.
+    pub fn cover(&self, extent: impl Into<Dim>) -> Result<Launch> {
+        if let Some(grid) = self.get("grid") {
+            return Err(Error::Axis {
+                axis: "grid".to_owned(),
+                text: grid.to_string(),
+                reason: "the grid of an extent follows from the block; remove the axis".to_owned(),
+            });
+        }
+        let launch = Launch::cover(extent);
+        self.with_resources(match self.block()? {
+            Some(block) => launch.block(block),
+            None => launch,
+        })
+    }
+
     /// The launch over `n` threads or items that the axes `block`, `grid`, `shared` (bytes) and `cluster` (blocks)
     /// say, those that there are.
     ///
     /// # Errors
     /// [`Error::Axis`] for a value that is none for its axis.
     pub fn launch(&self, n: usize) -> Result<Launch> {
-        let block = self.get("block").map(|_| self.number("block")).transpose()?;
+        let block = match self.block()? {
+            None => None,
+            Some([threads, 1, 1]) => Some(threads),
+            Some(_) => {
+                return Err(Error::Axis {
+                    axis: "block".to_owned(),
+                    text: self.get("block").map(Value::to_string).unwrap_or_default(),
+                    reason: "a block of several dimensions needs an extent: `ArrayKernel::shape`, \
+                             `Configuration::cover`"
+                        .to_owned(),
+                });
+            }
+        };
         let grid = self.get("grid").map(|value| value.to_string().parse::<Grid>()).transpose()?;
-        let mut launch = match (block, grid.unwrap_or(Grid::Auto)) {
+        let launch = match (block, grid.unwrap_or(Grid::Auto)) {
             (None, Grid::Auto) => Launch::auto(n),
             (None, Grid::Waves(waves)) => Launch::auto(n).waves(waves),
             (Some(block), Grid::Auto) => Launch::linear(n, block),
@@ -140,6 +190,10 @@ impl Configuration {
                 });
             }
         };
+        self.with_resources(launch)
+    }
+
+    fn with_resources(&self, mut launch: Launch) -> Result<Launch> {
         if self.get("shared").is_some() {
             launch = launch.shared(self.number("shared")?);
         }
@@ -148,6 +202,15 @@ impl Configuration {
         }
         Ok(launch)
     }
+}
+
+/// Threads along x, y and z, each at least 1, from a text such as `16x16`.
+pub(crate) fn parse_block(text: &str) -> Option<[u32; 3]> {
+    let mut block = [1; 3];
+    for (index, side) in text.split('x').enumerate() {
+        *block.get_mut(index)? = side.parse().ok().filter(|side| *side > 0)?;
+    }
+    Some(block)
 }
 
 impl fmt::Display for Configuration {
@@ -226,5 +289,18 @@ mod tests {
         assert_eq!(launch("block=64"), Launch::linear(1000, 64));
         assert_eq!(launch("block=64 grid=waves:2 shared=512"), Launch::linear(1000, 64).waves(2).shared(512));
         assert_eq!(launch("block=64 grid=blocks:7"), Launch::grid_block(7, 64));
+        let error = "block=16x16".parse::<Configuration>().unwrap().launch(1000).unwrap_err().to_string();
+        assert!(error.contains("16x16") && error.contains("several dimensions"), "{error}");
+    }
+
+    #[test]
+    fn blocks_of_several_dimensions_cover_an_extent() {
+        let cover = |text: &str| text.parse::<Configuration>().unwrap().cover((640, 480));
+        assert_eq!(cover("items=4").unwrap(), Launch::cover((640, 480)));
+        assert_eq!(cover("block=16x8").unwrap(), Launch::cover((640, 480)).block((16, 8)));
+        assert_eq!(cover("block=64 cluster=2").unwrap(), Launch::cover((640, 480)).block(64).cluster(2));
+        for bad in ["block=16x", "block=0x8", "block=axb", "block=1x2x3x4", "block=16x8 grid=auto"] {
+            assert!(matches!(cover(bad), Err(Error::Axis { .. })), "{bad}");
+        }
     }
 }

@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 
-use gpu_spec::image::ORIGIN_PREFIX;
+use gpu_spec::image::{NO_PANIC_PREFIX, ORIGIN_PREFIX};
 use gpu_spec::{AbiParam, LaunchBounds, LaunchLimits};
 
 use super::RewriteError;
@@ -31,6 +31,8 @@ pub struct Kernel {
     pub min_arch: u32,
     /// Bytes of stack that it requests; 0 when it requests none.
     pub stack: u32,
+    /// Whether a panic that is left in it is an error.
+    pub no_panic: bool,
     /// Its origin; `None` when `#[kernel]` did not write it.
     pub abi: Option<Abi>,
 }
@@ -56,11 +58,16 @@ impl<'a> Records<'a> {
     /// Keeps a line that starts with `@` if it is about a kernel.
     pub fn read(&mut self, line: &'a str) {
         let name = text::symbol(&line[1..]).map_or("", |(name, _)| name.trim_matches('"'));
-        let prefixes = [AbiParam::PREFIX, ORIGIN_PREFIX, LaunchLimits::PREFIX];
+        let prefixes = [AbiParam::PREFIX, ORIGIN_PREFIX, NO_PANIC_PREFIX, LaunchLimits::PREFIX];
         if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
             let bytes = line.split_once("c\"").and_then(|(_, rest)| rest.split_once('"'));
             self.0.insert(name, bytes.map_or("", |(bytes, _)| bytes));
         }
+    }
+
+    /// Whether a kernel says `no_panic`.
+    pub fn is_without_panics(&self, symbol: &str) -> bool {
+        self.0.contains_key(&*format!("{NO_PANIC_PREFIX}{symbol}"))
     }
 
     /// The constant of a kind for a kernel.
@@ -155,7 +162,7 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
         attribute("cluster_dim", sides(cluster));
     }
     rewritten.push_str(after);
-    Ok((rewritten, Kernel { symbol, min_arch, stack, abi: None }))
+    Ok((rewritten, Kernel { symbol, min_arch, stack, ..Kernel::default() }))
 }
 
 #[cfg(test)]
@@ -229,6 +236,8 @@ mod tests {
         );
         assert!(records.of("none").unwrap().unwrap().params.is_empty());
         assert_eq!(records.of("unknown").unwrap(), None);
+        records.read("@__warpsmith_no_panic.k = constant [1 x i8] c\"\\01\", align 1");
+        assert!(records.is_without_panics("k") && !records.is_without_panics("none"));
         assert!(records.of("half").unwrap_err().to_string().contains("`half`"));
     }
 

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `kernels` | launch bounds become attributes; the kernels are listed, with their origin and parameters |
 //! | `atomics` | read-modify-write operations keep their ordering |
-//! | `shared` | statics in shared memory move to address space 3 |
+//! | `shared` | statics in shared and constant memory move to address spaces 3 and 4 |
 //! | `calls` | inline assembly and calls through pointers become `convergent` |
 //! | `strings` | byte strings get a trailing NUL |
 //! | `panics` | core's panic entry points call gpu-std's reporters |
@@ -33,6 +33,8 @@ use std::collections::{HashMap, HashSet};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use kernels::Abi;
 pub use kernels::Kernel;
+pub use panics::REPORTERS;
+use shared::Space;
 
 /// The rewritten module.
 #[derive(Debug)]
@@ -96,8 +98,8 @@ pub enum RewriteError {
 /// The results of the first pass over the headers.
 #[derive(Default)]
 struct Headers<'a> {
-    /// Shared statics and what they become.
-    shared: HashMap<&'a str, String>,
+    /// Statics in shared and constant memory: where, and what they become.
+    statics: HashMap<&'a str, (Space, String)>,
     /// Byte strings, as LLVM writes them.
     strings: HashMap<&'a str, &'a str>,
     /// Reporters that the module defines or declares.
@@ -109,7 +111,8 @@ struct Headers<'a> {
 /// Rewrites `ir`.
 pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
     let headers = read_headers(ir)?;
-    let shared: HashSet<&str> = headers.shared.keys().copied().collect();
+    let statics: HashMap<&str, Space> =
+        headers.statics.iter().map(|(name, (space, _))| (*name, *space)).collect();
     let mut out = Output {
         ir: String::with_capacity(ir.len() + ir.len() / 16),
         constants: panics::constants(),
@@ -124,8 +127,8 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
             continue;
         }
         match line.as_bytes().first() {
-            Some(b' ') => out.instruction(line, &shared, &headers, &mut templates),
-            Some(b'@') => out.global(line, &headers),
+            Some(b' ') => out.instruction(line, &statics, &headers, &mut templates),
+            Some(b'@') => out.global(line, &statics, &headers),
             Some(b'd') if line.starts_with("define ") => {
                 templates.clear();
                 if let Some(replacement) = replace_function(line)? {
@@ -135,7 +138,10 @@ pub fn rewrite(ir: &str) -> Result<Rewritten, RewriteError> {
                     let (line, kernel) = kernels::rewrite(line, &headers.records)?;
                     out.line(&line);
                     let abi = headers.records.of(&kernel.symbol)?;
-                    kernels.push(Kernel { abi, ..kernel });
+                    let no_panic = headers.records.is_without_panics(&kernel.symbol);
+                    kernels.push(Kernel { abi, no_panic, ..kernel });
+                } else if let Some(line) = panics::rewrite_reporter(line) {
+                    out.line(&line);
                 } else {
                     out.line(line);
                 }
@@ -161,8 +167,8 @@ fn read_headers(ir: &str) -> Result<Headers<'_>, RewriteError> {
         match line.as_bytes().first() {
             Some(b'@') => {
                 headers.records.read(line);
-                if let Some((name, definition)) = shared::rewrite_definition(line)? {
-                    headers.shared.insert(name, definition);
+                if let Some((name, space, definition)) = shared::rewrite_definition(line)? {
+                    headers.statics.insert(name, (space, definition));
                 } else if let Some(string) = strings::parse(line) {
                     headers.strings.insert(string.name, string.text);
                 }
@@ -204,10 +210,17 @@ impl Output {
         self.ir.push('\n');
     }
 
-    fn global(&mut self, line: &str, headers: &Headers<'_>) {
+    fn global(&mut self, line: &str, statics: &HashMap<&str, Space>, headers: &Headers<'_>) {
         let name = text::symbol(&line[1..]).map_or("", |(name, _)| name);
-        if let Some(definition) = headers.shared.get(name) {
+        if let Some((_, definition)) = headers.statics.get(name) {
             return self.line(definition);
+        }
+        // A pointer to one of them.
+        if !statics.is_empty()
+            && let Some((head, value)) = line.split_once(" = ")
+            && let Some(cast) = shared::rewrite_uses(value, statics)
+        {
+            return self.line(&format!("{head} = {cast}"));
         }
         match strings::parse(line).as_ref().and_then(strings::terminate) {
             Some(terminated) => self.line(&terminated),
@@ -219,7 +232,7 @@ impl Output {
     fn instruction<'a>(
         &mut self,
         line: &'a str,
-        shared: &HashSet<&str>,
+        statics: &HashMap<&str, Space>,
         headers: &Headers<'a>,
         templates: &mut HashMap<&'a str, &'a str>,
     ) {
@@ -240,7 +253,7 @@ impl Output {
             templates.insert(local, template);
         }
         let current = rewritten.as_deref().unwrap_or(line);
-        match (!shared.is_empty()).then(|| shared::rewrite_uses(current, shared)).flatten() {
+        match (!statics.is_empty()).then(|| shared::rewrite_uses(current, statics)).flatten() {
             Some(cast) => self.line(&cast),
             None => self.line(current),
         }

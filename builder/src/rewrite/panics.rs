@@ -23,6 +23,13 @@ pub const REPORTERS: [(&str, &str); 3] = [
     ("__warpsmith_panic_str", "declare void @__warpsmith_panic_str(ptr, i64, ptr)"),
 ];
 
+/// The `define` line of a reporter that LLVM drops where nothing calls it, also while it is public.
+pub fn rewrite_reporter(line: &str) -> Option<String> {
+    let (name, _) = text::function(line)?;
+    REPORTERS.iter().find(|(reporter, _)| *reporter == name)?;
+    Some(line.replacen("define ", "define linkonce_odr ", 1))
+}
+
 /// A text for which the rewrite makes a constant.
 struct Text {
     name: &'static str,
@@ -233,6 +240,15 @@ pub fn rewrite_call(line: &str, message: Option<(&str, usize)>) -> Option<(Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reporters_keep_their_parameters() {
+        let line = "define void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) unnamed_addr #3 {";
+        let expected =
+            "define linkonce_odr void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) unnamed_addr #3 {";
+        assert_eq!(rewrite_reporter(line).as_deref(), Some(expected));
+        assert_eq!(rewrite_reporter("define void @mine(ptr %0) {"), None);
+    }
 
     #[test]
     fn entry_points_by_name() {

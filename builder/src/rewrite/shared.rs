@@ -1,42 +1,96 @@
-//! Shared memory: statics in the sections `.shared` and `.shared.dynamic` move to address space 3.
+//! Statics in shared and constant memory: those in the sections `.shared`, `.shared.dropped` and `.shared.dynamic` move to
+//! address space 3, those in `.constant` to address space 4.
 //!
 //! Rust has no address spaces. A static in the section `.shared` becomes one in `addrspace(3)`, and each use
 //! an `addrspacecast` to a generic pointer, which LLVM then propagates away, so that accesses become
 //! `ld.shared` and `st.shared`. Shared memory has no initial value on the GPU, so such a static must be
-//! uninitialised (`MaybeUninit::uninit()`). Statics in `.shared.dynamic` become external: all of them name
-//! the start of the memory that the launch requests.
+//! uninitialised (`MaybeUninit::uninit()`); in `.shared.dropped` it may have a value, which is dropped. Statics in
+//! `.shared.dynamic` become external: all of them name the start of the memory that the launch requests. Constant memory
+//! keeps its values.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use super::RewriteError;
 use super::text;
 
-/// The definition in a line that starts with `@`, if it is a shared static.
-pub fn rewrite_definition(line: &str) -> Result<Option<(&str, String)>, RewriteError> {
-    let dynamic = line.contains(", section \".shared.dynamic\"");
-    if !dynamic && !line.contains(", section \".shared\"") {
+/// An address space of LLVM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// 3.
+    Shared,
+    /// 4.
+    Constant,
+}
+
+impl Space {
+    fn number(self) -> u32 {
+        match self {
+            Space::Shared => 3,
+            Space::Constant => 4,
+        }
+    }
+}
+
+/// The definition in a line that starts with `@`, if it is a static in shared or constant memory.
+pub fn rewrite_definition(line: &str) -> Result<Option<(&str, Space, String)>, RewriteError> {
+    let is_in = |section: &str| line.contains(&format!(", section \"{section}\""));
+    let Some((name, _)) = text::symbol(&line[1..]) else { return Ok(None) };
+    if is_in(".constant") {
+        return constant(name, line).map(Some);
+    }
+    let (dynamic, dropped) = (is_in(".shared.dynamic"), is_in(".shared.dropped"));
+    if !dynamic && !dropped && !is_in(".shared") {
         return Ok(None);
     }
-    let Some((name, _)) = text::symbol(&line[1..]) else { return Ok(None) };
     let after_align = line.split_once(", align ").map_or("", |(_, rest)| rest);
     let align: u32 = after_align.split(',').next().and_then(|number| number.parse().ok()).unwrap_or(1);
     if dynamic {
         let align = align.max(16);
-        return Ok(Some((name, format!("@{name} = external addrspace(3) global [0 x i8], align {align}"))));
+        let external = format!("@{name} = external addrspace(3) global [0 x i8], align {align}");
+        return Ok(Some((name, Space::Shared, external)));
     }
     let bad = || RewriteError::SharedStatic { symbol: name.to_owned(), line: line.to_owned() };
     let (head, _) = line.split_once(", section ").ok_or_else(bad)?;
-    let (_, value) = head.split_once(" global ").ok_or_else(bad)?;
-    let kind = value
-        .strip_suffix(" undef")
-        .or_else(|| value.strip_suffix(" poison"))
-        .ok_or_else(|| RewriteError::SharedValue { symbol: name.to_owned() })?;
-    Ok(Some((name, format!("@{name} = internal addrspace(3) global {kind} poison, align {align}"))))
+    let (_, value) = head.split_once(" global ").or_else(|| head.split_once(" constant ")).ok_or_else(bad)?;
+    let kind = match dropped {
+        true => first_type(value).ok_or_else(bad)?,
+        false => value
+            .strip_suffix(" undef")
+            .or_else(|| value.strip_suffix(" poison"))
+            .ok_or_else(|| RewriteError::SharedValue { symbol: name.to_owned() })?,
+    };
+    let shared = format!("@{name} = internal addrspace(3) global {kind} poison, align {align}");
+    Ok(Some((name, Space::Shared, shared)))
 }
 
-/// Replaces each use of a symbol in `shared` on a line by a cast to a generic pointer; `None` when the line
+/// A static in constant memory, with its value.
+fn constant<'a>(name: &'a str, line: &'a str) -> Result<(&'a str, Space, String), RewriteError> {
+    let bad = || RewriteError::SharedStatic { symbol: name.to_owned(), line: line.to_owned() };
+    let (before, after) = line.split_once(", section \".constant\"").ok_or_else(bad)?;
+    let at = before.find(" constant ").into_iter().chain(before.find(" global ")).min().ok_or_else(bad)?;
+    let (head, value) = before.split_at(at);
+    // Two copies of a private one may be one.
+    let head = head.replace(" unnamed_addr", "");
+    Ok((name, Space::Constant, format!("{head} addrspace(4){value}{after}")))
+}
+
+/// The type at the start of `text`: brackets with all in them, or a word.
+fn first_type(text: &str) -> Option<&str> {
+    let mut depth = 0usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'<' | b'{' => depth += 1,
+            b']' | b'>' | b'}' => depth = depth.checked_sub(1)?,
+            b' ' if depth == 0 => return Some(&text[..at]),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Replaces each use of a symbol in `statics` on a line by a cast to a generic pointer; `None` when the line
 /// uses none.
-pub fn rewrite_uses(line: &str, shared: &HashSet<&str>) -> Option<String> {
+pub fn rewrite_uses(line: &str, statics: &HashMap<&str, Space>) -> Option<String> {
     let mut rewritten = String::new();
     let mut rest = line;
     let mut changed = false;
@@ -45,16 +99,15 @@ pub fn rewrite_uses(line: &str, shared: &HashSet<&str>) -> Option<String> {
         rewritten.push_str(before);
         rest = &from[1..];
         match text::symbol(rest) {
-            Some((name, after)) if shared.contains(name) => {
-                rewritten.push_str("addrspacecast (ptr addrspace(3) @");
-                rewritten.push_str(name);
-                rewritten.push_str(" to ptr)");
-                rest = after;
-                changed = true;
-            }
             Some((name, after)) => {
-                rewritten.push('@');
-                rewritten.push_str(name);
+                if let Some(space) = statics.get(name) {
+                    let number = space.number();
+                    rewritten.push_str(&format!("addrspacecast (ptr addrspace({number}) @{name} to ptr)"));
+                    changed = true;
+                } else {
+                    rewritten.push('@');
+                    rewritten.push_str(name);
+                }
                 rest = after;
             }
             None => rewritten.push('@'),
@@ -75,6 +128,7 @@ mod tests {
             rewrite_definition(line).unwrap(),
             Some((
                 "_RNvCs6_1k4TILE",
+                Space::Shared,
                 "@_RNvCs6_1k4TILE = internal addrspace(3) global [1024 x i8] poison, align 16".to_owned()
             ))
         );
@@ -85,7 +139,7 @@ mod tests {
         let line =
             "@__warpsmith_dynamic_shared = global <{}> zeroinitializer, section \".shared.dynamic\", align 4";
         assert_eq!(
-            rewrite_definition(line).unwrap().unwrap().1,
+            rewrite_definition(line).unwrap().unwrap().2,
             "@__warpsmith_dynamic_shared = external addrspace(3) global [0 x i8], align 16"
         );
     }
@@ -100,6 +154,35 @@ mod tests {
     }
 
     #[test]
+    fn a_dropped_initial_value_leaves_the_type() {
+        for (value, kind) in [
+            ("<{ [8 x i8] }> <{ [8 x i8] c\"\\00\\00\\80?\\00\\00\\80?\" }>", "<{ [8 x i8] }>"),
+            ("<{ [1024 x i8] }> zeroinitializer", "<{ [1024 x i8] }>"),
+            ("i32 7", "i32"),
+        ] {
+            let line = format!("@TILE = internal global {value}, section \".shared.dropped\", align 4");
+            assert_eq!(
+                rewrite_definition(&line).unwrap().unwrap().2,
+                format!("@TILE = internal addrspace(3) global {kind} poison, align 4")
+            );
+        }
+    }
+
+    #[test]
+    fn constant_memory_keeps_its_values() {
+        let line = "@WEIGHTS = internal unnamed_addr constant <{ [4 x i8] }> <{ [4 x i8] c\"\\01\\00\\00\\00\" }>, section \".constant\", align 4";
+        assert_eq!(
+            rewrite_definition(line).unwrap().unwrap(),
+            (
+                "WEIGHTS",
+                Space::Constant,
+                "@WEIGHTS = internal addrspace(4) constant <{ [4 x i8] }> <{ [4 x i8] c\"\\01\\00\\00\\00\" }>, align 4"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
     fn other_globals_stay() {
         assert_eq!(rewrite_definition("@a = internal global i32 0, align 4").unwrap(), None);
         assert_eq!(rewrite_definition("@a = global i32 0, section \".sharedx\", align 4").unwrap(), None);
@@ -107,11 +190,11 @@ mod tests {
 
     #[test]
     fn every_use_is_cast() {
-        let shared = HashSet::from(["A", "B"]);
+        let shared = HashMap::from([("A", Space::Shared), ("B", Space::Constant)]);
         assert_eq!(
             rewrite_uses("  call void @f(ptr noundef @A, ptr @AB, ptr @B)", &shared).unwrap(),
             "  call void @f(ptr noundef addrspacecast (ptr addrspace(3) @A to ptr), ptr @AB, \
-             ptr addrspacecast (ptr addrspace(3) @B to ptr))"
+             ptr addrspacecast (ptr addrspace(4) @B to ptr))"
         );
         assert_eq!(rewrite_uses("  call void @f(ptr @AB)", &shared), None);
     }

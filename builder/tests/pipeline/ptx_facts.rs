@@ -32,6 +32,50 @@ fn bounds_checks_and_panics_bring_no_formatting() {
     }
 }
 
+/// The panics that are left in a kernel, with the line of the fixture's source in the place of its number.
+fn panics(image: &BuiltImage, kernel: &str) -> Vec<(String, String)> {
+    let source = include_str!("../fixtures/kernels/src/lib.rs");
+    let kernel = image.kernels.iter().find(|known| known.symbol == kernel).unwrap();
+    let panics = kernel.panics.iter().map(|panic| {
+        assert!(panic.file.ends_with("src/lib.rs") && panic.column > 1, "{panic}");
+        (source.lines().nth(panic.line as usize - 1).unwrap().trim().to_owned(), panic.what.clone())
+    });
+    panics.collect()
+}
+
+#[test]
+fn panics_that_are_left_are_listed_with_their_places() {
+    let line = "y[i] = x[i] * 2.0 + x[i..][1];".to_owned();
+    let bounds = (line.clone(), "index out of bounds".to_owned());
+    let slice = (line, "slice range out of bounds".to_owned());
+    let left = panics(image(), "checked__f32");
+    assert!(
+        left.contains(&bounds) && left.iter().all(|panic| *panic == bounds || *panic == slice),
+        "{left:?}"
+    );
+    let texts: Vec<String> = panics(image(), "panics").into_iter().map(|(_, what)| what).collect();
+    for text in ["a plain message", "an expectation", "assertion `left == right` failed"] {
+        assert!(texts.iter().any(|known| known == text), "{text:?} is not in {texts:?}");
+    }
+    for kernel in ["guarded", "halves", "shared"] {
+        assert!(panics(image(), kernel).is_empty(), "{kernel}");
+    }
+}
+
+#[test]
+fn a_panic_left_in_no_panic_fails() {
+    let error = build("unproven", &PtxBuilder::new("kernels").feature("unproven")).unwrap_err().to_string();
+    let source = include_str!("../fixtures/kernels/src/lib.rs");
+    for (line, text) in
+        [("y[n] = half(", "index out of bounds"), ("&x[..n / 2]", "slice range out of bounds")]
+    {
+        let number = 1 + source.lines().position(|known| known.trim().starts_with(line)).unwrap();
+        let place = format!("src/lib.rs:{number}:");
+        assert!(error.lines().any(|line| line.contains(&place) && line.contains(text)), "{place} {error}");
+    }
+    assert!(error.contains("`unproven`: ") && !error.contains("`checked__f32`"), "{error}");
+}
+
 #[test]
 fn panic_texts_arrive() {
     let texts = texts(&ptx(image(), "sm_80"));
@@ -56,6 +100,19 @@ fn launch_bounds_are_kept() {
     let checked = function(&ptx, "checked__f32");
     assert!(checked.contains(".maxntid 256") && checked.contains(".minnctapersm 2"), "{checked}");
     assert!(!function(&ptx, "halves").contains(".maxntid"));
+}
+
+#[test]
+fn recorded_launches_become_directives() {
+    assert!(!ptx(image(), "sm_80").contains("shaped"));
+    let ptx = ptx(image(), "sm_90a");
+    let shaped = function(&ptx, "shaped");
+    for directive in
+        [".reqntid 16, 8, 1", ".minnctapersm 2", ".explicitcluster", ".reqnctapercluster 2, 1, 1"]
+    {
+        assert!(shaped.contains(directive), "{directive}: {shaped}");
+    }
+    assert!(!shaped.contains(".maxntid") && !ptx.contains("__warpsmith_launch"), "{shaped}");
 }
 
 #[test]
@@ -159,10 +216,12 @@ fn only_kernels_and_the_mailbox_are_visible() {
             "checked__f32",
             "clusters",
             "dependent",
+            "guarded",
             "halves",
             "hopper",
             "math",
             "panics",
+            "shaped",
             "shared",
             "threaded"
         ]

@@ -248,6 +248,8 @@ fn kernels_are_grouped_or_listed_by_instance() {
         let figures = |k: &&&Value| k["registers"].as_u64().is_some_and(|r| r > 0);
         assert_eq!(axpy.iter().filter(figures).count(), axpy.len());
     }
+    let has_image = document["no_image_because"].is_null();
+    assert!(axpy.iter().all(|k| k["panics"].is_array() == has_image), "the panics are known with an image");
     let grouped = run(&["kernels", "axpy"]).stdout();
     assert_eq!(grouped.lines().filter(|l| l.starts_with("axpy")).count(), 4, "{grouped}");
     assert!(grouped.contains("items=1|2|4|8 vector=4|16"), "{grouped}");

@@ -3,14 +3,14 @@
 //! - For the GPU, one `extern "ptx-kernel"` entry per instance, with what it needs in the name of its section,
 //!   `.warpsmith,0,0,MIN_ARCH` and `,STACK` where it is given, a record of its parameters as the device compiler lays them
 //!   out, and one of the launches that it can have. The builder reads all of them.
-//! - For the host, a type with the kernel's name, `Kernel` implemented for each instance, an entry for the
-//!   emulated device, and a registered `KernelSpec`.
+//! - For the host, a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`, an entry for
+//!   the emulated device, and a registered `KernelSpec`.
 //!
 //! Parameter types may depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are
 //! not substituted as text: a helper trait, implemented once for all arguments, has them as associated types.
 
 use proc_macro2::{Literal, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, Ident};
 
@@ -30,6 +30,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
     let marker = marker(kernel);
     let instances = instances(kernel);
     let types = types(kernel);
+    let as_kernel = as_kernel(kernel);
     let checks = kernel.instances.iter().map(|instance| checks(kernel, instance));
     let on_gpu = kernel.instances.iter().map(|instance| gpu_entry(kernel, instance));
     let on_host = kernel.instances.iter().map(|instance| host_entry(kernel, instance));
@@ -40,6 +41,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
         #[doc(hidden)]
         const _: () = {
             #types
+            #as_kernel
             #(#checks)*
             #(#on_gpu)*
             #(#on_host)*
@@ -113,10 +115,8 @@ fn instances(kernel: &Kernel) -> TokenStream {
     }
 }
 
-/// The parameter types of all instances.
-fn types(kernel: &Kernel) -> TokenStream {
-    let generics = &kernel.function.sig.generics;
-    let (declared, used) = plain_generics(generics);
+/// The generic parameters with their bounds, and the where clause's predicates.
+fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>) {
     let bounded = generics.params.iter().filter_map(|parameter| match parameter {
         GenericParam::Lifetime(_) => None,
         GenericParam::Type(ty) => {
@@ -129,6 +129,14 @@ fn types(kernel: &Kernel) -> TokenStream {
         }
     });
     let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
+    (bounded.collect(), predicates.map(ToTokens::to_token_stream).collect())
+}
+
+/// The parameter types of all instances. As visible as the function: its types may be no more visible.
+fn types(kernel: &Kernel) -> TokenStream {
+    let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
+    let (declared, used) = plain_generics(generics);
+    let (bounded, predicates) = bounded_generics(generics);
     let parameters = generics.type_params().map(|parameter| &parameter.ident);
     let names: Vec<Ident> = (0..kernel.params.len()).map(element_name).collect();
     let elements = kernel.params.iter().map(|param| &param.element);
@@ -138,12 +146,78 @@ fn types(kernel: &Kernel) -> TokenStream {
         _ => quote!(::gpu_std::disjoint::Elements),
     });
     quote! {
-        pub struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
-        pub trait __ParamTypes { #(type #names; type #mapping_names;)* }
+        #vis struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
+        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* }
         impl<#(#bounded),*> __ParamTypes for __Types<#(#used),*> where #(#predicates,)* {
             #(type #names = #elements; type #mapping_names = #mappings;)*
         }
     }
+}
+
+/// `Kernel` for all instances at once, so that generic code knows the parameters, and `SafeKernel`.
+fn as_kernel(kernel: &Kernel) -> TokenStream {
+    let sig = &kernel.function.sig;
+    let name = &sig.ident;
+    let (_, used) = plain_generics(&sig.generics);
+    let (bounded, predicates) = bounded_generics(&sig.generics);
+    let markers = kernel.params.iter().filter_map(marker_of);
+    // Known of types without parameters; those are checked where they are written.
+    let is_generic = sig.generics.type_params().next().is_some();
+    let elements = kernel.params.iter().filter(|param| is_generic && matches!(param.kind, Kind::Slice));
+    let elements = elements.map(|param| {
+        let element = &param.element;
+        quote_spanned!(element.span()=> #element: ::gpu_std::SliceElement,)
+    });
+    let of = quote!(#name<#(#used),*>);
+    let clause = quote!(where #of: ::gpu_std::Instance, #(#elements)* #(#predicates,)*);
+    let safe = kernel.is_safe.then(|| {
+        quote! {
+            // SAFETY: the kernel is a safe function.
+            unsafe impl<#(#bounded),*> ::gpu_std::SafeKernel for #of #clause {}
+        }
+    });
+    quote! {
+        // SAFETY: `Params` and the entries of all instances are written from the same parameters.
+        unsafe impl<#(#bounded),*> ::gpu_std::Kernel for #of #clause {
+            type Params = (#(#markers,)*);
+
+            #[cfg(not(target_arch = "nvptx64"))]
+            fn spec() -> &'static ::gpu_std::KernelSpec {
+                <Self as ::gpu_std::Instance>::of_host()
+            }
+
+            #[cfg(target_arch = "nvptx64")]
+            #[inline(always)]
+            fn code() -> *const ::core::ffi::c_void {
+                <Self as ::gpu_std::Instance>::of_gpu()
+            }
+        }
+        #safe
+    }
+}
+
+/// The type that stands for a parameter in `Kernel::Params`; none for an array in shared memory.
+fn marker_of(param: &Param) -> Option<TokenStream> {
+    let element = &param.element;
+    let marker = match &param.kind {
+        Kind::Value => quote!(::gpu_std::param::Value<#element>),
+        Kind::Pointer => quote!(::gpu_std::param::Pointer<#element>),
+        Kind::PointerMut => quote!(::gpu_std::param::PointerMut<#element>),
+        Kind::Slice => {
+            quote_spanned!(param.element.span()=> <#element as ::gpu_std::SliceElement>::Param)
+        }
+        Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
+        Kind::View(dimensions) => {
+            let view = format_ident!("Slice{dimensions}");
+            quote!(::gpu_std::param::#view<#element>)
+        }
+        Kind::ViewMut(dimensions, _) => {
+            let view = format_ident!("SliceMut{dimensions}");
+            quote!(::gpu_std::param::#view<#element>)
+        }
+        Kind::Shared(_) => return None,
+    };
+    Some(if param.is_optional { quote!(::gpu_std::param::Optional<#marker>) } else { marker })
 }
 
 fn element_name(index: usize) -> Ident {
@@ -170,8 +244,6 @@ struct Form {
     kind: Ident,
     /// The parameter's type, of any lifetime.
     ty: TokenStream,
-    /// The type that stands for it in `Kernel::Params`.
-    marker: TokenStream,
     /// The function that compiles for types that it can have.
     check: Option<TokenStream>,
     /// The machine parameters of the GPU's entry, and the argument made of them.
@@ -207,10 +279,9 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
     let element = projection(instance, param, &element_name(index));
     let mapping = projection(instance, param, &mapping_name(index));
     let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
-    let plain = |ty: TokenStream, kind: &str, marker: TokenStream, check: Option<TokenStream>| Form {
+    let plain = |ty: TokenStream, kind: &str, check: Option<TokenStream>| Form {
         element: element.clone(),
         kind: format_ident!("{kind}"),
-        marker,
         check,
         machine: quote!(#data: #ty),
         on_gpu: quote!(#data),
@@ -219,21 +290,13 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
         is_claimed: false,
         ty,
     };
-    match &param.kind {
-        Kind::Value => {
-            let marker = quote!(::gpu_std::param::Value<#element>);
-            plain(element.clone(), "Value", marker, Some(quote!(check_value)))
-        }
-        Kind::Pointer => {
-            plain(quote!(*const #element), "Pointer", quote!(::gpu_std::param::Pointer<#element>), None)
-        }
-        Kind::PointerMut => {
-            plain(quote!(*mut #element), "PointerMut", quote!(::gpu_std::param::PointerMut<#element>), None)
-        }
+    let form = match &param.kind {
+        Kind::Value => plain(element.clone(), "Value", Some(quote!(check_value))),
+        Kind::Pointer => plain(quote!(*const #element), "Pointer", None),
+        Kind::PointerMut => plain(quote!(*mut #element), "PointerMut", None),
         Kind::Slice => Form {
             kind: format_ident!("Slice"),
             ty: quote!(&[#element]),
-            marker: quote!(<#element as ::gpu_std::SliceElement>::Param),
             check: Some(quote!(check_element)),
             machine: quote!(#data: *const #element, #len: usize),
             on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
@@ -245,7 +308,6 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
         Kind::SliceMut(_) => Form {
             kind: format_ident!("SliceMut"),
             ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),
-            marker: quote!(::gpu_std::param::SliceMut<#element>),
             check: Some(quote!(check_view)),
             machine: quote!(#data: *mut #element, #len: usize),
             on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
@@ -257,7 +319,6 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
         Kind::Shared(array) => Form {
             kind: format_ident!("Shared"),
             ty: array.ty(&element),
-            marker: quote!(),
             check: Some(quote!(check_shared)),
             machine: quote!(),
             on_gpu: array.argument(&element, arrays),
@@ -272,7 +333,6 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
             Form {
                 kind: view.clone(),
                 ty: quote!(::gpu_std::#view<'_, #element>),
-                marker: quote!(::gpu_std::param::#view<#element>),
                 check: Some(quote!(check_view)),
                 machine: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
                 on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
@@ -286,20 +346,29 @@ fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form
             let (view, extents) =
                 (format_ident!("DisjointMut{dimensions}"), format_ident!("Extents{dimensions}"));
             let (make, read) = (format_ident!("view{dimensions}"), format_ident!("read_view{dimensions}"));
-            let kind = format_ident!("SliceMut{dimensions}");
             Form {
+                kind: format_ident!("SliceMut{dimensions}"),
                 ty: quote!(::gpu_std::#view<'_, #element, #mapping>),
-                marker: quote!(::gpu_std::param::#kind<#element>),
                 check: Some(quote!(check_view)),
                 machine: quote!(#data: *mut #element, #len: ::gpu_std::__private::#extents),
                 on_gpu: quote!(::gpu_std::__private::#make::<_, #mapping>(#data, #len)),
                 on_host: quote!(#read::<#element, #mapping>),
                 slots: 2,
                 is_claimed: true,
-                kind,
                 element,
             }
         }
+    };
+    if !param.is_optional {
+        return form;
+    }
+    let Form { ty, on_gpu, .. } = &form;
+    Form {
+        ty: quote!(::core::option::Option<#ty>),
+        on_gpu: quote! {
+            if #data.is_null() { ::core::option::Option::None } else { ::core::option::Option::Some(#on_gpu) }
+        },
+        ..form
     }
 }
 
@@ -376,6 +445,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let as_type = gpu_type(kernel, instance);
     let record = abi_record(kernel, instance, &symbol);
     let origin = origin(&symbol);
+    let no_panic = kernel.options.no_panic.then(|| no_panic(&symbol));
     let (limits, limits_record) = (limits::constant(kernel, instance), limits::record(kernel, &symbol));
     let assume = kernel.options.block.is_some().then(|| {
         quote! {
@@ -403,6 +473,7 @@ fn gpu_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
             }
             #record
             #origin
+            #no_panic
             #as_type
         };
     }
@@ -433,18 +504,25 @@ fn origin(symbol: &str) -> TokenStream {
     }
 }
 
+/// That a panic which is left is an error, for the builder: see `gpu_spec::image::NO_PANIC_PREFIX`.
+fn no_panic(symbol: &str) -> TokenStream {
+    let symbol = format!("{}{symbol}", gpu_spec::image::NO_PANIC_PREFIX);
+    quote! {
+        // SAFETY: the symbol is named after the entry's, which is unique, with a prefix that no Rust name has.
+        #[unsafe(export_name = #symbol)]
+        static __NO_PANIC: [u8; 1] = [1];
+    }
+}
+
 /// The instance as a type in the GPU image, by which another kernel launches it.
 fn gpu_type(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let name = &kernel.function.sig.ident;
     let generic_arguments = instance.0.iter().map(Argument::tokens);
-    let markers = passed(kernel, instance).into_iter().map(|form| form.marker);
     quote! {
-        // SAFETY: `Params` and the entry are written from the same parameters.
-        unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
-            type Params = (#(#markers,)*);
-
+        // SAFETY: the entry is this instance's.
+        unsafe impl ::gpu_std::Instance for #name<#(#generic_arguments),*> {
             #[inline(always)]
-            fn code() -> *const ::core::ffi::c_void {
+            fn of_gpu() -> *const ::core::ffi::c_void {
                 __entry as *const ::core::ffi::c_void
             }
         }
@@ -460,12 +538,11 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
     let callee = callee(kernel, instance);
 
     let mut arguments = Vec::new();
-    let mut markers = Vec::new();
     let mut params = Vec::new();
     let mut claims = Vec::new();
     let mut slot = 0usize;
     for (form, param) in forms(kernel, instance).into_iter().zip(&kernel.params) {
-        let Form { element, kind, marker, on_host, slots, ty, is_claimed, .. } = form;
+        let Form { element, kind, on_host, slots, ty, is_claimed, .. } = form;
         if slots == 0 {
             arguments.push(on_host);
             continue;
@@ -476,8 +553,11 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         let position = Literal::usize_unsuffixed(slot);
         slot += slots;
         let (param_name, type_name) = (param.name.to_string(), text(&param.ty));
-        arguments.push(quote!(::gpu_std::__private::#on_host(args, #position)));
-        markers.push(marker);
+        let argument = quote!(::gpu_std::__private::#on_host(args, #position));
+        arguments.push(match param.is_optional {
+            true => quote!((!::gpu_std::__private::is_null(args, #position)).then(|| #argument)),
+            false => argument,
+        });
         params.push(quote! {
             ::gpu_std::ParamSpec {
                 name: #param_name,
@@ -511,12 +591,6 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
         Some(bytes) => quote!(::core::option::Option::Some(#bytes)),
     };
     let (cooperative, dependent) = (kernel.options.cooperative, kernel.options.dependent);
-    let safe_kernel = is_safe.then(|| {
-        quote! {
-            // SAFETY: the kernel is a safe function.
-            unsafe impl ::gpu_std::SafeKernel for #name<#(#generic_arguments),*> {}
-        }
-    });
     quote! {
         #[cfg(not(target_arch = "nvptx64"))]
         const _: () = {
@@ -556,15 +630,12 @@ fn host_entry(kernel: &Kernel, instance: &Instance) -> TokenStream {
                 unsafe { #callee(#(#arguments),*) }
             }
 
-            // SAFETY: `Params` and `__SPEC` are written from the same parameters as `__entry`.
-            unsafe impl ::gpu_std::Kernel for #name<#(#generic_arguments),*> {
-                type Params = (#(#markers,)*);
-
-                fn spec() -> &'static ::gpu_std::KernelSpec {
+            // SAFETY: `__SPEC` is this instance's.
+            unsafe impl ::gpu_std::Instance for #name<#(#generic_arguments),*> {
+                fn of_host() -> &'static ::gpu_std::KernelSpec {
                     &__SPEC
                 }
             }
-            #safe_kernel
         };
     }
 }

@@ -69,7 +69,12 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let params = params::read(&function.sig, is_safe, &mut errors);
     let instances = instances::expand(&function.sig.generics, &options, &mut errors);
     errors.finish()?;
-    Ok(emit::kernel(&Kernel { function, options, params, instances, is_safe }))
+    let library = options.library.clone();
+    let items = emit::kernel(&Kernel { function, options, params, instances, is_safe });
+    Ok(match library {
+        Some(library) => crate::library::replace(items, &library.to_token_stream()),
+        None => items,
+    })
 }
 
 /// Rejects what a kernel's signature must not have, apart from its parameters and generics.

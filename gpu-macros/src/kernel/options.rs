@@ -1,9 +1,10 @@
 //! The options of `#[kernel(...)]`.
 
 use proc_macro2::Span;
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitInt, Result, Token, Type, UnOp, parenthesized, token};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitInt, Path, Result, Token, Type, UnOp, parenthesized, token};
 
 /// `T = f32, f64` or `ITEMS = 1, 2`.
 pub(crate) struct List<V> {
@@ -43,6 +44,10 @@ pub(crate) struct Options {
     pub cooperative: bool,
     /// `dependent`: it may start before the kernel ahead of it is done.
     pub dependent: bool,
+    /// `no_panic`: a panic that is left after optimisation is a build error.
+    pub no_panic: bool,
+    /// `crate = ::path::of::gpu_std`: where gpu-std is, for crates that re-export it.
+    pub library: Option<Path>,
 }
 
 impl Parse for Options {
@@ -50,7 +55,7 @@ impl Parse for Options {
         let mut options = Options::default();
         let mut seen: Vec<Ident> = Vec::new();
         while !input.is_empty() {
-            let name: Ident = input.parse()?;
+            let name = input.call(Ident::parse_any)?;
             if seen.contains(&name) {
                 return Err(Error::new(
                     name.span(),
@@ -67,13 +72,18 @@ impl Parse for Options {
                 "stack" => options.stack = Some(stack(input)?),
                 "cooperative" => options.cooperative = true,
                 "dependent" => options.dependent = true,
+                "no_panic" => options.no_panic = true,
+                "crate" => {
+                    input.parse::<Token![=]>()?;
+                    options.library = Some(input.call(Path::parse_mod_style)?);
+                }
                 _ => {
                     return Err(Error::new(
                         name.span(),
                         format!(
                             "unknown option `{name}`: there are types(T = f32, f64), consts(N = 1, 2), \
                              launch_bounds(max_threads, min_blocks), block(x, y, z), cluster(x, y, z), arch = 90, \
-                             stack = 16384, cooperative and dependent"
+                             stack = 16384, cooperative, dependent and no_panic"
                         ),
                     ));
                 }

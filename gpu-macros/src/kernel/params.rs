@@ -38,6 +38,8 @@ pub(crate) struct Param {
     pub element: Type,
     /// How it is passed.
     pub kind: Kind,
+    /// Whether it is an `Option` of a slice or view.
+    pub is_optional: bool,
 }
 
 /// Reads all parameters; those with errors are left out.
@@ -63,12 +65,42 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
             None
         }
     };
-    match classify(&typed.ty, is_safe) {
-        Ok((kind, element)) => Some(Param { name: name?, ty: (*typed.ty).clone(), element, kind }),
+    let inner = optional(&typed.ty);
+    match classify(inner.unwrap_or(&typed.ty), is_safe) {
+        Ok((Kind::View(_) | Kind::ViewMut(..), _)) if inner.is_some() => {
+            errors.push(
+                &typed.ty,
+                "an optional parameter is a slice or a `DisjointMut`: pass a view without rows for nothing",
+            );
+            None
+        }
+        Ok((kind, element)) => {
+            Some(Param { name: name?, ty: (*typed.ty).clone(), element, kind, is_optional: inner.is_some() })
+        }
         Err((at, message)) => {
             errors.push(at, message);
             None
         }
+    }
+}
+
+/// The slice or view of an `Option`; `None` for any other type, an `Option` of a value too.
+fn optional(ty: &Type) -> Option<&Type> {
+    let path = match ty {
+        Type::Path(path) => path,
+        Type::Paren(paren) => return optional(&paren.elem),
+        Type::Group(group) => return optional(&group.elem),
+        _ => return None,
+    };
+    let last = path.path.segments.last().filter(|segment| segment.ident == "Option")?;
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(inner)) => match inner {
+            Type::Reference(_) => Some(inner),
+            Type::Path(path) => view(path).map(|_| inner),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

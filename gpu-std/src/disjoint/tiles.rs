@@ -5,11 +5,8 @@
 //! The mapping is a type, so all threads agree on the tile of each block. Different blocks of a launch of at most two
 //! dimensions have tiles at different places, which do not overlap, because the tile of block (x, y) begins at a
 //! multiple of its sides that only that block has. Within a tile, element i (row after row) belongs to the thread of the
-//! block whose linear index is i modulo the block's threads. Point 4 of the parent module holds for the iterator as for
-//! `get_mut`: it borrows the view, and gives each element once.
-
-use core::iter::FusedIterator;
-use core::marker::PhantomData;
+//! block whose linear index is i modulo the block's threads. Point 4 of the parent module holds as for `get_mut`: the view
+//! is borrowed while the kernel has a reference to an element, and it has one at a time.
 
 use super::DisjointMut2;
 use crate::thread;
@@ -65,9 +62,11 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
         (x as usize * M::COLUMNS, y as usize * M::ROWS)
     }
 
-    /// The elements of the block's tile that belong to the calling thread, with their column and row in the tile: every
-    /// n-th of them in a block of n threads, row after row, so that the threads of a warp have neighbours. Elements
-    /// beyond the view's sides are left out.
+    /// Writes the elements of the block's tile that belong to the calling thread, each with the value for its column and row
+    /// in the tile: every n-th element in a block of n threads, row after row, so that the threads of a warp have neighbours.
+    /// Elements beyond the view's sides are left out.
+    ///
+    /// There is no barrier in it. Every thread of the block has to call it, or elements stay as they are.
     ///
     /// ```
     /// use gpu_std::prelude::*;
@@ -76,69 +75,34 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// #[kernel(block(32, 8))]
     /// fn transpose(image: Slice2<f32>, mut out: DisjointMut2<f32, TransposedTiles<32, 32>>) {
     ///     let (left, top) = out.tile_origin();
-    ///     for (column, row, out) in out.tile_mut() {
-    ///         *out = image[(top + row, left + column)];
-    ///     }
+    ///     out.write_tile(|column, row| image[(top + row, left + column)]);
     /// }
     /// ```
     #[inline(always)]
-    pub fn tile_mut(&mut self) -> TileMut<'_, T, M> {
+    pub fn write_tile(&mut self, mut value: impl FnMut(usize, usize) -> T) {
+        self.update_tile(|column, row, element| *element = value(column, row));
+    }
+
+    /// Calls `update` with column, row and reference of each element of the block's tile that belongs to the calling thread:
+    /// those of [`Self::write_tile`].
+    #[inline(always)]
+    pub fn update_tile(&mut self, mut update: impl FnMut(usize, usize, &mut T)) {
         const { assert!(M::COLUMNS > 0 && M::ROWS > 0, "a tile has at least one element") };
         let (left, top) = self.tile_origin();
-        let rest = |side: usize, start: usize| side.saturating_sub(start);
-        TileMut {
-            data: self.data.wrapping_add(top * self.pitch() + left),
-            pitch: self.pitch(),
-            columns: rest(self.width(), left),
-            rows: rest(self.height(), top),
-            next: thread::linear_in_block() as usize,
-            step: crate::block::threads() as usize,
-            _view: PhantomData,
-        }
-    }
-
-    /// Writes the elements of the block's tile that belong to the calling thread: those of [`Self::tile_mut`], each with
-    /// the value for its column and row in the tile.
-    ///
-    /// There is no barrier in it. Every thread of the block has to call it, or elements stay as they are.
-    #[inline(always)]
-    pub fn write_tile(&mut self, mut value: impl FnMut(usize, usize) -> T) {
-        for (column, row, element) in self.tile_mut() {
-            *element = value(column, row);
-        }
-    }
-}
-
-/// The elements that [`DisjointMut2::tile_mut`] gives to a thread: column, row and element.
-#[derive(Debug)]
-pub struct TileMut<'a, T, M> {
-    /// The tile's first element, if it is within the view.
-    data: *mut T,
-    pitch: usize,
-    /// Columns and rows of the view from the tile's first element on.
-    columns: usize,
-    rows: usize,
-    next: usize,
-    step: usize,
-    _view: PhantomData<(&'a mut [T], fn() -> M)>,
-}
-
-impl<'a, T, M: TileMapping> Iterator for TileMut<'a, T, M> {
-    type Item = (usize, usize, &'a mut T);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.next < M::COLUMNS * M::ROWS {
-            let (column, row) = (self.next % M::COLUMNS, self.next / M::COLUMNS);
-            self.next += self.step;
-            if column < self.columns && row < self.rows {
-                // SAFETY: the element is within the view's sides; no other thread has it, as the module argues, and
-                // `next` never comes to it again.
-                return Some((column, row, unsafe { &mut *self.data.add(row * self.pitch + column) }));
+        let columns = self.width().saturating_sub(left);
+        let rows = self.height().saturating_sub(top);
+        let data = self.data.wrapping_add(top * self.pitch() + left);
+        let (own, threads) = (thread::linear_in_block() as usize, crate::block::threads() as usize);
+        // Counted without the thread's index, so that the number of rounds is a constant where that of threads is.
+        let mut round = 0;
+        while round < M::COLUMNS * M::ROWS {
+            let index = round + own;
+            round += threads;
+            let (column, row) = (index % M::COLUMNS, index / M::COLUMNS);
+            if (row < M::ROWS) & (column < columns) & (row < rows) {
+                // SAFETY: the element is within the view's sides; no other thread has it, as the module argues.
+                update(column, row, unsafe { &mut *data.add(row * self.pitch() + column) });
             }
         }
-        None
     }
 }
-
-impl<T, M: TileMapping> FusedIterator for TileMut<'_, T, M> {}

@@ -30,6 +30,8 @@ macro_rules! view {
             /// allows.
             #[inline(always)]
             pub unsafe fn from_raw_parts(data: *mut T, extents: $extents) -> Self {
+                // SAFETY: the caller's promise. It leaves no comparison of an `Option<&mut T>` with null.
+                unsafe { core::hint::assert_unchecked(!data.is_null()) };
                 Self { data, extents, _borrow: PhantomData, _mapping: PhantomData }
             }
 
@@ -78,7 +80,7 @@ view! {
     /// | --- | --- | --- |
     /// | [`Elements`] | the element at its x and y | [`unique_2d`](crate::thread::unique_2d), [`grid_stride_2d`](crate::thread::grid_stride_2d) |
     /// | [`Rows`] | the row of its index | [`unique_index`](crate::thread::unique_index), [`grid_stride`](crate::thread::grid_stride) |
-    /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`tile_mut`](Self::tile_mut) |
+    /// | [`Tiles`](super::Tiles), [`TransposedTiles`](super::TransposedTiles) | its share of the block's tile | none: [`write_tile`](Self::write_tile) |
     ///
     /// A launch passes `buffer.as_2d_mut(width, height)?`. One of three dimensions is refused, since several threads would
     /// have the same x and y.
@@ -135,7 +137,7 @@ impl<T> DisjointMut2<'_, T, Elements> {
             cell.get()
         );
         let [x, y] = cell.raw();
-        if x >= self.extents.width() || y >= self.extents.height() {
+        if (x >= self.extents.width()) | (y >= self.extents.height()) {
             return None;
         }
         // SAFETY: both are in range, so the element is within the span; that no other thread has it is argued in the
@@ -172,7 +174,7 @@ impl<T> DisjointMut3<'_, T, Elements> {
             cell.get()
         );
         let [x, y, z] = cell.raw();
-        if x >= self.extents.width() || y >= self.extents.height() || z >= self.extents.depth() {
+        if (x >= self.extents.width()) | (y >= self.extents.height()) | (z >= self.extents.depth()) {
             return None;
         }
         // SAFETY: as in two dimensions.

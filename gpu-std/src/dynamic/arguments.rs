@@ -6,6 +6,7 @@
 //! | `data: &[T]` | `&[T]`, `*const [T]` |
 //! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
 //! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (all of it) |
+//! | an `Option` of a slice or view | an `Option` of these |
 //! | `data: *const T` | `*const T`, `*mut T` |
 //! | `out: *mut T` | `*mut T` |
 //!
@@ -13,11 +14,11 @@
 
 use core::marker::PhantomData;
 
-use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
 
 use crate::atomic::{Atomic, AtomicValue};
 use crate::disjoint::DisjointMut;
-use crate::element::KernelType;
+use crate::element::{KernelType, KernelValue};
 
 /// Bytes that the parameters of a launch can take.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
@@ -75,7 +76,7 @@ pub unsafe trait Argument<M> {
 }
 
 // SAFETY: a value is one machine parameter, its bytes.
-unsafe impl<T: KernelType> Argument<Value<T>> for T {
+unsafe impl<T: KernelValue> Argument<Value<T>> for T {
     const BYTES: usize = bytes_of::<T>();
 
     #[inline(always)]
@@ -107,6 +108,22 @@ slice_argument! {
     [T: KernelType] *mut [T] => SliceMut<T>: self, self.cast::<T>(), self.len();
     [T: KernelType] &mut [T] => SliceMut<T>: self, self.as_mut_ptr(), self.len();
     [T: KernelType, M] &mut DisjointMut<'_, T, M> => SliceMut<T>: self, self.as_mut_ptr(), self.len();
+}
+
+// SAFETY: a slice or view is a pointer and a length, which are null and 0 where there is none.
+unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+    const BYTES: usize = 2 * bytes_of::<usize>();
+
+    #[inline(always)]
+    fn add(self, parameters: &mut Parameters<'_>) {
+        match self {
+            Some(argument) => argument.add(parameters),
+            None => {
+                parameters.push(core::ptr::null::<u8>());
+                parameters.push(0_usize);
+            }
+        }
+    }
 }
 
 /// Implements [`Argument`] for a raw pointer.

@@ -1,11 +1,27 @@
 //! Functions of real numbers: accurate here, approximate in [`fast`].
 //!
-//! On the GPU they are CUDA's own (libdevice), within 1 to 2 units in the last place; on the emulated device
-//! the standard library's and `libm`'s. The two may differ in the last bits. For 16-bit floats, compute in
-//! [`Scalar::Accumulator`].
+//! [`Math`] has the functions that the standard library's `f32` and `f64` have, under the same names, so that a kernel
+//! that calls `x.sin()` compiles for the GPU too, where `core` has none of them. The prelude brings its methods into
+//! scope. On the host the standard library's own methods come first. Besides, it has functions that a GPU is good at:
+//! `rsqrt`, `exp10`, `gelu`.
+//!
+//! On the GPU they are CUDA's own (libdevice), within 1 to 2 units in the last place for most functions (the tables of
+//! the CUDA programming guide have each); `sqrt`, `mul_add`, `fract` and the roundings are exact or correctly rounded. On
+//! the emulated device they are the standard library's and `libm`'s. The two may differ in the last bits. For 16-bit
+//! floats, compute in [`Scalar::Accumulator`].
+//!
+//! The standard library may get `erf`, `erfc`, `gamma` and `ln_gamma` one day, for which the compiler warns where they are
+//! called as methods: call the functions of this module.
 //!
 //! ```
-//! use gpu_std::math::{self, Math};
+//! use gpu_std::prelude::*;
+//! use gpu_std::math;
+//!
+//! fn wave(t: f32) -> f32 {
+//!     (2.0 * t).sin().powi(2) + t.sqrt() + math::erf(t)
+//! }
+//!
+//! assert_eq!(wave(0.0), 0.0);
 //! assert_eq!(math::sqrt(9.0_f32), 3.0);
 //! assert_eq!(1.0_f64.exp(), core::f64::consts::E);
 //! ```
@@ -45,6 +61,10 @@ mod libdevice {
         __nv_copysignf, __nv_copysign(x, sign); __nv_fmaf, __nv_fma(x, y, z);
         __nv_sqrtf, __nv_sqrt(x);
     }
+    unsafe extern "C" {
+        pub safe fn __nv_powif(x: f32, n: i32) -> f32;
+        pub safe fn __nv_powi(x: f64, n: i32) -> f64;
+    }
 }
 
 /// Declares the trait, its two implementations and the free functions.
@@ -71,9 +91,61 @@ macro_rules! functions {
 
             /// x / 2 · (1 + erf(x / √2)), the exact Gaussian error linear unit; accurate for negative x too.
             fn gelu(self) -> Self;
+
+            /// x to the integer power n.
+            fn powi(self, n: i32) -> Self;
+
+            /// x to the power y: [`pow`](Self::pow) under the standard library's name.
+            #[inline(always)]
+            fn powf(self, y: Self) -> Self {
+                self.pow(y)
+            }
+
+            /// The logarithm to any base.
+            #[inline(always)]
+            fn log(self, base: Self) -> Self {
+                self.ln() / base.ln()
+            }
+
+            /// The sine and the cosine of x in radians.
+            #[inline(always)]
+            fn sin_cos(self) -> (Self, Self) {
+                (self.sin(), self.cos())
+            }
+
+            /// What [`trunc`](Self::trunc) removes.
+            #[inline(always)]
+            fn fract(self) -> Self {
+                self - self.trunc()
+            }
+
+            /// The integer q for which x = q · y + [`rem_euclid`](Self::rem_euclid).
+            #[inline(always)]
+            fn div_euclid(self, y: Self) -> Self {
+                let quotient = (self / y).trunc();
+                if self.fmod(y) >= Self::ZERO {
+                    quotient
+                } else if y > Self::ZERO {
+                    quotient - Self::ONE
+                } else {
+                    quotient + Self::ONE
+                }
+            }
+
+            /// The remainder of x / y that is not negative.
+            #[inline(always)]
+            fn rem_euclid(self, y: Self) -> Self {
+                let remainder = self.fmod(y);
+                if remainder < Self::ZERO { remainder + y.abs() } else { remainder }
+            }
         }
 
         impl Math for f32 {
+            #[inline(always)]
+            fn powi(self, n: i32) -> Self {
+                gpu_or_host!(libdevice::__nv_powif(self, n), f32::powi(self, n))
+            }
+
             $(
                 #[inline(always)]
                 fn $name(self $(, $argument: Self)*) -> Self {
@@ -96,6 +168,11 @@ macro_rules! functions {
         }
 
         impl Math for f64 {
+            #[inline(always)]
+            fn powi(self, n: i32) -> Self {
+                gpu_or_host!(libdevice::__nv_powi(self, n), f64::powi(self, n))
+            }
+
             $(
                 #[inline(always)]
                 fn $name(self $(, $argument: Self)*) -> Self {

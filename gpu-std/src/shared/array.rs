@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::data::{SharedArray, SharedData};
-use super::own::{clear_own, for_each_own, meet};
+use super::own::{clear_own, for_each_own, meet, reference};
 
 /// An array that the threads of a block share: a parameter of a kernel that no launch passes.
 ///
@@ -161,8 +161,7 @@ impl<A: SharedData> Shared<'_, A> {
     /// Sets all elements to zero, such as those of an array of [`Atomic`](crate::atomic::Atomic)s, with which the
     /// threads count or add up together.
     ///
-    /// Waits as [`fill`](Self::fill) does. To read what all have counted, wait once more, by
-    /// [`block::sync_threads`](crate::block::sync_threads).
+    /// Waits as [`fill`](Self::fill) does. [`update`](Self::update) reads what all have counted: it waits for them.
     ///
     /// ```
     /// use gpu_std::atomic::{Atomic, Ordering, scope};
@@ -174,16 +173,15 @@ impl<A: SharedData> Shared<'_, A> {
     ///     mut counts: Shared<[Atomic<u32, scope::Block>; 256]>,
     ///     totals: &[Atomic<u32>],
     /// ) {
-    ///     let counts = counts.zeroed();
+    ///     let counted = counts.zeroed();
     ///     for i in thread::grid_stride(data.len()) {
-    ///         counts[data[i.get()] as usize].fetch_add(1, Ordering::Relaxed);
+    ///         counted[data[i.get()] as usize].fetch_add(1, Ordering::Relaxed);
     ///     }
-    ///     block::sync_threads();
-    ///     let threads = block::threads() as usize;
-    ///     let own = thread::linear_in_block() as usize;
-    ///     for (count, total) in counts.iter().zip(totals).skip(own).step_by(threads) {
-    ///         total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
-    ///     }
+    ///     counts.update(|count, [value]| {
+    ///         if let Some(total) = totals.get(value) {
+    ///             total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+    ///         }
+    ///     });
     /// }
     /// ```
     ///
@@ -224,7 +222,7 @@ impl<A: SharedData> Shared<'_, A> {
             self.is_broken = false;
         }
         // SAFETY: until this thread comes to the next meeting, which needs this borrow to have ended, none writes.
-        unsafe { &*self.array }
+        unsafe { reference(self.array) }
     }
 }
 

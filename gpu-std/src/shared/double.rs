@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::data::{SharedArray, SharedData};
-use super::own::{clear_own, for_each_own, meet};
+use super::own::{clear_own, for_each_own, meet, reference};
 
 /// Two arrays that the threads of a block share: one is read while the other is written. A parameter of a kernel that
 /// no launch passes, as [`Shared`](super::Shared) is, with the same rules.
@@ -101,7 +101,7 @@ impl<A: SharedData> DoubleBuffer<'_, A> {
         let old = self.written(OPERATION);
         let array = self.begin(OPERATION);
         // SAFETY: nothing writes the old array before this thread comes to the next meeting, in `end`.
-        let old = unsafe { &*old };
+        let old = unsafe { reference(old) };
         // SAFETY: `begin` gives the array that is for writing, which is the other one.
         unsafe { for_each_own(array, |element, indices| element.write(value(old, indices))) };
         self.end(OPERATION)
@@ -117,7 +117,7 @@ impl<A: SharedData> DoubleBuffer<'_, A> {
     pub fn current(&mut self) -> &A {
         // SAFETY: nothing writes it before this thread comes to the meeting after the next, for which this borrow has
         // ended.
-        unsafe { &*self.written("DoubleBuffer::current") }
+        unsafe { reference(self.written("DoubleBuffer::current")) }
     }
 
     /// The array that was written last, by clearing it if need be.
@@ -168,7 +168,7 @@ impl<A: SharedData> DoubleBuffer<'_, A> {
         }
         // SAFETY: until this thread comes to the meeting after the next, before which this borrow has ended, none writes
         // this array.
-        unsafe { &*array }
+        unsafe { reference(array) }
     }
 }
 

@@ -47,11 +47,44 @@ pub(super) unsafe fn for_each_own<A, const D: usize>(
 /// As [`for_each_own`].
 #[inline(always)]
 pub(super) unsafe fn clear_own<A: SharedData>(array: *mut A) {
+    /// The most bytes that one store clears.
+    const WIDEST: usize = 8;
     own_numbers::<A>(|number| {
         let bytes = A::ELEMENT_BYTES;
-        // SAFETY: the trait says that the element lies in the array; zeros are a value, as any bytes are.
-        unsafe { array.cast::<u8>().add(A::place(number) as usize * bytes).write_bytes(0, bytes) };
+        // SAFETY: the trait says that the element lies in the array.
+        let element = unsafe { array.cast::<u8>().add(A::place(number) as usize * bytes) };
+        let both = bytes | align_of::<A>() | WIDEST;
+        let word = both & both.wrapping_neg();
+        let mut offset = 0;
+        while offset < bytes {
+            // SAFETY: a word divides the element's bytes and the array's alignment; zeros are a value, as any bytes are.
+            unsafe {
+                let word_at = element.add(offset);
+                match word {
+                    8 => word_at.cast::<u64>().write(0),
+                    4 => word_at.cast::<u32>().write(0),
+                    2 => word_at.cast::<u16>().write(0),
+                    _ => word_at.write(0),
+                }
+            }
+            offset += word;
+        }
     });
+}
+
+/// A reference to the array. LLVM cannot know that it is not null, and would keep a comparison in each round of a loop
+/// over the elements.
+///
+/// # Safety
+///
+/// As for `&*array`.
+#[inline(always)]
+pub(super) unsafe fn reference<'a, A>(array: *const A) -> &'a A {
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::hint::assert_unchecked(!array.is_null());
+        &*array
+    }
 }
 
 /// Calls `visit` with the number of each element that belongs to the calling thread.

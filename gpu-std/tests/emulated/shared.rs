@@ -200,15 +200,13 @@ fn histogram<const BINS: usize>(
     mut counts: Shared<[Atomic<u32, scope::Block>; BINS]>,
     totals: &[Atomic<u32>],
 ) {
-    let counts = counts.zeroed();
+    let counted = counts.zeroed();
     for i in thread::grid_stride(data.len()) {
-        counts[data[i.get()] as usize % BINS].fetch_add(1, Ordering::Relaxed);
+        counted[data[i.get()] as usize % BINS].fetch_add(1, Ordering::Relaxed);
     }
-    block::sync_threads();
-    let (own, threads) = (thread::linear_in_block() as usize, block::threads() as usize);
-    for (count, total) in counts.iter().zip(totals).skip(own).step_by(threads) {
-        total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
+    counts.update(|count, [bin]| {
+        totals[bin].fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
 }
 
 #[test]

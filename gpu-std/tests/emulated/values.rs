@@ -187,6 +187,48 @@ fn sixteen_bit_floats_compute() {
     }
 }
 
+/// The methods of the standard library, without its names in scope.
+#[kernel]
+fn methods(input: &[f64], mut out: DisjointMut<[f64; 7]>) {
+    let i = thread::unique_index();
+    if let Some(out) = out.get_mut(i) {
+        let x = input[i.get()];
+        *out = [x.sin(), x.powi(3), x.fract(), x.rem_euclid(1.5), x.rsqrt(), x.sin_cos().1, x.powf(2.0)];
+    }
+}
+
+#[test]
+fn methods_are_in_the_prelude() {
+    let input: Vec<f64> = floats(40).into_iter().map(|x| f64::from(x).abs() + 0.1).collect();
+    let mut out = vec![[0.0; 7]; 40];
+    launch::<methods>([1, 1, 1], [40, 1, 1], &Args::new().slice(&input).view(&mut out));
+    for (x, out) in input.into_iter().zip(out) {
+        let expected = [x.sin(), x.powi(3), x.fract(), x.rem_euclid(1.5), 1.0 / x.sqrt(), x.cos(), x * x];
+        assert!(
+            out.iter().zip(expected).all(|(a, b)| (a - b).abs() <= 1e-12 * (1.0 + b.abs())),
+            "{x}: {out:?}"
+        );
+    }
+}
+
+/// As generic code calls them, where the trait's own come first.
+#[test]
+fn the_traits_functions_agree_with_the_standard_library() {
+    for x in floats(200).into_iter().map(f64::from) {
+        for y in [1.5, -1.5] {
+            assert_eq!(Math::rem_euclid(x, y), x.rem_euclid(y));
+            assert_eq!(Math::div_euclid(x, y), x.div_euclid(y));
+        }
+        assert_eq!(
+            (Math::fract(x), Math::powi(x, -2), Math::sin_cos(x)),
+            (x.fract(), x.powi(-2), x.sin_cos())
+        );
+        assert_eq!((Math::powf(x.abs(), x), Math::log(x.abs(), 3.0)), (x.abs().powf(x), x.abs().log(3.0)));
+        let x = x as f32;
+        assert_eq!((Math::powi(x, 5), Math::rem_euclid(x, 0.7)), (x.powi(5), x.rem_euclid(0.7)));
+    }
+}
+
 #[test]
 fn functions_agree_with_the_standard_library() {
     for x in floats(200).into_iter().map(f64::from) {
@@ -217,50 +259,6 @@ fn functions_agree_with_the_standard_library() {
         (math::round_ties_even(2.5_f32), math::round(2.5_f32), math::fmod(-7.5_f32, 2.0)),
         (2.0, 3.0, -1.5)
     );
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
-#[repr(C)]
-pub struct Pair<T> {
-    key: u8,
-    value: T,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
-#[repr(transparent)]
-pub struct Metres(f64);
-
-#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
-#[repr(C, align(16))]
-pub struct Row {
-    pairs: [Pair<Metres>; 2],
-    total: Metres,
-}
-
-#[kernel]
-fn total(row: Row, rows: &[Row], mut out: DisjointMut<Row>) {
-    let i = thread::unique_index();
-    if let Some(out) = out.get_mut(i) {
-        *out = rows[i.get()];
-        out.pairs[1] = row.pairs[1];
-        out.total.0 = out.pairs.iter().map(|pair| pair.value.0).sum();
-    }
-}
-
-#[test]
-fn derived_structs_are_parameters_and_elements() {
-    let row = |key: u8| {
-        let pair = |key| Pair { key, value: Metres(f64::from(key)) };
-        Row { pairs: [pair(key), pair(key + 1)], total: Metres(0.0) }
-    };
-    let rows = [row(10), row(20), row(30)];
-    let mut out = [row(0); 3];
-    launch::<total>([1, 1, 1], [3, 1, 1], &Args::new().value(row(4)).slice(&rows).view(&mut out));
-    assert_eq!(out.map(|row| row.total.0), [15.0, 25.0, 35.0]);
-    assert_eq!(out.map(|row| row.pairs[1].key), [5; 3]);
-    let spec = <total as gpu_std::Kernel>::spec();
-    assert_eq!(spec.params[0].abi(), gpu_std::__private::AbiParam { kind: 0, size: 48, align: 16 });
-    assert_eq!(spec.params[2].abi(), gpu_std::__private::AbiParam { kind: 2, size: 48, align: 16 });
 }
 
 #[cfg(feature = "glam")]

@@ -6,13 +6,7 @@ use gpu_std::{Kernel, warp};
 
 /// The 14 results for one lane; only lanes in `mask` take part.
 #[kernel(types(T = i32, u64, f32, f64, f16, u8))]
-fn shuffles<T: Scalar + WarpValue>(
-    mask: u32,
-    operand: u32,
-    width: u32,
-    input: &[T],
-    mut out: DisjointMut<[T; 8]>,
-) {
+fn shuffles<T: Scalar>(mask: u32, operand: u32, width: u32, input: &[T], mut out: DisjointMut<[T; 8]>) {
     let lane = warp::lane_id();
     if mask >> lane & 1 == 0 {
         return;
@@ -46,11 +40,14 @@ fn source(operation: usize, lane: u32, operand: u32, width: u32) -> u32 {
     if valid { j } else { lane }
 }
 
-fn check_shuffles<K: Kernel, T: Scalar + WarpValue>() {
+fn check_shuffles<K: Kernel, T: Scalar>() {
     for _ in 0..30 {
         let mask = if random().is_multiple_of(2) { u32::MAX } else { random() as u32 | 1 };
         let (operand, width) = (random() as u32 % 32, 1 << (random() % 6));
-        let input: Vec<T> = randoms(32).into_iter().map(<T as WarpValue>::from_bits).collect();
+        let input: Vec<T> = randoms(32)
+            .into_iter()
+            .map(|bits| bytemuck::pod_read_unaligned(&bits.to_le_bytes()[..T::SIZE]))
+            .collect();
         let mut out = vec![[T::ZERO; 8]; 32];
         let args = Args::new().value(mask).value(operand).value(width).slice(&input).view(&mut out);
         launch::<K>([1, 1, 1], [32, 1, 1], &args);
@@ -59,10 +56,9 @@ fn check_shuffles<K: Kernel, T: Scalar + WarpValue>() {
                 let width = if operation < 4 { 32 } else { width };
                 let source = source(operation % 4, lane, operand, width);
                 if mask >> source & 1 == 1 {
-                    let expected = input[source as usize].into_bits();
                     assert_eq!(
-                        found.into_bits(),
-                        expected,
+                        bytemuck::bytes_of(&found),
+                        bytemuck::bytes_of(&input[source as usize]),
                         "operation {operation} operand {operand} width {width} lane {lane} of {mask:#x}"
                     );
                 }
@@ -140,11 +136,7 @@ fn votes_and_matches() {
 #[kernel(types(T = i32, u32, i64, u64))]
 fn reduce_integers<T>(mask: u32, input: &[T], mut out: DisjointMut<[T; 6]>)
 where
-    T: Scalar
-        + WarpValue
-        + core::ops::BitAnd<Output = T>
-        + core::ops::BitOr<Output = T>
-        + core::ops::BitXor<Output = T>,
+    T: Scalar + core::ops::BitAnd<Output = T> + core::ops::BitOr<Output = T> + core::ops::BitXor<Output = T>,
 {
     let lane = warp::lane_id();
     if mask >> lane & 1 == 1 {
@@ -193,7 +185,7 @@ fn integers_are_reduced() {
 }
 
 #[kernel(types(T = f32, f64, f16, bf16))]
-fn reduce_floats<T: Scalar + WarpValue>(mask: u32, input: &[T], mut out: DisjointMut<[T; 3]>) {
+fn reduce_floats<T: Scalar>(mask: u32, input: &[T], mut out: DisjointMut<[T; 3]>) {
     let lane = warp::lane_id();
     if mask >> lane & 1 == 1 {
         let value = input[lane as usize];

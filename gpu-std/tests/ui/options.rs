@@ -21,7 +21,7 @@ fn large_stack() {}
 #[kernel(types(T = f32))]
 fn no_instances<T: Scalar, U: Scalar, const N: usize>(x: &[T], y: &[U]) {}
 
-#[kernel(block = 256)]
+#[kernel(blocks = 256)]
 fn unknown_option() {}
 
 #[kernel(types(N = f32, f64; V = u8), consts(T = 1))]

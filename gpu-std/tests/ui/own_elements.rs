@@ -31,15 +31,15 @@ impl CInteger for Mine {
     }
 }
 
-impl WarpValue for Mine {
-    const WIDE: bool = false;
-    const INTEGER: i8 = 0;
-    fn into_bits(self) -> u64 {
-        0
-    }
-    fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
+#[derive(Clone, Copy)]
+struct Padded(u8, u32);
+
+unsafe impl KernelValue for Padded {}
+unsafe impl KernelType for Padded {}
+
+fn exchange() {
+    gpu_std::warp::shuffle(gpu_std::warp::FULL_MASK, Mine(1), 0);
+    gpu_std::block::reduce(Padded(1, 2), |a, _| a);
 }
 
 #[kernel]

@@ -6,6 +6,7 @@ use gpu_std::scalar::From64;
 struct Mine(f32);
 
 unsafe impl bytemuck::Pod for Mine {}
+unsafe impl KernelValue for Mine {}
 unsafe impl KernelType for Mine {}
 
 impl From64 for Mine {

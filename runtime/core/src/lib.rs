@@ -57,8 +57,9 @@ pub use self::launch::{
 };
 pub use self::memory::options::AllocatorOptions;
 pub use self::memory::{
-    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut, MappedBuffer, MappedGuard, Memory, MemoryInfo,
-    MemoryPool, OutOfMemory, PinnedBuffer, PinnedMemory, PinnedRange, PoolOptions,
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2,
+    DeviceSliceMut3, MappedBuffer, MappedGuard, Memory, MemoryInfo, MemoryPool, OutOfMemory, PinnedBuffer,
+    PinnedMemory, PinnedRange, PoolOptions,
 };
 pub use self::module::{Code, GpuImage, Module};
 pub use self::stream::{Stream, StreamGuard};

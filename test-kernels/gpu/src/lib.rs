@@ -7,7 +7,9 @@
 //! | [`dynamic`] | kernels that launch kernels or set a graph's conditions |
 //! | [`mod@nbody`] | `nbody`, all bodies pulling on each other |
 //! | [`registry_crates`] | a kernel that uses crates from the registry |
+//! | [`planes`] | kernels in two and three dimensions |
 //! | [`stack`] | kernels whose stack is not known when they are compiled |
+//! | [`structs`] | structs, enums, optional slices and math by method |
 //! | [`tiles`] | kernels with shared memory, raw and safe |
 //! | [`train`] | `softmax_cross_entropy`, `relu_backward`, `adam`: a small network's training |
 #![no_std]
@@ -17,7 +19,9 @@ pub mod cooperative;
 pub mod diagnostic;
 pub mod dynamic;
 pub mod nbody;
+pub mod planes;
 pub mod registry_crates;
 pub mod stack;
+pub mod structs;
 pub mod tiles;
 pub mod train;

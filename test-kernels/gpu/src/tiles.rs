@@ -1,5 +1,6 @@
 //! The same kernels with shared memory by raw pointers and by [`Shared`]: what the safe form costs.
 
+use gpu_std::atomic::{Atomic, Ordering, scope};
 use gpu_std::prelude::*;
 
 /// Threads of a block along each side, in the heat kernels.
@@ -11,7 +12,7 @@ pub const SIDE: usize = 16;
 /// # Safety
 ///
 /// `image` and `out` have `width * height` elements, neither of them 0, and a block has 16 x 16 threads.
-#[kernel(launch_bounds(256))]
+#[kernel(block(SIDE, SIDE))]
 pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, out: *mut f32) {
     let tile = shared_array![[f32; SIDE + 2]; SIDE + 2];
     let [x, y] = thread::index_2d();
@@ -49,39 +50,29 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
     }
 }
 
-/// [`heat_raw`] with a tile that the block fills.
-///
-/// # Safety
-///
-/// As for [`heat_raw`].
-#[kernel(launch_bounds(256))]
-pub unsafe fn heat_tiled(
-    width: u32,
-    height: u32,
+/// [`heat_raw`] in safe code.
+#[kernel(block(SIDE, SIDE))]
+pub fn heat_tiled(
     alpha: f32,
-    image: &[f32],
+    image: Slice2<f32>,
     mut tile: Shared<[[f32; SIDE + 2]; SIDE + 2]>,
-    out: *mut f32,
+    mut out: DisjointMut2<f32>,
 ) {
-    let [x, y] = thread::index_2d();
-    let (left, top) = (x - thread::thread_idx_x(), y - thread::thread_idx_y());
+    let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
+    let (left, top) = (thread::block_idx_x() * SIDE as u32, thread::block_idx_y() * SIDE as u32);
+    let (right, bottom) = (image.width() as u32 - 1, image.height() as u32 - 1);
     let tile = tile.fill(|[row, column]| {
-        let x = (left + column as u32).saturating_sub(1).min(width - 1);
-        let y = (top + row as u32).saturating_sub(1).min(height - 1);
-        // SAFETY: the position is in the image.
-        unsafe { *image.get_unchecked(y as usize * width as usize + x as usize) }
+        let (x, y) = ((left + column as u32).saturating_sub(1), (top + row as u32).saturating_sub(1));
+        image.get(x.min(right), y.min(bottom)).copied().unwrap_or(0.0)
     });
-    if x < width && y < height {
-        let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
+    let cell = thread::unique_2d();
+    if let Some(out) = out.get_mut(cell) {
         let centre = tile[row + 1][column + 1];
         let around = tile[row][column + 1]
             + tile[row + 2][column + 1]
             + tile[row + 1][column]
             + tile[row + 1][column + 2];
-        // SAFETY: the position is in the image, and the thread's own.
-        unsafe {
-            out.add(y as usize * width as usize + x as usize).write(centre + alpha * (around - 4.0 * centre))
-        };
+        *out = centre + alpha * (around - 4.0 * centre);
     }
 }
 
@@ -90,7 +81,7 @@ pub unsafe fn heat_tiled(
 /// # Safety
 ///
 /// `image` and `out` have `width * height` elements, and a block has 32 x 8 threads.
-#[kernel(launch_bounds(256))]
+#[kernel(block(32, 8))]
 pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mut f32) {
     let tile = shared_array![[f32; 33]; 32];
     let (left, top) = (thread::block_idx_x() * 32, thread::block_idx_y() * 32);
@@ -118,36 +109,124 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     }
 }
 
-/// [`transpose_raw`] with a tile that the block fills.
-///
-/// # Safety
-///
-/// As for [`transpose_raw`].
-#[kernel(launch_bounds(256))]
-pub unsafe fn transpose_tiled(
-    width: u32,
-    height: u32,
-    image: &[f32],
+/// [`transpose_raw`] in safe code.
+#[kernel(block(32, 8))]
+pub fn transpose_tiled(
+    image: Slice2<f32>,
     mut tile: Shared<Padded<f32, 32, 32>>,
-    out: *mut f32,
+    mut out: DisjointMut2<f32, TransposedTiles<32, 32>>,
 ) {
-    let (left, top) = (thread::block_idx_x() * 32, thread::block_idx_y() * 32);
-    let (column, row) = (thread::thread_idx_x(), thread::thread_idx_y());
-    let tile = tile.fill(|[row, column]| {
-        let (x, y) = (left + column as u32, top + row as u32);
-        if x < width && y < height {
-            // SAFETY: the position is in the image.
-            unsafe { *image.get_unchecked(y as usize * width as usize + x as usize) }
-        } else {
-            0.0
+    let (top, left) = out.tile_origin();
+    let tile = tile.fill(|[row, column]| image.get(left + column, top + row).copied().unwrap_or(0.0));
+    out.write_tile(|column, row| tile[column][row]);
+}
+
+/// The product of two matrices, row after row: `out` has the rows of `a` and the columns of `b`. Each step takes a tile
+/// of both, in one phase, while the tiles of the step before may still be in use.
+#[kernel(types(T = f32, f64), block(SIDE, SIDE))]
+pub fn matmul_tiled<T: Float>(
+    a: Slice2<T>,
+    b: Slice2<T>,
+    mut tiles: DoubleBuffer<[[[T; SIDE]; SIDE]; 2]>,
+    mut out: DisjointMut2<T>,
+) {
+    let cell = thread::unique_2d();
+    let (column, row) = (thread::thread_idx_x() as usize, thread::thread_idx_y() as usize);
+    let (left, top) = (thread::block_idx_x() * SIDE as u32, thread::block_idx_y() * SIDE as u32);
+    let mut sum = T::ZERO;
+    let mut first = 0;
+    while first < a.width() as u32 {
+        let [of_a, of_b] = tiles.fill(|[which, row, column]| {
+            let (row, column) = (row as u32, column as u32);
+            let element = match which {
+                0 => a.get(first + column, top + row),
+                _ => b.get(left + column, first + row),
+            };
+            element.copied().unwrap_or(T::ZERO)
+        });
+        for (a, of_b) in of_a[row].iter().zip(of_b) {
+            sum = sum + *a * of_b[column];
+        }
+        first += SIDE as u32;
+    }
+    if let Some(out) = out.get_mut(cell) {
+        *out = sum;
+    }
+}
+
+/// Counts `data` by value. Each block counts in shared memory, and adds its counts to `totals`, which has `BINS` elements.
+#[kernel(consts(BINS = 16, 256))]
+pub fn histogram_tiled<const BINS: usize>(
+    data: &[u8],
+    mut counts: Shared<[Atomic<u32, scope::Block>; BINS]>,
+    totals: &[Atomic<u32>],
+) {
+    let counted = counts.zeroed();
+    for i in thread::grid_stride(data.len()) {
+        counted[data[i.get()] as usize % BINS].fetch_add(1, Ordering::Relaxed);
+    }
+    counts.update(|count, [bin]| {
+        if let Some(total) = totals.get(bin) {
+            total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     });
-    for i in 0..4 {
-        let (x, y) = (top + column, left + row + 8 * i);
-        if x < height && y < width {
-            let value = tile[column as usize][(row + 8 * i) as usize];
-            // SAFETY: the position is in the transposed image, and the thread's own.
-            unsafe { out.add(y as usize * height as usize + x as usize).write(value) };
-        }
+}
+
+/// A score and where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, KernelType)]
+#[repr(C)]
+pub struct Candidate {
+    /// The score.
+    pub score: f32,
+    /// Its index.
+    pub index: u32,
+}
+
+impl Candidate {
+    /// The better of two: of equal scores the first.
+    pub fn better(self, other: Self) -> Self {
+        let is_other = other.score > self.score || (other.score == self.score && other.index < self.index);
+        if is_other { other } else { self }
+    }
+}
+
+/// The best of each 256 scores, for each of its threads.
+#[kernel(block(256))]
+pub fn argmax_tiled(
+    scores: &[f32],
+    mut candidates: DoubleBuffer<[Candidate; 256]>,
+    mut bests: DisjointMut<Candidate>,
+) {
+    let first = block::linear_index() * 256;
+    candidates.fill(|[i]| Candidate {
+        score: scores.get(first + i).copied().unwrap_or(f32::NEG_INFINITY),
+        index: (first + i) as u32,
+    });
+    let mut half = 128;
+    while half > 0 {
+        candidates.step(|old, [i]| if i < half { old[i].better(old[i + half]) } else { old[i] });
+        half /= 2;
+    }
+    let best = candidates.current()[0];
+    if let Some(out) = bests.get_mut(thread::unique_index()) {
+        *out = best;
+    }
+}
+
+/// Fills after some threads of the block have returned: those from `threads` on. The others read what is theirs.
+#[kernel(block(256))]
+pub fn fill_without_returned(threads: u32, mut tile: Shared<[u32; 256]>, mut out: DisjointMut<u32>) {
+    let own = thread::thread_idx_x();
+    if own >= threads {
+        return;
+    }
+    let mut sum = 0;
+    for round in 0..10 {
+        let tile = tile.fill(|[i]| i as u32 + round);
+        let next = (own + 1) % threads;
+        sum += tile[next as usize];
+    }
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = sum;
     }
 }

@@ -7,6 +7,8 @@ mod graphs;
 mod interop;
 mod loaded;
 mod mapped;
+mod planes;
 mod registry_crates;
 mod stack;
+mod structs;
 mod typed;

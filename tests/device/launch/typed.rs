@@ -9,7 +9,7 @@ use warpsmith::prelude::*;
 use warpsmith::{GpuImage, IMAGE};
 
 #[test]
-fn a_safe_kernel_is_right_in_any_shape() {
+fn a_safe_kernel_is_right_in_any_line() {
     let stream = stream();
     let kernel = device().load(&IMAGE).unwrap().kernel::<axpy<f32, 2, 16>>().unwrap();
     let mut random = Random::new();
@@ -17,18 +17,16 @@ fn a_safe_kernel_is_right_in_any_shape() {
     let (x, y): (Vec<f32>, Vec<f32>) = (random.values(n, 10.0), random.values(n, 10.0));
     let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 2.0f32.mul_add(*x, *y)).collect();
     let x = DeviceBuffer::from_host(&stream, &x).unwrap();
-    for launch in [
-        Launch::auto(n),
-        Launch::linear(n, 32),
-        Launch::linear(1, 1),
-        Launch::grid_block(3, 100),
-        // Threads outside the first row have nothing to do, and must not do it twice.
-        Launch::grid_block((2, 3, 2), (8, 4, 2)),
-    ] {
+    for launch in [Launch::auto(n), Launch::linear(n, 32), Launch::linear(1, 1), Launch::grid_block(3, 100)] {
         let mut out = DeviceBuffer::from_host(&stream, &y).unwrap();
         kernel.launch(&stream, launch, (2.0f32, &x, &mut out)).unwrap();
         assert_eq!(out.to_host().unwrap(), expected, "{launch:?}, seed {}", random.seed);
     }
+    // Its view has one dimension.
+    let mut out = DeviceBuffer::from_host(&stream, &y).unwrap();
+    let error =
+        kernel.launch(&stream, Launch::grid_block((2, 3, 2), (8, 4, 2)), (2.0f32, &x, &mut out)).unwrap_err();
+    assert!(error.to_string().contains("in one dimension"), "{error}");
 }
 
 #[test]

@@ -198,6 +198,49 @@ fn clusters_have_their_instructions_where_there_are_any() {
 }
 
 #[test]
+fn required_blocks_and_clusters_are_directives() {
+    for (arch, entries) in ptx() {
+        for (symbol, block) in [
+            ("add_planes", "16, 16, 1"),
+            ("heat_step", "32, 8, 1"),
+            ("mirror__16", "16, 8, 1"),
+            ("mirror__32", "32, 8, 1"),
+            ("smooth_planes", "8, 4, 4"),
+        ] {
+            let Some(body) = entries.get(symbol) else { continue };
+            assert!(body.contains(&format!(".reqntid {block}")), "{symbol} for sm_{arch}:\n{body}");
+            assert!(!body.contains("%ntid"), "the block of {symbol} is no constant for sm_{arch}:\n{body}");
+        }
+        assert_eq!(entries.contains_key("cluster_ranks"), arch >= 90);
+        let Some(body) = entries.get("cluster_ranks") else { continue };
+        assert!(body.contains(".reqntid 32, 1, 1") && body.contains(".reqnctapercluster 2, 1, 1"), "{body}");
+    }
+}
+
+#[test]
+fn kernels_of_planes_cannot_panic_and_check_once() {
+    let entries = &ptx()[&80];
+    for symbol in [
+        "add_planes",
+        "heat_step",
+        "add_everywhere",
+        "normalise_rows",
+        "mirror__16",
+        "mirror__32",
+        "smooth_planes",
+    ] {
+        let body = &entries[symbol];
+        assert!(!body.contains("call") && !body.contains("trap"), "{symbol} can panic:\n{body}");
+    }
+    // All sides of all three views in one branch, and addresses without multiplications of 64 bits.
+    let body = &entries["add_planes"];
+    assert_eq!((count(body, "@%p"), count(body, "bra.uni")), (1, 0), "{body}");
+    assert_eq!((count(body, "setp"), count(body, "mul.lo.s64")), (6, 0), "{body}");
+    let body = &entries["heat_step"];
+    assert_eq!(count(body, "ld.global"), 5, "{body}");
+}
+
+#[test]
 fn no_kernel_spills() {
     assert_images();
     for record in IMAGES.iter().flat_map(|image| image.kernels()) {

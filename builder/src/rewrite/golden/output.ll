@@ -30,7 +30,7 @@ define internal void @_RNvNtCs1a_4core9panicking9panic_fmt(ptr %p0, ptr %p1, ptr
 
 declare void @_RNvCsfg_7___rustc17rust_begin_unwind(ptr)
 
-define void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) unnamed_addr #1 {
+define linkonce_odr void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) unnamed_addr #1 {
   unreachable
 }
 

@@ -36,6 +36,84 @@ pub enum LaunchError {
         limit: [u32; 3],
     },
 
+    /// Another block than the kernel requires.
+    #[error(
+        "kernel `{kernel}` requires blocks of {} threads, and the launch has {}; leave the block to the kernel, as \
+         `Launch::cover((width, height))` does",
+        sides(required), found.as_ref().map_or("a line of them".to_owned(), |block| format!("blocks of {}", sides(block)))
+    )]
+    RequiredBlock {
+        /// The instance's symbol.
+        kernel: String,
+        /// The kernel's block, as `#[kernel(block(…))]` says.
+        required: [u32; 3],
+        /// The requested block; `None` for a launch of a number of threads.
+        found: Option<[u32; 3]>,
+    },
+
+    /// Other clusters than the kernel requires.
+    #[error(
+        "kernel `{kernel}` requires clusters of {} blocks, and the launch has {}; leave out `cluster`, or take the kernel's",
+        sides(required),
+        sides(found)
+    )]
+    RequiredCluster {
+        /// The instance's symbol.
+        kernel: String,
+        /// The kernel's cluster, as `#[kernel(cluster(…))]` says.
+        required: [u32; 3],
+        /// The requested cluster.
+        found: [u32; 3],
+    },
+
+    /// More dimensions than the kernel's mutable views have.
+    #[error(
+        "kernel `{kernel}`: grid {} of blocks {} has more dimensions than the view `{view}`, which gives {}",
+        sides(grid), sides(block),
+        if *dimensions == 1 {
+            "each thread elements by its number in a line; launch it in one dimension, or take `DisjointMut2<T>` for rows and \
+             columns"
+        } else {
+            "each thread the element at its x and y; launch it in two dimensions, or take `DisjointMut3<T>`"
+        }
+    )]
+    TooManyDimensions {
+        /// The instance's symbol.
+        kernel: String,
+        /// The requested grid.
+        grid: [u32; 3],
+        /// The requested block.
+        block: [u32; 3],
+        /// The view, as written in the source.
+        view: String,
+        /// The most dimensions that the launch may have.
+        dimensions: usize,
+    },
+
+    /// More threads along a side than a view in two or three dimensions can count.
+    #[error(
+        "kernel `{kernel}`: grid {} of blocks {} has more than 2^32 threads along a side; launch fewer and let them loop",
+        sides(grid),
+        sides(block)
+    )]
+    SideTooLong {
+        /// The instance's symbol.
+        kernel: String,
+        /// The requested grid.
+        grid: [u32; 3],
+        /// The requested block.
+        block: [u32; 3],
+    },
+
+    /// An extent to cover that is longer than a grid.
+    #[error(
+        "kernel `{kernel}`: a side to cover is 2^32 - 1 or longer; cover a part, or use `Launch::linear`"
+    )]
+    ExtentTooLarge {
+        /// The instance's symbol.
+        kernel: String,
+    },
+
     /// A block or a grid with a zero in it.
     #[error("kernel `{kernel}`: {what} {dimensions:?} has a zero; every dimension must be at least 1")]
     EmptyLaunch {
@@ -200,6 +278,15 @@ pub enum LaunchError {
         /// The instance's symbol.
         kernel: String,
     },
+}
+
+/// `16 x 8` for `[16, 8, 1]`.
+fn sides([x, y, z]: &[u32; 3]) -> String {
+    match (y, z) {
+        (1, 1) => x.to_string(),
+        (_, 1) => format!("{x} x {y}"),
+        _ => format!("{x} x {y} x {z}"),
+    }
 }
 
 /// A launch that may have been running when a device stopped.

@@ -180,6 +180,17 @@ pub enum Error {
         right: usize,
     },
 
+    /// Sides that are not those of a view in two or three dimensions of some elements.
+    #[error("{len} elements as a view of {extents}: {reason}")]
+    BadExtents {
+        /// Width, height and depth.
+        extents: String,
+        /// Elements there are.
+        len: usize,
+        /// What is wrong.
+        reason: String,
+    },
+
     /// A list that must have elements is empty.
     #[error("{operation}: the list of {list} is empty; pass at least one")]
     EmptyList {

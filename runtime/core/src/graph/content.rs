@@ -22,7 +22,7 @@ const NAMED_KERNELS: usize = 64;
 #[derive(Default, Clone)]
 pub(super) struct Content {
     pub resources: Resources,
-    kept: Vec<Arc<Kept>>,
+    captured: Vec<Arc<CapturedResources>>,
     functions: Vec<Arc<GraphFunction>>,
     shared: Vec<Arc<dyn Any + Send + Sync>>,
     /// Called before each launch.
@@ -33,7 +33,7 @@ pub(super) struct Content {
 
 /// The resources of a captured graph. They are dropped when no graph and no executable holds them, and no launch runs.
 #[derive(Debug)]
-struct Kept {
+struct CapturedResources {
     // In this order: the memory is of the pool.
     _memory: Vec<PrivateMemory>,
     pool: MemoryPool,
@@ -62,9 +62,10 @@ impl Content {
         // What was allocated and dropped within the capture is written by every launch, of whichever executable.
         let private = GraphResource::new(stream, 1, Some(pool.id()), Usage::unused());
         resources.add(&private, 0..1, Access::Write);
-        let kept = Arc::new(Kept { _memory: memory, pool, _functions: functions, invalidation });
-        let kept = vec![kept];
-        let mut content = Self { resources, kept, functions: Vec::new(), shared, hooks, kernels: Vec::new() };
+        let own = CapturedResources { _memory: memory, pool, _functions: functions, invalidation };
+        let captured = vec![Arc::new(own)];
+        let mut content =
+            Self { resources, captured, functions: Vec::new(), shared, hooks, kernels: Vec::new() };
         kernels.into_iter().for_each(|kernel| content.add_kernel(kernel));
         content
     }
@@ -72,7 +73,7 @@ impl Content {
     /// Adds what another uses and keeps.
     pub fn add(&mut self, other: &Content) {
         self.resources.add_all(&other.resources);
-        self.kept.extend(other.kept.iter().cloned());
+        self.captured.extend(other.captured.iter().cloned());
         self.functions.extend(other.functions.iter().cloned());
         self.shared.extend(other.shared.iter().cloned());
         self.hooks.add_all(&other.hooks);
@@ -97,18 +98,18 @@ impl Content {
 
     /// The private pools whose memory it has.
     pub fn pools(&self) -> Vec<PoolId> {
-        self.kept.iter().map(|kept| kept.pool.id()).collect()
+        self.captured.iter().map(|captured| captured.pool.id()).collect()
     }
 
     /// Fails if it may hold work that it does not know of.
     pub fn check(&self) -> Result<()> {
-        let invalidated = self.kept.iter().any(|kept| kept.invalidation.load(Ordering::Acquire));
+        let invalidated = self.captured.iter().any(|captured| captured.invalidation.load(Ordering::Acquire));
         if invalidated { Err(Error::Graph(GraphError::Invalidated)) } else { Ok(()) }
     }
 
     /// Makes it look as if other work had entered the capture.
     #[cfg(test)]
     pub fn invalidate(&self) {
-        self.kept.iter().for_each(|kept| kept.invalidation.store(true, Ordering::Release));
+        self.captured.iter().for_each(|captured| captured.invalidation.store(true, Ordering::Release));
     }
 }

@@ -6,6 +6,10 @@
 //! | `data: &[T]` | [`Slice<T>`](Slice) | `&DeviceBuffer<T>`, `DeviceSlice<T>`, `&DeviceSlice<T>` |
 //! | `out: DisjointMut<T>` | [`SliceMut<T>`](SliceMut) | `&mut DeviceBuffer<T>`, `DeviceSliceMut<T>`, `&mut DeviceSliceMut<T>` |
 //! | `data: &[Atomic<T>]` | [`AtomicSlice<T>`](AtomicSlice) | as for `DisjointMut<T>` |
+//! | an `Option` of those | [`Optional<M>`](Optional) | an `Option` of these: `Some(&x)`, `None::<&DeviceBuffer<T>>` |
+//! | `image: Slice2<T>` | [`Slice2<T>`](Slice2) | [`DeviceSlice2<T>`](DeviceSlice2), `&DeviceSlice2<T>`: `buffer.as_2d(width, height)?` |
+//! | `out: DisjointMut2<T>` | [`SliceMut2<T>`](SliceMut2) | [`DeviceSliceMut2<T>`](DeviceSliceMut2), `&mut DeviceSliceMut2<T>`: `buffer.as_2d_mut(width, height)?` |
+//! | `Slice3<T>`, `DisjointMut3<T>` | [`Slice3<T>`](Slice3), [`SliceMut3<T>`](SliceMut3) | the same with 3 |
 //! | `data: *const T` | [`Pointer<T>`](Pointer) | as for `&[T]`, or a [`DevicePtr`] |
 //! | `out: *mut T` | [`PointerMut<T>`](PointerMut) | as for `DisjointMut<T>`, or a [`DevicePtr`] |
 //!
@@ -14,7 +18,10 @@
 
 use std::ffi::c_void;
 
-use gpu_spec::param::{AtomicSlice, Pointer, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::param::{
+    AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, Slice2, Slice3, SliceMut, SliceMut2,
+    SliceMut3, Value,
+};
 
 use super::inline::Inline;
 use crate::device::Device;
@@ -22,12 +29,15 @@ use crate::driver::DevicePtr;
 use crate::error::{Error, Result};
 use crate::memory::storage::BufferUse;
 use crate::memory::usage::Access;
-use crate::memory::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::memory::{
+    DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSlice2, DeviceSlice3, DeviceSliceMut, DeviceSliceMut2,
+    DeviceSliceMut3,
+};
 
 /// The most arguments a launch can have. The lists lie on the stack, and of their places only those that are used are
 /// written.
 const MAX_ARGUMENTS: usize = 32;
-/// Each is at most a pointer and a length.
+/// Each is at most a pointer and a length, or extents.
 const MAX_PARAMS: usize = 2 * MAX_ARGUMENTS;
 /// One is that of the code.
 const MAX_USES: usize = MAX_ARGUMENTS + 1;
@@ -66,6 +76,20 @@ impl<'a> ArgumentList<'a> {
 
     #[inline(always)]
     fn slice<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
+        self.elements(slice, access);
+        self.push(Param::Word(slice.len() as u64));
+    }
+
+    /// A view in two or three dimensions.
+    #[inline(always)]
+    fn view<T: DeviceCopy, E>(&mut self, slice: DeviceSlice<'a, T>, extents: &'a E, access: Access) {
+        self.elements(slice, access);
+        self.push(Param::Value(std::ptr::from_ref(extents).cast()));
+    }
+
+    /// The address of a slice's or view's elements.
+    #[inline(always)]
+    fn elements<T: DeviceCopy>(&mut self, slice: DeviceSlice<'a, T>, access: Access) {
         self.used(slice.used(access));
         let address = match slice.as_device_ptr() {
             // The kernel makes a slice of it, and no slice is null.
@@ -73,7 +97,6 @@ impl<'a> ArgumentList<'a> {
             DevicePtr(address) => address,
         };
         self.push(Param::Word(address));
-        self.push(Param::Word(slice.len() as u64));
     }
 
     #[inline(always)]
@@ -142,15 +165,17 @@ fn elsewhere(argument: usize, found: &Device, expected: &Device, kernel: &'stati
     message = "`{Self}` cannot be passed for a kernel parameter `{M}`",
     label = "not an argument for `{M}`",
     note = "`Value<T>` takes a `T`, `Slice<T>` a `&DeviceBuffer<T>` or a `DeviceSlice<T>`",
-    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`"
+    note = "`SliceMut<T>` and `AtomicSlice<T>` take a `&mut DeviceBuffer<T>` or a `DeviceSliceMut<T>`",
+    note = "`Optional<M>` takes an `Option` of what `M` takes, such as `Some(&buffer)` and `None::<&DeviceBuffer<T>>`",
+    note = "`Slice2<T>` takes `buffer.as_2d(width, height)?`, `SliceMut2<T>` `buffer.as_2d_mut(width, height)?`, and so in three dimensions"
 )]
 pub unsafe trait Argument<M> {
     /// Adds it to the list.
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>);
 }
 
-// SAFETY: a value is one machine parameter, its bytes.
-unsafe impl<T: DeviceCopy> Argument<Value<T>> for T {
+// SAFETY: a value is one machine parameter, its bytes. Which types a kernel takes, `#[kernel]` checks.
+unsafe impl<T: Copy + Send + Sync + 'static> Argument<Value<T>> for T {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Value(std::ptr::from_ref(self).cast()));
@@ -188,6 +213,30 @@ buffer_argument!(&mut DeviceBuffer<T>, self => self.as_slice(), Write, [SliceMut
 buffer_argument!(DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
 buffer_argument!(&mut DeviceSliceMut<'_, T>, self => self.as_slice(), Write, [SliceMut, AtomicSlice], PointerMut);
 
+/// Implements [`Argument`] for views in two and three dimensions.
+macro_rules! view_argument {
+    ($($argument:ty => $marker:ident, $access:ident: $self:ident, $elements:expr;)*) => { $(
+        // SAFETY: a view is a pointer and its extents, and the view brings its buffer.
+        unsafe impl<T: DeviceCopy> Argument<$marker<T>> for $argument {
+            #[inline(always)]
+            fn add<'a>(&'a $self, list: &mut ArgumentList<'a>) {
+                list.view($elements, $self.extents(), Access::$access);
+            }
+        }
+    )* };
+}
+
+view_argument! {
+    DeviceSlice2<'_, T> => Slice2, Read: self, self.elements();
+    &DeviceSlice2<'_, T> => Slice2, Read: self, self.elements();
+    DeviceSlice3<'_, T> => Slice3, Read: self, self.elements();
+    &DeviceSlice3<'_, T> => Slice3, Read: self, self.elements();
+    DeviceSliceMut2<'_, T> => SliceMut2, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut2<'_, T> => SliceMut2, Write: self, self.as_slice().elements();
+    DeviceSliceMut3<'_, T> => SliceMut3, Write: self, self.as_slice().elements();
+    &mut DeviceSliceMut3<'_, T> => SliceMut3, Write: self, self.as_slice().elements();
+}
+
 // SAFETY: a raw pointer is one machine parameter; the caller answers for the memory it names.
 unsafe impl<T> Argument<Pointer<T>> for DevicePtr {
     #[inline(always)]
@@ -201,6 +250,20 @@ unsafe impl<T> Argument<PointerMut<T>> for DevicePtr {
     #[inline(always)]
     fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
         list.push(Param::Word(self.0));
+    }
+}
+
+// SAFETY: a slice or view is two machine parameters, which are null and 0 where there is none.
+unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Option<A> {
+    #[inline(always)]
+    fn add<'a>(&'a self, list: &mut ArgumentList<'a>) {
+        match self {
+            Some(argument) => argument.add(list),
+            None => {
+                list.push(Param::Word(0));
+                list.push(Param::Word(0));
+            }
+        }
     }
 }
 

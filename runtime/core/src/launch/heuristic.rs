@@ -137,6 +137,21 @@ impl Limits<'_> {
         spread_block(self.device, self.fullest(sizes, shared_bytes), threads)
     }
 
+    /// The block for an extent in one to three dimensions: as many threads as for any work, 32 of them along x, but along
+    /// no axis more than the power of two that the side has room for.
+    pub fn block_for_extent(&self, sides: [u32; 3], shared_bytes: u32) -> [u32; 3] {
+        let total = sides.iter().fold(1u64, |total, side| total.saturating_mul((*side).into()));
+        let threads = self.block_for_any(total, shared_bytes);
+        if sides[1] == 1 && sides[2] == 1 {
+            return [threads, 1, 1];
+        }
+        let room = |side: u32| side.checked_next_power_of_two().unwrap_or(u32::MAX);
+        let x = threads.min(self.device.warp_size.max(1)).min(room(sides[0]));
+        let y = (threads / x).clamp(1, room(sides[1]));
+        let z = (threads / (x * y)).clamp(1, room(sides[2]).min(self.device.max_block[2].max(1)));
+        [x, y, z]
+    }
+
     /// The block for `threads` threads that compute more than they move.
     pub fn block_for_occupancy(&self, threads: u64, shared_bytes: u32) -> u32 {
         let usual = usual_block(self.device);

@@ -184,8 +184,8 @@ impl Function {
         }
     }
 
-    /// Bytes of each machine parameter, where they are known.
-    pub(super) fn params(&self) -> Option<&[usize]> {
+    /// Bytes of each machine parameter, where the driver reports them: for CUDA 12.4 and newer.
+    pub fn params(&self) -> Option<&[usize]> {
         self.inner.params.as_deref()
     }
 
@@ -483,7 +483,7 @@ impl<K: Kernel> TypedKernel<K> {
     }
 }
 
-impl<K: SafeKernel> TypedKernel<K> {
+impl<K: Kernel> TypedKernel<K> {
     /// Enqueues a launch. It runs after all earlier work on the stream and on the arguments' buffers.
     ///
     /// # Errors
@@ -491,7 +491,10 @@ impl<K: SafeKernel> TypedKernel<K> {
     /// they do not allow; [`Error::DifferentDevices`] for an argument of another device than the stream's; a fault of
     /// earlier work.
     #[inline]
-    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()> {
+    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, launch: Launch, args: A) -> Result<()>
+    where
+        K: SafeKernel,
+    {
         // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
         // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
         unsafe { self.function.launch_as(stream, launch, &args) }

@@ -1,6 +1,6 @@
 //! [`Limits`]: what a kernel's launches may not exceed on its device.
 
-use gpu_spec::KernelSpec;
+use gpu_spec::{Claims, KernelSpec, ParamKind};
 
 use super::Function;
 use crate::device::DeviceId;
@@ -22,14 +22,19 @@ pub(super) struct Line {
     pub threads: u32,
     pub blocks: u32,
     pub shared_bytes: u32,
+    /// Whether a launch of the kernel with nothing special has nothing special: it is not cooperative, and has no clusters.
+    pub is_plain: bool,
 }
 
 impl<'a> Limits<'a> {
     pub fn line(&self) -> Line {
         let threads = self.block_limit().0.min(self.device.max_block[0]);
         let shared = self.device.shared_memory_per_block.checked_sub(self.attributes.static_shared);
+        let is_plain = !self.kernel.cooperative && self.kernel.cluster.is_none();
+        let has_line = is_plain && self.kernel.block.is_none() && shared.is_some();
         Line {
-            threads: if self.kernel.cooperative || shared.is_none() { 0 } else { threads },
+            is_plain,
+            threads: if has_line { threads } else { 0 },
             blocks: self.device.max_grid[0],
             shared_bytes: shared.unwrap_or(0),
         }
@@ -81,7 +86,9 @@ impl<'a> Limits<'a> {
             && x.saturating_mul(y).saturating_mul(z).wrapping_sub(1) < u64::from(self.block_limit().0)
             && below(grid)
             && (grid[1] | grid[2] == 1 || is_countable(config))
-            && shared <= u64::from(self.shared_limit());
+            && shared <= u64::from(self.shared_limit())
+            && self.kernel.block.is_none_or(|required| required == config.block)
+            && self.kernel.claims.allow(grid, config.block);
         if fits { Ok(()) } else { self.refuse(config) }
     }
 
@@ -104,6 +111,12 @@ impl<'a> Limits<'a> {
         }
         let exceeds =
             |sizes: [u32; 3], limit: [u32; 3]| sizes.iter().zip(limit).any(|(size, limit)| *size > limit);
+        if let Some(required) = self.kernel.block
+            && required != block
+        {
+            let (kernel, found) = (self.name(), Some(block));
+            return Err(LaunchError::RequiredBlock { kernel, required, found }.into());
+        }
         let threads = block.iter().map(|size| u64::from(*size)).fold(1u64, u64::saturating_mul);
         let (limit, by) = self.block_limit();
         if threads > u64::from(limit) {
@@ -127,6 +140,7 @@ impl<'a> Limits<'a> {
         if !is_countable(config) {
             return Err(LaunchError::TooManyThreads { kernel: self.name(), grid, block }.into());
         }
+        self.check_claims(grid, block)?;
         let (static_bytes, limit) = (self.attributes.static_shared, self.shared_limit());
         if u64::from(shared_bytes) + u64::from(static_bytes) > u64::from(limit) {
             return Err(Error::Launch(LaunchError::SharedMemoryTooLarge {
@@ -137,6 +151,26 @@ impl<'a> Limits<'a> {
             }));
         }
         Ok(())
+    }
+
+    /// Fails when two threads could have the same claim to a view, or its index would not mean what it says.
+    fn check_claims(&self, grid: [u32; 3], block: [u32; 3]) -> Result<()> {
+        let claims = self.kernel.claims;
+        if claims.allow(grid, block) {
+            return Ok(());
+        }
+        let (kernel, dimensions) = (self.name(), claims.dimensions());
+        let has = |axis: usize| grid[axis] > 1 || block[axis] > 1;
+        if !(dimensions..3).any(has) {
+            return Err(LaunchError::SideTooLong { kernel, grid, block }.into());
+        }
+        let mut views = self.kernel.params.iter().filter(|param| param.kind.is_mutable_view());
+        let view = views.find(|param| match claims {
+            Claims::Plane => param.kind == ParamKind::SliceMut2,
+            _ => true,
+        });
+        let view = view.map_or(String::new(), |param| format!("{}: {}", param.name, param.type_name));
+        Err(LaunchError::TooManyDimensions { kernel, grid, block, view, dimensions }.into())
     }
 
     /// Fails when the device or the kernel lacks what the launch needs besides: clusters, a cooperative or a

@@ -143,14 +143,17 @@ impl<K: Kernel> PreparedLaunch<K> {
     }
 }
 
-impl<K: SafeKernel> PreparedLaunch<K> {
+impl<K: Kernel> PreparedLaunch<K> {
     /// Enqueues a launch, as [`TypedKernel::launch`] does.
     ///
     /// # Errors
     /// [`Error::DifferentDevices`](crate::Error::DifferentDevices) for a stream or an argument of another device than the
     /// kernel's; a fault of earlier work.
     #[inline]
-    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()> {
+    pub fn launch<A: Arguments<K::Params>>(&self, stream: &Stream, args: A) -> Result<()>
+    where
+        K: SafeKernel,
+    {
         // SAFETY: `Arguments` gives values of the types in `K::Params`, the borrows in `args` keep shared and
         // exclusive memory apart, and a safe kernel does nothing undefined with any such arguments in any shape.
         unsafe { self.prepared.launch_as(stream, &args) }

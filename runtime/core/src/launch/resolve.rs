@@ -52,7 +52,14 @@ impl Launch {
     /// It is written, not returned, since a copy of what was just written a word at a time costs as much as all the rest.
     pub(super) fn resolve_into(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         match self.shape {
-            Shape::Explicit { grid, block } if self.is_plain() && !function.spec().cooperative => {
+            Shape::Explicit { grid, block } if self.is_plain() && function.line().is_plain => {
+                resolved.config = LaunchConfig::new(grid, block, self.shared_bytes);
+            }
+            Shape::Cover { .. } | Shape::Tiles { .. } if function.line().is_plain && self.is_plain() => {
+                let Some(launch) = self.for_kernel(function)? else { return Ok(false) };
+                let Shape::Explicit { grid, block } = launch.shape else {
+                    unreachable!("an extent becomes a grid")
+                };
                 resolved.config = LaunchConfig::new(grid, block, self.shared_bytes);
             }
             _ => match self.in_line(function.line()) {
@@ -60,7 +67,12 @@ impl Launch {
                     resolved.config = config;
                     return Ok(true);
                 }
-                None => return self.resolve_kept(function, resolved),
+                None => {
+                    return match self.for_kernel(function)? {
+                        Some(launch) => launch.resolve_kept(function, resolved),
+                        None => Ok(false),
+                    };
+                }
             },
         }
         Limits::of(function).check(&resolved.config)?;
@@ -73,7 +85,48 @@ impl Launch {
         Ok(self.resolve_into(function, &mut resolved)?.then_some(resolved))
     }
 
-    /// The configuration of the launch: cached, or resolved now.
+    /// The launch with what the kernel requires, and a grid for the extent that it covers; `None` when there is nothing to
+    /// launch.
+    fn for_kernel(&self, function: &Function) -> Result<Option<Self>> {
+        let (limits, mut launch) = (Limits::of(function), *self);
+        if let Some(required) = function.spec().cluster
+            && required != self.cluster
+        {
+            if self.cluster != [1; 3] {
+                let (kernel, found) = (limits.name(), self.cluster);
+                return Err(LaunchError::RequiredCluster { kernel, required, found }.into());
+            }
+            launch.cluster = required;
+        }
+        let (sides, block) = match self.shape {
+            Shape::Cover { extent, block } => (extent, block),
+            Shape::Tiles { grid, block } => (grid, block),
+            _ => return Ok(Some(launch)),
+        };
+        if sides.contains(&0) {
+            return Ok(None);
+        }
+        if sides.contains(&u32::MAX) {
+            return Err(LaunchError::ExtentTooLarge { kernel: limits.name() }.into());
+        }
+        let block = block.or(function.spec().block);
+        let block = block.unwrap_or_else(|| limits.block_for_extent(sides, self.shared_bytes));
+        let is_cover = matches!(self.shape, Shape::Cover { .. });
+        let mut grid = [1u64; 3];
+        for axis in 0..3 {
+            let threads = if is_cover { block[axis].max(1) } else { 1 };
+            grid[axis] =
+                u64::from(sides[axis].div_ceil(threads)).next_multiple_of(launch.cluster[axis].max(1).into());
+        }
+        let grid = match grid.map(u32::try_from) {
+            [Ok(x), Ok(y), Ok(z)] => [x, y, z],
+            _ => return Err(limits.grid_error(grid)),
+        };
+        launch.shape = Shape::Explicit { grid, block };
+        Ok(Some(launch))
+    }
+
+    /// What the launch became before, or becomes now.
     fn resolve_kept(&self, function: &Function, resolved: &mut Resolved) -> Result<bool> {
         let generation = function.device().part::<Launches>().generation();
         if function.configs().get(self, generation, resolved) {
@@ -90,7 +143,11 @@ impl Launch {
     #[cold]
     fn resolve_new(&self, function: &Function) -> Result<Option<Resolved>> {
         let limits = Limits::of(function);
-        let usable = |winner: &Winner| limits.clamp_block(winner.block) == winner.block;
+        let required = function.spec().block;
+        let usable = |winner: &Winner| {
+            limits.clamp_block(winner.block) == winner.block
+                && required.is_none_or(|block| block == [winner.block, 1, 1])
+        };
         let tuned = function.device().part::<Launches>().winner(function, self);
         let (winner, source) = match (self.shape, tuned.filter(|(winner, _)| usable(winner))) {
             (Shape::Linear { block: Some(_), .. } | Shape::Explicit { .. }, _) => (None, Source::Given),
@@ -117,15 +174,27 @@ impl Launch {
         let n = match self.shape {
             Shape::Linear { threads, .. } | Shape::Occupancy { threads } => threads as u64,
             Shape::Bandwidth { items, .. } => items as u64,
-            Shape::Explicit { .. } => 1,
+            Shape::Explicit { .. } | Shape::Cover { .. } | Shape::Tiles { .. } => 1,
         };
         if n == 0 {
             return Ok(None);
         }
         limits.check_kind(function.device().id(), &blank)?;
         let shared = self.shared_bytes;
+        if let Some(required) = function.spec().block
+            && self.is_free()
+        {
+            let [threads, 1, 1] = required else {
+                let (kernel, found) = (limits.name(), None);
+                return Err(LaunchError::RequiredBlock { kernel, required, found }.into());
+            };
+            let config = self.in_blocks(function, blank, n, threads, winner.map(|winner| winner.grid))?;
+            return checked(function, config).map(Some);
+        }
         let config = match (self.shape, winner) {
             (Shape::Explicit { grid, block }, _) => LaunchConfig { grid, block, ..blank },
+            // They became explicit.
+            (Shape::Cover { .. } | Shape::Tiles { .. }, _) => return Ok(None),
             (Shape::Linear { block: Some(block), .. }, _) => {
                 self.in_blocks(function, blank, n, block, None)?
             }
@@ -141,10 +210,7 @@ impl Launch {
                 self.in_blocks(function, blank, n, block, None)?
             }
         };
-        limits.check(&config)?;
-        check_cluster(function, &limits, &config)?;
-        check_cooperative(function, &limits, &config)?;
-        Ok(Some(config))
+        checked(function, config).map(Some)
     }
 
     /// Blocks of `block` threads for `n` threads or items.
@@ -207,6 +273,15 @@ fn blocks_of(threads: usize, block: u32) -> Option<u32> {
 /// The number of blocks or threads of these sizes.
 pub(super) fn volume(sizes: [u32; 3]) -> u64 {
     sizes.iter().map(|size| u64::from(*size)).fold(1, u64::saturating_mul)
+}
+
+/// The configuration, if it is within all limits.
+fn checked(function: &Function, config: LaunchConfig) -> Result<LaunchConfig> {
+    let limits = Limits::of(function);
+    limits.check(&config)?;
+    check_cluster(function, &limits, &config)?;
+    check_cooperative(function, &limits, &config)?;
+    Ok(config)
 }
 
 fn check_cluster(function: &Function, limits: &Limits<'_>, config: &LaunchConfig) -> Result<()> {

@@ -2,32 +2,46 @@
 
 use crate::driver::LaunchConfig;
 
-/// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or `[x, y, z]`.
+/// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or an array of them, in `u32`, `usize` or `i32`.
+///
+/// A negative size becomes 0 and one over `u32::MAX` that: a launch of them is an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dim(pub [u32; 3]);
 
-impl From<u32> for Dim {
-    fn from(x: u32) -> Self {
-        Self([x, 1, 1])
-    }
+macro_rules! dim_from {
+    ($($t:ty: $size:ident => $as_u32:expr;)*) => { $(
+        impl From<$t> for Dim {
+            fn from(x: $t) -> Self {
+                Self::from([x, 1, 1])
+            }
+        }
+        impl From<($t, $t)> for Dim {
+            fn from((x, y): ($t, $t)) -> Self {
+                Self::from([x, y, 1])
+            }
+        }
+        impl From<($t, $t, $t)> for Dim {
+            fn from((x, y, z): ($t, $t, $t)) -> Self {
+                Self::from([x, y, z])
+            }
+        }
+        impl From<[$t; 2]> for Dim {
+            fn from([x, y]: [$t; 2]) -> Self {
+                Self::from([x, y, 1])
+            }
+        }
+        impl From<[$t; 3]> for Dim {
+            fn from(sizes: [$t; 3]) -> Self {
+                Self(sizes.map(|$size| $as_u32))
+            }
+        }
+    )* };
 }
-
-impl From<(u32, u32)> for Dim {
-    fn from((x, y): (u32, u32)) -> Self {
-        Self([x, y, 1])
-    }
-}
-
-impl From<(u32, u32, u32)> for Dim {
-    fn from((x, y, z): (u32, u32, u32)) -> Self {
-        Self([x, y, z])
-    }
-}
-
-impl From<[u32; 3]> for Dim {
-    fn from(sizes: [u32; 3]) -> Self {
-        Self(sizes)
-    }
+dim_from! {
+    u32: size => size;
+    usize: size => u32::try_from(size).unwrap_or(u32::MAX);
+    // Literals without a suffix are of this type.
+    i32: size => u32::try_from(size).unwrap_or(0);
 }
 
 /// The shape of a launch.
@@ -39,6 +53,9 @@ impl From<[u32; 3]> for Dim {
 /// Launch::auto(1000).waves(4); // the same, but no more than the device holds at once, four times over
 /// Launch::for_occupancy(1000); // at least 1000 threads, in blocks that fill the multiprocessors best
 /// Launch::for_bandwidth(1000, 8); // a kernel that loops over 1000 items and moves 8 bytes for each
+/// Launch::cover((640, 480)); // at least 640 × 480 threads, in the kernel's block or one that suits it
+/// Launch::cover((640, 480)).block((16, 16)); // the same, in blocks of 16 × 16 threads
+/// Launch::cover((640, 480)).tile((32, 32)); // a block for each tile of 32 × 32 elements
 /// Launch::linear(1000, 128); // at least 1000 threads, in blocks of 128
 /// Launch::grid_block((10, 2), 64).shared(1024); // 10 × 2 blocks of 64 threads with 1 KiB each
 /// Launch::grid_block(64, 128).cluster(4); // blocks in clusters of 4, which reach each other's shared memory
@@ -63,6 +80,10 @@ pub(super) enum Shape {
     Occupancy { threads: usize },
     /// A loop over this number of items.
     Bandwidth { items: usize, item_bytes: u32, in_flight: u32 },
+    /// At least these threads, in blocks of a given size or one that is chosen later. A side of `u32::MAX` is too large.
+    Cover { extent: [u32; 3], block: Option<[u32; 3]> },
+    /// This number of blocks of a given size or one that is chosen later.
+    Tiles { grid: [u32; 3], block: Option<[u32; 3]> },
     /// Exactly this.
     Explicit { grid: [u32; 3], block: [u32; 3] },
 }
@@ -115,6 +136,39 @@ impl Launch {
         Self::of(Shape::Linear { threads, block: Some(block) })
     }
 
+    /// At least a thread for each element of an extent in one to three dimensions: width, height and depth. A side of 0:
+    /// nothing is launched.
+    ///
+    /// Blocks are those that the kernel requires (`#[kernel(block(16, 16))]`), or that [`Self::block`] says; else as many
+    /// threads as suit the kernel, 32 of them along x.
+    pub fn cover(extent: impl Into<Dim>) -> Self {
+        Self::of(Shape::Cover { extent: extent.into().0, block: None })
+    }
+
+    /// The threads of a block, for [`Self::cover`]. No effect on others.
+    pub fn block(mut self, size: impl Into<Dim>) -> Self {
+        if let Shape::Cover { block, .. } | Shape::Tiles { block, .. } = &mut self.shape {
+            *block = Some(size.into().0);
+        }
+        self
+    }
+
+    /// Has each block of [`Self::cover`] cover a tile of these elements, not one for each thread: for kernels whose threads
+    /// have several each. No effect on others.
+    pub fn tile(mut self, size: impl Into<Dim>) -> Self {
+        if let Shape::Cover { extent, block } = self.shape {
+            let tiles = |side: u32, tile: u32| match (side, tile) {
+                // Too large or empty, which stays so.
+                (u32::MAX | 0, _) | (_, 0) => side,
+                (side, tile) => side.div_ceil(tile),
+            };
+            let Dim([x, y, z]) = size.into();
+            let grid = [tiles(extent[0], x), tiles(extent[1], y), tiles(extent[2], z)];
+            self.shape = Shape::Tiles { grid, block };
+        }
+        self
+    }
+
     /// Exactly this grid of blocks of exactly this many threads.
     pub fn grid_block(grid: impl Into<Dim>, block: impl Into<Dim>) -> Self {
         Self::of(Shape::Explicit { grid: grid.into().0, block: block.into().0 })
@@ -123,7 +177,7 @@ impl Launch {
     /// Launches no more blocks than the device holds at once, `waves` times over (at least once).
     ///
     /// Only for kernels that loop until all elements are done (a grid stride): others would leave the rest
-    /// undone. No effect on [`Launch::grid_block`].
+    /// undone. No effect on [`Launch::grid_block`] and [`Launch::cover`].
     pub fn waves(mut self, waves: u32) -> Self {
         self.waves = waves.max(1);
         self
@@ -139,7 +193,8 @@ impl Launch {
     /// Groups blocks in clusters of this size: the blocks of one run at the same time and reach each other's shared
     /// memory. Needs compute capability 9.0.
     ///
-    /// The grid must be a multiple of it; where only a number of threads is given, it is rounded up to one.
+    /// The grid must be a multiple of it; where only threads or an extent are given, it is rounded up to one. A kernel that
+    /// requires clusters (`#[kernel(cluster(2))]`) gets them without this.
     pub fn cluster(mut self, size: impl Into<Dim>) -> Self {
         self.cluster = size.into().0;
         self
@@ -167,13 +222,23 @@ impl Launch {
 
     /// Whether block and grid are free: any that has enough threads, or any at all for a loop, is right.
     pub(super) fn is_open(&self) -> bool {
-        let free = !matches!(self.shape, Shape::Linear { block: Some(_), .. } | Shape::Explicit { .. });
-        free && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
+        self.is_free() && self.waves == 0 && self.shared_bytes == 0 && self.is_plain()
+    }
+
+    /// Whether the block is to be chosen for a number of threads or items.
+    pub(super) fn is_free(&self) -> bool {
+        match self.shape {
+            Shape::Linear { block, .. } => block.is_none(),
+            Shape::Occupancy { .. } | Shape::Bandwidth { .. } => true,
+            Shape::Cover { .. } | Shape::Tiles { .. } | Shape::Explicit { .. } => false,
+        }
     }
 
     /// Identifies the launch.
     pub(super) fn key(&self) -> [u64; KEY_WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let sizes =
+            |[gx, gy, gz]: [u32; 3], [bx, by, bz]: [u32; 3]| [pair(gx, gy), pair(gz, bx), pair(by, bz)];
         let [cluster_x, cluster_y, cluster_z] = self.cluster;
         let flags = u32::from(self.cooperative) | u32::from(self.dependent) << 1;
         let (tag, shape) = match self.shape {
@@ -182,9 +247,10 @@ impl Launch {
             Shape::Bandwidth { items, item_bytes, in_flight } => {
                 (3, [items as u64, pair(item_bytes, in_flight), 0])
             }
-            Shape::Explicit { grid: [gx, gy, gz], block: [bx, by, bz] } => {
-                (4, [pair(gx, gy), pair(gz, bx), pair(by, bz)])
-            }
+            Shape::Explicit { grid, block } => (4, sizes(grid, block)),
+            // They become explicit before they are looked up.
+            Shape::Cover { extent, block } => (5, sizes(extent, block.unwrap_or_default())),
+            Shape::Tiles { grid, block } => (6, sizes(grid, block.unwrap_or_default())),
         };
         [
             pair(tag | flags << 8, self.waves),

@@ -37,6 +37,7 @@ pub mod statistics;
 pub(crate) mod storage;
 mod summary;
 pub(crate) mod usage;
+pub mod views;
 
 pub use self::allocator::Memory;
 pub use self::allocator::pool::{CaptureGuard, MemoryPool, PoolGuard, PoolOptions};
@@ -45,6 +46,7 @@ pub use self::mapped::{MappedBuffer, MappedGuard};
 pub use self::pinned::{PinnedBuffer, PinnedMemory, PinnedRange};
 pub(crate) use self::scratch::stream_ended;
 pub use self::slice::{DeviceSlice, DeviceSliceMut};
+pub use self::views::{DeviceSlice2, DeviceSlice3, DeviceSliceMut2, DeviceSliceMut3};
 pub use crate::error::OutOfMemory;
 pub use warpsmith_snapshot as snapshot;
 

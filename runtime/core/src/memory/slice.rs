@@ -20,7 +20,7 @@ pub struct DeviceSlice<'a, T: DeviceCopy> {
     /// Where the first element begins, in bytes from the buffer's beginning.
     start: usize,
     len: usize,
-    /// Whether work waits for earlier uses: see [`Self::unordered`].
+    /// Whether work waits for earlier uses: see [`Self::assume_ordered`].
     ordered: bool,
     elements: PhantomData<&'a [T]>,
 }
@@ -79,7 +79,7 @@ impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
     ///
     /// # Safety
     /// Work with the result is enqueued only where it comes after every write of these elements on another stream.
-    pub unsafe fn unordered(self) -> Self {
+    pub unsafe fn assume_ordered(self) -> Self {
         Self { ordered: false, ..self }
     }
 
@@ -239,13 +239,13 @@ impl<'a, T: DeviceCopy> DeviceSliceMut<'a, T> {
         self.range.used(Access::Write)
     }
 
-    /// The same range, before whose use no wait is inserted: see [`DeviceSlice::unordered`].
+    /// The same range, before whose use no wait is inserted: see [`DeviceSlice::assume_ordered`].
     ///
     /// # Safety
     /// Work with the result is enqueued only where it comes after every use of these elements on another stream.
-    pub unsafe fn unordered(self) -> Self {
+    pub unsafe fn assume_ordered(self) -> Self {
         // SAFETY: passed on from the caller.
-        Self { range: unsafe { self.range.unordered() }, exclusive: PhantomData }
+        Self { range: unsafe { self.range.assume_ordered() }, exclusive: PhantomData }
     }
 
     /// The same range, borrowed for a shorter time.

@@ -70,7 +70,15 @@ mod tests {
     const OURS: Package = Package { name: "ours", version: "0.1.0" };
 
     const fn record(symbol: &'static str, abi: Option<KernelAbi>) -> KernelRecord {
-        KernelRecord { symbol, part: 0, abi, stack: StackUse::Known(0), requested_stack: 0, resources: &[] }
+        KernelRecord {
+            symbol,
+            part: 0,
+            abi,
+            stack: StackUse::Known(0),
+            requested_stack: 0,
+            resources: &[],
+            panics: &[],
+        }
     }
 
     const FORM: CodeForm = CodeForm {

@@ -43,6 +43,7 @@ mod launch;
 mod launch_adaptive;
 mod launch_clusters;
 mod launch_no_heap;
+mod launch_planes;
 mod launch_shapes;
 mod loaded_code;
 mod loom_streams;

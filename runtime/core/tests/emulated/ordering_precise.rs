@@ -182,17 +182,17 @@ fn without_order_later_work_still_comes_after() {
     driver.reset_calls();
     // SAFETY: both kernels add to each element of `y` what is there, and the emulated streams are held until the host
     // has put them in order below.
-    let unordered = unsafe { y.as_mut_slice().unordered() };
+    let ordered = unsafe { y.as_mut_slice().assume_ordered() };
     let event = home.record_event().unwrap();
     other.wait_event(&event).unwrap();
     driver.reset_calls();
-    kernel.launch(&other, Launch::auto(10), (1.0, &x, unordered)).unwrap();
+    kernel.launch(&other, Launch::auto(10), (1.0, &x, ordered)).unwrap();
     assert_eq!(waits(&driver), 0);
     kernel.launch(&home, Launch::auto(10), (1.0, &x, &mut y)).unwrap();
     assert_eq!(waits(&driver), 1, "later work comes after it");
     // SAFETY: it is only read, and never written again.
-    let unordered = unsafe { x.as_slice().unordered() };
-    kernel.launch(&other, Launch::auto(10), (1.0, unordered, &mut y)).unwrap();
+    let ordered = unsafe { x.as_slice().assume_ordered() };
+    kernel.launch(&other, Launch::auto(10), (1.0, ordered, &mut y)).unwrap();
     assert_eq!(waits(&driver), 1, "for y");
     let address = x.as_device_ptr();
     drop(x);

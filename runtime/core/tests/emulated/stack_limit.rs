@@ -46,6 +46,7 @@ fn unknown_stack() -> &'static GpuImage {
         stack: StackUse::Unknown,
         requested_stack: 0,
         resources: &[],
+        panics: &[],
     };
     let spec = ImageSpec {
         package,

@@ -6,7 +6,7 @@ fn main() -> Result<()> {
     let device = Device::emulated(0)?;
     let buffer = DeviceBuffer::<u32>::zeros(&device.default_stream(), 10)?;
     // The order of streams is left to the program.
-    let _ = buffer.as_slice().unordered();
+    let _ = buffer.as_slice().assume_ordered();
     // A wait is left out.
     EmulatedDriver::builder().build().skip_wait(0);
     Ok(())

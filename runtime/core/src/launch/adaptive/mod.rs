@@ -135,10 +135,12 @@ fn open_launch<'a>(function: &'a Function, launch: &Launch) -> Option<OpenLaunch
     let (n, is_loop) = match launch.shape {
         Shape::Linear { threads, block: None } | Shape::Occupancy { threads } => (threads, false),
         Shape::Bandwidth { items, .. } => (items, true),
-        Shape::Linear { .. } | Shape::Explicit { .. } => return None,
+        Shape::Linear { .. } | Shape::Cover { .. } | Shape::Tiles { .. } | Shape::Explicit { .. } => {
+            return None;
+        }
     };
     let spec = function.spec();
-    (launch.is_open() && !spec.cooperative).then(|| OpenLaunch {
+    (launch.is_open() && !spec.cooperative && spec.block.is_none()).then(|| OpenLaunch {
         device: function.device().properties(),
         package: spec.package,
         symbol: spec.symbol,

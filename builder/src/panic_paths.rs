@@ -1,0 +1,355 @@
+//! The panics that are left in a kernel after optimisation: where in the source, and what they say.
+//!
+//! A bounds check or an assertion that the compiler cannot prove costs registers and a branch, and beside asynchronous
+//! instructions it serialises. What is left of them are calls of gpu-std's reporters (`rewrite::panics`), directly or
+//! through functions that were not inlined. Each passes a [`core::panic::Location`], a constant; where a function passes
+//! on one of its own parameters, its callers say which.
+//!
+//! LLVM moves a location that is the only one into the reporter, where it is lost. So a module in which panics are left is
+//! optimised once more, with reporters that other modules could call, and this looks at that.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::rewrite::{REPORTERS, text};
+
+/// A panic that a kernel can reach.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PanicPath {
+    /// The source file, as rustc names it; empty where the place is not known.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The column, from 1.
+    pub column: u32,
+    /// What goes wrong, for example `index out of bounds`.
+    pub what: String,
+}
+
+impl std::fmt::Display for PanicPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.file.is_empty() {
+            true => write!(f, "unknown place: {}", self.what),
+            false => write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what),
+        }
+    }
+}
+
+/// The reporters, with the arguments that are the location and, of one, the message.
+const ARGUMENTS: [(&str, usize, Result<usize, &str>); 3] = [
+    ("__warpsmith_panic_bounds_check", 2, Err("index out of bounds")),
+    ("__warpsmith_panic_slice", 4, Err("slice range out of bounds")),
+    ("__warpsmith_panic_str", 2, Ok(0)),
+];
+
+/// Whether a panic is left in the optimised module `ir`.
+pub fn has_reporters(ir: &str) -> bool {
+    let mut functions = ir.lines().filter(|line| line.starts_with("define ")).filter_map(text::function);
+    functions.any(|(name, _)| is_reporter(name))
+}
+
+fn is_reporter(name: &str) -> bool {
+    REPORTERS.iter().any(|(reporter, _)| *reporter == name)
+}
+
+/// The panics that are left in each of `kernels` in the optimised module `ir`, by symbol.
+pub fn find<'k>(ir: &str, kernels: impl Iterator<Item = &'k str>) -> Vec<(String, Vec<PanicPath>)> {
+    let module = Module::read(ir);
+    let mut known = HashMap::new();
+    let paths = |kernel: &str| {
+        let calls = module.panics(module.functions.get_key_value(kernel)?.0, &mut known);
+        let paths: BTreeSet<PanicPath> = calls.iter().map(|call| module.path(call)).collect();
+        Some((kernel.to_owned(), paths.into_iter().collect()))
+    };
+    kernels.filter_map(paths).collect()
+}
+
+/// What is known of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Value<'a> {
+    /// A constant with this symbol.
+    Global(&'a str),
+    /// A parameter of the function.
+    Parameter(usize),
+    Text(&'static str),
+    Unknown,
+}
+
+/// A panic: its location and its message.
+type Panic<'a> = (Value<'a>, Value<'a>);
+
+#[derive(Debug, Default)]
+struct Function<'a> {
+    parameters: Vec<&'a str>,
+    /// Functions that it calls, with the arguments; or that it mentions otherwise, without.
+    calls: Vec<(&'a str, Vec<&'a str>)>,
+    /// The values that are chosen among others.
+    choices: HashMap<&'a str, &'a str>,
+}
+
+#[derive(Debug, Default)]
+struct Module<'a> {
+    functions: HashMap<&'a str, Function<'a>>,
+    /// The definitions of constants.
+    constants: HashMap<&'a str, &'a str>,
+}
+
+impl<'a> Module<'a> {
+    fn read(ir: &'a str) -> Module<'a> {
+        let mut module = Module::default();
+        let mut current: Option<Function<'_>> = None;
+        let mut name = "";
+        for line in ir.lines() {
+            match line.as_bytes().first() {
+                Some(b'@') => {
+                    if let Some((symbol, definition)) = text::symbol(&line[1..]) {
+                        module.constants.insert(symbol, definition);
+                    }
+                }
+                Some(b'd') if line.starts_with("define ") => {
+                    let Some((symbol, rest)) = text::function(line) else { continue };
+                    let parameters = text::parenthesised(rest).map_or("", |(inside, _)| inside);
+                    let parameters = text::list(parameters)
+                        .into_iter()
+                        .map(|p| p.rsplit(' ').next().unwrap_or(p))
+                        .collect();
+                    name = symbol;
+                    current = Some(Function { parameters, ..Function::default() });
+                }
+                Some(b'}') => {
+                    if let Some(function) = current.take() {
+                        module.functions.insert(name, function);
+                    }
+                }
+                Some(b' ') => {
+                    if let Some(function) = &mut current {
+                        function.read(line);
+                    }
+                }
+                _ => {}
+            }
+        }
+        module
+    }
+
+    /// The panics that `function` reaches.
+    fn panics(&self, function: &'a str, known: &mut HashMap<&'a str, Vec<Panic<'a>>>) -> Vec<Panic<'a>> {
+        if let Some(panics) = known.get(function) {
+            return panics.clone();
+        }
+        // For functions that call themselves: what they reach is found by the outer call.
+        known.insert(function, Vec::new());
+        let Some(body) = self.functions.get(function) else { return Vec::new() };
+        let mut panics = HashSet::new();
+        for (callee, arguments) in &body.calls {
+            let argument = |value: Value<'a>| match value {
+                Value::Parameter(index) => arguments
+                    .get(index)
+                    .map_or_else(|| vec![Value::Unknown], |argument| body.values(argument)),
+                value => vec![value],
+            };
+            let of_callee = match ARGUMENTS.iter().find(|(reporter, ..)| reporter == callee) {
+                Some(&(_, location, message)) => {
+                    let message = message.map_or_else(Value::Text, Value::Parameter);
+                    vec![(Value::Parameter(location), message)]
+                }
+                None => self.panics(callee, known),
+            };
+            for (location, message) in of_callee {
+                let (locations, messages) = (argument(location), argument(message));
+                for (index, location) in locations.iter().enumerate() {
+                    let message = match messages.len() {
+                        1 => messages[0],
+                        count if count == locations.len() => messages[index],
+                        _ => Value::Unknown,
+                    };
+                    panics.insert((*location, message));
+                }
+            }
+        }
+        let panics: Vec<Panic<'a>> = panics.into_iter().collect();
+        known.insert(function, panics.clone());
+        panics
+    }
+
+    fn path(&self, (location, message): &Panic<'a>) -> PanicPath {
+        let what = match message {
+            Value::Text(text) => (*text).to_owned(),
+            Value::Global(symbol) => self.string(symbol).unwrap_or_else(|| "panic".to_owned()),
+            _ => "panic".to_owned(),
+        };
+        let place = match location {
+            Value::Global(symbol) => self.location(symbol),
+            _ => None,
+        };
+        let (file, line, column) = place.unwrap_or_default();
+        PanicPath { file, line, column, what }
+    }
+
+    /// The text of a constant, without the NUL at its end.
+    fn string(&self, symbol: &str) -> Option<String> {
+        let bytes = text::unescape(bytes_of(self.constants.get(symbol)?)?);
+        let text = String::from_utf8(bytes).ok()?;
+        Some(text.trim_end_matches('\0').to_owned())
+    }
+
+    /// A [`core::panic::Location`]: a pointer to the file's name, its length, line and column.
+    fn location(&self, symbol: &str) -> Option<(String, u32, u32)> {
+        let definition = self.constants.get(symbol)?;
+        let (_, file) = definition.split_once("ptr @")?;
+        let file = self.string(text::symbol(file)?.0)?;
+        let bytes = text::unescape(bytes_of(definition)?);
+        let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        Some((file, number(8)?, number(12)?))
+    }
+}
+
+/// What stands between `c"` and `"` in a definition.
+fn bytes_of(definition: &str) -> Option<&str> {
+    definition.split_once("c\"").and_then(|(_, rest)| rest.split_once('"')).map(|(bytes, _)| bytes)
+}
+
+impl<'a> Function<'a> {
+    fn read(&mut self, line: &'a str) {
+        let instruction = text::instruction(line);
+        if text::is_call(instruction)
+            && let Some((callee, rest)) = text::function(instruction)
+            && let Some((arguments, after)) = text::parenthesised(rest)
+        {
+            self.calls.push((callee, text::list(arguments)));
+            self.mention(arguments);
+            self.mention(after);
+            return;
+        }
+        if (instruction.starts_with("phi ptr ") || instruction.starts_with("select "))
+            && let Some(local) = text::defined_local(line)
+        {
+            self.choices.insert(local, instruction);
+        }
+        self.mention(instruction);
+    }
+
+    /// Notes the symbols in a text: those that are functions may be called through a pointer.
+    fn mention(&mut self, text: &'a str) {
+        for (at, _) in text.match_indices('@') {
+            if let Some((symbol, _)) = text::symbol(&text[at + 1..]) {
+                self.calls.push((symbol, Vec::new()));
+            }
+        }
+    }
+
+    /// What an argument can be: `ptr noundef align 8 @place`, `ptr %5`.
+    fn values(&self, argument: &'a str) -> Vec<Value<'a>> {
+        let (mut values, mut seen) = (Vec::new(), HashSet::new());
+        let mut rest = vec![argument.rsplit(' ').next().unwrap_or(argument)];
+        while let Some(operand) = rest.pop() {
+            if let Some(symbol) = operand.strip_prefix('@') {
+                values.push(Value::Global(symbol));
+            } else if let Some(index) = self.parameters.iter().position(|parameter| *parameter == operand) {
+                values.push(Value::Parameter(index));
+            } else if let Some(choice) = self.choices.get(operand) {
+                if seen.insert(operand) {
+                    rest.extend(alternatives(choice).into_iter().rev());
+                }
+            } else {
+                values.push(Value::Unknown);
+            }
+        }
+        values
+    }
+}
+
+/// The operands of `phi ptr [ %a, %1 ], [ @b, %2 ]` and `select i1 %c, ptr @a, ptr %b`.
+fn alternatives(choice: &str) -> Vec<&str> {
+    match choice.strip_prefix("phi ptr ") {
+        Some(pairs) => {
+            let pairs = text::list(pairs).into_iter().filter_map(|pair| pair.strip_prefix('['));
+            pairs.filter_map(|pair| pair.split(',').next().map(str::trim)).collect()
+        }
+        None => text::list(choice)
+            .into_iter()
+            .skip(1)
+            .filter_map(|operand| operand.strip_prefix("ptr "))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IR: &str = "\
+@file = private unnamed_addr constant [11 x i8] c\"src/lib.rs\\00\", align 1
+@a = private unnamed_addr constant <{ ptr, [16 x i8] }> <{ ptr @file, [16 x i8] c\"\\0A\\00\\00\\00\\00\\00\\00\\00\\0C\\00\\00\\00\\05\\00\\00\\00\" }>, align 8
+@b = private unnamed_addr constant <{ ptr, [16 x i8] }> <{ ptr @file, [16 x i8] c\"\\0A\\00\\00\\00\\00\\00\\00\\00\\22\\01\\00\\00\\09\\00\\00\\00\" }>, align 8
+@text = private unnamed_addr constant [13 x i8] c\"none is left\\00\", align 1
+@table = internal constant [1 x ptr] [ptr @through_pointer]
+define ptx_kernel void @direct(ptr %0, i64 %1) #0 {
+  call void @__warpsmith_panic_bounds_check(i64 noundef %1, i64 %1, ptr noundef nonnull align 8 @a) #3
+  unreachable
+}
+define ptx_kernel void @chosen(i1 %c) {
+  %p = phi ptr [ @a, %x ], [ %q, %y ]
+  %q = select i1 %c, ptr @b, ptr %p
+  tail call void @wrapper(i64 1, ptr %p)
+  ret void
+}
+define internal void @wrapper(i64 %0, ptr %1) {
+  call void @__warpsmith_panic_str(ptr @text, i64 12, ptr %1)
+  unreachable
+}
+define ptx_kernel void @recursive(ptr %place) {
+  call void @even(ptr %place)
+  ret void
+}
+define void @even(ptr %0) {
+  call void @odd(ptr %0)
+  ret void
+}
+define void @odd(ptr %0) {
+  call void @even(ptr %0)
+  call void @__warpsmith_panic_slice(i32 0, i64 0, i64 0, i64 0, ptr @b)
+  ret void
+}
+define ptx_kernel void @clean(ptr %0) {
+  store ptr null, ptr %0
+  ret void
+}
+define ptx_kernel void @mentions(ptr %0) {
+  store ptr @wrapper, ptr %0
+  ret void
+}
+define linkonce_odr void @__warpsmith_panic_str(ptr %0, i64 %1, ptr %2) {
+  ret void
+}
+";
+
+    fn paths(kernel: &str) -> Vec<String> {
+        find(IR, [kernel].into_iter()).remove(0).1.iter().map(PanicPath::to_string).collect()
+    }
+
+    #[test]
+    fn panics_are_found_where_they_are_written() {
+        assert_eq!(paths("direct"), ["src/lib.rs:12:5: index out of bounds"]);
+        assert!(paths("clean").is_empty());
+    }
+
+    #[test]
+    fn locations_are_followed_through_choices_and_functions() {
+        assert_eq!(paths("chosen"), ["src/lib.rs:12:5: none is left", "src/lib.rs:290:9: none is left"]);
+        assert_eq!(paths("recursive"), ["src/lib.rs:290:9: slice range out of bounds"]);
+        assert_eq!(paths("mentions"), ["unknown place: none is left"]);
+    }
+
+    #[test]
+    fn unknown_kernels_have_no_entry() {
+        assert!(find(IR, ["absent"].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn a_module_without_panics_is_not_searched() {
+        assert!(has_reporters(IR));
+        assert!(!has_reporters("declare void @__warpsmith_panic_str()\ndefine void @k() {\n}\n"));
+    }
+}

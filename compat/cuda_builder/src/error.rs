@@ -1,0 +1,21 @@
+//! [`CudaBuilderError`].
+
+use std::path::PathBuf;
+
+/// Why kernels could not be compiled.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CudaBuilderError {
+    /// There is no such folder.
+    #[error("there is no crate in {0:?}: give its folder relative to the package's")]
+    CratePathDoesntExist(PathBuf),
+    /// The PTX file cannot be written.
+    #[error("cannot write the PTX file: {0}")]
+    FailedToCopyPtxFile(#[source] std::io::Error),
+    /// The compiler failed; the text says why.
+    #[error(transparent)]
+    BuildFailed(warpsmith_builder::Error),
+    /// An option that cannot be honoured.
+    #[error("{0}")]
+    Unsupported(String),
+}

@@ -1,0 +1,120 @@
+//! Atomic operations on pointers, with the ordering as an argument and type and scope in the name:
+//! `atomic_fetch_add_f32_device(pointer, ordering, value)`.
+//!
+//! # Safety
+//!
+//! Of every `unsafe` function: the pointer is aligned and valid for reads and writes, and every access that may happen at
+//! the same time as another is atomic, in a scope that contains both threads.
+
+use core::sync::atomic::Ordering;
+
+use gpu_std::atomic::scope::{Block, Device, System};
+use gpu_std::atomic::{Atomic, fence};
+
+macro_rules! fences {
+    ($($name:ident: $scope:ident;)*) => { $(
+        /// Orders the calling thread's memory accesses as the threads of the scope see them; `Relaxed` does nothing.
+        #[inline(always)]
+        pub fn $name(ordering: Ordering) {
+            if ordering != Ordering::Relaxed {
+                fence::<$scope>(ordering);
+            }
+        }
+    )* };
+}
+fences! { block_thread_fence: Block; device_thread_fence: Device; system_thread_fence: System; }
+
+macro_rules! transfers {
+    ($($t:ident $width:literal;)*) => { transfers! { @ $($t $width block Block; $t $width device Device; $t $width system System;)* } };
+    (@ $($t:ident $width:literal $name:ident $scope:ident;)*) => { pastey::paste! { $(
+        /// The value.
+        ///
+        /// # Panics
+        ///
+        /// If the ordering is `Release` or `AcqRel`.
+        ///
+        /// # Safety
+        ///
+        /// As the [module](self) says.
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn [<atomic_load_ $width _ $name>](pointer: *mut $t, ordering: Ordering) -> $t {
+            // SAFETY: the caller's promise.
+            unsafe { Atomic::<$t, $scope>::from_ptr(pointer) }.load(ordering)
+        }
+
+        /// Sets the value.
+        ///
+        /// # Panics
+        ///
+        /// If the ordering is `Acquire` or `AcqRel`.
+        ///
+        /// # Safety
+        ///
+        /// As the [module](self) says.
+        #[inline(always)]
+        #[track_caller]
+        pub unsafe fn [<atomic_store_ $width _ $name>](pointer: *mut $t, ordering: Ordering, value: $t) {
+            // SAFETY: the caller's promise.
+            unsafe { Atomic::<$t, $scope>::from_ptr(pointer) }.store(value, ordering);
+        }
+    )* } };
+}
+transfers! { u32 32; u64 64; }
+
+/// Each operation for each type in each scope. The closure is what it does to an atomic of that type.
+macro_rules! operations {
+    ($($op:ident($($t:ident)*) = |$atomic:ident, $value:ident, $order:ident| $result:expr;)*) => { $(
+        $(operations! { @scope $op $t block Block |$atomic, $value, $order| $result }
+          operations! { @scope $op $t device Device |$atomic, $value, $order| $result }
+          operations! { @scope $op $t system System |$atomic, $value, $order| $result })*
+    )* };
+    (@scope $op:ident $t:ident $name:ident $scope:ident |$atomic:ident, $value:ident, $order:ident| $result:expr) => {
+        pastey::paste! {
+            #[doc = concat!("Atomic `", stringify!($op), "`; gives the value before.")]
+            ///
+            /// # Safety
+            ///
+            /// As the [module](self) says.
+            #[inline(always)]
+            pub unsafe fn [<atomic_fetch_ $op _ $t _ $name>](pointer: *mut $t, $order: Ordering, $value: $t) -> $t {
+                // SAFETY: the caller's promise.
+                let $atomic = unsafe { Atomic::<$t, $scope>::from_ptr(pointer) };
+                $result
+            }
+        }
+    };
+}
+operations! {
+    add(u32 u64 i32 i64 f32 f64) = |atomic, value, order| atomic.fetch_add(value, order);
+    sub(f32 f64) = |atomic, value, order| atomic.fetch_add(-value, order);
+    sub(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_add(value.wrapping_neg(), order);
+    exch(u32 u64 i32 i64 f32 f64) = |atomic, value, order| atomic.swap(value, order);
+    min(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_min(value, order);
+    max(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_max(value, order);
+    and(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_and(value, order);
+    or(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_or(value, order);
+    xor(u32 u64 i32 i64) = |atomic, value, order| atomic.fetch_xor(value, order);
+}
+
+/// The bitwise operations of floats, which are those of their bits.
+macro_rules! bitwise {
+    ($($op:ident)*) => { $(
+        bitwise! { @ $op f32 u32 block device system }
+        bitwise! { @ $op f64 u64 block device system }
+    )* };
+    (@ $op:ident $t:ident $bits:ident $($scope:ident)*) => { pastey::paste! { $(
+        #[doc = concat!("Atomic `", stringify!($op), "` of the bits; gives the value before.")]
+        ///
+        /// # Safety
+        ///
+        /// As the [module](self) says.
+        #[inline(always)]
+        pub unsafe fn [<atomic_fetch_ $op _ $t _ $scope>](pointer: *mut $t, ordering: Ordering, value: $t) -> $t {
+            // SAFETY: the caller's promise.
+            let bits = unsafe { [<atomic_fetch_ $op _ $bits _ $scope>](pointer.cast(), ordering, value.to_bits()) };
+            $t::from_bits(bits)
+        }
+    )* } };
+}
+bitwise! { and or xor }

@@ -1,0 +1,149 @@
+//! Rust-CUDA's device library on [`gpu_std`](__private::gpu_std): a kernel crate written for it compiles when its
+//! manifest names this package.
+//!
+//! ```toml
+//! [dependencies]
+//! cuda_std = { package = "warpsmith-cuda-std", version = "0.1" }
+//! ```
+//!
+//! ```
+//! use cuda_std::prelude::*;
+//!
+//! #[kernel]
+//! pub unsafe fn add(a: &[f32], b: &[f32], c: *mut f32) {
+//!     let i = thread::index_1d() as usize;
+//!     if i < a.len() {
+//!         // SAFETY: `c` has as many elements as `a`.
+//!         unsafe { *c.add(i) = a[i] + b[i] };
+//!     }
+//! }
+//! ```
+//!
+//! Names, signatures and safety are those of Rust-CUDA; functions that gpu-std has as safe ones stay `unsafe` here where
+//! they are so there. New code is better off with gpu-std itself: its kernels can be safe functions, and run on the emulated
+//! device in tests. `docs/porting-from-rust-cuda.md` compares the two.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`thread`], [`warp`], [`cg`] | indices, barriers and fences; operations of a warp; the grid as a group |
+//! | [`shared`], [`mem`] | shared memory; memory from the device's heap |
+//! | [`atomic`] | atomic floats in three scopes, and functions on pointers |
+//! | [`GpuFloat`], [`FloatExt`], [`intrinsics`] | functions of floats; CUDA's libdevice |
+//! | [`io`], [`ptr`], [`misc`], [`cfg`] | printing, address spaces of pointers, clock and debugger, the target's capability |
+#![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(asm_experimental_arch, link_llvm_intrinsics),
+    allow(internal_features)
+)]
+#![deny(missing_docs)]
+
+extern crate alloc;
+extern crate self as cuda_std;
+
+#[doc(hidden)]
+pub mod __private;
+pub mod atomic;
+pub mod cfg;
+pub mod cg;
+pub mod float;
+mod float_ext;
+pub mod intrinsics;
+pub mod io;
+pub mod mem;
+pub mod misc;
+pub mod ptr;
+pub mod shared;
+pub mod thread;
+pub mod warp;
+
+/// Core's own, whose failure stops the launch with the text, file and line.
+pub use core::{assert_eq, assert_ne};
+pub use float::GpuFloat;
+pub use float_ext::FloatExt;
+pub use glam;
+pub use half::{self, bf16, f16};
+pub use shared::shared_array;
+/// Places a static: in memory that a block shares (`shared`), in constant memory (`constant`), or where it lies anyway
+/// (`global`).
+///
+/// A shared static has no initial value on a device: the one written is dropped. Write before reading.
+///
+/// ```
+/// use cuda_std::prelude::*;
+/// use cuda_std::address_space;
+///
+/// #[address_space(constant)]
+/// static WEIGHTS: [f32; 3] = [0.25, 0.5, 0.25];
+///
+/// #[kernel]
+/// pub unsafe fn smooth(x: &[f32], y: *mut f32) {
+///     #[address_space(shared)]
+///     static mut TILE: [f32; 256] = [0.0; 256];
+///
+///     let (i, t) = (thread::index_1d() as usize, thread::thread_idx_x() as usize);
+///     // SAFETY: blocks have 256 threads, each with its own element; `x` and `y` have one for each thread.
+///     unsafe {
+///         TILE[t] = x[i];
+///         thread::sync_threads();
+///         let (left, right) = (TILE[t.max(1) - 1], TILE[(t + 1).min(255)]);
+///         *y.add(i) = WEIGHTS[0] * left + WEIGHTS[1] * TILE[t] + WEIGHTS[2] * right;
+///     }
+/// }
+/// ```
+pub use warpsmith_compat_macros::address_space;
+/// An error that says what to use instead: an image exports kernels only.
+pub use warpsmith_compat_macros::externally_visible;
+/// Compiles a function for the GPU; on the host it panics when called.
+pub use warpsmith_compat_macros::gpu_only;
+/// Makes a function a kernel: an `unsafe fn` of values, slices `&[T]`, references and pointers.
+///
+/// A launch passes a slice as two arguments, pointer and length. Values are any `Copy` types; that host and device lay
+/// them out alike is the author's promise (`#[repr(C)]`).
+///
+/// ```
+/// use cuda_std::prelude::*;
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// pub struct Line {
+///     slope: f32,
+///     offset: f32,
+/// }
+///
+/// #[kernel]
+/// pub unsafe fn evaluate(line: Line, x: &[f32], y: *mut f32) {
+///     let i = thread::index_1d() as usize;
+///     if i < x.len() {
+///         // SAFETY: `y` has as many elements as `x`.
+///         unsafe { *y.add(i) = line.slope * x[i] + line.offset };
+///     }
+/// }
+/// ```
+///
+/// A safe function, a type parameter or a mutable slice is an error that says what to write:
+///
+/// ```compile_fail
+/// #[cuda_std::kernel]
+/// pub fn clear(x: &mut [f32]) {}
+/// ```
+pub use warpsmith_compat_macros::kernel;
+
+/// What Rust-CUDA's programs import from the `vek` crate through this one.
+pub mod vek {
+    pub use num_traits;
+}
+
+/// What most kernels use.
+pub mod prelude {
+    pub use crate::kernel;
+    pub use crate::thread;
+    pub use crate::{assert_eq, assert_ne, print, println};
+    pub use alloc::borrow::ToOwned;
+    pub use alloc::boxed::Box;
+    pub use alloc::format;
+    pub use alloc::rc::Rc;
+    pub use alloc::string::{String, ToString};
+    pub use alloc::vec::Vec;
+    pub use half::f16;
+}

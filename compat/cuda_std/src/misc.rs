@@ -1,0 +1,37 @@
+//! Clock, debugger and profiler.
+
+pub use gpu_std::clock::cycles as clock;
+
+/// Stops in a debugger. On the emulated device it does nothing.
+#[inline(always)]
+pub fn breakpoint() {
+    #[cfg(target_arch = "nvptx64")]
+    // SAFETY: it has no operands.
+    unsafe {
+        core::arch::asm!("brkpt;");
+    }
+}
+
+/// Increments hardware counter `counter` by one for each warp. On the emulated device it does nothing.
+///
+/// # Panics
+///
+/// If `counter` is above 7.
+#[inline(always)]
+#[track_caller]
+pub fn profiler_counter(counter: u32) {
+    assert!(counter <= 7, "there are the profiler counters 0 to 7");
+    #[cfg(target_arch = "nvptx64")]
+    {
+        macro_rules! events {
+            ($($number:literal)*) => {
+                match counter {
+                    // SAFETY: it has no operands; the number has to be a constant.
+                    $($number => unsafe { core::arch::asm!(concat!("pmevent ", $number, ";")) },)*
+                    _ => {}
+                }
+            };
+        }
+        events!(0 1 2 3 4 5 6 7);
+    }
+}

@@ -1,0 +1,43 @@
+//! Memory that the threads of a block share.
+
+pub use gpu_std::shared::dynamic as dynamic_shared_mem;
+/// Reserves shared memory for `[T; N]` and gives a `*mut T` to it: `shared_array![f32; 256]`.
+#[doc(inline)]
+pub use gpu_std::shared_array;
+
+/// A static in shared memory on the emulated device: the calling block's.
+#[cfg(not(target_arch = "nvptx64"))]
+#[doc(hidden)]
+pub struct Static<T>(gpu_std::shared::SharedStatic<T>);
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod host {
+    use core::ops::{Deref, DerefMut};
+
+    use super::Static;
+
+    impl<T> Static<T> {
+        #[doc(hidden)]
+        pub const fn new() -> Self {
+            Static(gpu_std::shared::SharedStatic::new())
+        }
+    }
+
+    // The macro makes a `static mut`, each use of which is the user's promise, or one of `MaybeUninit`, which is valid
+    // with any bytes.
+    impl<T> Deref for Static<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            // SAFETY: see above.
+            unsafe { &*self.0.as_mut_ptr() }
+        }
+    }
+
+    impl<T> DerefMut for Static<T> {
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: see above.
+            unsafe { &mut *self.0.as_mut_ptr() }
+        }
+    }
+}

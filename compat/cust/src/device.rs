@@ -1,0 +1,152 @@
+//! [`Device`]: the CUDA devices of the machine.
+
+use warpsmith_runtime::{self as runtime, DeviceId};
+
+use crate::error::CudaResult;
+
+/// A device, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Device {
+    id: DeviceId,
+}
+
+/// Properties of a device.
+#[allow(missing_docs, reason = "each is CUDA's attribute of that name")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceAttribute {
+    MaxThreadsPerBlock,
+    MaxBlockDimX,
+    MaxBlockDimY,
+    MaxBlockDimZ,
+    MaxGridDimX,
+    MaxGridDimY,
+    MaxGridDimZ,
+    MaxSharedMemoryPerBlock,
+    WarpSize,
+    MultiprocessorCount,
+    MaxThreadsPerMultiprocessor,
+    L2CacheSize,
+    ComputeCapabilityMajor,
+    ComputeCapabilityMinor,
+    MaxSharedMemoryPerMultiprocessor,
+    MaxRegistersPerMultiprocessor,
+    CooperativeLaunch,
+    MaxSharedMemoryPerBlockOptin,
+}
+
+impl Device {
+    /// The number of CUDA devices.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
+    pub fn num_devices() -> CudaResult<u32> {
+        Ok(runtime::Device::cuda_count()?)
+    }
+
+    /// The device of a number, as `CUDA_VISIBLE_DEVICES` numbers them.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidDevice`](crate::error::CudaError::InvalidDevice) beyond the last;
+    /// [`CudaError::NoDevice`](crate::error::CudaError::NoDevice) without a driver.
+    pub fn get_device(ordinal: u32) -> CudaResult<Device> {
+        runtime::Device::cuda(ordinal)?;
+        Ok(Device { id: DeviceId::Cuda(ordinal) })
+    }
+
+    /// All CUDA devices.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::num_devices`].
+    pub fn devices() -> CudaResult<Devices> {
+        Ok(Devices { range: 0..Self::num_devices()? })
+    }
+
+    /// Bytes of memory.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn total_memory(self) -> CudaResult<usize> {
+        Ok(self.runtime()?.properties().total_memory as usize)
+    }
+
+    /// The product's name.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn name(self) -> CudaResult<String> {
+        Ok(self.runtime()?.name().to_owned())
+    }
+
+    /// The identity, which does not change.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn uuid(self) -> CudaResult<[u8; 16]> {
+        Ok(self.runtime()?.uuid().0)
+    }
+
+    /// A property.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn get_attribute(self, attribute: DeviceAttribute) -> CudaResult<i32> {
+        let device = self.runtime()?;
+        let of = device.properties();
+        let value = match attribute {
+            DeviceAttribute::MaxThreadsPerBlock => of.max_threads_per_block,
+            DeviceAttribute::MaxBlockDimX => of.max_block[0],
+            DeviceAttribute::MaxBlockDimY => of.max_block[1],
+            DeviceAttribute::MaxBlockDimZ => of.max_block[2],
+            DeviceAttribute::MaxGridDimX => of.max_grid[0],
+            DeviceAttribute::MaxGridDimY => of.max_grid[1],
+            DeviceAttribute::MaxGridDimZ => of.max_grid[2],
+            DeviceAttribute::MaxSharedMemoryPerBlock => of.shared_memory_per_block,
+            DeviceAttribute::WarpSize => of.warp_size,
+            DeviceAttribute::MultiprocessorCount => of.multiprocessors,
+            DeviceAttribute::MaxThreadsPerMultiprocessor => of.max_threads_per_multiprocessor,
+            DeviceAttribute::L2CacheSize => u32::try_from(of.l2_cache).unwrap_or(u32::MAX),
+            DeviceAttribute::ComputeCapabilityMajor => of.capability.0,
+            DeviceAttribute::ComputeCapabilityMinor => of.capability.1,
+            DeviceAttribute::MaxSharedMemoryPerMultiprocessor => of.shared_memory_per_multiprocessor,
+            DeviceAttribute::MaxRegistersPerMultiprocessor => of.registers_per_multiprocessor,
+            DeviceAttribute::CooperativeLaunch => of.cooperative_launch.into(),
+            DeviceAttribute::MaxSharedMemoryPerBlockOptin => of.shared_memory_per_block_optin,
+        };
+        Ok(i32::try_from(value).unwrap_or(i32::MAX))
+    }
+
+    /// The runtime's device, for what this crate does not have.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn runtime(self) -> CudaResult<runtime::Device> {
+        Ok(runtime::Device::from_id(self.id)?)
+    }
+
+    pub(crate) fn of(device: &runtime::Device) -> Device {
+        Device { id: device.id() }
+    }
+}
+
+/// The devices of the machine, one after the other.
+#[derive(Debug, Clone)]
+pub struct Devices {
+    range: std::ops::Range<u32>,
+}
+
+impl Iterator for Devices {
+    type Item = CudaResult<Device>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.range.next().map(Device::get_device)
+    }
+}

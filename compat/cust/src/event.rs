@@ -1,0 +1,126 @@
+//! [`Event`]: a mark in a stream.
+
+use std::time::Duration;
+
+use warpsmith_runtime as runtime;
+
+use crate::context;
+use crate::error::{CudaError, CudaResult, DropResult, explained};
+use crate::stream::Stream;
+
+bitflags::bitflags! {
+    /// Flags of an event.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct EventFlags: u32 {
+        /// It measures time.
+        const DEFAULT = 0x0;
+        /// Threads that wait for it sleep. Without effect.
+        const BLOCKING_SYNC = 0x1;
+        /// It does not measure time, and costs less.
+        const DISABLE_TIMING = 0x2;
+        /// Another process can use it: an error here.
+        const INTERPROCESS = 0x4;
+    }
+}
+
+/// Whether the work before an event is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventStatus {
+    /// It is.
+    Ready,
+    /// It is not.
+    NotReady,
+}
+
+/// A mark in a stream.
+#[derive(Debug)]
+pub struct Event {
+    inner: runtime::Event,
+}
+
+impl Event {
+    /// An event of the thread's device.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NotSupported`] for [`EventFlags::INTERPROCESS`]; [`CudaError::InvalidContext`] without a context.
+    pub fn new(flags: EventFlags) -> CudaResult<Event> {
+        if flags.contains(EventFlags::INTERPROCESS) {
+            return Err(explained(
+                CudaError::NotSupported,
+                "events of other processes are not provided: synchronise the processes on the host",
+            ));
+        }
+        let device = context::current()?;
+        let inner = match flags.contains(EventFlags::DISABLE_TIMING) {
+            true => runtime::Event::new(&device)?,
+            false => runtime::Event::timed(&device)?,
+        };
+        Ok(Event { inner })
+    }
+
+    /// Marks the end of what is enqueued now.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidHandle`] for a stream of another device.
+    pub fn record(&self, stream: &Stream) -> CudaResult<()> {
+        Ok(self.inner.record(stream.runtime())?)
+    }
+
+    /// Whether the work before it is done.
+    ///
+    /// # Errors
+    ///
+    /// A fault of that work.
+    pub fn query(&self) -> CudaResult<EventStatus> {
+        Ok(if self.inner.query()? { EventStatus::Ready } else { EventStatus::NotReady })
+    }
+
+    /// Waits for the work before it.
+    ///
+    /// # Errors
+    ///
+    /// A fault of that work.
+    pub fn synchronize(&self) -> CudaResult<()> {
+        Ok(self.inner.synchronize()?)
+    }
+
+    /// Milliseconds from `start` to this event.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::InvalidHandle`] for an event that does not measure time or was not recorded;
+    /// [`CudaError::NotReady`] before the work is done.
+    pub fn elapsed_time_f32(&self, start: &Event) -> CudaResult<f32> {
+        Ok((self.inner.elapsed_us(&start.inner)? / 1000.0) as f32)
+    }
+
+    /// The time from `start` to this event.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::elapsed_time_f32`].
+    pub fn elapsed(&self, start: &Event) -> CudaResult<Duration> {
+        Ok(Duration::from_secs_f64(self.inner.elapsed_us(&start.inner)?.max(0.0) / 1e6))
+    }
+
+    /// The runtime's event.
+    pub fn runtime(&self) -> &runtime::Event {
+        &self.inner
+    }
+
+    pub(crate) fn make_wait(&self, stream: &runtime::Stream) -> CudaResult<()> {
+        Ok(stream.wait_event(&self.inner)?)
+    }
+
+    /// Drops the event.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn drop(event: Event) -> DropResult<Event> {
+        std::mem::drop(event);
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! [`Function`]: a kernel; grid and block sizes; [`launch!`](crate::launch!).
+
+use std::marker::PhantomData;
+
+use warpsmith_runtime as runtime;
+
+use crate::context::CacheConfig;
+use crate::error::CudaResult;
+use crate::module::Module;
+
+macro_rules! sizes {
+    ($($(#[$doc:meta])* $name:ident;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name {
+            /// Along x.
+            pub x: u32,
+            /// Along y.
+            pub y: u32,
+            /// Along z.
+            pub z: u32,
+        }
+
+        impl $name {
+            /// Of one dimension.
+            pub fn x(x: u32) -> Self {
+                Self { x, y: 1, z: 1 }
+            }
+
+            /// Of two dimensions.
+            pub fn xy(x: u32, y: u32) -> Self {
+                Self { x, y, z: 1 }
+            }
+
+            /// Of three dimensions.
+            pub fn xyz(x: u32, y: u32, z: u32) -> Self {
+                Self { x, y, z }
+            }
+        }
+
+        impl From<u32> for $name {
+            fn from(x: u32) -> Self {
+                Self::x(x)
+            }
+        }
+
+        impl From<(u32, u32)> for $name {
+            fn from((x, y): (u32, u32)) -> Self {
+                Self::xy(x, y)
+            }
+        }
+
+        impl From<(u32, u32, u32)> for $name {
+            fn from((x, y, z): (u32, u32, u32)) -> Self {
+                Self::xyz(x, y, z)
+            }
+        }
+
+        impl From<&$name> for $name {
+            fn from(size: &$name) -> Self {
+                *size
+            }
+        }
+
+        #[cfg(feature = "glam")]
+        impl From<glam::UVec2> for $name {
+            fn from(size: glam::UVec2) -> Self {
+                Self::xy(size.x, size.y)
+            }
+        }
+
+        #[cfg(feature = "glam")]
+        impl From<glam::UVec3> for $name {
+            fn from(size: glam::UVec3) -> Self {
+                Self::xyz(size.x, size.y, size.z)
+            }
+        }
+
+        #[cfg(feature = "glam")]
+        impl From<glam::USizeVec2> for $name {
+            fn from(size: glam::USizeVec2) -> Self {
+                Self::xy(size.x as u32, size.y as u32)
+            }
+        }
+
+        #[cfg(feature = "glam")]
+        impl From<glam::USizeVec3> for $name {
+            fn from(size: glam::USizeVec3) -> Self {
+                Self::xyz(size.x as u32, size.y as u32, size.z as u32)
+            }
+        }
+    )* };
+}
+sizes! {
+    /// The blocks of a launch.
+    GridSize;
+    /// The threads of a block.
+    BlockSize;
+}
+
+impl BlockSize {
+    fn threads(self) -> u32 {
+        self.x.saturating_mul(self.y).saturating_mul(self.z)
+    }
+}
+
+/// Properties of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FunctionAttribute {
+    /// The most threads of a block.
+    MaxThreadsPerBlock,
+    /// Bytes of static shared memory.
+    SharedMemorySizeBytes,
+    /// Bytes of local memory of a thread.
+    LocalSizeBytes,
+    /// Registers of a thread.
+    NumRegisters,
+    /// The architecture of the machine code, `10 * major + minor`.
+    BinaryVersion,
+}
+
+/// A kernel of a module.
+#[derive(Debug, Clone)]
+pub struct Function<'a> {
+    inner: runtime::Function,
+    module: PhantomData<&'a Module>,
+}
+
+impl Function<'_> {
+    pub(crate) fn new(inner: runtime::Function) -> Self {
+        Self { inner, module: PhantomData }
+    }
+
+    /// The runtime's kernel.
+    pub fn runtime(&self) -> &runtime::Function {
+        &self.inner
+    }
+
+    /// A property.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn get_attribute(&self, attribute: FunctionAttribute) -> CudaResult<i32> {
+        let of = self.inner.attributes();
+        let value = match attribute {
+            FunctionAttribute::MaxThreadsPerBlock => of.max_threads_per_block,
+            FunctionAttribute::SharedMemorySizeBytes => of.static_shared,
+            FunctionAttribute::LocalSizeBytes => of.local_memory,
+            FunctionAttribute::NumRegisters => of.registers,
+            FunctionAttribute::BinaryVersion => of.binary_arch,
+        };
+        Ok(i32::try_from(value).unwrap_or(i32::MAX))
+    }
+
+    /// Sets the preferred division of L1 cache and shared memory, without effect: the driver chooses it.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub fn set_cache_config(&mut self, _: CacheConfig) -> CudaResult<()> {
+        Ok(())
+    }
+
+    /// Blocks of this size that are on a multiprocessor at once.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    pub fn max_active_blocks_per_multiprocessor(
+        &self,
+        block_size: BlockSize,
+        dynamic_smem_size: usize,
+    ) -> CudaResult<u32> {
+        Ok(self.inner.occupancy(block_size.threads(), bytes(dynamic_smem_size))?)
+    }
+
+    /// A block size of most threads at once on the device, and the least grid that fills it: `(grid, block)`.
+    ///
+    /// `block_size_limit` limits the threads of a block; 0 does not.
+    ///
+    /// # Errors
+    ///
+    /// More shared memory than a block can have; whatever the driver reports.
+    pub fn suggested_launch_configuration(
+        &self,
+        dynamic_smem_size: usize,
+        block_size_limit: BlockSize,
+    ) -> CudaResult<(u32, u32)> {
+        let limit = match block_size_limit.threads() {
+            0 => u32::MAX,
+            threads => threads,
+        };
+        let shared = bytes(dynamic_smem_size);
+        // A block over the limit gets more shared memory than there is, so it is not chosen.
+        let best = self.inner.potential_block(|block| if block <= limit { shared } else { u32::MAX })?;
+        let block = best.block.min(limit);
+        let grid = if block == best.block { best.grid } else { self.grid(block, shared)? };
+        Ok((grid, block))
+    }
+
+    fn grid(&self, block: u32, shared: u32) -> CudaResult<u32> {
+        Ok(u32::try_from(self.inner.max_blocks(block, shared)?).unwrap_or(u32::MAX))
+    }
+}
+
+fn bytes(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// Launches a kernel, which runs when the stream reaches it.
+///
+/// ```text
+/// launch!(function<<<grid, block, shared_bytes, stream>>>(argument, …))
+/// launch!(module.kernel_name<<<grid, block, shared_bytes, stream>>>(argument, …))
+/// ```
+///
+/// `function`, `module` and `stream` are names of variables. Grid and block are numbers or tuples. A slice parameter
+/// `&[T]` takes two arguments, pointer and length. The value is a `CudaResult<()>`.
+///
+/// # Safety
+///
+/// The call is `unsafe`: the arguments have the types of the kernel's parameters, the memory that they point to stays until
+/// the kernel is done, and the kernel does nothing undefined with them.
+#[macro_export]
+macro_rules! launch {
+    ($module:ident . $function:ident <<<$grid:expr, $block:expr, $shared:expr, $stream:ident>>>($($argument:expr),* $(,)?)) => {
+        match $module.get_function(::core::stringify!($function)) {
+            ::core::result::Result::Ok(function) => {
+                $crate::launch!(function<<<$grid, $block, $shared, $stream>>>($($argument),*))
+            }
+            ::core::result::Result::Err(error) => ::core::result::Result::Err(error),
+        }
+    };
+    ($function:ident <<<$grid:expr, $block:expr, $shared:expr, $stream:ident>>>($($argument:expr),* $(,)?)) => {
+        $stream.launch(
+            &$function,
+            $grid,
+            $block,
+            $shared,
+            &[$($crate::function::argument(&$argument)),*],
+        )
+    };
+}
+
+/// An argument of [`launch!`](crate::launch!): where its value is, and its size.
+#[doc(hidden)]
+pub fn argument<T: crate::memory::DeviceCopy>(value: &T) -> (*const std::ffi::c_void, usize) {
+    ((&raw const *value).cast(), size_of::<T>())
+}

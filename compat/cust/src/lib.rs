@@ -1,0 +1,133 @@
+//! Rust-CUDA's host library on [`warpsmith_runtime`]: a program written for it compiles and runs when its manifest names
+//! this package.
+//!
+//! ```toml
+//! [dependencies]
+//! cust = { package = "warpsmith-cust", version = "0.1" }
+//! ```
+//!
+//! ```no_run
+//! use cust::prelude::*;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let ptx = "";
+//! let _context = cust::quick_init()?;
+//! let module = Module::from_ptx(ptx, &[])?;
+//! let stream = Stream::new(StreamFlags::NON_BLOCKING, None)?;
+//! let x = [1.0f32, 2.0, 3.0].as_dbuf()?;
+//! let y = unsafe { DeviceBuffer::<f32>::uninitialized(3)? };
+//! let double = module.get_function("double")?;
+//! let (_, block) = double.suggested_launch_configuration(0, 0.into())?;
+//! // SAFETY: these are the parameters of the kernel, `double(x: &[f32], y: *mut f32)`.
+//! unsafe {
+//!     launch!(double<<<3u32.div_ceil(block), block, 0, stream>>>(x.as_device_ptr(), x.len(), y.as_device_ptr()))?;
+//! }
+//! stream.synchronize()?;
+//! assert_eq!(y.as_host_vec()?, [2.0, 4.0, 6.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The CUDA driver is loaded when the program runs: it needs no CUDA toolkit to build, and without a driver
+//! [`quick_init`] is an error. [`CudaError`](error::CudaError) has CUDA's codes; [`error::explanation`] has the full text,
+//! with the kernel and what to do.
+//!
+//! Memory comes from the runtime's caching allocator. Freeing memory waits for the device, as `cuMemFree` does, because
+//! pointers given to [`launch!`] are not tracked. `docs/porting-from-rust-cuda.md` says what differs, and how to go on to
+//! the runtime's own buffers and launches, which are tracked and safe.
+//!
+//! | module | what is in it |
+//! | --- | --- |
+//! | [`context`], [`device`] | the device that a thread uses, what it is |
+//! | [`memory`] | buffers and boxes on the device, in page-locked memory, and in memory of both |
+//! | [`module`], [`function`], [`launch!`] | PTX, cubins and fatbins; kernels; launches |
+//! | [`stream`], [`event`] | queues of work, and marks in them |
+//! | [`error`] | CUDA's error codes |
+#![deny(missing_docs)]
+
+extern crate self as cust;
+
+pub mod context;
+pub mod device;
+pub mod error;
+pub mod event;
+pub mod function;
+mod instead;
+pub mod memory;
+pub mod module;
+pub mod prelude;
+pub mod stream;
+pub mod util;
+
+pub use cust_core::DeviceCopy;
+pub use warpsmith_runtime as runtime;
+
+use context::{Context, ContextFlags};
+use device::Device;
+use error::{CudaError, CudaResult};
+
+bitflags::bitflags! {
+    /// Flags of [`init`]. There are none.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct CudaFlags: u32 {
+        #[doc(hidden)]
+        const _ZERO = 0;
+    }
+}
+
+/// Starts the CUDA driver.
+///
+/// # Errors
+///
+/// [`CudaError::NoDevice`] without a driver or a GPU.
+pub fn init(_: CudaFlags) -> CudaResult<()> {
+    match Device::num_devices()? {
+        0 => Err(CudaError::NoDevice),
+        _ => Ok(()),
+    }
+}
+
+/// Starts the CUDA driver, and makes the first device that of this thread.
+///
+/// # Errors
+///
+/// [`CudaError::NoDevice`] without a driver or a GPU; [`error::explanation`] says why.
+pub fn quick_init() -> CudaResult<Context> {
+    init(CudaFlags::empty())?;
+    let context = Context::new(Device::get_device(0)?)?;
+    context.set_flags(ContextFlags::MAP_HOST | ContextFlags::SCHED_AUTO)?;
+    Ok(context)
+}
+
+/// The version of CUDA that the driver supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CudaApiVersion {
+    version: i32,
+}
+
+impl CudaApiVersion {
+    /// That of the driver.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::NoDevice`] without a driver or a GPU.
+    pub fn get() -> CudaResult<CudaApiVersion> {
+        Ok(Self::of(Device::get_device(0)?.runtime()?.properties()))
+    }
+
+    fn of(properties: &runtime::DeviceProperties) -> CudaApiVersion {
+        let mut parts = properties.driver_version.split('.').map(|part| part.parse().unwrap_or(0));
+        let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+        CudaApiVersion { version: 1000 * major + 10 * minor }
+    }
+
+    /// The 12 of 12.4.
+    pub fn major(self) -> i32 {
+        self.version / 1000
+    }
+
+    /// The 4 of 12.4.
+    pub fn minor(self) -> i32 {
+        self.version % 1000 / 10
+    }
+}

@@ -1,0 +1,317 @@
+//! [`DeviceSlice`]: elements on the device.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+use bytemuck::Zeroable;
+
+use super::copy::{AsyncCopyDestination, CopyDestination, Transfer};
+use super::{DeviceBuffer, DevicePointer};
+use crate::DeviceCopy;
+use crate::error::CudaResult;
+use crate::stream::Stream;
+
+/// Elements on the device, behind a reference as a slice is.
+///
+/// A reference to it is the device's address and the number of elements. It stands for zero bytes of the host's memory, so
+/// it is valid wherever the address leads.
+#[repr(transparent)]
+pub struct DeviceSlice<T> {
+    of: PhantomData<T>,
+    places: [()],
+}
+
+/// The address of slices without memory.
+const EMPTY: u64 = 256;
+
+impl<T> DeviceSlice<T> {
+    /// The slice at an address.
+    ///
+    /// # Safety
+    ///
+    /// For `'a` there are `len` elements, which this may read.
+    pub unsafe fn from_raw_parts<'a>(pointer: DevicePointer<T>, len: usize) -> &'a DeviceSlice<T> {
+        let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
+        let places =
+            std::ptr::slice_from_raw_parts(std::ptr::without_provenance::<()>(address as usize), len);
+        // SAFETY: it has no bytes, and any address but null is aligned for them.
+        unsafe { &*(places as *const DeviceSlice<T>) }
+    }
+
+    /// The slice at an address.
+    ///
+    /// # Safety
+    ///
+    /// For `'a` there are `len` elements, which nothing else accesses.
+    pub unsafe fn from_raw_parts_mut<'a>(pointer: DevicePointer<T>, len: usize) -> &'a mut DeviceSlice<T> {
+        let address = if pointer.is_null() { EMPTY } else { pointer.as_raw() };
+        let places =
+            std::ptr::slice_from_raw_parts_mut(std::ptr::without_provenance_mut::<()>(address as usize), len);
+        // SAFETY: it has no bytes, and any address but null is aligned for them.
+        unsafe { &mut *(places as *mut DeviceSlice<T>) }
+    }
+
+    /// The number of elements.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The address of the first.
+    pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        DevicePointer::from_raw(self.places.as_ptr().addr() as u64)
+    }
+
+    fn bytes(&self) -> usize {
+        self.len() * size_of::<T>()
+    }
+
+    fn address(&self) -> u64 {
+        self.as_device_ptr().as_raw()
+    }
+
+    /// The first `middle` elements, and the others.
+    ///
+    /// # Panics
+    ///
+    /// If `middle` is beyond the end.
+    #[track_caller]
+    pub fn split_at(&self, middle: usize) -> (&DeviceSlice<T>, &DeviceSlice<T>) {
+        (&self[..middle], &self[middle..])
+    }
+
+    /// The first `middle` elements, and the others.
+    ///
+    /// # Panics
+    ///
+    /// If `middle` is beyond the end.
+    #[track_caller]
+    pub fn split_at_mut(&mut self, middle: usize) -> (&mut DeviceSlice<T>, &mut DeviceSlice<T>) {
+        let (first, second) = (self.part(0..middle), self.part(middle..self.len()));
+        // SAFETY: the parts are of this slice and do not overlap.
+        unsafe { (Self::from_raw_parts_mut(first.0, first.1), Self::from_raw_parts_mut(second.0, second.1)) }
+    }
+
+    /// Address and length of a part.
+    #[track_caller]
+    fn part(&self, range: Range<usize>) -> (DevicePointer<T>, usize) {
+        let Range { start, end } = range;
+        assert!(start <= end && end <= self.len(), "{start}..{end} of {} elements on the device", self.len());
+        (self.as_device_ptr().wrapping_add(start), end - start)
+    }
+}
+
+impl<T: DeviceCopy> DeviceSlice<T> {
+    /// The elements, copied to the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`CopyDestination::copy_to`].
+    pub fn as_host_vec(&self) -> CudaResult<Vec<T>> {
+        let mut host: Vec<T> = Vec::with_capacity(self.len());
+        let to = host.as_mut_ptr();
+        // SAFETY: the vector has room for them; when the copy is done they are initialised.
+        unsafe {
+            Transfer::ToHost { from: self.address(), to: to.cast() }.run(self.bytes())?;
+            host.set_len(self.len());
+        }
+        Ok(host)
+    }
+
+    /// Sets every byte to 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`CopyDestination::copy_from`].
+    pub fn set_zero(&mut self) -> CudaResult<()>
+    where
+        T: Zeroable,
+    {
+        // SAFETY: zeros are a value, and this is the only access.
+        unsafe { Transfer::Set { value: 0, to: self.address() }.run(self.bytes()) }
+    }
+
+    /// Enqueues setting every byte to 0.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    ///
+    /// # Safety
+    ///
+    /// As for [`AsyncCopyDestination::async_copy_from`].
+    pub unsafe fn set_zero_async(&mut self, stream: &Stream) -> CudaResult<()>
+    where
+        T: Zeroable,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { Transfer::Set { value: 0, to: self.address() }.enqueue(self.bytes(), stream) }
+    }
+
+    /// Sets every byte.
+    ///
+    /// # Errors
+    ///
+    /// As [`CopyDestination::copy_from`].
+    pub fn set_8(&mut self, value: u8) -> CudaResult<()>
+    where
+        T: bytemuck::Pod,
+    {
+        // SAFETY: any bytes are a value, and this is the only access.
+        unsafe { Transfer::Set { value, to: self.address() }.run(self.bytes()) }
+    }
+
+    /// Enqueues setting every byte.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver reports.
+    ///
+    /// # Safety
+    ///
+    /// As for [`AsyncCopyDestination::async_copy_from`].
+    pub unsafe fn set_8_async(&mut self, value: u8, stream: &Stream) -> CudaResult<()>
+    where
+        T: bytemuck::Pod,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { Transfer::Set { value, to: self.address() }.enqueue(self.bytes(), stream) }
+    }
+}
+
+impl<T> fmt::Debug for DeviceSlice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceSlice({} elements at {:?})", self.len(), self.as_device_ptr())
+    }
+}
+
+macro_rules! ranges {
+    ($($range:ty, |$bounds:ident, $len:ident| $resolved:expr;)*) => { $(
+        impl<T> Index<$range> for DeviceSlice<T> {
+            type Output = DeviceSlice<T>;
+
+            #[track_caller]
+            fn index(&self, $bounds: $range) -> &DeviceSlice<T> {
+                let $len = self.len();
+                let _ = $len;
+                let (pointer, len) = self.part($resolved);
+                // SAFETY: a part of this slice, borrowed as long.
+                unsafe { DeviceSlice::from_raw_parts(pointer, len) }
+            }
+        }
+
+        impl<T> IndexMut<$range> for DeviceSlice<T> {
+            #[track_caller]
+            fn index_mut(&mut self, $bounds: $range) -> &mut DeviceSlice<T> {
+                let $len = self.len();
+                let _ = $len;
+                let (pointer, len) = self.part($resolved);
+                // SAFETY: a part of this slice, borrowed as long.
+                unsafe { DeviceSlice::from_raw_parts_mut(pointer, len) }
+            }
+        }
+    )* };
+}
+ranges! {
+    Range<usize>, |range, len| range;
+    RangeFrom<usize>, |range, len| range.start..len;
+    RangeTo<usize>, |range, len| 0..range.end;
+    RangeFull, |_range, len| 0..len;
+    RangeInclusive<usize>, |range, len| *range.start()..range.end().saturating_add(1);
+    RangeToInclusive<usize>, |range, len| 0..range.end.saturating_add(1);
+}
+
+#[track_caller]
+fn check(device: usize, other: usize) {
+    assert!(
+        device == other,
+        "the copy is between {device} elements on the device and {other}: make them equal"
+    );
+}
+
+impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> CopyDestination<I> for DeviceSlice<T> {
+    #[track_caller]
+    fn copy_from(&mut self, source: &I) -> CudaResult<()> {
+        let source = source.as_ref();
+        check(self.len(), source.len());
+        let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
+        // SAFETY: both have as many elements, and are borrowed until it is done.
+        unsafe { transfer.run(self.bytes()) }
+    }
+
+    #[track_caller]
+    fn copy_to(&self, dest: &mut I) -> CudaResult<()> {
+        let dest = dest.as_mut();
+        check(self.len(), dest.len());
+        let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
+        // SAFETY: both have as many elements, and are borrowed until it is done.
+        unsafe { transfer.run(self.bytes()) }
+    }
+}
+
+impl<T: DeviceCopy, I: AsRef<[T]> + AsMut<[T]> + ?Sized> AsyncCopyDestination<I> for DeviceSlice<T> {
+    #[track_caller]
+    unsafe fn async_copy_from(&mut self, source: &I, stream: &Stream) -> CudaResult<()> {
+        let source = source.as_ref();
+        check(self.len(), source.len());
+        let transfer = Transfer::ToDevice { from: source.as_ptr().cast(), to: self.address() };
+        // SAFETY: both have as many elements; the rest is the caller's promise.
+        unsafe { transfer.enqueue(self.bytes(), stream) }
+    }
+
+    #[track_caller]
+    unsafe fn async_copy_to(&self, dest: &mut I, stream: &Stream) -> CudaResult<()> {
+        let dest = dest.as_mut();
+        check(self.len(), dest.len());
+        let transfer = Transfer::ToHost { from: self.address(), to: dest.as_mut_ptr().cast() };
+        // SAFETY: both have as many elements; the rest is the caller's promise.
+        unsafe { transfer.enqueue(self.bytes(), stream) }
+    }
+}
+
+macro_rules! between_devices {
+    ($($other:ty),*) => { $(
+        impl<T: DeviceCopy> CopyDestination<$other> for DeviceSlice<T> {
+            #[track_caller]
+            fn copy_from(&mut self, source: &$other) -> CudaResult<()> {
+                check(self.len(), source.len());
+                let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
+                // SAFETY: both have as many elements, are borrowed until it is done, and do not overlap, since one is
+                // borrowed mutably.
+                unsafe { transfer.run(self.bytes()) }
+            }
+
+            #[track_caller]
+            fn copy_to(&self, dest: &mut $other) -> CudaResult<()> {
+                check(self.len(), dest.len());
+                let transfer = Transfer::OnDevice { from: self.address(), to: dest.address() };
+                // SAFETY: as above.
+                unsafe { transfer.run(self.bytes()) }
+            }
+        }
+
+        impl<T: DeviceCopy> AsyncCopyDestination<$other> for DeviceSlice<T> {
+            #[track_caller]
+            unsafe fn async_copy_from(&mut self, source: &$other, stream: &Stream) -> CudaResult<()> {
+                check(self.len(), source.len());
+                let transfer = Transfer::OnDevice { from: source.address(), to: self.address() };
+                // SAFETY: both have as many elements; the rest is the caller's promise.
+                unsafe { transfer.enqueue(self.bytes(), stream) }
+            }
+
+            #[track_caller]
+            unsafe fn async_copy_to(&self, dest: &mut $other, stream: &Stream) -> CudaResult<()> {
+                check(self.len(), dest.len());
+                let transfer = Transfer::OnDevice { from: self.address(), to: dest.address() };
+                // SAFETY: as above.
+                unsafe { transfer.enqueue(self.bytes(), stream) }
+            }
+        }
+    )* };
+}
+between_devices!(DeviceSlice<T>, DeviceBuffer<T>);

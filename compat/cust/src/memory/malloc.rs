@@ -1,0 +1,209 @@
+//! Allocating and freeing by pointer: what the buffers and boxes are made of.
+//!
+//! Each allocation is a buffer of the runtime, kept in a table by its address until it is freed.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use warpsmith_runtime::{self as runtime, DeviceBuffer};
+
+use super::{DevicePointer, UnifiedPointer};
+use crate::context;
+use crate::error::{CudaError, CudaResult, explained};
+use crate::stream::Stream;
+
+type Table<V> = LazyLock<Mutex<HashMap<u64, V>>>;
+
+static DEVICE: Table<DeviceBuffer<u8>> = LazyLock::new(Mutex::default);
+static PINNED: Table<runtime::Device> = LazyLock::new(Mutex::default);
+
+fn locked<V>(table: &Table<V>) -> MutexGuard<'_, HashMap<u64, V>> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The size of `count` values.
+pub(super) fn size_of_values<T>(count: usize) -> CudaResult<usize> {
+    let limit = isize::MAX as usize;
+    count.checked_mul(size_of::<T>()).filter(|bytes| *bytes <= limit).ok_or_else(|| {
+        explained(
+            CudaError::InvalidMemoryAllocation,
+            format!("{count} elements of {} bytes are more than an address space", size_of::<T>()),
+        )
+    })
+}
+
+/// The size of `count` values, which takes memory.
+fn some_bytes<T>(count: usize) -> CudaResult<usize> {
+    match size_of_values::<T>(count)? {
+        0 => Err(explained(CudaError::InvalidMemoryAllocation, "nothing can be allocated for 0 bytes")),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Allocates device memory for `count` values, uninitialised.
+///
+/// # Errors
+///
+/// [`CudaError::OutOfMemory`]; [`CudaError::InvalidMemoryAllocation`] for no bytes and too many;
+/// [`CudaError::InvalidContext`] without a context.
+///
+/// # Safety
+///
+/// It is freed by [`cuda_free`], and written before it is read.
+pub unsafe fn cuda_malloc<T>(count: usize) -> CudaResult<DevicePointer<T>> {
+    let device = context::current()?;
+    allocate(&device.default_stream(), count)
+}
+
+/// Allocates device memory that work of a stream can use at once.
+///
+/// # Errors
+///
+/// As [`cuda_malloc`].
+///
+/// # Safety
+///
+/// As for [`cuda_malloc`]; other streams use it behind the work that `stream` has now.
+pub unsafe fn cuda_malloc_async<T>(stream: &Stream, count: usize) -> CudaResult<DevicePointer<T>> {
+    allocate(stream.runtime(), count)
+}
+
+fn allocate<T>(stream: &runtime::Stream, count: usize) -> CudaResult<DevicePointer<T>> {
+    let buffer = DeviceBuffer::uninit(stream, some_bytes::<T>(count)?)?;
+    let address = buffer.as_device_ptr().0;
+    locked(&DEVICE).insert(address, buffer);
+    Ok(DevicePointer::from_raw(address))
+}
+
+fn taken<V>(table: &Table<V>, address: u64) -> CudaResult<V> {
+    locked(table).remove(&address).ok_or_else(|| {
+        explained(CudaError::InvalidValue, format!("{address:#x} is no memory that this crate allocated"))
+    })
+}
+
+/// Frees device memory, after all work on the device.
+///
+/// # Errors
+///
+/// [`CudaError::InvalidValue`] for another pointer; a fault of earlier work, after which the memory is free too.
+///
+/// # Safety
+///
+/// Nothing uses it any more but work that is enqueued.
+pub unsafe fn cuda_free<T>(pointer: DevicePointer<T>) -> CudaResult<()> {
+    let buffer = taken(&DEVICE, pointer.as_raw())?;
+    let waited = buffer.device().synchronize();
+    drop(buffer);
+    Ok(waited?)
+}
+
+/// Frees device memory behind the work of a stream.
+///
+/// # Errors
+///
+/// [`CudaError::InvalidValue`] for another pointer; whatever the driver reports.
+///
+/// # Safety
+///
+/// Nothing uses it any more but work that `stream` has now.
+pub unsafe fn cuda_free_async<T>(stream: &Stream, pointer: DevicePointer<T>) -> CudaResult<()> {
+    let buffer = taken(&DEVICE, pointer.as_raw())?;
+    Ok(buffer.record_stream(stream.runtime())?)
+}
+
+/// Allocates page-locked memory for `count` values, which host and device reach by the same address.
+///
+/// # Errors
+///
+/// As [`cuda_malloc`].
+///
+/// # Safety
+///
+/// It is freed by [`cuda_free_unified`], and written before it is read.
+pub unsafe fn cuda_malloc_unified<T>(count: usize) -> CudaResult<UnifiedPointer<T>> {
+    let pointer = pinned::<T>(count)?;
+    let device = context::current()?;
+    // SAFETY: a query.
+    let reached = unsafe {
+        let (driver, context) = device.driver();
+        driver.host_address(context, pointer.cast())
+    };
+    match reached {
+        // SAFETY: it is memory of both.
+        Ok(address) if address.0 == pointer.addr() as u64 => Ok(unsafe { UnifiedPointer::wrap(pointer) }),
+        other => {
+            // SAFETY: it was just allocated.
+            unsafe { cuda_free_locked(pointer)? };
+            match other {
+                Err(error) => Err(error.into()),
+                Ok(_) => Err(explained(
+                    CudaError::NotSupported,
+                    "this device reaches memory of the host by other addresses: use DeviceBuffer and copies",
+                )),
+            }
+        }
+    }
+}
+
+/// Frees unified memory, after all work on the device.
+///
+/// # Errors
+///
+/// As [`cuda_free`].
+///
+/// # Safety
+///
+/// As for [`cuda_free`].
+pub unsafe fn cuda_free_unified<T>(pointer: UnifiedPointer<T>) -> CudaResult<()> {
+    // SAFETY: the caller's promise.
+    unsafe { cuda_free_locked(pointer.as_mut_ptr()) }
+}
+
+/// Allocates page-locked memory of the host for `count` values, uninitialised.
+///
+/// # Errors
+///
+/// As [`cuda_malloc`].
+///
+/// # Safety
+///
+/// It is freed by [`cuda_free_locked`], and written before it is read.
+pub unsafe fn cuda_malloc_locked<T>(count: usize) -> CudaResult<*mut T> {
+    pinned(count)
+}
+
+fn pinned<T>(count: usize) -> CudaResult<*mut T> {
+    let bytes = some_bytes::<T>(count)?;
+    let device = context::current()?;
+    device.check()?;
+    // SAFETY: the context is of a device that lives.
+    let pointer: *mut c_void = unsafe {
+        let (driver, context) = device.driver();
+        driver.pinned_allocate(context, bytes)?
+    };
+    locked(&PINNED).insert(pointer.addr() as u64, device);
+    Ok(pointer.cast())
+}
+
+/// Frees page-locked memory, after all work on the device.
+///
+/// # Errors
+///
+/// As [`cuda_free`].
+///
+/// # Safety
+///
+/// As for [`cuda_free`].
+pub unsafe fn cuda_free_locked<T>(pointer: *mut T) -> CudaResult<()> {
+    let device = taken(&PINNED, pointer.addr() as u64)?;
+    let waited = device.synchronize();
+    // SAFETY: the pointer came from this driver and context, and no work is left that could use it: either it is done, or the
+    // device is lost and does none.
+    let freed = unsafe {
+        let (driver, context) = device.driver();
+        driver.pinned_free(context, pointer.cast())
+    };
+    waited?;
+    Ok(freed?)
+}

@@ -1,0 +1,138 @@
+//! Memory: on the device, page-locked on the host, and of both.
+//!
+//! | type | where | whose |
+//! | --- | --- | --- |
+//! | [`DeviceBuffer`], [`DeviceBox`] | on the device | the host copies to and from it |
+//! | [`UnifiedBuffer`], [`UnifiedBox`] | page-locked, on the host | host and device access it; data does not migrate: what a kernel reads often belongs on the device |
+//! | [`LockedBuffer`], [`LockedBox`] | page-locked, on the host | copies to and from the device are faster, and do not block |
+//!
+//! The device's memory comes from the runtime's caching allocator. Freeing any of it waits for all work on the device first,
+//! because a kernel may still use it by a pointer; `drop_async` waits in a stream instead.
+//!
+//! # Safety of kernels
+//!
+//! Safe code reads and writes device memory by copies only, which wait. Between a launch and the wait for it, memory that
+//! the kernel writes must not be accessed; a launch is `unsafe` for that reason.
+
+mod copy;
+mod device_box;
+mod device_buffer;
+mod device_slice;
+mod locked;
+mod malloc;
+mod pointer;
+mod unified;
+
+pub use crate::DeviceCopy;
+pub use copy::{AsyncCopyDestination, CopyDestination};
+pub use device_box::DeviceBox;
+pub use device_buffer::DeviceBuffer;
+pub use device_slice::DeviceSlice;
+pub use locked::{LockedBox, LockedBuffer};
+pub use malloc::{
+    cuda_free, cuda_free_async, cuda_free_locked, cuda_free_unified, cuda_malloc, cuda_malloc_async,
+    cuda_malloc_locked, cuda_malloc_unified,
+};
+pub use pointer::{DevicePointer, UnifiedPointer};
+pub use unified::{UnifiedBox, UnifiedBuffer};
+
+use crate::context;
+use crate::error::CudaResult;
+
+/// Memory that a kernel can use: one value.
+pub trait GpuBox<T: DeviceCopy> {
+    /// Its address.
+    fn as_device_ptr(&self) -> DevicePointer<T>;
+}
+
+/// Memory that a kernel can use: elements.
+pub trait GpuBuffer<T: DeviceCopy> {
+    /// Its address.
+    fn as_device_ptr(&self) -> DevicePointer<T>;
+    /// The number of elements.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: DeviceCopy> GpuBox<T> for DeviceBox<T> {
+    fn as_device_ptr(&self) -> DevicePointer<T> {
+        DeviceBox::as_device_ptr(self)
+    }
+}
+
+impl<T: DeviceCopy> GpuBox<T> for UnifiedBox<T> {
+    fn as_device_ptr(&self) -> DevicePointer<T> {
+        self.as_unified_ptr().as_device_ptr()
+    }
+}
+
+impl<T: DeviceCopy> GpuBuffer<T> for DeviceBuffer<T> {
+    fn as_device_ptr(&self) -> DevicePointer<T> {
+        DeviceSlice::as_device_ptr(self)
+    }
+
+    fn len(&self) -> usize {
+        DeviceSlice::len(self)
+    }
+}
+
+impl<T: DeviceCopy> GpuBuffer<T> for UnifiedBuffer<T> {
+    fn as_device_ptr(&self) -> DevicePointer<T> {
+        self.as_unified_ptr().as_device_ptr()
+    }
+
+    fn len(&self) -> usize {
+        <[T]>::len(self)
+    }
+}
+
+/// Memory on the device.
+pub trait DeviceMemory {
+    /// Its address as a number.
+    fn as_raw_ptr(&self) -> u64;
+    /// Its size.
+    fn size_in_bytes(&self) -> usize;
+}
+
+impl<T: DeviceCopy> DeviceMemory for DeviceBox<T> {
+    fn as_raw_ptr(&self) -> u64 {
+        self.as_device_ptr().as_raw()
+    }
+
+    fn size_in_bytes(&self) -> usize {
+        size_of::<T>()
+    }
+}
+
+impl<T: DeviceCopy> DeviceMemory for DeviceSlice<T> {
+    fn as_raw_ptr(&self) -> u64 {
+        self.as_device_ptr().as_raw()
+    }
+
+    fn size_in_bytes(&self) -> usize {
+        self.len() * size_of::<T>()
+    }
+}
+
+impl<T: DeviceCopy> DeviceMemory for DeviceBuffer<T> {
+    fn as_raw_ptr(&self) -> u64 {
+        (**self).as_raw_ptr()
+    }
+
+    fn size_in_bytes(&self) -> usize {
+        (**self).size_in_bytes()
+    }
+}
+
+/// Free and total bytes of the device's memory.
+///
+/// # Errors
+///
+/// [`CudaError::InvalidContext`](crate::error::CudaError::InvalidContext) without a context.
+pub fn mem_get_info() -> CudaResult<(usize, usize)> {
+    let info = context::current()?.memory_info()?;
+    Ok((info.free as usize, info.total as usize))
+}

@@ -1,0 +1,213 @@
+//! [`DevicePointer`] and [`UnifiedPointer`].
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+
+use crate::DeviceCopy;
+
+/// An address on the device. The host cannot use it.
+#[repr(transparent)]
+pub struct DevicePointer<T: ?Sized> {
+    address: u64,
+    of: PhantomData<*mut T>,
+}
+
+/// An address that host and device share.
+#[repr(transparent)]
+pub struct UnifiedPointer<T: ?Sized>(*mut T);
+
+// SAFETY: it is a number to the device.
+unsafe impl<T: ?Sized> DeviceCopy for DevicePointer<T> {}
+// SAFETY: the device reaches the memory by this address.
+unsafe impl<T: ?Sized + DeviceCopy> DeviceCopy for UnifiedPointer<T> {}
+// SAFETY: safe code cannot access the memory through it.
+unsafe impl<T: ?Sized> Send for DevicePointer<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized> Sync for DevicePointer<T> {}
+
+macro_rules! traits {
+    ($($name:ident, |$pointer:ident| $key:expr;)*) => { $(
+        impl<T: ?Sized> Clone for $name<T> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<T: ?Sized> Copy for $name<T> {}
+
+        impl<T: ?Sized> PartialEq for $name<T> {
+            fn eq(&self, other: &Self) -> bool {
+                self.key() == other.key()
+            }
+        }
+
+        impl<T: ?Sized> Eq for $name<T> {}
+
+        impl<T: ?Sized> PartialOrd for $name<T> {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl<T: ?Sized> Ord for $name<T> {
+            fn cmp(&self, other: &Self) -> Ordering {
+                self.key().cmp(&other.key())
+            }
+        }
+
+        impl<T: ?Sized> Hash for $name<T> {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.key().hash(state);
+            }
+        }
+
+        impl<T: ?Sized> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.key())
+            }
+        }
+
+        impl<T: ?Sized> fmt::Pointer for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.key())
+            }
+        }
+
+        impl<T: ?Sized> $name<T> {
+            fn key(&self) -> u64 {
+                let $pointer = self;
+                $key
+            }
+        }
+    )* };
+}
+traits! {
+    DevicePointer, |pointer| pointer.address;
+    UnifiedPointer, |pointer| pointer.0.cast::<u8>().addr() as u64;
+}
+
+impl<T: ?Sized> DevicePointer<T> {
+    /// The pointer of an address, which may be any.
+    pub fn from_raw(address: u64) -> Self {
+        Self { address, of: PhantomData }
+    }
+
+    /// The address.
+    pub fn as_raw(&self) -> u64 {
+        self.address
+    }
+
+    /// Whether it is 0.
+    pub fn is_null(self) -> bool {
+        self.address == 0
+    }
+
+    /// The pointer to nothing.
+    pub fn null() -> Self {
+        Self::from_raw(0)
+    }
+
+    /// The same address of another type.
+    pub fn cast<U>(self) -> DevicePointer<U> {
+        DevicePointer::from_raw(self.address)
+    }
+}
+
+impl<T> DevicePointer<T> {
+    /// As a pointer of the host, which it must not read.
+    pub fn as_ptr(&self) -> *const T {
+        std::ptr::without_provenance(self.address as usize)
+    }
+
+    /// As a pointer of the host, which it must not use.
+    pub fn as_mut_ptr(&self) -> *mut T {
+        std::ptr::without_provenance_mut(self.address as usize)
+    }
+
+    /// `count` elements further.
+    pub fn wrapping_offset(self, count: isize) -> Self {
+        let bytes = count.wrapping_mul(size_of::<T>() as isize);
+        Self::from_raw(self.address.wrapping_add_signed(bytes as i64))
+    }
+
+    /// `count` elements further.
+    pub fn wrapping_add(self, count: usize) -> Self {
+        self.wrapping_offset(count as isize)
+    }
+
+    /// `count` elements back.
+    pub fn wrapping_sub(self, count: usize) -> Self {
+        self.wrapping_offset((count as isize).wrapping_neg())
+    }
+
+    /// `count` elements further.
+    ///
+    /// # Safety
+    ///
+    /// The result is within the same memory, or at its end.
+    pub unsafe fn offset(self, count: isize) -> Self {
+        self.wrapping_offset(count)
+    }
+
+    /// `count` elements further.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::offset`].
+    #[allow(clippy::should_implement_trait)]
+    pub unsafe fn add(self, count: usize) -> Self {
+        self.wrapping_add(count)
+    }
+
+    /// `count` elements back.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::offset`].
+    #[allow(clippy::should_implement_trait)]
+    pub unsafe fn sub(self, count: usize) -> Self {
+        self.wrapping_sub(count)
+    }
+}
+
+impl<T> UnifiedPointer<T> {
+    /// The pointer of an address.
+    ///
+    /// # Safety
+    ///
+    /// It is of unified memory, or null.
+    pub unsafe fn wrap(pointer: *mut T) -> Self {
+        Self(pointer)
+    }
+
+    /// As a pointer of the host.
+    pub fn as_raw(&self) -> *const T {
+        self.0
+    }
+
+    /// As a pointer of the host.
+    pub fn as_raw_mut(&mut self) -> *mut T {
+        self.0
+    }
+
+    /// As a pointer of the device.
+    pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        DevicePointer::from_raw(self.0.addr() as u64)
+    }
+
+    /// Whether it is null.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The pointer to nothing.
+    pub fn null() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
+    pub(super) fn as_mut_ptr(self) -> *mut T {
+        self.0
+    }
+}

@@ -1,0 +1,229 @@
+//! [`UnifiedBox`] and [`UnifiedBuffer`]: memory that host and device share.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::Zeroable;
+
+use super::malloc::size_of_values;
+use super::{UnifiedPointer, cuda_free_unified, cuda_malloc_unified};
+use crate::DeviceCopy;
+use crate::error::{CudaResult, DropResult};
+
+/// Elements that host and device share, in page-locked memory of the host. Dropping it waits for all work on the device.
+///
+/// The host must not access it while a kernel uses it: that is part of a launch's promise.
+pub struct UnifiedBuffer<T: DeviceCopy> {
+    pointer: UnifiedPointer<T>,
+    len: usize,
+}
+
+/// A value that host and device share, in page-locked memory of the host.
+pub struct UnifiedBox<T: DeviceCopy> {
+    value: UnifiedBuffer<T>,
+}
+
+// SAFETY: it owns its elements.
+unsafe impl<T: DeviceCopy + Send> Send for UnifiedBuffer<T> {}
+// SAFETY: a shared reference reads them only.
+unsafe impl<T: DeviceCopy + Sync> Sync for UnifiedBuffer<T> {}
+
+impl<T: DeviceCopy> UnifiedBuffer<T> {
+    /// `len` copies of a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_unified`].
+    pub fn new(value: &T, len: usize) -> CudaResult<Self> {
+        // SAFETY: every element is written.
+        unsafe {
+            let buffer = Self::uninitialized(len)?;
+            (0..len).for_each(|index| buffer.pointer.as_mut_ptr().add(index).write(*value));
+            Ok(buffer)
+        }
+    }
+
+    /// Memory for `len` elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_unified`].
+    ///
+    /// # Safety
+    ///
+    /// It is written before it is read.
+    pub unsafe fn uninitialized(len: usize) -> CudaResult<Self> {
+        let pointer = match size_of_values::<T>(len)? {
+            0 => {
+                // SAFETY: it is never used for bytes.
+                unsafe { UnifiedPointer::wrap(std::ptr::NonNull::dangling().as_ptr()) }
+            }
+            // SAFETY: the caller's promise; `drop` frees it.
+            _ => unsafe { cuda_malloc_unified(len)? },
+        };
+        Ok(Self { pointer, len })
+    }
+
+    /// `len` elements of zeros.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_unified`].
+    pub fn zeroed(len: usize) -> CudaResult<Self>
+    where
+        T: Zeroable,
+    {
+        Self::new(&T::zeroed(), len)
+    }
+
+    /// A copy of elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_unified`].
+    pub fn from_slice(elements: &[T]) -> CudaResult<Self> {
+        // SAFETY: the elements are written.
+        unsafe {
+            let buffer = Self::uninitialized(elements.len())?;
+            let to = buffer.pointer.as_mut_ptr();
+            std::ptr::copy_nonoverlapping(elements.as_ptr(), to, elements.len());
+            Ok(buffer)
+        }
+    }
+
+    /// The address.
+    pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
+        self.pointer
+    }
+
+    /// The elements.
+    pub fn as_slice(&self) -> &[T] {
+        self
+    }
+
+    /// The elements.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        self
+    }
+
+    /// Drops it.
+    ///
+    /// # Errors
+    ///
+    /// A fault of earlier work; the memory is free, and the buffer that comes back is empty.
+    pub fn drop(buffer: UnifiedBuffer<T>) -> DropResult<UnifiedBuffer<T>> {
+        let mut buffer = ManuallyDrop::new(buffer);
+        let freed = buffer.free();
+        let empty = || UnifiedBuffer { pointer: buffer.pointer, len: 0 };
+        freed.map_err(|error| (error, empty()))
+    }
+
+    fn free(&mut self) -> CudaResult<()> {
+        match self.len * size_of::<T>() {
+            0 => Ok(()),
+            // SAFETY: nothing has it any more.
+            _ => unsafe { cuda_free_unified(self.pointer) },
+        }
+    }
+}
+
+impl<T: DeviceCopy> Deref for UnifiedBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: its elements, borrowed as long; kernels do not write them meanwhile, by the promise of their launch.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_raw(), self.len) }
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for UnifiedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_raw_mut(), self.len) }
+    }
+}
+
+impl<T: DeviceCopy> AsRef<[T]> for UnifiedBuffer<T> {
+    fn as_ref(&self) -> &[T] {
+        self
+    }
+}
+
+impl<T: DeviceCopy> AsMut<[T]> for UnifiedBuffer<T> {
+    fn as_mut(&mut self) -> &mut [T] {
+        self
+    }
+}
+
+impl<T: DeviceCopy> Drop for UnifiedBuffer<T> {
+    fn drop(&mut self) {
+        // An error is of earlier work, and is reported by other calls too.
+        let _ = self.free();
+    }
+}
+
+impl<T: DeviceCopy + fmt::Debug> fmt::Debug for UnifiedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: DeviceCopy> UnifiedBox<T> {
+    /// A copy of a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_unified`].
+    pub fn new(value: T) -> CudaResult<Self> {
+        Ok(Self { value: UnifiedBuffer::new(&value, 1)? })
+    }
+
+    /// Memory for a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`cuda_malloc_unified`].
+    ///
+    /// # Safety
+    ///
+    /// It is written before it is read.
+    pub unsafe fn uninitialized() -> CudaResult<Self> {
+        // SAFETY: the caller's promise.
+        Ok(Self { value: unsafe { UnifiedBuffer::uninitialized(1)? } })
+    }
+
+    /// The address.
+    pub fn as_unified_ptr(&self) -> UnifiedPointer<T> {
+        self.value.as_unified_ptr()
+    }
+
+    /// Drops it.
+    ///
+    /// # Errors
+    ///
+    /// As [`UnifiedBuffer::drop`].
+    pub fn drop(boxed: UnifiedBox<T>) -> CudaResult<()> {
+        UnifiedBuffer::drop(boxed.value).map_err(|(error, _)| error)
+    }
+}
+
+impl<T: DeviceCopy> Deref for UnifiedBox<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value[0]
+    }
+}
+
+impl<T: DeviceCopy> DerefMut for UnifiedBox<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value[0]
+    }
+}
+
+impl<T: DeviceCopy + fmt::Debug> fmt::Debug for UnifiedBox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

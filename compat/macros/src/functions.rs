@@ -1,0 +1,34 @@
+//! `#[gpu_only]` and `#[externally_visible]`.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Error, ItemFn, Result};
+
+/// The function on the GPU; elsewhere one of the same signature that panics.
+pub(crate) fn gpu_only(item: TokenStream) -> Result<TokenStream> {
+    let function: ItemFn = syn::parse2(item)?;
+    let ItemFn { attrs, vis, sig, .. } = &function;
+    let message = format!("`{}` can be called on a GPU only", sig.ident);
+    let mut on_host = sig.clone();
+    on_host.abi = None;
+    Ok(quote! {
+        #[cfg(target_arch = "nvptx64")]
+        #function
+
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[allow(unused_variables)]
+        #(#attrs)* #vis #on_host {
+            ::core::unimplemented!(#message)
+        }
+    })
+}
+
+/// Device functions are inlined into kernels, and none is left for other modules to link against.
+pub(crate) fn externally_visible(item: TokenStream) -> Result<TokenStream> {
+    let function: ItemFn = syn::parse2(item)?;
+    Err(Error::new(
+        function.sig.ident.span(),
+        "an image exports kernels only, so no other PTX can be linked against this function: make it a #[kernel], or put \
+         it into a crate that both kernel crates depend on",
+    ))
+}

@@ -1,0 +1,156 @@
+//! `#[kernel]` as Rust-CUDA has it, on top of gpu-std's.
+//!
+//! The function stays as it is. Beside it, in an anonymous scope, stands a kernel of gpu-std with the same symbol, whose
+//! parameters have types that gpu-std takes: a value becomes `Plain<T>`, a reference a pointer. It calls the function.
+
+use proc_macro2::{Literal, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::parse::{ParseStream, Parser};
+use syn::spanned::Spanned;
+use syn::{
+    Error, FnArg, GenericParam, Ident, ItemFn, Pat, Result, ReturnType, Safety, Signature, Token, Type,
+};
+
+/// The whole of `#[kernel(hints)] item`.
+pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    check_hints.parse2(hints)?;
+    let mut function: ItemFn = syn::parse2(item.clone()).map_err(|error| {
+        let is_function = item.into_iter().any(|token| token.to_string() == "fn");
+        if is_function { error } else { Error::new(error.span(), "#[kernel] goes on a function") }
+    })?;
+    check(&function.sig)?;
+    let params = function.sig.inputs.iter().enumerate().map(param).collect::<Result<Vec<Param>>>()?;
+    // The entry has the symbol.
+    function.attrs.retain(|attribute| !attribute.path().is_ident("no_mangle"));
+    let inlined = function.attrs.iter().any(|attribute| attribute.path().is_ident("inline"));
+    let inline = (!inlined).then(|| quote!(#[inline(always)]));
+    let name = &function.sig.ident;
+    let declared = params.iter().map(|param| &param.declared);
+    let passed = params.iter().map(|param| &param.passed);
+    Ok(quote! {
+        #inline
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
+        #function
+
+        const _: () = {
+            #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
+            unsafe fn #name(#(#declared),*) {
+                // SAFETY: the launch passes what the function's parameters say.
+                unsafe { self::#name(#(#passed),*) }
+            }
+        };
+    })
+}
+
+/// The hints about launch dimensions, which have no effect: indices are computed from all dimensions.
+fn check_hints(input: ParseStream<'_>) -> Result<()> {
+    while !input.is_empty() {
+        let key: Ident = input.parse()?;
+        if key != "grid_dim" && key != "block_dim" {
+            let message = format!(
+                "unknown hint `{key}`: there are grid_dim = 2d and block_dim = 2d. For launch_bounds and other options \
+                 write the kernel with gpu-std's own #[kernel]"
+            );
+            return Err(Error::new(key.span(), message));
+        }
+        input.parse::<Token![=]>()?;
+        let dimension: Literal = input.parse()?;
+        if !["1d", "2d", "3d", "1D", "2D", "3D"].contains(&dimension.to_string().as_str()) {
+            return Err(Error::new(dimension.span(), "write 1d, 2d or 3d"));
+        }
+        if !input.is_empty() {
+            input.parse::<Token![,]>()?;
+        }
+    }
+    Ok(())
+}
+
+fn check(sig: &Signature) -> Result<()> {
+    if !matches!(sig.safety, Safety::Unsafe(_)) {
+        return Err(Error::new(
+            sig.fn_token.span(),
+            "a kernel of Rust-CUDA is an `unsafe fn`: add `unsafe`, or write a safe kernel with gpu-std's own #[kernel]",
+        ));
+    }
+    if let ReturnType::Type(_, ty) = &sig.output
+        && !matches!(&**ty, Type::Tuple(tuple) if tuple.elems.is_empty())
+    {
+        return Err(Error::new(
+            ty.span(),
+            "a kernel returns nothing: remove this, and write results through a pointer",
+        ));
+    }
+    let generic = sig.generics.params.iter().find(|param| !matches!(param, GenericParam::Lifetime(_)));
+    if let Some(generic) = generic {
+        return Err(Error::new(
+            generic.span(),
+            "a kernel of Rust-CUDA has no type parameters: write one function for each type, or use gpu-std's own \
+             #[kernel(types(T = f32, f64))]",
+        ));
+    }
+    Ok(())
+}
+
+/// One parameter of the entry.
+struct Param {
+    /// As the kernel of gpu-std declares it.
+    declared: TokenStream,
+    /// The argument that it becomes.
+    passed: TokenStream,
+}
+
+fn param((index, input): (usize, &FnArg)) -> Result<Param> {
+    let typed = match input {
+        FnArg::Typed(typed) => typed,
+        FnArg::Receiver(receiver) => {
+            return Err(Error::new(
+                receiver.span(),
+                "a kernel is a free function: move it out of the `impl`",
+            ));
+        }
+    };
+    let name = match &*typed.pat {
+        Pat::Ident(pattern) => pattern.ident.clone(),
+        _ => format_ident!("parameter_{index}"),
+    };
+    let private = quote!(::cuda_std::__private);
+    Ok(match ungrouped(&typed.ty) {
+        Type::Reference(reference) if reference.mutability.is_some() => {
+            let pointee = reference.elem.to_token_stream();
+            let (slice, element) = match &*reference.elem {
+                Type::Slice(slice) => ("slice", slice.elem.to_token_stream()),
+                _ => ("reference", pointee),
+            };
+            return Err(Error::new(
+                typed.ty.span(),
+                format!("every thread would have the same mutable {slice}: take `*mut {element}`"),
+            ));
+        }
+        Type::Reference(reference) => match &*reference.elem {
+            Type::Slice(slice) => {
+                let element = &slice.elem;
+                let ty = quote_spanned!(element.span()=> &[#private::Plain<#element>]);
+                Param { declared: quote!(#name: #ty), passed: quote!(#private::Plain::slice(#name)) }
+            }
+            _ => {
+                Param { declared: quote!(#name: *const ::core::ffi::c_void), passed: quote!(&*#name.cast()) }
+            }
+        },
+        Type::Ptr(_) => {
+            let ty = &typed.ty;
+            Param { declared: quote!(#name: #ty), passed: quote!(#name) }
+        }
+        ty => {
+            let plain = quote_spanned!(ty.span()=> #private::Plain<#ty>);
+            Param { declared: quote!(#name: #plain), passed: quote!(#name.get()) }
+        }
+    })
+}
+
+fn ungrouped(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => ungrouped(&group.elem),
+        Type::Paren(paren) => ungrouped(&paren.elem),
+        ty => ty,
+    }
+}

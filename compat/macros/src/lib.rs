@@ -1,0 +1,39 @@
+//! The macros of `cuda_std` and `cust_core`, which re-export them. What they expand to names those crates.
+#![deny(missing_docs)]
+
+use proc_macro::TokenStream;
+
+mod address_space;
+mod device_copy;
+mod functions;
+mod kernel;
+
+#[allow(missing_docs, reason = "documented where cuda_std re-exports it")]
+#[proc_macro_attribute]
+pub fn kernel(hints: TokenStream, item: TokenStream) -> TokenStream {
+    kernel::expand(hints.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+#[allow(missing_docs, reason = "documented where cuda_std re-exports it")]
+#[proc_macro_attribute]
+pub fn gpu_only(_: TokenStream, item: TokenStream) -> TokenStream {
+    functions::gpu_only(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+#[allow(missing_docs, reason = "documented where cuda_std re-exports it")]
+#[proc_macro_attribute]
+pub fn externally_visible(_: TokenStream, item: TokenStream) -> TokenStream {
+    functions::externally_visible(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+#[allow(missing_docs, reason = "documented where cuda_std re-exports it")]
+#[proc_macro_attribute]
+pub fn address_space(space: TokenStream, item: TokenStream) -> TokenStream {
+    address_space::expand(space.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+#[allow(missing_docs, reason = "documented where cust_core re-exports it")]
+#[proc_macro_derive(DeviceCopy)]
+pub fn device_copy(item: TokenStream) -> TokenStream {
+    device_copy::expand(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}

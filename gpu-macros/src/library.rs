@@ -1,0 +1,191 @@
+//! The path of gpu-std in the crate that a macro expands in: the manifest may rename it, or have the facade only.
+
+use std::path::Path;
+
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use quote::quote;
+
+/// The same tokens with the path that gpu-std has in this crate, in the place of `::gpu_std`.
+pub(crate) fn found(tokens: TokenStream) -> TokenStream {
+    let own = std::env::var("CARGO_MANIFEST_DIR");
+    match own.ok().and_then(|folder| path_of(Path::new(&folder))) {
+        Some(path) => replace(tokens, &path),
+        None => tokens,
+    }
+}
+
+/// The path of gpu-std, by the manifest in `folder`; `None` where it is `::gpu_std`.
+fn path_of(folder: &Path) -> Option<TokenStream> {
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+    let root = || {
+        let mut manifests = folder.ancestors().skip(1).map(|folder| folder.join("Cargo.toml"));
+        let text = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
+        manifests.find_map(|path| text(path).filter(|text| text.contains("[workspace")))
+    };
+    let name = |package| name_of(&manifest, package, &root);
+    let path = match (name("gpu-std"), name("warpsmith")) {
+        (Some(name), _) => vec![name],
+        (None, Some(facade)) => vec![facade, "gpu_std".to_owned()],
+        (None, None) => return None,
+    };
+    if path == ["gpu_std"] {
+        return None;
+    }
+    let path = path.iter().map(|name| Ident::new(name, Span::call_site()));
+    Some(quote!(#(::#path)*))
+}
+
+/// The name by which a manifest depends on `package`, as Rust writes it. `root` gives the manifest of its workspace.
+fn name_of(manifest: &str, package: &str, root: &dyn Fn() -> Option<String>) -> Option<String> {
+    let mut found = None;
+    for dependency in dependencies(manifest) {
+        let is_it = match (&dependency.package, dependency.is_inherited) {
+            (Some(renamed), _) => renamed == package,
+            (None, false) => dependency.name == package,
+            (None, true) => {
+                let inherited = root().map(|root| dependencies(&root)).unwrap_or_default();
+                let entry = inherited.into_iter().find(|entry| entry.name == dependency.name);
+                entry.and_then(|entry| entry.package).unwrap_or_else(|| dependency.name.clone()) == package
+            }
+        };
+        if is_it {
+            found = Some(dependency.name.replace('-', "_"));
+        }
+    }
+    found
+}
+
+/// One entry of a manifest's tables of dependencies.
+#[derive(Debug, PartialEq)]
+struct Dependency {
+    name: String,
+    /// What it says of the package's name.
+    package: Option<String>,
+    /// Whether the workspace says the rest.
+    is_inherited: bool,
+}
+
+/// All dependencies of a manifest: of what cargo accepts, the forms that stand in one line or in a table of their own.
+fn dependencies(manifest: &str) -> Vec<Dependency> {
+    let mut all: Vec<Dependency> = Vec::new();
+    let mut of = |name: &str, key: &str, value: &str| {
+        let name = name.trim().trim_matches(['"', '\'']);
+        let index = all.iter().position(|known| known.name == name).unwrap_or_else(|| {
+            all.push(Dependency { name: name.to_owned(), package: None, is_inherited: false });
+            all.len() - 1
+        });
+        match key.trim() {
+            "package" => all[index].package = Some(value.trim().trim_matches(['"', '\'']).to_owned()),
+            "workspace" => all[index].is_inherited = value.trim() == "true",
+            _ => {}
+        }
+    };
+    // The table that the lines belong to: all dependencies, or one.
+    let mut table: Option<Option<String>> = None;
+    for line in manifest.lines().map(|line| line.split(" #").next().unwrap_or_default().trim()) {
+        if let Some(header) = line.strip_prefix('[') {
+            let header = header.trim_end_matches(']').trim();
+            let last = header.rsplit('.').next().unwrap_or_default();
+            let before = header.strip_suffix(last).unwrap_or_default();
+            table = match () {
+                () if last.ends_with("dependencies") => Some(None),
+                () if before.ends_with("dependencies.") => {
+                    of(last, "", "");
+                    Some(Some(last.to_owned()))
+                }
+                () => None,
+            };
+            continue;
+        }
+        let (Some(table), Some((key, value))) = (&table, line.split_once('=')) else { continue };
+        match table {
+            Some(name) => of(name, key, value),
+            None => match key.split_once('.') {
+                Some((name, key)) => of(name, key, value),
+                None => {
+                    of(key, "", "");
+                    let fields = value.trim().trim_start_matches('{').trim_end_matches('}').split(',');
+                    fields
+                        .filter_map(|field| field.split_once('='))
+                        .for_each(|(field, value)| of(key, field, value));
+                }
+            },
+        }
+    }
+    all
+}
+
+/// Replaces each `::gpu_std` in `tokens`.
+pub(crate) fn replace(tokens: TokenStream, path: &TokenStream) -> TokenStream {
+    let mut out: Vec<TokenTree> = Vec::new();
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => {
+                let mut replaced = Group::new(group.delimiter(), replace(group.stream(), path));
+                replaced.set_span(group.span());
+                out.push(replaced.into());
+            }
+            TokenTree::Ident(name) if name == "gpu_std" && ends_with_colons(&out) => {
+                out.truncate(out.len() - 2);
+                out.extend(path.clone());
+            }
+            other => out.push(other),
+        }
+    }
+    out.into_iter().collect()
+}
+
+/// Whether the last tokens are a `::` that begins a path.
+fn ends_with_colons(tokens: &[TokenTree]) -> bool {
+    let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
+    match tokens {
+        [rest @ .., first, second] if is_colon(first) && is_colon(second) => {
+            !matches!(rest.last(), Some(TokenTree::Ident(_)))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(manifest: &str, package: &str) -> Option<String> {
+        let root = "[workspace.dependencies]\ndevice = { path = \"x\", package = \"gpu-std\" }\n";
+        name_of(manifest, package, &|| Some(root.to_owned()))
+    }
+
+    #[test]
+    fn names_are_those_of_the_manifest() {
+        for (manifest, expected) in [
+            ("[dependencies]\ngpu-std = \"0.1\"\n", Some("gpu_std")),
+            (
+                "[dependencies]\nmy-std = { version = \"0.1\", package = \"gpu-std\" } # renamed\n",
+                Some("my_std"),
+            ),
+            ("[dependencies.my-std]\nversion = \"0.1\"\npackage = \"gpu-std\"\n", Some("my_std")),
+            ("[dependencies.gpu-std]\nversion = \"0.1\"\n", Some("gpu_std")),
+            ("[dependencies]\nk.package = \"gpu-std\"\nk.version = \"0.1\"\n", Some("k")),
+            ("[dependencies]\ndevice.workspace = true\n", Some("device")),
+            ("[dependencies]\ndevice = { workspace = true, features = [\"glam\"] }\n", Some("device")),
+            ("[target.'cfg(unix)'.dependencies]\ng = { package = \"gpu-std\" }\n", Some("g")),
+            ("[dev-dependencies]\ngpu-std.workspace = true\n", Some("gpu_std")),
+            ("[package]\nname = \"gpu-std\"\n[dependencies]\nserde = \"1\"\n", None),
+            ("[dependencies]\ngpu-std = { package = \"another\" }\n", None),
+        ] {
+            assert_eq!(name(manifest, "gpu-std").as_deref(), expected, "{manifest}");
+        }
+        assert_eq!(
+            name("[dependencies]\nw = { package = \"warpsmith\" }\n", "warpsmith").as_deref(),
+            Some("w")
+        );
+    }
+
+    #[test]
+    fn only_paths_from_the_root_are_replaced() {
+        let tokens: TokenStream =
+            "fn f(x: ::gpu_std::A) { ::gpu_std::g(gpu_std::h, mine::gpu_std::i) }".parse().unwrap();
+        let replaced = replace(tokens, &quote!(::w::gpu_std)).to_string().replace(' ', "");
+        assert_eq!(replaced, "fnf(x:::w::gpu_std::A){::w::gpu_std::g(gpu_std::h,mine::gpu_std::i)}");
+    }
+}

@@ -1,0 +1,286 @@
+//! Views, claims and launches in two and three dimensions.
+
+use crate::common::{Args, floats, launch, launch_shared};
+use gpu_std::prelude::*;
+use gpu_std::{Claims, Extents2, Extents3, Kernel, LaunchBounds};
+
+fn extents2(width: usize, height: usize, pitch: usize) -> Extents2 {
+    Extents2::new(width, height, pitch).expect("sides of a view")
+}
+
+fn extents3(sides: [usize; 3], pitch: usize, rows: usize) -> Extents3 {
+    Extents3::new(sides, pitch, rows).expect("sides of a view")
+}
+
+/// The arguments of a view to write.
+fn view<E: 'static>(args: Args, data: &mut [u32], extents: E) -> Args {
+    args.value(data.as_mut_ptr()).value(extents)
+}
+
+#[kernel]
+fn places(mut out: DisjointMut2<u32>) {
+    let cell = thread::unique_2d();
+    if let Some(out) = out.get_mut(cell) {
+        let [x, y] = thread::index_2d();
+        assert_eq!(cell.get(), (x as usize, y as usize));
+        *out += 1 + x + 1000 * y;
+    }
+}
+
+#[test]
+fn every_place_has_one_thread() {
+    for (width, height, pitch) in
+        [(1, 1, 1), (7, 5, 7), (7, 5, 9), (16, 16, 16), (33, 2, 40), (0, 3, 4), (3, 0, 4)]
+    {
+        let (mut out, extents) = (vec![0; pitch * height + 3], extents2(width, height, pitch));
+        let grid = [(width as u32).div_ceil(4).max(1), (height as u32).div_ceil(3).max(1), 1];
+        launch::<places>(grid, [4, 3, 1], &view(Args::new(), &mut out, extents));
+        for (i, found) in out.into_iter().enumerate() {
+            let (x, y) = (i % pitch, i / pitch);
+            let expected = if x < width && y < height { 1 + x + 1000 * y } else { 0 };
+            assert_eq!(found as usize, expected, "({x}, {y}) of {width} x {height}, pitch {pitch}");
+        }
+    }
+}
+
+#[kernel]
+fn fill(mut out: DisjointMut2<u32>) {
+    for cell in thread::grid_stride_2d(out.width(), out.height()) {
+        if let Some(out) = out.get_mut(cell) {
+            *out += 1 + cell.x() as u32 + 1000 * cell.y() as u32;
+        }
+    }
+}
+
+#[test]
+fn a_stride_in_two_dimensions_covers_everything_once() {
+    for (width, height) in [(0, 0), (0, 5), (5, 0), (1, 1), (13, 9), (64, 3), (3, 64)] {
+        for (grid, block) in [([1, 1, 1], [1, 1, 1]), ([2, 3, 1], [4, 2, 1]), ([20, 20, 1], [8, 8, 1])] {
+            let mut out = vec![0; width * height];
+            let args = view(Args::new(), &mut out, extents2(width, height, width));
+            launch::<fill>(grid, block, &args);
+            let expected = |i: usize| 1 + (i % width) + 1000 * (i / width);
+            assert!(
+                out.iter().enumerate().all(|(i, found)| *found as usize == expected(i)),
+                "{grid:?} {block:?}"
+            );
+        }
+    }
+}
+
+#[kernel]
+fn read_all(data: Slice2<f32>, volume: Slice3<f32>, mut sums: DisjointMut<f64>) {
+    let i = thread::unique_index();
+    let Some(sum) = sums.get_mut(i) else { return };
+    let mut total = 0.0;
+    for y in 0..data.height() {
+        let row = data.row(y).expect("a row");
+        for (x, value) in row.iter().enumerate() {
+            assert_eq!(data[(x, y)].to_bits(), value.to_bits());
+            assert_eq!(data.get(x as i32, y as u64).map(|value| value.to_bits()), Some(value.to_bits()));
+            total += f64::from(*value);
+        }
+    }
+    assert_eq!((data.row(data.height()), data.get(-1, 0), data.get(0, -1)), (None, None, None));
+    assert_eq!((data.get(data.width(), 0), data.get(0, data.height())), (None, None));
+    for z in 0..volume.depth() {
+        let plane = volume.plane(z).expect("a plane");
+        for y in 0..volume.height() {
+            assert_eq!(volume.row(y, z), plane.row(y));
+            total += (0..volume.width()).map(|x| f64::from(volume[(x, y, z)])).sum::<f64>();
+        }
+    }
+    assert_eq!((volume.get(0, 0, volume.depth()), volume.get(0, 0, -1)), (None, None));
+    *sum = total;
+}
+
+#[test]
+fn all_threads_read_rows_columns_and_planes() {
+    let (data, volume) = (floats(5 * 12 + 7), floats(2 * 4 * 9 + 3 * 9 + 6));
+    let (plane, space) = (extents2(7, 6, 12), extents3([6, 3, 3], 9, 4));
+    let mut sums = vec![0.0f64; 3];
+    let args =
+        Args::new().value(data.as_ptr()).value(plane).value(volume.as_ptr()).value(space).view(&mut sums);
+    launch::<read_all>([1, 1, 1], [3, 1, 1], &args);
+    let mut expected: f64 =
+        (0..6).flat_map(|y| (0..7).map(move |x| y * 12 + x)).map(|i| f64::from(data[i])).sum();
+    for z in 0..3 {
+        for y in 0..3 {
+            expected += (0..6).map(|x| f64::from(volume[(z * 4 + y) * 9 + x])).sum::<f64>();
+        }
+    }
+    assert!(sums.iter().all(|sum| (sum - expected).abs() < 1e-9), "{sums:?} is not {expected}");
+}
+
+#[kernel]
+fn outside(data: Slice2<f32>) {
+    let _ = data[(7, 5)];
+}
+
+#[test]
+fn an_index_outside_names_place_and_sides() {
+    let data = floats(42);
+    let args = Args::new().value(data.as_ptr()).value(extents2(7, 5, 7));
+    let fault = launch_shared::<outside>([1, 1, 1], [1, 1, 1], 0, &args).unwrap_err();
+    assert!(fault.message().contains("element (7, 5) is outside a view of 7 x 5"), "{fault}");
+}
+
+#[kernel]
+fn volume_places(mut out: DisjointMut3<u32>) {
+    let cell = thread::unique_3d();
+    if let Some(out) = out.get_mut(cell) {
+        *out += 1 + cell.x() as u32 + 100 * cell.y() as u32 + 10_000 * cell.z() as u32;
+    }
+}
+
+#[test]
+fn every_place_of_a_volume_has_one_thread() {
+    let (sides, pitch, rows) = ([5, 4, 3], 7, 6);
+    let mut out = vec![0; pitch * rows * 3];
+    let args = view(Args::new(), &mut out, extents3(sides, pitch, rows));
+    launch::<volume_places>([2, 2, 2], [4, 3, 2], &args);
+    for (i, found) in out.into_iter().enumerate() {
+        let place = [i % pitch, i / pitch % rows, i / pitch / rows];
+        let is_inside = place.iter().zip(sides).all(|(at, side)| *at < side);
+        let expected = if is_inside { 1 + place[0] + 100 * place[1] + 10_000 * place[2] } else { 0 };
+        assert_eq!(found as usize, expected, "{place:?}");
+    }
+}
+
+#[kernel]
+fn number_rows(mut out: DisjointMut2<u32, Rows>) {
+    for index in thread::grid_stride(out.height()) {
+        if let Some(row) = out.get_mut(index) {
+            row.iter_mut().for_each(|value| *value += 1 + index.get() as u32);
+        }
+    }
+}
+
+#[test]
+fn rows_are_disjoint_and_complete() {
+    for (width, height, pitch) in [(5, 9, 5), (5, 9, 8), (1, 100, 1), (0, 4, 3)] {
+        let mut out = vec![0; pitch * height];
+        launch::<number_rows>(
+            [1, 1, 1],
+            [7, 1, 1],
+            &view(Args::new(), &mut out, extents2(width, height, pitch)),
+        );
+        let expected = |i: usize| if i % pitch < width { 1 + i / pitch } else { 0 };
+        assert!(out.iter().enumerate().all(|(i, found)| *found as usize == expected(i)), "{out:?}");
+    }
+}
+
+#[kernel]
+fn tile_places(mut out: DisjointMut2<u32, Tiles<6, 4>>) {
+    let (left, top) = out.tile_origin();
+    out.write_tile(|column, row| (1 + left + column + 1000 * (top + row)) as u32);
+}
+
+#[kernel]
+fn mirrored_places(mut out: DisjointMut2<u32, TransposedTiles<6, 4>>) {
+    let (left, top) = out.tile_origin();
+    assert_eq!((left, top), (thread::block_idx_y() as usize * 6, thread::block_idx_x() as usize * 4));
+    out.update_tile(|column, row, element| *element += (1 + left + column + 1000 * (top + row)) as u32);
+}
+
+#[test]
+fn tiles_of_blocks_are_disjoint_and_complete() {
+    for (width, height, pitch) in [(6usize, 4usize, 6), (7, 5, 7), (24, 16, 30), (1, 1, 1), (13, 3, 13)] {
+        for block in [[6, 4, 1], [5, 1, 1], [2, 2, 1], [32, 8, 1]] {
+            let check = |out: Vec<u32>| {
+                for (i, found) in out.into_iter().enumerate() {
+                    let (x, y) = (i % pitch, i / pitch);
+                    let expected = if x < width { 1 + x + 1000 * y } else { 0 };
+                    assert_eq!(
+                        found as usize, expected,
+                        "({x}, {y}) of {width} x {height}, blocks {block:?}"
+                    );
+                }
+            };
+            let tiles = [width.div_ceil(6) as u32, height.div_ceil(4) as u32];
+            let mut out = vec![0; pitch * height];
+            let args = view(Args::new(), &mut out, extents2(width, height, pitch));
+            launch::<tile_places>([tiles[0], tiles[1], 1], block, &args);
+            check(out);
+            let mut out = vec![0; pitch * height];
+            let args = view(Args::new(), &mut out, extents2(width, height, pitch));
+            launch::<mirrored_places>([tiles[1], tiles[0], 1], block, &args);
+            check(out);
+        }
+    }
+}
+
+#[kernel]
+fn steal(mut out: DisjointMut2<u32>) {
+    use std::cell::Cell;
+    thread_local!(static KEPT: Cell<Option<thread::Unique2d>> = const { Cell::new(None) });
+    let cell = KEPT.get().unwrap_or_else(thread::unique_2d);
+    KEPT.set(Some(cell));
+    out.get_mut(cell);
+}
+
+#[test]
+fn a_place_of_another_thread_is_refused() {
+    let mut out = [0; 64];
+    let args = view(Args::new(), &mut out, extents2(8, 8, 8));
+    let fault = launch_shared::<steal>([1, 1, 1], [8, 8, 1], 0, &args).unwrap_err();
+    assert!(fault.message().contains("belongs to another thread"), "{fault}");
+}
+
+#[test]
+fn a_place_is_not_unique_in_more_dimensions() {
+    let mut out = [0; 64];
+    let args = view(Args::new(), &mut out, extents2(8, 8, 8));
+    let fault = launch_shared::<places>([1, 1, 2], [8, 8, 1], 0, &args).unwrap_err();
+    assert!(fault.message().contains("belongs to another thread"), "{fault}");
+}
+
+const SIDE: usize = 8;
+const BLOCKS: u32 = 2;
+
+#[kernel(block(SIDE, SIDE / 2), launch_bounds(32, BLOCKS))]
+fn shaped(mut out: DisjointMut2<u32>) {
+    if let Some(out) = out.get_mut(thread::unique_2d()) {
+        *out = block::threads();
+    }
+}
+
+#[kernel(consts(N = 4, 16), types(T = f32, u8), block(N, 2, N / 4), cluster(2))]
+fn shaped_by_parameters<T: Scalar, const N: usize>(_value: T) {}
+
+#[kernel(launch_bounds(SIDE * SIDE))]
+fn bounded() {}
+
+#[test]
+fn shapes_are_in_the_record() {
+    let info = &shaped::spec().info;
+    assert_eq!((info.block, info.cluster, info.claims), (Some([8, 4, 1]), None, Claims::Plane));
+    assert_eq!(info.launch_bounds, Some(LaunchBounds { max_threads: 32, min_blocks: 2 }));
+    let info = &shaped_by_parameters::<f32, 16>::spec().info;
+    assert_eq!((info.block, info.cluster), (Some([16, 2, 4]), Some([2, 1, 1])));
+    assert_eq!((info.min_arch, info.claims), (90, Claims::Any));
+    assert_eq!(shaped_by_parameters::<u8, 4>::spec().block, Some([4, 2, 1]));
+    assert_eq!(bounded::spec().launch_bounds, Some(LaunchBounds { max_threads: 64, min_blocks: 0 }));
+    assert_eq!((number_rows::spec().claims, volume_places::spec().claims), (Claims::Linear, Claims::Volume));
+    assert_eq!((tile_places::spec().claims, outside::spec().claims), (Claims::Plane, Claims::Any));
+}
+
+#[test]
+fn the_emulator_enforces_block_and_cluster() {
+    let mut out = [0; 64];
+    let args = view(Args::new(), &mut out, extents2(8, 8, 8));
+    launch::<shaped>([1, 2, 1], [8, 4, 1], &args);
+    for block in [[4, 8, 1], [8, 2, 1], [32, 1, 1]] {
+        let fault = launch_shared::<shaped>([1, 2, 1], block, 0, &args).unwrap_err();
+        assert!(fault.message().contains("requires [8, 4, 1]"), "{fault}");
+    }
+    let args = Args::new().value(1u8);
+    let fault = launch_shared::<shaped_by_parameters<u8, 4>>([2, 1, 1], [4, 2, 1], 0, &args).unwrap_err();
+    assert!(
+        fault.message().contains("clusters of [1, 1, 1] blocks: the kernel requires [2, 1, 1]"),
+        "{fault}"
+    );
+    crate::common::launch_clusters::<shaped_by_parameters<u8, 4>>([2, 1, 1], [4, 2, 1], [2, 1, 1], &args)
+        .unwrap();
+    assert!(out[..].iter().all(|threads| *threads == 32));
+}

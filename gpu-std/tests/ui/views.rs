@@ -1,0 +1,32 @@
+use gpu_std::prelude::*;
+use gpu_std::thread::Unique2d;
+
+/// A claim of another kind.
+#[kernel]
+fn wrong_claim(mut out: DisjointMut2<f32>) {
+    out.get_mut(thread::unique_index());
+    out.get_mut((1, 2));
+}
+
+/// A claim cannot be made up.
+#[kernel]
+fn made_up(mut out: DisjointMut2<f32>) {
+    out.get_mut(Unique2d { x: 1, y: 2 });
+}
+
+/// Two references to elements at a time.
+#[kernel]
+fn two_at_once(mut out: DisjointMut2<f32>) {
+    let first = out.get_mut(thread::unique_2d());
+    let second = out.get_mut(thread::unique_2d());
+    drop((first, second));
+}
+
+/// A view has the mappings that there are.
+#[kernel]
+fn no_such_mapping(_out: DisjointMut2<f32, Chunks<4>>) {}
+
+#[kernel]
+fn no_kernel_type(_image: Slice2<&'static str>) {}
+
+fn main() {}

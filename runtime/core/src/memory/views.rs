@@ -1,0 +1,425 @@
+//! Elements of a buffer as rows and columns: [`DeviceSlice2`] and [`DeviceSlice3`] to read, [`DeviceSliceMut2`] and
+//! [`DeviceSliceMut3`] to write. They are arguments for a kernel's `Slice2<T>`, `DisjointMut2<T>` and so on, and borrow
+//! the buffer as slices do.
+//!
+//! ```
+//! # fn main() -> Result<(), warpsmith_runtime::Error> {
+//! let stream = warpsmith_runtime::Device::emulated(0)?.default_stream();
+//! let mut image = warpsmith_runtime::DeviceBuffer::<f32>::zeros(&stream, 640 * 480)?;
+//! let view = image.as_2d(640, 480)?;
+//! assert_eq!((view.width(), view.height(), view.pitch()), (640, 480, 640));
+//! // All but the border.
+//! let inner = image.as_2d_mut(640, 480)?.into_part(1..639, 1..479);
+//! assert_eq!((inner.width(), inner.height(), inner.pitch()), (638, 478, 640));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::ops::RangeBounds;
+
+use gpu_spec::{Extents2, Extents3};
+
+use super::slice::resolve_or_panic;
+use super::{DeviceBuffer, DeviceCopy, DeviceSlice, DeviceSliceMut};
+use crate::device::Device;
+use crate::driver::DevicePtr;
+use crate::error::{Error, Result};
+
+/// Rows of a buffer's elements, to read: an argument for a kernel's `Slice2<T>`.
+#[derive(Clone, Copy)]
+pub struct DeviceSlice2<'a, T: DeviceCopy> {
+    /// From the first element to the last.
+    elements: DeviceSlice<'a, T>,
+    extents: Extents2,
+}
+
+/// Rows of a buffer's elements, to read and write: an argument for a kernel's `DisjointMut2<T>`. Nothing else reaches the
+/// elements while it lives.
+pub struct DeviceSliceMut2<'a, T: DeviceCopy> {
+    /// From the first element to the last.
+    elements: DeviceSliceMut<'a, T>,
+    extents: Extents2,
+}
+
+/// Planes of rows of a buffer's elements, to read: an argument for a kernel's `Slice3<T>`.
+#[derive(Clone, Copy)]
+pub struct DeviceSlice3<'a, T: DeviceCopy> {
+    /// From the first element to the last.
+    elements: DeviceSlice<'a, T>,
+    extents: Extents3,
+}
+
+/// Planes of rows of a buffer's elements, to read and write: an argument for a kernel's `DisjointMut3<T>`. Nothing else
+/// reaches the elements while it lives.
+pub struct DeviceSliceMut3<'a, T: DeviceCopy> {
+    /// From the first element to the last.
+    elements: DeviceSliceMut<'a, T>,
+    extents: Extents3,
+}
+
+/// Says what is wrong with the extents of a view.
+#[cold]
+fn bad(sides: &[usize], len: usize, reason: String) -> Error {
+    let sides: Vec<String> = sides.iter().map(usize::to_string).collect();
+    Error::BadExtents { extents: sides.join(" x "), len, reason }
+}
+
+const TOO_LARGE: &str = "a side or the pitch is over 2^31 - 1; use a slice, or views of parts";
+
+/// The product of sides, if it is the length; each side by itself may be too large for a view.
+fn check_len(sides: &[usize], len: usize) -> Result<()> {
+    let product = sides.iter().try_fold(1usize, |product, side| product.checked_mul(*side));
+    match product {
+        Some(product) if product == len => Ok(()),
+        Some(product) => Err(bad(
+            sides,
+            len,
+            format!("these are {product} elements; take the sides of the whole, or a part of the slice"),
+        )),
+        None => Err(bad(sides, len, TOO_LARGE.to_owned())),
+    }
+}
+
+/// The extents of rows in `len` elements.
+fn extents_2(width: usize, height: usize, pitch: usize, len: usize) -> Result<Extents2> {
+    let bad = |reason: String| bad(&[width, height], len, reason);
+    if pitch < width {
+        return Err(bad(format!("the pitch of {pitch} is below the width, so that rows overlap")));
+    }
+    let extents = Extents2::new(width, height, pitch).ok_or_else(|| bad(TOO_LARGE.to_owned()))?;
+    match extents.span() {
+        span if span <= len => Ok(extents),
+        span => Err(bad(format!("with a pitch of {pitch} the last row ends at element {span}"))),
+    }
+}
+
+/// The extents of planes in `len` elements.
+fn extents_3([width, height, depth]: [usize; 3], pitch: usize, rows: usize, len: usize) -> Result<Extents3> {
+    let bad = |reason: String| bad(&[width, height, depth], len, reason);
+    if pitch < width {
+        return Err(bad(format!("the pitch of {pitch} is below the width, so that rows overlap")));
+    }
+    if rows < height {
+        return Err(bad(format!("planes of {rows} rows are below the height, so that planes overlap")));
+    }
+    let too_large = || bad("a side or the pitch is over 2^31 - 1, or there are 2^32 rows or more".to_owned());
+    let extents = Extents3::new([width, height, depth], pitch, rows).ok_or_else(too_large)?;
+    match extents.span() {
+        span if span <= len => Ok(extents),
+        span => {
+            let reason = format!(
+                "with a pitch of {pitch} and {rows} rows a plane the last row ends at element {span}"
+            );
+            Err(bad(reason))
+        }
+    }
+}
+
+impl<'a, T: DeviceCopy> DeviceSlice<'a, T> {
+    /// The elements as `height` rows of `width`: all of them.
+    ///
+    /// # Errors
+    /// [`Error::BadExtents`] when there is another number of elements, or a side is over 2^31 - 1.
+    pub fn as_2d(&self, width: usize, height: usize) -> Result<DeviceSlice2<'a, T>> {
+        check_len(&[width, height], self.len())?;
+        self.as_2d_pitched(width, height, width)
+    }
+
+    /// The elements as `height` rows of `width`, one every `pitch` elements from the first. What lies between the rows and
+    /// after the last is not part of the view.
+    ///
+    /// # Errors
+    /// [`Error::BadExtents`] when the last row is not within the elements, the pitch is below the width, or a side is over
+    /// 2^31 - 1.
+    pub fn as_2d_pitched(&self, width: usize, height: usize, pitch: usize) -> Result<DeviceSlice2<'a, T>> {
+        let extents = extents_2(width, height, pitch, self.len())?;
+        Ok(DeviceSlice2 { elements: self.slice(..extents.span()), extents })
+    }
+
+    /// The elements as `depth` planes of `height` rows of `width`: all of them.
+    ///
+    /// # Errors
+    /// As [`Self::as_2d`]; when there are 2^32 rows or more.
+    pub fn as_3d(&self, width: usize, height: usize, depth: usize) -> Result<DeviceSlice3<'a, T>> {
+        check_len(&[width, height, depth], self.len())?;
+        self.as_3d_pitched([width, height, depth], width, height)
+    }
+
+    /// The elements as planes of rows: width, height and depth; a row every `pitch` elements and a plane every `rows` rows
+    /// from the first.
+    ///
+    /// # Errors
+    /// As [`Self::as_2d_pitched`]; when `rows` is below the height, or there are 2^32 rows or more.
+    pub fn as_3d_pitched(&self, sides: [usize; 3], pitch: usize, rows: usize) -> Result<DeviceSlice3<'a, T>> {
+        let extents = extents_3(sides, pitch, rows, self.len())?;
+        Ok(DeviceSlice3 { elements: self.slice(..extents.span()), extents })
+    }
+}
+
+impl<T: DeviceCopy> DeviceSliceMut<'_, T> {
+    /// The elements as `height` rows of `width`, to write. See [`DeviceSlice::as_2d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d`].
+    pub fn as_2d_mut(&mut self, width: usize, height: usize) -> Result<DeviceSliceMut2<'_, T>> {
+        check_len(&[width, height], self.len())?;
+        self.as_2d_pitched_mut(width, height, width)
+    }
+
+    /// The elements as rows, one every `pitch` elements, to write. See [`DeviceSlice::as_2d_pitched`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_pitched`].
+    pub fn as_2d_pitched_mut(
+        &mut self,
+        width: usize,
+        height: usize,
+        pitch: usize,
+    ) -> Result<DeviceSliceMut2<'_, T>> {
+        let extents = extents_2(width, height, pitch, self.len())?;
+        Ok(DeviceSliceMut2 { elements: self.slice_mut(..extents.span()), extents })
+    }
+
+    /// The elements as planes of rows, to write. See [`DeviceSlice::as_3d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d`].
+    pub fn as_3d_mut(&mut self, width: usize, height: usize, depth: usize) -> Result<DeviceSliceMut3<'_, T>> {
+        check_len(&[width, height, depth], self.len())?;
+        self.as_3d_pitched_mut([width, height, depth], width, height)
+    }
+
+    /// The elements as planes of rows, to write. See [`DeviceSlice::as_3d_pitched`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d_pitched`].
+    pub fn as_3d_pitched_mut(
+        &mut self,
+        sides: [usize; 3],
+        pitch: usize,
+        rows: usize,
+    ) -> Result<DeviceSliceMut3<'_, T>> {
+        let extents = extents_3(sides, pitch, rows, self.len())?;
+        Ok(DeviceSliceMut3 { elements: self.slice_mut(..extents.span()), extents })
+    }
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// All elements as `height` rows of `width`, to read. See [`DeviceSlice::as_2d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d`].
+    pub fn as_2d(&self, width: usize, height: usize) -> Result<DeviceSlice2<'_, T>> {
+        self.as_slice().as_2d(width, height)
+    }
+
+    /// The elements as rows, one every `pitch` elements, to read. See [`DeviceSlice::as_2d_pitched`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_pitched`].
+    pub fn as_2d_pitched(&self, width: usize, height: usize, pitch: usize) -> Result<DeviceSlice2<'_, T>> {
+        self.as_slice().as_2d_pitched(width, height, pitch)
+    }
+
+    /// All elements as `depth` planes of `height` rows of `width`, to read. See [`DeviceSlice::as_3d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d`].
+    pub fn as_3d(&self, width: usize, height: usize, depth: usize) -> Result<DeviceSlice3<'_, T>> {
+        self.as_slice().as_3d(width, height, depth)
+    }
+
+    /// All elements as `height` rows of `width`, to write. See [`DeviceSlice::as_2d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d`].
+    pub fn as_2d_mut(&mut self, width: usize, height: usize) -> Result<DeviceSliceMut2<'_, T>> {
+        check_len(&[width, height], self.len())?;
+        self.as_2d_pitched_mut(width, height, width)
+    }
+
+    /// The elements as rows, one every `pitch` elements, to write. See [`DeviceSlice::as_2d_pitched`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_2d_pitched`].
+    pub fn as_2d_pitched_mut(
+        &mut self,
+        width: usize,
+        height: usize,
+        pitch: usize,
+    ) -> Result<DeviceSliceMut2<'_, T>> {
+        let extents = extents_2(width, height, pitch, self.len())?;
+        Ok(DeviceSliceMut2 { elements: self.slice_mut(..extents.span()), extents })
+    }
+
+    /// All elements as planes of rows, to write. See [`DeviceSlice::as_3d`].
+    ///
+    /// # Errors
+    /// As [`DeviceSlice::as_3d`].
+    pub fn as_3d_mut(&mut self, width: usize, height: usize, depth: usize) -> Result<DeviceSliceMut3<'_, T>> {
+        check_len(&[width, height, depth], self.len())?;
+        let extents = extents_3([width, height, depth], width, height, self.len())?;
+        Ok(DeviceSliceMut3 { elements: self.slice_mut(..extents.span()), extents })
+    }
+}
+
+/// Implements what views to read and to write have in common.
+macro_rules! view {
+    ($name:ident: $extents:ty, [$($(#[$doc:meta])* $side:ident),*]) => {
+        impl<T: DeviceCopy> $name<'_, T> {
+            $(
+                $(#[$doc])*
+                pub fn $side(&self) -> usize {
+                    self.extents.$side() as usize
+                }
+            )*
+
+            /// Whether there are no elements.
+            pub fn is_empty(&self) -> bool {
+                self.extents.is_empty()
+            }
+
+            /// The device that has the memory.
+            pub fn device(&self) -> &Device {
+                self.elements.device()
+            }
+
+            /// The address of the first element; null in a buffer of no elements.
+            pub fn as_device_ptr(&self) -> DevicePtr {
+                self.elements.as_device_ptr()
+            }
+
+            #[inline]
+            pub(crate) fn extents(&self) -> &$extents {
+                &self.extents
+            }
+        }
+
+        impl<T: DeviceCopy> fmt::Debug for $name<'_, T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut view = f.debug_struct(stringify!($name));
+                $(view.field(stringify!($side), &self.$side());)*
+                view.field("elements", &self.elements).finish()
+            }
+        }
+    };
+}
+
+macro_rules! views {
+    ($($read:ident, $write:ident: $extents:ty, $sides:tt;)*) => { $(
+        view!($read: $extents, $sides);
+        view!($write: $extents, $sides);
+
+        impl<'a, T: DeviceCopy> $read<'a, T> {
+            /// The elements from the first to the last, with those between rows.
+            pub fn elements(&self) -> DeviceSlice<'a, T> {
+                self.elements
+            }
+        }
+
+        impl<T: DeviceCopy> $write<'_, T> {
+            /// The same view, to read.
+            pub fn as_slice(&self) -> $read<'_, T> {
+                $read { elements: self.elements.as_slice(), extents: self.extents }
+            }
+
+            /// The same view, borrowed for a shorter time.
+            pub fn reborrow(&mut self) -> $write<'_, T> {
+                $write { elements: self.elements.reborrow(), extents: self.extents }
+            }
+        }
+    )* };
+}
+
+views! {
+    DeviceSlice2, DeviceSliceMut2: Extents2, [
+        /// Elements of a row.
+        width,
+        /// Rows.
+        height,
+        /// Elements from the beginning of a row to that of the next.
+        pitch
+    ];
+    DeviceSlice3, DeviceSliceMut3: Extents3, [
+        /// Elements of a row.
+        width,
+        /// Rows of a plane.
+        height,
+        /// Planes.
+        depth,
+        /// Elements from the beginning of a row to that of the next.
+        pitch,
+        /// Rows from the beginning of a plane to that of the next.
+        rows
+    ];
+}
+
+/// The extents of a part of rows, and where its elements lie.
+fn part(
+    extents: Extents2,
+    columns: &impl RangeBounds<usize>,
+    rows: &impl RangeBounds<usize>,
+) -> (Extents2, std::ops::Range<usize>) {
+    let columns = resolve_or_panic(columns, extents.width() as usize);
+    let rows = resolve_or_panic(rows, extents.height() as usize);
+    // Sides and pitch are those of a view, or less.
+    let part = Extents2::new(columns.len(), rows.len(), extents.pitch() as usize).unwrap_or(extents);
+    let start = if part.is_empty() { 0 } else { extents.offset(columns.start as u32, rows.start as u32) };
+    (part, start..start + part.span())
+}
+
+impl<'a, T: DeviceCopy> DeviceSlice2<'a, T> {
+    /// The elements in some columns of some rows.
+    ///
+    /// # Panics
+    /// When the ranges are not within the view, as slices do.
+    #[track_caller]
+    pub fn part(&self, columns: impl RangeBounds<usize>, rows: impl RangeBounds<usize>) -> Self {
+        let (extents, range) = part(self.extents, &columns, &rows);
+        Self { elements: self.elements.slice(range), extents }
+    }
+}
+
+impl<'a, T: DeviceCopy> DeviceSliceMut2<'a, T> {
+    /// The elements in some columns of some rows, to write.
+    ///
+    /// # Panics
+    /// When the ranges are not within the view, as slices do.
+    #[track_caller]
+    pub fn into_part(self, columns: impl RangeBounds<usize>, rows: impl RangeBounds<usize>) -> Self {
+        let (extents, range) = part(self.extents, &columns, &rows);
+        Self { elements: self.elements.into_slice(range), extents }
+    }
+
+    /// The rows before and from `row`, each to be written apart from the other.
+    ///
+    /// # Panics
+    /// When `row` is beyond the end, as slices do.
+    #[track_caller]
+    pub fn split_at_row_mut(self, row: usize) -> (DeviceSliceMut2<'a, T>, DeviceSliceMut2<'a, T>) {
+        let (above, first) = part(self.extents, &.., &(..row));
+        let (below, second) = part(self.extents, &.., &(row..));
+        // The first part ends where the second begins, or before.
+        let middle = if second.is_empty() { first.end } else { second.start };
+        let (elements, rest) = self.elements.split_at_mut(middle);
+        (
+            DeviceSliceMut2 { elements: elements.into_slice(first), extents: above },
+            DeviceSliceMut2 { elements: rest.into_slice(..second.len()), extents: below },
+        )
+    }
+}
+
+impl<'a, T: DeviceCopy> DeviceSlice3<'a, T> {
+    /// Plane `z`.
+    ///
+    /// # Panics
+    /// When it is not within the view.
+    #[track_caller]
+    pub fn plane(&self, z: usize) -> DeviceSlice2<'a, T> {
+        let (extents, depth) = (self.extents.plane(), self.depth());
+        assert!(z < depth, "plane {z} is not within {depth} planes");
+        let start = if extents.is_empty() { 0 } else { self.extents.offset(0, 0, z as u32) };
+        DeviceSlice2 { elements: self.elements.slice(start..start + extents.span()), extents }
+    }
+}

@@ -1,0 +1,81 @@
+//! Kernels in two and three dimensions, without `unsafe`.
+
+use gpu_std::prelude::*;
+
+/// Threads of a block along x and y.
+const BLOCK_X: usize = 16;
+/// See [`BLOCK_X`].
+const BLOCK_Y: u32 = 16;
+
+/// `out = a + b`, an element a thread.
+#[kernel(block(BLOCK_X, BLOCK_Y))]
+pub fn add_planes(a: Slice2<f32>, b: Slice2<f32>, mut out: DisjointMut2<f32>) {
+    let cell = thread::unique_2d();
+    let (x, y) = cell.get();
+    if let (Some(a), Some(b), Some(out)) = (a.get(x, y), b.get(x, y), out.get_mut(cell)) {
+        *out = *a + *b;
+    }
+}
+
+/// A step of the heat equation: every element moves towards the mean of its neighbours. Those outside are as the element.
+#[kernel(block(32, 8))]
+pub fn heat_step(rate: f32, from: Slice2<f32>, mut to: DisjointMut2<f32>) {
+    let cell = thread::unique_2d();
+    let (x, y) = cell.get();
+    if let (Some(to), Some(&own)) = (to.get_mut(cell), from.get(x, y)) {
+        let at = |x: usize, y: usize| from.get(x, y).copied().unwrap_or(own);
+        let around = at(x.wrapping_sub(1), y) + at(x + 1, y) + at(x, y.wrapping_sub(1)) + at(x, y + 1);
+        *to = own + rate * (around - 4.0 * own);
+    }
+}
+
+/// Adds `value` to every element, in a loop over the plane: any launch in up to two dimensions is right.
+#[kernel]
+pub fn add_everywhere(value: f32, mut plane: DisjointMut2<f32>) {
+    for cell in thread::grid_stride_2d(plane.width(), plane.height()) {
+        if let Some(element) = plane.get_mut(cell) {
+            *element += value;
+        }
+    }
+}
+
+/// Divides every row by its sum, a row a thread.
+#[kernel]
+pub fn normalise_rows(mut rows: DisjointMut2<f32, Rows>) {
+    for index in thread::grid_stride(rows.height()) {
+        if let Some(row) = rows.get_mut(index) {
+            let sum: f32 = row.iter().sum();
+            row.iter_mut().for_each(|value| *value /= sum);
+        }
+    }
+}
+
+/// Every element from the mirrored place, a tile of `TILE` x `TILE` elements a block.
+#[kernel(consts(TILE = 16, 32), block(TILE, 8))]
+pub fn mirror<const TILE: usize>(from: Slice2<f32>, mut to: DisjointMut2<f32, TransposedTiles<TILE, TILE>>) {
+    let (left, top) = to.tile_origin();
+    to.update_tile(|column, row, element| {
+        if let Some(value) = from.get(top + row, left + column) {
+            *element = *value;
+        }
+    });
+}
+
+/// The mean of an element and the two in the planes beside it, where there are any.
+#[kernel(block(8, 4, 4))]
+pub fn smooth_planes(from: Slice3<f64>, mut to: DisjointMut3<f64>) {
+    let cell = thread::unique_3d();
+    let (x, y, z) = cell.get();
+    if let (Some(to), Some(&own)) = (to.get_mut(cell), from.get(x, y, z)) {
+        let at = |z: usize| from.get(x, y, z).copied().unwrap_or(own);
+        *to = (at(z.wrapping_sub(1)) + own + at(z + 1)) / 3.0;
+    }
+}
+
+/// The number of a block in its cluster of two, for each thread.
+#[kernel(block(32), cluster(2))]
+pub fn cluster_ranks(mut out: DisjointMut<u32>) {
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = cluster::block_rank();
+    }
+}
