@@ -17,7 +17,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         limit: args.limit,
         seeds: args.seeds,
         output_to_stderr: args.json,
-        folder: None,
+        ..Options::default()
     };
     let outcome = warpsmith_check::run(&options).map_err(|error| Failure::Use(error.to_string()))?;
     if let Some(path) = &args.sarif {

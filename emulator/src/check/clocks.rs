@@ -128,6 +128,9 @@ pub(super) struct Block {
     threads: Vec<Thread>,
     /// The clock up to which every thread of the block knows the others.
     base: u32,
+    /// The clock up to which every thread of the block had a releasing fence before the last barrier: a relaxed atomic of any
+    /// of them releases that much.
+    fenced: u32,
     /// What every thread of the block knows of other blocks.
     known: Vec<Prefix>,
     /// The warps that have synchronised, for which `lanes` is valid.
@@ -168,7 +171,7 @@ impl Clocks {
             self.blocks.resize_with(at + 1, Block::default);
         }
         let block = &mut self.blocks[at];
-        (block.linear, block.index, block.base, block.synced) = (linear, index, 0, 0);
+        (block.linear, block.index, block.base, block.fenced, block.synced) = (linear, index, 0, 0, 0);
         block.known.clear();
         block.threads.resize_with(threads as usize, Thread::default);
         for thread in &mut block.threads {
@@ -182,6 +185,11 @@ impl Clocks {
     /// Every thread of the block has arrived at a barrier of the block.
     pub fn block_barrier(&mut self, number: u32) {
         let block = &mut self.blocks[number as usize];
+        let fenced = |thread: &Thread| match &thread.fenced {
+            Some((snapshot, Scope::Device)) => snapshot.clock,
+            _ => 0,
+        };
+        block.fenced = block.fenced.max(block.threads.iter().map(fenced).min().unwrap_or(0));
         block.base = block.threads.iter().map(|thread| thread.clock).max().unwrap_or(0);
         for thread in &mut block.threads {
             thread.clock = block.base + 1;
@@ -348,16 +356,22 @@ impl Clocks {
                 None => (None, scope),
             },
         };
+        let fenced = self.blocks[number as usize].fenced;
         if operation == Operation::Store {
             self.overwrite(address, linear, given.as_ref());
         }
-        if let Some(snapshot) = given {
+        if given.is_some() || fenced != 0 {
             let key = (to == Scope::Block).then_some(linear);
             let log = *self.released.entry((address, key)).or_insert_with(|| {
                 self.logs.push(Log::default());
                 self.logs.len() as u32 - 1
             });
-            self.publish(log, &snapshot);
+            if fenced != 0 {
+                self.logs[log as usize].push((linear, ALL), fenced);
+            }
+            if let Some(snapshot) = given {
+                self.publish(log, &snapshot);
+            }
         }
         if order.release {
             self.blocks[number as usize].threads[thread as usize].clock += 1;

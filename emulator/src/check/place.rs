@@ -29,6 +29,13 @@ impl fmt::Display for Frame {
         if self.file.is_empty() {
             return write!(f, "in {} (no line information)", self.function);
         }
+        if self.line == 0 {
+            return write!(
+                f,
+                "{} in {} (the compiler has moved or merged the access)",
+                self.file, self.function
+            );
+        }
         write!(f, "{}:{} in {}", self.file, self.line, self.function)
     }
 }

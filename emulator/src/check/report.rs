@@ -241,7 +241,7 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
                  and acquire, by a fence on both sides of a relaxed one, by cluster::sync, or by grid::sync in a cooperative launch"
             }
             Some(old) if old.thread() / 32 == now.thread() / 32 => {
-                "threads of a warp do not run in step: call warp::sync or thread::sync_threads between the accesses"
+                "threads of a warp do not run in step: call warp::sync_warp or thread::sync_threads between the accesses"
             }
             _ => "call thread::sync_threads between the accesses",
         },

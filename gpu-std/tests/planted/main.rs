@@ -1,37 +1,35 @@
+//! Kernels with one fault each, and kernels that look alike and have none, in a program that `warpsmith check` builds:
+//! `cargo xtask check-kernels`. Without it there is nothing here.
+//!
+//! A line that takes part in the fault of a kernel ends in `//~`. What is found has to be of the kind that the table says, at
+//! such lines of that kernel alone, whatever the order of blocks and threads.
 #![cfg(warpsmith_check)]
-#[path = "../emulated/common.rs"]
-mod common;
-use common::*;
-use gpu_std::prelude::*;
+#![allow(clippy::missing_safety_doc, reason = "each kernel is launched in one way, by the table beside it")]
 
-/// Histogram that loses updates.
-#[kernel]
-unsafe fn lossy(data: &[u32], bins: *mut u32) {
-    for i in thread::grid_stride(data.len()) {
-        let bin = bins.wrapping_add((data[i.get()] % 16) as usize);
-        unsafe { *bin += 1 };
-    }
-}
+mod atomics;
+mod bounds;
+mod clean;
+mod global;
+mod launches;
+mod shared;
 
-#[kernel]
-pub fn beyond(mut out: DisjointMut<f32>) {
-    let tile = shared_array![f32; 256];
-    let own = thread::linear_in_block() as usize;
-    unsafe { tile.add(own + 1).write(own as f32) };
-    thread::sync_threads();
-    let index = thread::unique_index();
-    if let Some(out) = out.get_mut(index) {
-        *out = unsafe { tile.add(own).read() };
+use warpsmith_emulator::check::FindingKind::*;
+
+use launches::{launch, launch_clusters, one_block};
+
+#[test]
+fn every_planted_fault_is_found() {
+    let cases = [shared::cases(), global::cases(), atomics::cases(), bounds::cases()].concat();
+    let mut wrong = Vec::new();
+    for case in &cases {
+        wrong.extend(case.verify().err());
     }
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
 #[test]
-fn first() {
-    let data: Vec<u32> = (0..1000).collect();
-    let mut bins = vec![0u32; 16];
-    let args = Args::new().slice(&data).value(bins.as_mut_ptr());
-    println!("{}", launch_shared::<lossy>([4, 1, 1], [256, 1, 1], 0, &args).unwrap_err());
-    let mut out = vec![0f32; 1024];
-    let args = Args::new().view(&mut out);
-    println!("{}", launch_shared::<beyond>([4, 1, 1], [256, 1, 1], 0, &args).unwrap_err());
+fn nothing_is_found_in_clean_kernels() {
+    let cases = clean::cases();
+    let wrong: Vec<String> = cases.iter().filter_map(|case| case.verify().err()).collect();
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
