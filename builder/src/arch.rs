@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn ptx_is_old_enough_for_old_drivers_and_new_enough_for_the_capability() {
+    fn ptx_versions_fit_drivers_and_capabilities() {
         assert_eq!(Arch::SM_80.ptx(), 74);
         assert_eq!(Arch::SM_90A.ptx(), 80);
         assert_eq!(Arch::new(80).with_ptx(70).ptx(), 70);

@@ -12,24 +12,31 @@ use crate::fingerprint::{Fingerprint, Record};
 use crate::link;
 use crate::packages;
 use crate::parts;
+use crate::ready_made;
+use crate::targets::{self, Targets};
 use crate::toolchain::{self, CudaTools, DeviceToolchain};
 use crate::{KernelReport, image};
 
 /// Environment variables that change what is built; a change of one runs the build script again.
-const WATCHED_VARIABLES: [&str; 12] = [
+const WATCHED_VARIABLES: [&str; 9] = [
     "WARPSMITH_DEVICE_RUSTC",
     "WARPSMITH_LLVM_BIN",
     "WARPSMITH_CUDA_TOOLS",
-    "WARPSMITH_REQUIRE_GPU_IMAGE",
-    "WARPSMITH_SKIP_GPU_IMAGE",
+    "WARPSMITH_DATA_DIR",
+    targets::VARIABLE,
     "WARPSMITH_KEEP_IR",
     "CUDA_HOME",
     "CUDA_PATH",
-    "RUSTUP_HOME",
-    "CARGO_HOME",
     "DOCS_RS",
-    "PATH",
 ];
+
+/// Those that matter only while there is no image. An editor that skips the image, or that has another `PATH` than a
+/// terminal, does not make the other build again what it has.
+const WATCHED_WITHOUT_IMAGE: [&str; 5] =
+    ["WARPSMITH_SKIP_GPU_IMAGE", REQUIRE, "RUSTUP_HOME", "CARGO_HOME", "PATH"];
+
+/// Makes a missing image an error, and a development build compile for all architectures.
+const REQUIRE: &str = "WARPSMITH_REQUIRE_GPU_IMAGE";
 
 /// Compiles a kernel crate into a GPU image that the host crate embeds.
 ///
@@ -41,8 +48,12 @@ const WATCHED_VARIABLES: [&str; 12] = [
 /// }
 /// ```
 ///
-/// Without a device toolchain the host crate still builds: there is one warning that says what to install,
-/// and the image is empty and carries the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1` makes that an error.
+/// Without a device toolchain, or without a library of NVIDIA's that a kernel needs, the host crate still builds: there is
+/// one warning that says what to install, and the image is empty and carries the reason. `WARPSMITH_REQUIRE_GPU_IMAGE=1`
+/// makes that an error.
+///
+/// A release build compiles for all architectures, a development build for those of the CUDA devices of this machine;
+/// `WARPSMITH_GPU_ARCHS` overrides that.
 #[derive(Debug, Clone)]
 pub struct PtxBuilder {
     path: PathBuf,
@@ -54,6 +65,7 @@ pub struct PtxBuilder {
     fma: bool,
     jump_threading: bool,
     spills_allowed: Vec<String>,
+    ready_made: Option<(String, PathBuf)>,
 }
 
 /// The folders of a build.
@@ -82,7 +94,7 @@ impl Folders {
 }
 
 /// The result of a build.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct BuiltImage {
     /// The file that the host crate includes.
     pub file: PathBuf,
@@ -113,6 +125,7 @@ impl PtxBuilder {
             fma: true,
             jump_threading: false,
             spills_allowed: Vec::new(),
+            ready_made: None,
         }
     }
 
@@ -160,6 +173,13 @@ impl PtxBuilder {
         self
     }
 
+    /// Where the kernel crate `package` is not there, uses the image in `folder`, relative to the package's folder, that
+    /// [`export_image`](crate::export_image) wrote. For packages from a registry, in which the kernel crate is another package.
+    pub fn ready_made(mut self, package: impl Into<String>, folder: impl Into<PathBuf>) -> PtxBuilder {
+        self.ready_made = Some((package.into(), folder.into()));
+        self
+    }
+
     /// Leaves rustc's jump threading on, which duplicates barriers. For tests of the pipeline only.
     #[doc(hidden)]
     pub fn jump_threading(mut self, on: bool) -> PtxBuilder {
@@ -173,9 +193,27 @@ impl PtxBuilder {
     ///
     /// See [`Error`]. Its text is made to be shown as it is.
     pub fn build(&self) -> Result<BuiltImage, Error> {
-        let built = self.build_in(&Folders::of_build_script()?)?;
-        for name in WATCHED_VARIABLES {
-            println!("cargo:rerun-if-env-changed={name}");
+        let folders = Folders::of_build_script()?;
+        let mut is_whole = true;
+        let built = match self.import(&folders)? {
+            Some(built) => built,
+            None => {
+                // What other programs load as a file has to be there, wherever it is built.
+                let targets = match self.one_module {
+                    true => Targets::Archs(self.archs.clone()),
+                    false => Targets::choose(&self.archs)?,
+                };
+                is_whole = targets == Targets::Archs(self.archs.clone());
+                let built = self.build_for(&folders, &targets)?;
+                WATCHED_VARIABLES.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
+                built
+            }
+        };
+        if built.reason.is_none() && !is_whole {
+            println!("cargo:rerun-if-env-changed={REQUIRE}");
+        }
+        if built.reason.is_some() {
+            WATCHED_WITHOUT_IMAGE.iter().for_each(|name| println!("cargo:rerun-if-env-changed={name}"));
         }
         for path in &built.watched {
             println!("cargo:rerun-if-changed={}", path.display());
@@ -186,12 +224,37 @@ impl PtxBuilder {
         Ok(built)
     }
 
-    /// Builds the image into `folders`, printing nothing: [`PtxBuilder::build`] without cargo.
+    /// Builds the image for all its architectures into `folders`, printing nothing: [`PtxBuilder::build`] without cargo.
     ///
     /// # Errors
     ///
     /// As [`PtxBuilder::build`].
     pub fn build_in(&self, folders: &Folders) -> Result<BuiltImage, Error> {
+        self.build_for(folders, &Targets::Archs(self.archs.clone()))
+    }
+
+    /// The ready-made image of a package from a registry; `None` where the kernel crate is there.
+    fn import(&self, folders: &Folders) -> Result<Option<BuiltImage>, Error> {
+        let Some((name, ready_made)) = &self.ready_made else { return Ok(None) };
+        if folders.manifest_dir.join(&self.path).join("Cargo.toml").is_file() {
+            return Ok(None);
+        }
+        let ready_made = folders.manifest_dir.join(ready_made);
+        if let Some(file) = ready_made::import(&ready_made, &name.replace('-', "_"), &folders.out_dir)? {
+            let watched = vec![ready_made];
+            return Ok(Some(BuiltImage { file, watched, ..BuiltImage::default() }));
+        }
+        let reason = "this package was made without its GPU image; `cargo xtask package` of its repository makes one with it";
+        if is_set(REQUIRE) {
+            return Err(Error::ImageRequired { reason: reason.to_owned() });
+        }
+        let warning = format!("{name} has no GPU image (the emulated device works): {reason}");
+        let mut built = self.without_image(folders, name, reason, vec![warning])?;
+        built.watched = vec![folders.manifest_dir.join("Cargo.toml")];
+        Ok(Some(built))
+    }
+
+    fn build_for(&self, folders: &Folders, targets: &Targets) -> Result<BuiltImage, Error> {
         let crate_dir = folders.manifest_dir.join(&self.path);
         let package = compile::package_name(&crate_dir)?;
         if is_set("DOCS_RS") {
@@ -203,24 +266,70 @@ impl PtxBuilder {
             );
         }
         if is_set("WARPSMITH_SKIP_GPU_IMAGE") {
-            let reason = "the image was skipped because WARPSMITH_SKIP_GPU_IMAGE is set";
+            let reason =
+                "the image was skipped because WARPSMITH_SKIP_GPU_IMAGE is set; unset it and build again";
             return self.without_image(folders, &package, reason, Vec::new());
         }
+        let setup = toolchain::setup_command(&folders.manifest_dir);
         let search = toolchain::find_device_toolchain();
         let Some(tools) = &search.found else {
-            let fix = toolchain::setup_command(&folders.manifest_dir).unwrap_or(toolchain::INSTALL_COMMANDS);
-            let reason = format!("no compiler for the GPU side was found; install one with: {fix}");
-            if is_set("WARPSMITH_REQUIRE_GPU_IMAGE") {
+            let reason = format!("no compiler for the GPU side was found; install one with: {setup}");
+            if is_set(REQUIRE) {
                 return Err(Error::ImageRequired {
                     reason: format!("{reason}\nlooked at:\n{}", search.explain()),
                 });
             }
-            let warning =
-                format!("{package} is built without a GPU image (the emulated device works): {reason}");
-            return self.without_image(folders, &package, &reason, vec![warning]);
+            return self.without_image(folders, &package, &reason, vec![without(&package, &reason)]);
         };
-        let cuda = toolchain::find_cuda_tools(Some(&folders.target_dir));
-        self.with_tools(folders, &crate_dir, tools, &cuda)
+        let archs = match targets {
+            Targets::Archs(archs) => archs,
+            Targets::Check(reason) => return self.only_check(folders, &crate_dir, tools, reason),
+        };
+        let cuda = toolchain::find_cuda_tools();
+        match self.with_tools(folders, &crate_dir, tools, &cuda, archs) {
+            Err(error @ (Error::NoLibdevice { .. } | Error::NoDeviceRuntime { .. })) if !is_set(REQUIRE) => {
+                let text = error.to_string();
+                let reason = format!("{}; install it with: {setup}", text.lines().next().unwrap_or_default());
+                let mut built =
+                    self.without_image(folders, &package, &reason, vec![without(&package, &reason)])?;
+                let sources = ["Cargo.toml", "src"].map(|name| crate_dir.join(name));
+                built.watched.extend(sources.into_iter().filter(|path| path.exists()));
+                Ok(built)
+            }
+            result => result,
+        }
+    }
+
+    /// Compiles the kernels as far as rustc finds errors, and makes an image without code. Those of a dependency were
+    /// checked by its authors.
+    fn only_check(
+        &self,
+        folders: &Folders,
+        crate_dir: &Path,
+        tools: &DeviceToolchain,
+        reason: &str,
+    ) -> Result<BuiltImage, Error> {
+        let package = compile::package_name(crate_dir)?;
+        if is_of_a_dependency(&folders.manifest_dir) {
+            return self.without_image(folders, &package, reason, Vec::new());
+        }
+        let gpu_target = folders.target_dir.join("gpu");
+        let _lock = compile::lock(&gpu_target)?;
+        let compiled = compile::compile(tools, &self.request(crate_dir, &gpu_target))?;
+        let mut built = self.without_image(folders, &package, reason, Vec::new())?;
+        built.watched = compiled.sources;
+        Ok(built)
+    }
+
+    fn request<'a>(&'a self, crate_dir: &'a Path, gpu_target: &'a Path) -> Request<'a> {
+        Request {
+            crate_dir,
+            target_dir: gpu_target,
+            features: &self.features,
+            cfgs: &self.cfgs,
+            alloc: self.alloc,
+            jump_threading: self.jump_threading,
+        }
     }
 
     fn with_tools(
@@ -229,26 +338,19 @@ impl PtxBuilder {
         crate_dir: &Path,
         tools: &DeviceToolchain,
         cuda: &CudaTools,
+        archs: &[Arch],
     ) -> Result<BuiltImage, Error> {
         let gpu_target = folders.target_dir.join("gpu");
-        let request = Request {
-            crate_dir,
-            target_dir: &gpu_target,
-            features: &self.features,
-            cfgs: &self.cfgs,
-            alloc: self.alloc,
-            jump_threading: self.jump_threading,
-        };
         // Another build may replace the libraries as soon as cargo's own lock is gone.
         let lock = compile::lock(&gpu_target)?;
-        let compiled = compile::compile(tools, &request)?;
+        let compiled = compile::compile(tools, &self.request(crate_dir, &gpu_target))?;
         let package = compiled.package;
         let name = package.replace('-', "_");
         let work = folders.out_dir.join(format!("{name}_ir"));
         let keep = is_set("WARPSMITH_KEEP_IR");
 
         let mut fingerprint = Fingerprint::new();
-        fingerprint.value(&format!("{:?} {keep}", self));
+        fingerprint.value(&format!("{self:?} {archs:?} {keep}"));
         // The program that runs: it changes with the builder itself.
         if let Ok(program) = env::current_exe() {
             fingerprint.tool(&program);
@@ -267,7 +369,7 @@ impl PtxBuilder {
         let fingerprint = fingerprint.finish();
         let record_file = folders.out_dir.join(format!("{name}.record"));
         let mut watched = compiled.sources;
-        watched.extend(watched_tools(tools, cuda, folders)?);
+        watched.extend(watched_tools(tools, cuda));
         let file = folders.out_dir.join(format!("{name}_image.rs"));
         let library = folders.out_dir.join(format!("{name}.libcudadevrt.a"));
         if let Some(record) = Record::reuse(&record_file, &fingerprint) {
@@ -302,10 +404,10 @@ impl PtxBuilder {
             true => parts::undivided(&package, &linked.kernels, runtime),
             false => {
                 let ir = link::read(&linked.reachable)?;
-                parts::divide(&ir, &package, &linked.kernels, runtime, &self.archs)
+                parts::divide(&ir, &package, &linked.kernels, runtime, archs)
             }
         };
-        let modules = codegen::generate_all(&job, &parts, &self.archs)?;
+        let modules = codegen::generate_all(&job, &parts, archs)?;
 
         let library = cuda.cudadevrt.as_ref().filter(|_| runtime.is_needed()).map(|from| (from, library));
         if let Some((from, library)) = &library {
@@ -330,7 +432,7 @@ impl PtxBuilder {
         if cuda.ptxas.is_none() {
             warnings.push(format!(
                 "ptxas was not found: {package} has PTX only, not assembled and not checked; install it with: {}",
-                toolchain::setup_command(&folders.manifest_dir).unwrap_or(toolchain::CUDA_INSTALL_COMMANDS)
+                toolchain::setup_command(&folders.manifest_dir)
             ));
         }
         if keep {
@@ -370,24 +472,32 @@ impl PtxBuilder {
             reason: Some(reason.to_owned()),
             reused: false,
             warnings,
-            watched: toolchain::installation_signs(&folders.target_dir)?,
+            watched: toolchain::installation_signs(),
         })
     }
 }
 
 /// The tools that the image depends on, and where a missing one would show up.
-fn watched_tools(
-    tools: &DeviceToolchain,
-    cuda: &CudaTools,
-    folders: &Folders,
-) -> Result<Vec<PathBuf>, Error> {
+fn watched_tools(tools: &DeviceToolchain, cuda: &CudaTools) -> Vec<PathBuf> {
     let mut watched = vec![tools.rustc.clone(), tools.llvm.tool("opt"), tools.llvm.tool("llc")];
     watched.extend(cuda.ptxas.iter().map(|ptxas| ptxas.path.clone()));
     watched.extend(cuda.libdevice.iter().chain(&cuda.cudadevrt).cloned());
-    if cuda.ptxas.is_none() || cuda.libdevice.is_none() || cuda.cudadevrt.is_none() {
-        watched.extend(toolchain::installation_signs(&folders.target_dir)?);
+    if !cuda.are_complete() {
+        watched.extend(toolchain::installation_signs());
     }
-    Ok(watched)
+    watched
+}
+
+/// The warning about an image that is not there.
+fn without(package: &str, reason: &str) -> String {
+    format!("{package} is built without a GPU image (the emulated device works): {reason}")
+}
+
+/// Whether cargo fetched the package in `folder` from a registry or a git repository.
+fn is_of_a_dependency(folder: &Path) -> bool {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    home.is_some_and(|home| folder.starts_with(home.join("registry")) || folder.starts_with(home.join("git")))
 }
 
 /// Whether an environment variable is set to something other than nothing or `0`.

@@ -20,7 +20,7 @@ use crate::toolchain::DeviceToolchain;
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 /// Features of rustc that `#[kernel]` and inline assembly need in the kernel crate.
-const FEATURES: &str = "abi_ptx,asm_experimental_arch,stdarch_nvptx";
+const FEATURES: [&str; 3] = ["abi_ptx", "asm_experimental_arch", "stdarch_nvptx"];
 
 /// The crate to compile, and the settings.
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     }
     command
         .args(["--", "-Zcrate-attr=no_std", "-Aunused-features", "-Aunused-attributes"])
-        .arg(format!("-Zcrate-attr=feature({FEATURES})"))
+        .args(features(&library(request.crate_dir, &package)?))
         // A `cfg` may be one that rustc sets for other targets, such as target_feature.
         .arg("-Aexplicit-builtin-cfgs-in-flags")
         .args(request.cfgs.iter().flat_map(|cfg| ["--cfg", cfg]))
@@ -118,6 +118,44 @@ pub fn compile(toolchain: &DeviceToolchain, request: &Request<'_>) -> Result<Com
     let mut compiled = read_messages(&String::from_utf8_lossy(&output.stdout), package, &manifest)?;
     workspace.into_iter().for_each(|file| push_once(&mut compiled.sources, file));
     Ok(compiled)
+}
+
+/// The source of the crate's library.
+fn library(crate_dir: &Path, package: &str) -> Result<String, Error> {
+    let manifest = manifest_of(crate_dir)?;
+    let text = std::fs::read_to_string(&manifest).map_err(Error::io("cannot read", &manifest))?;
+    let path = packages::value_in(&text, "[lib]", "path").unwrap_or_else(|| "src/lib.rs".to_owned());
+    let path = crate_dir.join(path);
+    match std::fs::read_to_string(&path) {
+        Ok(source) => Ok(source),
+        Err(_) if !path.exists() => Err(Error::NoLibrary { package: package.to_owned(), path }),
+        Err(error) => Err(Error::io("cannot read", &path)(error)),
+    }
+}
+
+/// The option that turns on the features that the library needs and has not turned on itself: twice is an error.
+fn features(source: &str) -> Option<String> {
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let own = own_features(&code);
+    let missing: Vec<&str> = FEATURES.into_iter().filter(|feature| !own.contains(feature)).collect();
+    (!missing.is_empty()).then(|| format!("-Zcrate-attr=feature({})", missing.join(",")))
+}
+
+/// The features in the `#![feature(…)]` and `#![cfg_attr(…, feature(…))]` of a source.
+fn own_features(source: &str) -> Vec<&str> {
+    let mut own = Vec::new();
+    for attribute in source.split("#![").skip(1) {
+        let mut depth = 1;
+        let end = attribute.find(|c: char| {
+            depth += i32::from(c == '[') - i32::from(c == ']');
+            depth == 0
+        });
+        let attribute = &attribute[..end.unwrap_or(attribute.len())];
+        for list in attribute.split("feature(").skip(1) {
+            own.extend(list.split(')').next().unwrap_or_default().split(',').map(str::trim));
+        }
+    }
+    own
 }
 
 /// The lock file of the workspace that `manifest` belongs to, and the manifest beside it.
@@ -264,6 +302,28 @@ fn dep_info_files(text: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn features_are_turned_on_once() {
+        let source = "//! Text.\n#![no_std]\n#![feature(abi_ptx, foo)]\n\
+                      #![cfg_attr(target_arch = \"nvptx64\", feature(\n    stdarch_nvptx\n))]\nfn f() -> [u8; 1] { [0] }";
+        assert_eq!(own_features(source), ["abi_ptx", "foo", "stdarch_nvptx"]);
+        assert_eq!(features(source).as_deref(), Some("-Zcrate-attr=feature(asm_experimental_arch)"));
+        let all = "-Zcrate-attr=feature(abi_ptx,asm_experimental_arch,stdarch_nvptx)";
+        assert_eq!(features("#![no_std]\n// feature(abi_ptx)").as_deref(), Some(all));
+        assert_eq!(features("//! `#![feature(abi_ptx)]` is not needed.\n#![no_std]").as_deref(), Some(all));
+        assert_eq!(features("#![feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)]"), None);
+    }
+
+    #[test]
+    fn a_crate_without_a_library_is_named() {
+        let folder = env::temp_dir().join(format!("warpsmith-no-library-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("Cargo.toml"), "[package]\nname = \"program\"\n").unwrap();
+        let error = library(&folder, "program").unwrap_err().to_string();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(error.contains("`program`") && error.contains("src/lib.rs"), "{error}");
+    }
 
     #[test]
     fn dependency_files() {

@@ -168,7 +168,7 @@ declare i32 @vprintf(ptr, ptr)
     }
 
     #[test]
-    fn a_part_of_an_archive_is_told_from_all_of_it() {
+    fn truncated_archives_are_detected() {
         let whole = [archive(b"even"), archive(b"uneven!")[8..].to_vec()].concat();
         assert!(is_whole_archive(&whole));
         assert!(is_whole_archive(&archive(b"")));
@@ -182,7 +182,7 @@ declare i32 @vprintf(ptr, ptr)
     }
 
     #[test]
-    fn a_part_of_the_library_is_told_and_not_taken() {
+    fn truncated_libraries_are_refused() {
         let folder = std::env::temp_dir().join(format!("warpsmith-device-runtime-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (from, to) = (folder.join("libcudadevrt.a"), folder.join("copy.a"));

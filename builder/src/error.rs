@@ -22,11 +22,35 @@ pub enum Error {
         path: PathBuf,
     },
 
+    /// The package given to the builder has no library.
+    #[error(
+        "the kernel crate `{package}` has no library: its kernels go into {}, and the crate is one of its own, beside the \
+         host package",
+        path.display()
+    )]
+    NoLibrary {
+        /// The package.
+        package: String,
+        /// The file that the library would be.
+        path: PathBuf,
+    },
+
     /// No compiler for the GPU side, and `WARPSMITH_REQUIRE_GPU_IMAGE=1` requires an image.
     #[error("WARPSMITH_REQUIRE_GPU_IMAGE is set, but there is no GPU image: {reason}")]
     ImageRequired {
         /// Why there is none, and what to do.
         reason: String,
+    },
+
+    /// `WARPSMITH_GPU_ARCHS` has a value that means nothing.
+    #[error(
+        "WARPSMITH_GPU_ARCHS is {value:?}, and {word:?} is no architecture: write all, native, none, or a list such as sm_80,sm_90a"
+    )]
+    BadArchs {
+        /// The value.
+        value: String,
+        /// The word in it.
+        word: String,
     },
 
     /// rustc or cargo refused the kernel crate; the text is theirs.

@@ -139,7 +139,11 @@ fn record(text: &mut String, kernel: &Kernel, report: &KernelReport, part: usize
         Some(bytes) => format!("StackUse::Known({bytes})"),
         None => "StackUse::Unknown".to_owned(),
     };
-    let _ = write!(text, ", stack: {stack}, requested_stack: {}, resources: &[", kernel.stack);
+    let _ = write!(
+        text,
+        ", stack: {stack}, requested_stack: {}, block: {:?}, cluster: {:?}, resources: &[",
+        kernel.stack, kernel.block, kernel.cluster
+    );
     for needs in &report.resources {
         let _ = write!(
             text,

@@ -17,6 +17,7 @@
 //! | module | does |
 //! | --- | --- |
 //! | [`toolchain`] | finds rustc, the LLVM tools, ptxas and libdevice |
+//! | `targets` | which architectures this build is for |
 //! | `compile` | runs the inner cargo: the crate's graph as LLVM bitcode |
 //! | `link` | one module of it, rewritten (`rewrite`) and reduced to what kernels reach |
 //! | `device_runtime` | which kernels need NVIDIA's device runtime |
@@ -24,8 +25,13 @@
 //! | `codegen` | for each part and architecture: `opt`, the panics that are left (`panic_paths`), `llc`, checks of the PTX (`ptx`, `externs`), ptxas |
 //! | `image` | the file that the host crate includes, and the compressed code |
 //! | `fingerprint` | leaves all but `compile` out when nothing has changed |
+//! | `ready_made` | an image that a package carries instead of its kernels |
+//! | [`setup`] | installs what `toolchain` looks for |
 #![deny(missing_docs)]
 
+#[cfg(test)]
+#[path = "../../runtime/tests/common/alone.rs"]
+mod alone;
 mod arch;
 mod builder;
 mod callers;
@@ -45,8 +51,11 @@ mod panic_paths;
 mod parts;
 mod ptx;
 mod ptxas;
+mod ready_made;
 mod report;
 mod rewrite;
+pub mod setup;
+mod targets;
 pub mod toolchain;
 mod tools;
 
@@ -54,5 +63,6 @@ pub use arch::Arch;
 pub use builder::{BuiltImage, Folders, PtxBuilder};
 pub use error::Error;
 pub use panic_paths::PanicPath;
+pub use ready_made::export as export_image;
 pub use report::{ArchReport, KernelReport};
 pub use rewrite::RewriteError;

@@ -9,7 +9,7 @@ use crate::callers::Callers;
 use crate::device_runtime::DeviceRuntime;
 use crate::error::Error;
 use crate::rewrite::{self, Kernel};
-use crate::toolchain::{CUDA_INSTALL_COMMANDS, CudaTools, LlvmTools, setup_command};
+use crate::toolchain::{CudaTools, LlvmTools, setup_command};
 use crate::tools;
 
 /// The one symbol besides the kernels that the host looks up.
@@ -178,7 +178,7 @@ fn no_libdevice(
 fn how_to_install(folder: &Path, cuda: &CudaTools) -> String {
     let looked: String =
         cuda.rejected.iter().map(|r| format!("\n  looked in {}: {}", r.candidate, r.reason)).collect();
-    format!("To fix it: {}{looked}", setup_command(folder).unwrap_or(CUDA_INSTALL_COMMANDS))
+    format!("Install it with: {}{looked}", setup_command(folder))
 }
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
                   declare float @__nv_erff(float)\n";
         std::fs::write(&reachable, ir).unwrap();
         let rejected = Rejected { candidate: "/usr/local/cuda".into(), reason: "no such folder".into() };
-        let cuda = CudaTools { ptxas: None, libdevice: None, cudadevrt: None, rejected: vec![rejected] };
+        let cuda = CudaTools { rejected: vec![rejected], ..CudaTools::default() };
         let kernels = [Kernel { symbol: "gelu".to_owned(), ..Kernel::default() }];
         let error = no_libdevice("__nv_erff", &reachable, &kernels, &cuda).unwrap().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
@@ -214,7 +214,7 @@ mod tests {
             "{error}"
         );
         assert!(
-            error.contains("WARPSMITH_CUDA_TOOLS") && error.contains("/usr/local/cuda: no such folder"),
+            error.contains("warpsmith setup") && error.contains("/usr/local/cuda: no such folder"),
             "{error}"
         );
     }

@@ -28,7 +28,7 @@ pub enum Command {
     Check(CheckArgs),
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
-    /// Check driver, devices, GPU image and toolchain, and say how to fix what is missing
+    /// Check driver, devices, GPU image and toolchain, and show how to install what is missing
     #[command(after_help = "Exit code 1 when something that should work does not.")]
     Doctor(JsonArg),
     /// List the embedded kernels: registers, shared memory, spills, occupancy
@@ -36,6 +36,11 @@ pub enum Command {
     /// The commands that measure.
     #[command(flatten)]
     Measure(warpsmith::bench::command::Command),
+    /// Install what is missing to compile kernels for the GPU: a Rust toolchain, ptxas, libdevice
+    #[command(after_help = SETUP_HELP)]
+    Setup,
+    /// Write a project with kernels of its own, which builds, tests and runs at once
+    New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
 }
@@ -70,6 +75,31 @@ pub struct CheckArgs {
     pub cargo: Vec<String>,
 }
 
+const SETUP_HELP: &str = "\
+The Rust toolchain is installed beside yours, by Debian's packages (as root on Debian) or by rustup. NVIDIA's tools go \
+into the folder WARPSMITH_DATA_DIR, else `warpsmith` in XDG_DATA_HOME or ~/.local/share, where builds of all projects \
+find them. What is there already is not installed again; `warpsmith doctor` shows where each comes from.";
+
+/// `warpsmith new`.
+#[derive(Debug, Args)]
+pub struct NewArgs {
+    /// The folder to make; its last part is the package's name
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// The package's name, instead of the folder's
+    #[arg(long)]
+    pub name: Option<String>,
+    /// A library of kernels that others depend on, instead of a program
+    #[arg(long)]
+    pub lib: bool,
+    /// Take Warpsmith from a git repository [default: this version from the registry]
+    #[arg(long, value_name = "URL", conflicts_with = "path_to_warpsmith")]
+    pub git: Option<String>,
+    /// Take Warpsmith from a copy of its repository
+    #[arg(long = "path", value_name = "FOLDER")]
+    pub path_to_warpsmith: Option<PathBuf>,
+}
+
 /// Output as JSON.
 #[derive(Debug, Args)]
 pub struct JsonArg {
@@ -94,7 +124,7 @@ pub struct KernelsArgs {
     /// The architecture to show, for example 80 or sm_90 [default: the newest in the image]
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// Threads of a block that occupancy is computed for
+    /// Threads of a block for which occupancy is computed
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub block: u32,
     /// Print one JSON document instead of text
@@ -105,11 +135,11 @@ pub struct KernelsArgs {
 /// `warpsmith memory`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A segment is memory that was taken from the device in one piece; of its bar every column \
-                        stands for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
+    after_help = "A segment is memory that was reserved from the device in one piece. All columns of its bar \
+                        stand for the same number of bytes. PyTorch's snapshots are read too, pickled or as JSON."
 )]
 pub struct MemoryArgs {
-    /// A file that a snapshot was written to
+    /// The file of a snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub snapshot: PathBuf,
     /// Every segment on a line of its own

@@ -125,8 +125,12 @@ fn gpu_image() -> Check {
         None => Check::ok("GPU image", image::describe()),
         Some(reason) => {
             let fix = match setup_command() {
-                Some(command) => vec![command, "cargo build --release -p warpsmith-cli".to_string()],
-                None => lines(toolchain::INSTALL_COMMANDS),
+                toolchain::SETUP_COMMAND => {
+                    vec!["warpsmith setup".to_string(), "cargo install --force warpsmith-cli".to_string()]
+                }
+                repository => {
+                    vec![repository.to_string(), "cargo build --release -p warpsmith-cli".to_string()]
+                }
             };
             Check::new("GPU image", Status::Broken, format!("there is none: {reason}"), &fix)
         }
@@ -138,54 +142,44 @@ fn build_tools() -> Vec<Check> {
     let only_to_build =
         |detail: String| format!("{detail}; needed to build kernels, not to run those embedded here");
     let search = toolchain::find_device_toolchain();
+    let fix = [match setup_command() {
+        toolchain::SETUP_COMMAND => "warpsmith setup",
+        repository => repository,
+    }
+    .to_string()];
     let compiler = match &search.found {
         Some(found) => Check::ok(
             "device toolchain",
-            format!("rustc {} ({}), LLVM {}", found.rust_version, found.rustc.display(), found.llvm.version),
+            format!(
+                "rustc {} at {} ({}), LLVM {}",
+                found.rust_version,
+                found.rustc.display(),
+                found.origin,
+                found.llvm.version
+            ),
         ),
         None => {
-            let fix =
-                setup_command().map_or_else(|| lines(toolchain::INSTALL_COMMANDS), |command| vec![command]);
-            Check::new("device toolchain", Status::Note, only_to_build("not found".to_string()), &fix)
+            let detail = only_to_build(format!("not found; looked at:\n{}\n", search.explain()));
+            Check::new("device toolchain", Status::Note, detail, &fix)
         }
     };
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), std::path::PathBuf::from);
-    let tools = toolchain::find_cuda_tools(Some(&target));
-    let fix =
-        setup_command().map_or_else(|| lines(toolchain::CUDA_INSTALL_COMMANDS), |command| vec![command]);
-    let ptxas = match &tools.ptxas {
-        Some(ptxas) => Check::ok("ptxas", format!("{} ({})", ptxas.version, ptxas.path.display())),
-        None => {
-            let detail =
-                only_to_build("not found: no machine code and no register counts in images".to_string());
-            Check::new("ptxas", Status::Note, detail, &fix)
-        }
+    let tools = toolchain::find_cuda_tools();
+    let found = |path: &Path| format!("{} ({})", path.display(), tools.origin_of(path));
+    let check = |what: &str, path: Option<String>, without: &str| match path {
+        Some(detail) => Check::ok(what, detail),
+        None => Check::new(what, Status::Note, only_to_build(format!("not found: {without}")), &fix),
     };
-    let libdevice = match &tools.libdevice {
-        Some(path) => Check::ok("libdevice", path.display().to_string()),
-        None => {
-            let detail = only_to_build("not found: no exp, sin, erf and their kin in kernels".to_string());
-            Check::new("libdevice", Status::Note, detail, &fix)
-        }
-    };
-    let cudadevrt = match &tools.cudadevrt {
-        Some(path) => Check::ok("libcudadevrt", path.display().to_string()),
-        None => {
-            let detail = only_to_build("not found: no kernels that launch kernels".to_string());
-            Check::new("libcudadevrt", Status::Note, detail, &fix)
-        }
-    };
+    let ptxas = tools.ptxas.as_ref().map(|ptxas| format!("{} at {}", ptxas.version, found(&ptxas.path)));
+    let ptxas = check("ptxas", ptxas, "no machine code and no register counts in images");
+    let libdevice = tools.libdevice.as_deref().map(found);
+    let libdevice = check("libdevice", libdevice, "no exp, sin, erf and their kin in kernels");
+    let cudadevrt = tools.cudadevrt.as_deref().map(found);
+    let cudadevrt = check("libcudadevrt", cudadevrt, "no kernels that launch kernels");
     vec![compiler, ptxas, libdevice, cudadevrt]
 }
 
-fn setup_command() -> Option<String> {
-    let here = std::env::current_dir().ok()?;
-    toolchain::setup_command(Path::new(&here)).map(str::to_string)
-}
-
-fn lines(text: &str) -> Vec<String> {
-    text.lines().map(|line| line.trim().to_string()).collect()
+fn setup_command() -> &'static str {
+    std::env::current_dir().map_or(toolchain::SETUP_COMMAND, |here| toolchain::setup_command(&here))
 }
 
 fn as_text(checks: &[Check]) -> String {

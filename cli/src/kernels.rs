@@ -32,6 +32,8 @@ struct Instance {
     more_types: String,
     consts: Vec<(&'static str, i64)>,
     max_block: u32,
+    /// The block and cluster that every launch must have.
+    required: (Option<[u32; 3]>, Option<[u32; 3]>),
     min_arch: u32,
     resources: Option<KernelResources>,
     /// What is known of its code; `None` without a GPU image.
@@ -100,6 +102,7 @@ fn instances(resources: &HashMap<&'static str, KernelResources>) -> Vec<Instance
             more_types: spec.types.iter().skip(1).map(|t| t.name).collect::<Vec<_>>().join(","),
             consts: spec.consts.iter().map(|c| (c.parameter, c.value)).collect(),
             max_block: spec.launch_bounds.map_or(1024, |bounds| bounds.max_threads),
+            required: (spec.block, spec.cluster),
             min_arch: spec.min_arch,
             resources: resources.get(spec.symbol).copied(),
             record: IMAGE
@@ -231,6 +234,9 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         let values: Vec<String> = values.iter().map(i64::to_string).collect();
         parameters.push(format!("{}={}", parameter.to_lowercase(), values.join("|")));
     }
+    if let Some(cluster) = first.required.1 {
+        parameters.push(format!("clusters of {}", sides(cluster)));
+    }
     if first.min_arch > 0 {
         parameters.push(format!("sm_{} and up", first.min_arch));
     }
@@ -247,7 +253,7 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         plain(dtype),
         plain(group.len()),
         plain(parameters.join(" ")),
-        plain(first.max_block),
+        plain(largest_block(group)),
         figure(|r| r.registers, false),
         figure(|r| r.static_shared, false),
         figure(|r| r.stack, true),
@@ -259,6 +265,24 @@ fn row(group: &[Instance], name: &str, arch: Option<u32>, block: u32) -> Vec<Cel
         },
         plain(occupancies.map_or("-".to_string(), |range| format!("{} %", span(&range)))),
     ]
+}
+
+/// The required block of all instances, else the most threads that a block may have.
+fn largest_block(group: &[Instance]) -> String {
+    let blocks: BTreeSet<Option<[u32; 3]>> = group.iter().map(|i| i.required.0).collect();
+    if blocks.contains(&None) {
+        return group.iter().map(|i| i.max_block).max().unwrap_or_default().to_string();
+    }
+    blocks.into_iter().flatten().map(sides).collect::<Vec<_>>().join("|")
+}
+
+/// `16x8` for `[16, 8, 1]`.
+fn sides([x, y, z]: [u32; 3]) -> String {
+    match (y, z) {
+        (1, 1) => x.to_string(),
+        (_, 1) => format!("{x}x{y}"),
+        _ => format!("{x}x{y}x{z}"),
+    }
 }
 
 fn range(values: impl Iterator<Item = u32> + Clone) -> Option<RangeInclusive<u32>> {
@@ -291,6 +315,8 @@ fn as_json(instances: &[Instance], arch: Option<u32>, block: u32) -> String {
                 "types": std::iter::once(i.dtype).chain(i.more_types.split(',')).filter(|t| !t.is_empty()).collect::<Vec<_>>(),
                 "consts": consts,
                 "max_block": i.max_block,
+                "block": i.required.0,
+                "cluster": i.required.1,
                 "min_arch": i.min_arch,
                 "registers": r.map(|r| r.registers),
                 "static_shared": r.map(|r| r.static_shared),
@@ -319,7 +345,17 @@ mod tests {
 
     const fn record(panics: &'static [PanicPlace]) -> KernelRecord {
         let stack = StackUse::Known(0);
-        KernelRecord { symbol: "k", part: 0, abi: None, stack, requested_stack: 0, resources: &[], panics }
+        KernelRecord {
+            symbol: "k",
+            part: 0,
+            abi: None,
+            stack,
+            requested_stack: 0,
+            block: None,
+            cluster: None,
+            resources: &[],
+            panics,
+        }
     }
 
     static CLEAN: KernelRecord = record(&[]);
@@ -338,6 +374,7 @@ mod tests {
             more_types: String::new(),
             consts: Vec::new(),
             max_block: 256,
+            required: (None, None),
             min_arch: 0,
             resources: None,
             record,
@@ -356,5 +393,8 @@ mod tests {
         );
         assert!(panics(&all, true).contains("\n  sum__f64\n    src/lib.rs:12:9: index out of bounds\n"));
         assert_eq!(panics(&all[..1], false), "");
+        let shaped = Instance { required: (Some([16, 8, 1]), None), ..instance("sum__i8", None) };
+        assert_eq!(largest_block(&all), "256");
+        assert_eq!(largest_block(&[shaped]), "16x8");
     }
 }

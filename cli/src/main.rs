@@ -15,7 +15,9 @@ mod memory;
 mod memory_bar;
 mod memory_report;
 mod memory_view;
+mod new;
 mod occupancy;
+mod setup;
 mod visibility;
 
 use std::process::ExitCode;
@@ -42,5 +44,7 @@ fn main() -> ExitCode {
         Command::Kernels(args) => kernels::run(&args),
         Command::Measure(command) => command.run(&program),
         Command::Memory(args) => memory::run(&args),
+        Command::New(args) => new::run(&args),
+        Command::Setup => setup::run(),
     })
 }

@@ -61,7 +61,7 @@ mod tests {
     use BlockState::{ActiveAllocated as A, ActivePendingFree as P, Inactive as F};
 
     #[test]
-    fn columns_of_a_bar_show_what_most_of_their_bytes_are() {
+    fn columns_show_the_state_of_most_bytes() {
         for (spans, width, expected) in [
             (&[(50, A), (50, F)][..], 10, "#####....."),
             (&[(25, A), (25, P), (50, F)], 4, "#~.."),

@@ -91,6 +91,7 @@ fn is_possible(kernel: &KernelSpec, grid: [u32; 3], block: [u32; 3], shared_byte
         && shared_bytes <= MAX_SHARED_BYTES
         && kernel.block.is_none_or(|required| required == block)
         && kernel.cluster.is_none_or(|cluster| cluster == [1; 3])
+        && kernel.claims.allow(grid, block)
         && !kernel.cooperative
 }
 

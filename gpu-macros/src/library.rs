@@ -140,10 +140,16 @@ fn ends_with_colons(tokens: &[TokenTree]) -> bool {
     let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
     match tokens {
         [rest @ .., first, second] if is_colon(first) && is_colon(second) => {
-            !matches!(rest.last(), Some(TokenTree::Ident(_)))
+            !matches!(rest.last(), Some(TokenTree::Ident(name)) if is_in_path(name))
         }
         _ => false,
     }
+}
+
+/// Whether a `::` after this name continues its path. After a keyword such as `impl` or `as` it begins one.
+fn is_in_path(name: &Ident) -> bool {
+    let name = name.to_string();
+    ["crate", "self", "super", "Self"].contains(&&*name) || syn::parse_str::<Ident>(&name).is_ok()
 }
 
 #[cfg(test)]
@@ -184,8 +190,11 @@ mod tests {
     #[test]
     fn only_paths_from_the_root_are_replaced() {
         let tokens: TokenStream =
-            "fn f(x: ::gpu_std::A) { ::gpu_std::g(gpu_std::h, mine::gpu_std::i) }".parse().unwrap();
+            "impl ::gpu_std::B for C { fn f(x: ::gpu_std::A) { ::gpu_std::g(gpu_std::h, mine::gpu_std::i) } }".parse().unwrap();
         let replaced = replace(tokens, &quote!(::w::gpu_std)).to_string().replace(' ', "");
-        assert_eq!(replaced, "fnf(x:::w::gpu_std::A){::w::gpu_std::g(gpu_std::h,mine::gpu_std::i)}");
+        assert_eq!(
+            replaced,
+            "impl::w::gpu_std::BforC{fnf(x:::w::gpu_std::A){::w::gpu_std::g(gpu_std::h,mine::gpu_std::i)}}"
+        );
     }
 }

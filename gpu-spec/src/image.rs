@@ -117,6 +117,10 @@ pub struct KernelRecord {
     pub stack: StackUse,
     /// Bytes of stack a thread that `#[kernel(stack = BYTES)]` requests; 0 without it.
     pub requested_stack: u32,
+    /// The block that every launch must have, as `#[kernel(block(16, 16))]` says.
+    pub block: Option<[u32; 3]>,
+    /// The cluster that every launch must have, as `#[kernel(cluster(2))]` says.
+    pub cluster: Option<[u32; 3]>,
     /// Its resources, one entry for each architecture that it is assembled for; empty where there was no `ptxas`.
     pub resources: &'static [KernelResources],
     /// The panics that the compiler could not prove away, on any architecture.

@@ -65,7 +65,7 @@ coordinates! { u8 as u32, u16 as u32, u32 as u32, i32 as u32, usize as usize, is
 /// A launch passes `buffer.as_2d(width, height)?`.
 pub struct Slice2<'a, T> {
     data: *const T,
-    extents: Extents2,
+    pub(crate) extents: Extents2,
     _borrow: PhantomData<&'a [T]>,
 }
 
@@ -195,7 +195,7 @@ impl<T> fmt::Debug for Slice2<'_, T> {
 /// A launch passes `buffer.as_3d(width, height, depth)?`.
 pub struct Slice3<'a, T> {
     data: *const T,
-    extents: Extents3,
+    pub(crate) extents: Extents3,
     _borrow: PhantomData<&'a [T]>,
 }
 

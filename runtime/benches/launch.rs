@@ -62,6 +62,8 @@ const fn record(symbol: &'static str, params: &'static [AbiParam]) -> KernelReco
         abi,
         stack: StackUse::Known(0),
         requested_stack: 0,
+        block: None,
+        cluster: None,
         resources: &[],
         panics: &[],
     }

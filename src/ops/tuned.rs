@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn values_make_a_configuration_if_they_are_all_there_and_no_others() {
+    fn only_complete_values_make_a_configuration() {
         let of = |values: &[(&str, &str)]| {
             from_values(&TunedConfiguration {
                 values: values.iter().map(|(axis, value)| (axis.to_string(), value.to_string())).collect(),

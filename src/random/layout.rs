@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_blocks_of_256_up_to_what_the_device_holds() {
+    fn threads_fill_the_device_in_blocks_of_256() {
         let of = |n| Layout::H200.threads(n);
         assert_eq!([of(1), of(256), of(257), of(1 << 28)], [256, 256, 512, 132 * 2048]);
         let odd = Layout::new(82, 1536).unwrap();

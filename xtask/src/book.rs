@@ -66,7 +66,7 @@ fn build(root: &Path, program: &Path) -> Result<()> {
         fs::remove_dir_all(&copy).map_err(Error::file(&copy))?;
     }
     let mut files = vec![PathBuf::from("book.toml")];
-    files.extend(files_below(&docs, &["md", "svg", "png", "css"])?);
+    files.extend(files_below(&docs, &["css", "md", "png", "svg"])?);
     for file in files {
         let (from, to) = (docs.join(&file), copy.join(&file));
         let folder = to.parent().unwrap_or(&copy);

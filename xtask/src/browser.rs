@@ -1,8 +1,9 @@
 //! Finds or installs the browser that the report's tests run in.
 
+use warpsmith_builder::setup::{install_debian_packages, is_root_on_debian};
+
 use crate::error::{Error, Result};
-use crate::process::{find, run};
-use crate::setup::{apt_get, install_packages, is_root_on_debian};
+use crate::process::find;
 
 /// The names under which Chromium and Chrome are installed.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
@@ -12,10 +13,12 @@ pub fn ensure() -> Result<()> {
     if is_there() {
         return Ok(());
     }
-    if is_root_on_debian() && !install_packages(&["chromium"]) {
-        // A fresh machine has no package list, or an old one.
-        let _ = run(apt_get().arg("update"));
-        install_packages(&["chromium"]);
+    // A fresh machine has no package list, or an old one: the second time it is updated first.
+    if is_root_on_debian()
+        && let Err(failure) = install_debian_packages(&["chromium"], false)
+            .or_else(|_| install_debian_packages(&["chromium"], true))
+    {
+        println!("    {failure}");
     }
     if is_there() {
         return Ok(());

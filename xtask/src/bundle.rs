@@ -20,8 +20,18 @@ const LIMIT: u64 = 60 << 20;
 const DICTIONARY: u64 = 64 << 20;
 
 /// Packages whose tests say nothing on a GPU machine, or need a compiler.
-const LEFT_OUT: [&str; 6] =
-    ["xtask", "warpsmith-builder", "warpsmith-emulator", "warpsmith-snapshot", "gpu-macros", "gpu-std"];
+const LEFT_OUT: [&str; 10] = [
+    "xtask",
+    "warpsmith-builder",
+    "warpsmith-emulator",
+    "warpsmith-snapshot",
+    "gpu-macros",
+    "gpu-std",
+    "warpsmith-compat-macros",
+    "warpsmith-cuda-builder",
+    "warpsmith-cuda-std",
+    "warpsmith-cust-core",
+];
 /// The crates of the runtime. Most of their test programs have emulated devices only and stay out of the bundle.
 const RUNTIME: [&str; 4] = ["warpsmith-runtime", "warpsmith-driver", "warpsmith-core", "warpsmith-libraries"];
 /// The test programs of those crates that use the device under test.
@@ -257,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_sources_or_is_no_test_stays_at_home() {
+    fn only_tests_without_sources_are_bundled() {
         let facade = "path+file:///src#warpsmith@0.1.0";
         assert_eq!(program(&message(facade, "test", "ui", true)), None);
         assert_eq!(program(&message(facade, "test", "ui_launch", true)), None);

@@ -12,6 +12,8 @@ use crate::book;
 use crate::browser;
 use crate::error::Result;
 use crate::layers;
+use crate::licences;
+use crate::package;
 use crate::process::{cargo, find, run, step};
 use crate::setup::setup;
 
@@ -29,15 +31,7 @@ pub fn check(root: &Path) -> Result<()> {
         command.env("CARGO_TARGET_DIR", target_dir(root));
         command
     };
-    let own = |arguments: &[&str]| {
-        let mut command = workspace(&arguments[..1]);
-        command.args(["--manifest-path", OWN_KERNELS]).args(&arguments[1..]);
-        command
-    };
-    let format = || {
-        run(&mut workspace(&["fmt", "--all", "--check"]))?;
-        run(&mut own(&["fmt", "--package", "own-kernels", "--package", "kernels", "--check"]))
-    };
+    let format = || run(&mut workspace(&["fmt", "--all", "--check"]));
     let clippy = || run(&mut workspace(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     let tests = || run(&mut workspace(&["test", "--workspace", "--no-fail-fast"]));
     // They are left out of `cargo test`, which must pass on machines without a browser.
@@ -48,33 +42,26 @@ pub fn check(root: &Path) -> Result<()> {
     };
     let examples =
         || EXAMPLES.iter().try_for_each(|name| run(Command::new(built_example(root, name)).arg("cpu")));
-    let own_kernels = || {
-        // Everything at once, for one set of features: cargo would compile the runtime again for the program alone.
-        run(with_clippy(&mut own(&["build", "--workspace", "--all-targets"])))?;
-        run(with_clippy(&mut own(&["test", "--workspace"])))?;
-        run(Command::new(target_dir(root).join("debug/own-kernels")).arg("cpu"))?;
-        // In the profile of the tests, for which everything is built.
-        let tune = ["bench", "--profile", "dev", "--bench", "tune", "--", "tune", "saxpy", "smooth"];
-        let quick = ["--device", "cpu", "--sizes", "2^10", "--quick", "--no-store"];
-        let results = target_dir(root).join("own-kernels-tune.json");
-        run(with_clippy(own(&[&tune[..], &quick].concat()).arg("--out").arg(results)))
-    };
+    // What a user gets: `examples/own-kernels`, written by the command, with the packages as they are published.
+    let scaffold = || package::scaffold(root, &["test", "--workspace", "--no-run"], with_clippy);
     let documentation = || {
         let mut doc = workspace(&["doc", "--workspace", "--no-deps", "--features", "warpsmith/testing"]);
         run(with_clippy(&mut doc).env("RUSTDOCFLAGS", "-Dwarnings"))
     };
     let layers = || layers::check(root);
+    let licences = || licences::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
-    let steps: [(&str, &dyn Fn() -> Result<()>); 9] = [
+    let steps: [(&str, &dyn Fn() -> Result<()>); 10] = [
         ("format", &format),
         ("layers", &layers),
+        ("licences", &licences),
         ("guide", &guide),
         ("clippy", &clippy),
         ("documentation", &documentation),
         ("tests", &tests),
         ("report in a browser", &page),
         ("examples", &examples),
-        ("own kernels", &own_kernels),
+        ("project of a user", &scaffold),
     ];
 
     let start = Instant::now();

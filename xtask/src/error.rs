@@ -23,6 +23,10 @@ pub enum Error {
     #[error("{what}\n{advice}")]
     Missing { what: String, advice: String },
 
+    /// Something that kernels are compiled with could not be installed.
+    #[error("{0}")]
+    Setup(warpsmith_builder::setup::SetupError),
+
     /// A file could not be read or written.
     #[error("{path}: {source}", path = path.display())]
     File { path: PathBuf, source: std::io::Error },
@@ -35,7 +39,7 @@ pub enum Error {
 impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Missing { .. } => 2,
+            Error::Missing { .. } | Error::Setup(_) => 2,
             Error::Step { source, .. } => source.exit_code(),
             _ => 1,
         }

@@ -2,7 +2,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`setup`] | installs what is missing: the device toolchain and [`cuda_tools`] |
+//! | [`setup`] | installs what is missing, as `warpsmith setup` does |
 //! | [`quickstart`] | set-up, release build, the main benchmark |
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
 //! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of planted faults |
@@ -13,6 +13,9 @@
 //! | [`tsan`] | the host side under ThreadSanitizer |
 //! | [`browser`] | the browser that the report's tests run in |
 //! | [`bundle`] | tests, benches and the command in one folder, for a GPU machine without Rust |
+//! | [`licences`] | dependencies have licences that `deny.toml` allows |
+//! | [`minimal`] | the versions in the manifests are not too low |
+//! | [`package`] | the packages as they are published, and a user's project made with them |
 //! | [`process`] | running other programs, visibly |
 //!
 //! Exit codes: 0 done, 1 something failed, 2 wrong use, or something is missing that you must install yourself.
@@ -22,11 +25,13 @@ mod browser;
 mod bundle;
 mod check;
 mod check_kernels;
-mod cuda_tools;
 mod error;
 mod fuzz;
 mod layers;
+mod licences;
 mod markdown;
+mod minimal;
+mod package;
 mod process;
 mod quick;
 mod quickstart;
@@ -49,6 +54,10 @@ usage: cargo xtask COMMAND
   book         check the guide in docs/ and make the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
   tsan         run the host's ordering and allocator tests under ThreadSanitizer
+  licences     fail on dependencies whose licence deny.toml does not allow
+  minimal      check the workspace with the lowest versions of dependencies that the manifests allow
+  package      make the packages as they are published, with their GPU image, and verify them
+  scaffold     build and run a project of `warpsmith new` with the packages alone
   bundle       pack tests, benches and the command into target/bundle/ for a GPU machine without Rust
 ";
 
@@ -71,6 +80,13 @@ fn main() -> ExitCode {
         ["fuzz"] => fuzz::fuzz(&root, None),
         ["fuzz", seconds] => fuzz::fuzz(&root, Some(seconds)),
         ["tsan"] => tsan::tsan(&root),
+        ["licences"] => licences::check(&root),
+        ["minimal"] => minimal::check(&root),
+        ["package"] => package::package(&root),
+        ["scaffold"] => {
+            let build = ["build", "--package", "warpsmith", "--package", "warpsmith-cli"];
+            process::step("project of a user", || package::scaffold(&root, &build, |command| command))
+        }
         ["bundle"] => bundle::bundle(&root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_the_command_and_a_missing_program_is_told_apart() {
+    fn failures_name_the_command_missing_programs_too() {
         let failed = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err();
         assert!(failed.to_string().contains("`sh -c 'exit 3'` failed (exit status: 3)"), "{failed}");
         let missing = run(&mut Command::new("no-such-program-here")).unwrap_err();

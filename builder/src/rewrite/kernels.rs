@@ -31,6 +31,10 @@ pub struct Kernel {
     pub min_arch: u32,
     /// Bytes of stack that it requests; 0 when it requests none.
     pub stack: u32,
+    /// The block that every launch must have.
+    pub block: Option<[u32; 3]>,
+    /// The cluster that every launch must have.
+    pub cluster: Option<[u32; 3]>,
     /// Whether a panic that is left in it is an error.
     pub no_panic: bool,
     /// Its origin; `None` when `#[kernel]` did not write it.
@@ -150,7 +154,8 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
         rewritten.push_str(&format!(" \"nvvm.{name}\"=\"{value}\""));
     };
     let sides = |[x, y, z]: [u32; 3]| format!("{x},{y},{z}");
-    match limits.and_then(LaunchLimits::block) {
+    let (block, cluster) = (limits.and_then(LaunchLimits::block), limits.and_then(LaunchLimits::cluster));
+    match block {
         Some(block) => attribute("reqntid", sides(block)),
         None if bounds.max_threads > 0 => attribute("maxntid", bounds.max_threads.to_string()),
         None => {}
@@ -158,11 +163,11 @@ pub fn rewrite(line: &str, records: &Records<'_>) -> Result<(String, Kernel), Re
     if bounds.min_blocks > 0 {
         attribute("minctasm", bounds.min_blocks.to_string());
     }
-    if let Some(cluster) = limits.and_then(LaunchLimits::cluster) {
+    if let Some(cluster) = cluster {
         attribute("cluster_dim", sides(cluster));
     }
     rewritten.push_str(after);
-    Ok((rewritten, Kernel { symbol, min_arch, stack, ..Kernel::default() }))
+    Ok((rewritten, Kernel { symbol, min_arch, stack, block, cluster, ..Kernel::default() }))
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_a_nul_stays_but_an_escaped_backslash_is_no_nul() {
+    fn strings_with_a_nul_stay_unchanged() {
         let has = parse("@a = private unnamed_addr constant [2 x i8] c\"x\\00\", align 1").unwrap();
         assert_eq!(terminate(&has), None);
         let backslash = parse("@a = private unnamed_addr constant [3 x i8] c\"\\\\00\", align 1").unwrap();

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{Rejected, Version};
 
 /// NVIDIA's tools that were found; all are optional, and may come from different places.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CudaTools {
     /// The assembler.
     pub ptxas: Option<Ptxas>,
@@ -17,6 +17,20 @@ pub struct CudaTools {
     pub cudadevrt: Option<PathBuf>,
     /// The places that were looked at and lack one of them.
     pub rejected: Vec<Rejected>,
+    /// The places searched, by how they are chosen.
+    pub(crate) places: Vec<(String, PathBuf)>,
+}
+
+impl CudaTools {
+    /// Whether all of them were found.
+    pub fn are_complete(&self) -> bool {
+        self.ptxas.is_some() && self.libdevice.is_some() && self.cudadevrt.is_some()
+    }
+
+    /// How the place of a tool was chosen: by a variable, as the usual folder, or by `warpsmith setup`.
+    pub fn origin_of(&self, tool: &Path) -> &str {
+        self.places.iter().find(|(_, place)| tool.starts_with(place)).map_or("", |(origin, _)| origin)
+    }
 }
 
 /// The PTX assembler.
@@ -29,29 +43,36 @@ pub struct Ptxas {
 }
 
 /// Looks for ptxas, libdevice and libcudadevrt in `WARPSMITH_CUDA_TOOLS`, `CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`, and
-/// the `cuda-tools` environment that `xtask setup` makes in `target_dir`; the first place that has each wins.
+/// the [folder](super::cuda_tools_folder) that setup installs them into; the first place that has each wins.
 ///
 /// A place is a CUDA toolkit or a Python environment with the `nvidia-cuda-nvcc`, `nvidia-nvvm` and
 /// `nvidia-cuda-runtime` wheels.
-pub fn find_cuda_tools(target_dir: Option<&Path>) -> CudaTools {
+pub fn find_cuda_tools() -> CudaTools {
     let mut places: Vec<(String, PathBuf)> = ["WARPSMITH_CUDA_TOOLS", "CUDA_HOME", "CUDA_PATH"]
         .into_iter()
         .filter_map(|name| {
             let value = env::var_os(name).filter(|value| !value.is_empty())?;
-            Some((format!("{name}={}", value.to_string_lossy()), PathBuf::from(value)))
+            Some((name.to_owned(), PathBuf::from(value)))
         })
         .collect();
-    places.push(("/usr/local/cuda".to_owned(), PathBuf::from("/usr/local/cuda")));
-    if let Some(target_dir) = target_dir {
-        let folder = super::cuda_tools_folder(target_dir);
-        places.push((folder.display().to_string(), folder));
-    }
-    search(&places)
+    places.push(("usual folder".to_owned(), PathBuf::from("/usr/local/cuda")));
+    places.extend(super::cuda_tools_folder().map(|folder| ("warpsmith setup".to_owned(), folder)));
+    search(places)
 }
 
-fn search(places: &[(String, PathBuf)]) -> CudaTools {
-    let mut tools = CudaTools { ptxas: None, libdevice: None, cudadevrt: None, rejected: Vec::new() };
-    for (name, place) in places {
+/// Those in one place.
+pub(crate) fn cuda_tools_in(place: &Path) -> CudaTools {
+    search(vec![(place.display().to_string(), place.to_path_buf())])
+}
+
+fn search(places: Vec<(String, PathBuf)>) -> CudaTools {
+    let mut tools = CudaTools::default();
+    for (origin, place) in &places {
+        let name = if place.to_string_lossy() == *origin {
+            origin.clone()
+        } else {
+            format!("{} ({origin})", place.display())
+        };
         let reject = |reason: String, rejected: &mut Vec<Rejected>| {
             rejected.push(Rejected { candidate: name.clone(), reason });
         };
@@ -84,10 +105,11 @@ fn search(places: &[(String, PathBuf)]) -> CudaTools {
                 None => reject(format!("no {}", files[0]), &mut tools.rejected),
             }
         }
-        if tools.ptxas.is_some() && tools.libdevice.is_some() && tools.cudadevrt.is_some() {
+        if tools.are_complete() {
             break;
         }
     }
+    tools.places = places;
     tools
 }
 
@@ -127,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_missing_place_is_reported_and_skipped() {
-        let tools = search(&[("nowhere".to_owned(), PathBuf::from("/no/such/folder"))]);
+        let tools = search(vec![("nowhere".to_owned(), PathBuf::from("/no/such/folder"))]);
         assert!(tools.ptxas.is_none() && tools.libdevice.is_none());
         assert_eq!(tools.rejected.len(), 1);
         assert_eq!(tools.rejected[0].reason, "no such folder");
@@ -139,12 +161,13 @@ mod tests {
         let folder = root.join("lib/python3.11/site-packages/nvidia/cu13/nvvm/libdevice");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("libdevice.10.bc"), b"BC").unwrap();
-        let tools = search(&[("venv".to_owned(), root.clone())]);
+        let tools = cuda_tools_in(&root);
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(tools.libdevice, Some(folder.join("libdevice.10.bc")));
         assert!(tools.ptxas.is_none());
         assert!(tools.cudadevrt.is_none());
-        let missing = |reason: &str| Rejected { candidate: "venv".to_owned(), reason: reason.to_owned() };
+        let missing =
+            |reason: &str| Rejected { candidate: root.display().to_string(), reason: reason.to_owned() };
         assert_eq!(tools.rejected, [missing("no bin/ptxas"), missing("no lib/libcudadevrt.a")]);
     }
 }

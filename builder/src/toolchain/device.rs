@@ -1,6 +1,7 @@
 //! A Rust compiler that can target the GPU: rustc, cargo, core's sources and the LLVM tools of the same LLVM.
 
 use std::env;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -64,6 +65,16 @@ pub enum Origin {
     Rustup,
     /// Installed by the system's package manager.
     System,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Origin::Environment => "WARPSMITH_DEVICE_RUSTC",
+            Origin::Rustup => "rustup",
+            Origin::System => "installed on the system",
+        })
+    }
 }
 
 /// The tools that a folder of LLVM tools must have.

@@ -17,17 +17,18 @@ mod cuda;
 mod device;
 mod version;
 
+use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
-
+pub(crate) use cuda::cuda_tools_in;
 pub use cuda::{CudaTools, Ptxas, find_cuda_tools};
 pub use device::{DeviceToolchain, LlvmTools, Origin, find_device_toolchain, host_compiler};
 pub use version::Version;
 
 /// The minor versions of Rust 1 that the pipeline is tested with.
 pub const TESTED_RUST: &[u32] = &[96];
-/// The version that `xtask setup` and the messages name.
+/// The version that setup installs and the messages name.
 pub const RUST_TO_INSTALL: &str = "1.96.0";
 /// The LLVM major version that the pipeline is tested with.
 pub const TESTED_LLVM: u32 = 22;
@@ -72,25 +73,45 @@ impl<T> Search<T> {
     }
 }
 
-/// The command of this project that installs everything, when `folder` lies inside its workspace.
-///
-/// `None` for a package outside of this repository: show [`INSTALL_COMMANDS`] instead.
-pub fn setup_command(folder: &Path) -> Option<&'static str> {
-    folder
-        .ancestors()
-        .any(|dir| dir.join("xtask/Cargo.toml").is_file() && dir.join("gpu-std/Cargo.toml").is_file())
-        .then_some("cargo xtask setup")
+/// The command that installs everything for a package outside of this repository.
+pub const SETUP_COMMAND: &str = "cargo install warpsmith-cli && warpsmith setup";
+
+/// The command that installs everything for the package in `folder`: [`SETUP_COMMAND`], or the one of this repository when
+/// `folder` lies inside it.
+pub fn setup_command(folder: &Path) -> &'static str {
+    let is_repository =
+        |dir: &Path| dir.join("xtask/Cargo.toml").is_file() && dir.join("gpu-std/Cargo.toml").is_file();
+    // Cargo's own checkout of a git dependency is no place to run commands in.
+    let is_checkout = folder.components().any(|part| part.as_os_str() == "checkouts");
+    if !is_checkout && folder.ancestors().any(is_repository) { "cargo xtask setup" } else { SETUP_COMMAND }
 }
 
-/// The folder into which `xtask setup` installs ptxas, libdevice and libcudadevrt: `cuda-tools` in cargo's target folder.
-pub fn cuda_tools_folder(target_dir: &Path) -> PathBuf {
-    target_dir.join("cuda-tools")
+/// The folder of what is installed for the user: `WARPSMITH_DATA_DIR`, else `warpsmith` in `XDG_DATA_HOME` or in
+/// `~/.local/share`. `None` when none of these variables is set.
+pub fn data_folder() -> Option<PathBuf> {
+    data_folder_by(|name| env::var_os(name))
 }
 
-/// A file that `xtask setup` rewrites after it has installed something, so that a build which found no
-/// toolchain looks again. The builder creates it when it is missing.
-pub fn setup_stamp(target_dir: &Path) -> PathBuf {
-    target_dir.join("gpu-setup.stamp")
+fn data_folder_by(read: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| read(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(folder) = set("WARPSMITH_DATA_DIR") {
+        return Some(folder);
+    }
+    // By its specification a relative one is ignored.
+    let shared = set("XDG_DATA_HOME").filter(|folder| folder.is_absolute());
+    let shared = shared.or_else(|| set("HOME").map(|home| home.join(".local/share")));
+    shared.map(|folder| folder.join("warpsmith"))
+}
+
+/// The folder into which [`setup`](crate::setup) installs ptxas, libdevice and libcudadevrt.
+pub fn cuda_tools_folder() -> Option<PathBuf> {
+    Some(data_folder()?.join("cuda-tools"))
+}
+
+/// A file that [`setup`](crate::setup) rewrites after it has installed something, so that a build which found no
+/// toolchain looks again.
+pub fn setup_stamp() -> Option<PathBuf> {
+    Some(data_folder()?.join("setup.stamp"))
 }
 
 /// Cargo's target folder of the package being built: the topmost folder above `out_dir` that cargo marked
@@ -105,17 +126,20 @@ pub fn target_dir_of(out_dir: &Path) -> PathBuf {
         .to_path_buf()
 }
 
-/// Existing files and small folders that change when a toolchain is installed: by `xtask setup`, by the
-/// system's package manager, or by rustup.
-pub(crate) fn installation_signs(target_dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let stamp = setup_stamp(target_dir);
-    if !stamp.is_file() {
-        // As old as can be: to cargo a file younger than the build script's start has changed.
-        let old = std::time::SystemTime::UNIX_EPOCH;
-        let written = std::fs::File::create(&stamp).and_then(|file| file.set_modified(old));
-        written.map_err(Error::io("cannot write", &stamp))?;
+/// Existing files and small folders that change when a toolchain is installed: by [`setup`](crate::setup), by the system's
+/// package manager, or by rustup.
+pub(crate) fn installation_signs() -> Vec<PathBuf> {
+    let mut signs = vec![PathBuf::from("/var/lib/dpkg/status")];
+    if let Some(stamp) = setup_stamp() {
+        if !stamp.is_file() {
+            // As old as can be: to cargo a file younger than the build script's start has changed. Where it cannot be
+            // written, `warpsmith setup` cannot install either.
+            let old = std::time::SystemTime::UNIX_EPOCH;
+            let _ = stamp.parent().map(std::fs::create_dir_all);
+            let _ = std::fs::File::create(&stamp).and_then(|file| file.set_modified(old));
+        }
+        signs.push(stamp);
     }
-    let mut signs = vec![stamp, PathBuf::from("/var/lib/dpkg/status")];
     if let Some(home) = device::rustup_home() {
         signs.extend([home.join("settings.toml"), home.join("update-hashes")]);
         let toolchains = std::fs::read_dir(home.join("toolchains"));
@@ -125,5 +149,29 @@ pub(crate) fn installation_signs(target_dir: &Path) -> Result<Vec<PathBuf>, Erro
     }
     // A path that is missing would make cargo run the build script every time.
     signs.retain(|path| path.exists());
-    Ok(signs)
+    signs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_choose_the_data_folder_in_order() {
+        let of = |set: &[(&str, &str)]| {
+            data_folder_by(|name| set.iter().find(|(set, _)| *set == name).map(|(_, value)| value.into()))
+        };
+        let all = [("WARPSMITH_DATA_DIR", "/w"), ("XDG_DATA_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(of(&all), Some("/w".into()));
+        assert_eq!(of(&all[1..]), Some("/x/warpsmith".into()));
+        assert_eq!(of(&all[2..]), Some("/h/.local/share/warpsmith".into()));
+        assert_eq!(of(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]), Some("/h/.local/share/warpsmith".into()));
+        assert_eq!(of(&[("WARPSMITH_DATA_DIR", "")]), None);
+    }
+
+    #[test]
+    fn dependents_are_not_sent_to_xtask() {
+        assert_eq!(setup_command(Path::new("/somewhere/else")), SETUP_COMMAND);
+        assert_eq!(setup_command(Path::new(env!("CARGO_MANIFEST_DIR"))), "cargo xtask setup");
+    }
 }

@@ -49,13 +49,19 @@ fn host_package() -> PathBuf {
     folder
 }
 
-/// Builds and runs the host package: what it prints, and whether cargo had nothing to do.
+/// Builds for all architectures and runs the host package: what it prints, and whether cargo had nothing to do.
 fn run(host: &Path) -> (String, bool) {
+    run_with(host, &[("WARPSMITH_GPU_ARCHS", "all")])
+}
+
+fn run_with(host: &Path, environment: &[(&str, &str)]) -> (String, bool) {
     let cargo = std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
     let output = Command::new(cargo)
         .args(["run", "-v", "--color=never"])
         .current_dir(host)
         .env("CARGO_TARGET_DIR", folders("build-script").target_dir)
+        .env_remove("WARPSMITH_SKIP_GPU_IMAGE")
+        .envs(environment.iter().copied())
         .output()
         .unwrap();
     let log = String::from_utf8_lossy(&output.stderr);
@@ -76,4 +82,13 @@ fn cargo_rebuilds_exactly_when_something_changed() {
     scratch_crate("build-script", &kernels("another"));
     assert_eq!(run(&host), ("2 another".to_owned(), false));
     assert!(run(&host).1);
+
+    // An editor that skips the image leaves the one that is there.
+    let all = ("WARPSMITH_GPU_ARCHS", "all");
+    let skipped = run_with(&host, &[all, ("WARPSMITH_SKIP_GPU_IMAGE", "1")]);
+    assert_eq!(skipped, ("2 another".to_owned(), true));
+    assert!(run(&host).1);
+
+    // A development build for one device has the code of one architecture.
+    assert_eq!(run_with(&host, &[("WARPSMITH_GPU_ARCHS", "sm_80")]), ("1 another".to_owned(), false));
 }

@@ -94,6 +94,14 @@ fn a_crate_that_says_no_std_itself_builds() {
 }
 
 #[test]
+fn a_crate_may_turn_on_the_features_itself() {
+    let attributes = "#![cfg_attr(target_arch = \"nvptx64\", no_std, feature(abi_ptx, stdarch_nvptx))]\n";
+    let folder =
+        scratch_crate("features", &format!("{attributes}{HANDLER}{}", KERNEL.replace("VALUE", "1.0")));
+    build("features", &PtxBuilder::new(folder).archs([Arch::SM_80])).unwrap();
+}
+
+#[test]
 fn rustc_errors_are_shown_as_they_are() {
     let error = error_of("type-error", "pub fn f() -> u32 { \"text\" }\n");
     assert!(

@@ -98,7 +98,7 @@ fn launching_kernels_have_a_module_of_their_own() {
 fn the_linked_module_links_with_the_device_runtime() {
     let image = image();
     let folders = folders("device-runtime");
-    let tools = toolchain::find_cuda_tools(Some(&folders.target_dir));
+    let tools = toolchain::find_cuda_tools();
     let nvlink = tools.ptxas.expect("ptxas is installed").path.with_file_name("nvlink");
     let cubin =
         image.modules.iter().find(|file| file.to_string_lossy().ends_with("device-runtime.sm_90a.cubin"));

@@ -1,16 +1,20 @@
 //! Without a device toolchain the host build goes on, unless the image is required.
 
 use warpsmith_builder::PtxBuilder;
+use warpsmith_builder::toolchain::find_cuda_tools;
 
 use crate::alone::only_alone;
-use crate::common::folders;
+use crate::common::{folders, scratch_crate};
 
 #[test]
 fn the_image_says_what_to_install() {
     only_alone!("WARPSMITH_DEVICE_RUSTC" => "/no/such/rustc");
     let folders = folders("no-toolchain");
     // SAFETY: no other thread of this process uses the environment.
-    unsafe { std::env::remove_var("WARPSMITH_REQUIRE_GPU_IMAGE") };
+    unsafe {
+        std::env::remove_var("WARPSMITH_REQUIRE_GPU_IMAGE");
+        std::env::remove_var("WARPSMITH_SKIP_GPU_IMAGE");
+    }
     let built = PtxBuilder::new("kernels").build_in(&folders).unwrap();
     let reason = built.reason.unwrap();
     assert!(reason.contains("cargo xtask setup"), "{reason}");
@@ -38,4 +42,40 @@ fn the_image_says_what_to_install() {
     unsafe { std::env::set_var("DOCS_RS", "1") };
     let documented = PtxBuilder::new("kernels").build_in(&folders).unwrap();
     assert!(documented.warnings.is_empty() && documented.reason.is_some());
+}
+
+/// A crate whose kernel calls libdevice, built where NVIDIA's tools are not.
+#[test]
+fn a_missing_libdevice_is_a_warning_unless_required() {
+    only_alone!(
+        "WARPSMITH_CUDA_TOOLS" => "",
+        "CUDA_HOME" => "",
+        "CUDA_PATH" => "",
+        "WARPSMITH_DATA_DIR" => "/no/such/data",
+        "WARPSMITH_REQUIRE_GPU_IMAGE" => "",
+        "WARPSMITH_SKIP_GPU_IMAGE" => "",
+    );
+    let there = find_cuda_tools().libdevice;
+    if there.is_some_and(|path| path.starts_with("/usr/local/cuda")) {
+        println!("not tested: this machine has a CUDA toolkit in the folder that is always searched");
+        return;
+    }
+    let source = "unsafe extern \"C\" { fn __nv_expf(x: f32) -> f32; }\n\
+        #[panic_handler] fn panic(_: &core::panic::PanicInfo) -> ! { loop {} }\n\
+        #[unsafe(no_mangle)] pub unsafe extern \"ptx-kernel\" fn k(y: *mut f32) { unsafe { *y = __nv_expf(*y) } }\n";
+    let folder = scratch_crate("no-libdevice", source);
+    let folders = folders("no-libdevice");
+    let built = PtxBuilder::new(&folder).build_in(&folders).unwrap();
+    let reason = built.reason.unwrap();
+    assert!(reason.starts_with("kernel `k` calls `__nv_expf`, which is in NVIDIA's libdevice"), "{reason}");
+    assert_eq!(built.warnings.len(), 1);
+    assert!(built.warnings[0].contains("the emulated device works"), "{:?}", built.warnings);
+    assert!(
+        built.warnings[0].contains("xtask setup") && built.watched.iter().any(|path| path.ends_with("src"))
+    );
+
+    // SAFETY: no other thread of this process uses the environment.
+    unsafe { std::env::set_var("WARPSMITH_REQUIRE_GPU_IMAGE", "1") };
+    let error = PtxBuilder::new(&folder).build_in(&folders).unwrap_err().to_string();
+    assert!(error.contains("`__nv_expf`") && error.contains("looked in"), "{error}");
 }

@@ -2,5 +2,6 @@
 
 mod agreement_on_device;
 mod commands;
+mod new;
 mod shared;
 mod tuning;

@@ -217,8 +217,13 @@ impl CudaBuilder {
         for warning in self.warnings(too_old, &others) {
             println!("cargo:warning=cuda_builder: {warning}");
         }
-        let mut builder =
-            PtxBuilder::new(&self.path_to_crate).archs([arch]).fma(self.fma_contraction).alloc().one_module();
+        // A program of Rust-CUDA was not warned about local memory; one that prints always uses it.
+        let mut builder = PtxBuilder::new(&self.path_to_crate)
+            .archs([arch])
+            .fma(self.fma_contraction)
+            .alloc()
+            .one_module()
+            .allow_spills("");
         for feature in features {
             builder = builder.feature(feature);
         }

@@ -203,9 +203,13 @@ mod host {
         if x < 25.0 {
             return (x * x).exp() * libm::erfc(x);
         }
-        // The asymptotic series; its third term is below the last bit from there on.
-        let square = x * x;
-        FRAC_2_SQRT_PI / 2.0 / x * (1.0 - 0.5 / square + 0.75 / (square * square))
+        // The asymptotic series, whose terms fall below the last bit before they grow again.
+        let (mut term, mut sum) = (1.0, 1.0);
+        for n in 0..8 {
+            term *= -f64::from(2 * n + 1) / (2.0 * x * x);
+            sum += term;
+        }
+        FRAC_2_SQRT_PI / 2.0 / x * sum
     }
 
     /// The root of erfc(x) = y by Newton's method from where a bisection leads.

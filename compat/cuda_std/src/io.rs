@@ -1,13 +1,14 @@
 //! Text from a kernel.
 //!
-//! [`print!`](crate::print!) and [`println!`](crate::println!) format as Rust does, into 1 KiB of the thread's stack, and
-//! print that at once, so that the lines of threads do not mix; what is longer is cut off. Formatting takes a thousand
-//! instructions and, for floats, more stack than a thread has by default: `gpu_std::printf!` needs neither.
+//! [`print!`](crate::print!) and [`println!`](crate::println!) format as Rust does, into 256 bytes of the thread's stack,
+//! and print that at once, so that the lines of threads do not mix; what is longer is cut off. Formatting takes a thousand
+//! instructions. A float takes more stack than a thread has by default (1 KiB): set the context's limit `StackSize` to
+//! 16 KiB, or use `gpu_std::printf!`, which needs neither.
 
 use core::fmt::{self, Write};
 
 /// The longest text of one call, in bytes.
-const CAPACITY: usize = 1024;
+const CAPACITY: usize = 256;
 
 /// Text with a NUL at its end.
 struct Text {

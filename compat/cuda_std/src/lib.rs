@@ -33,7 +33,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(asm_experimental_arch, link_llvm_intrinsics),
+    feature(alloc_error_handler, asm_experimental_arch, link_llvm_intrinsics, rustc_attrs),
     allow(internal_features)
 )]
 #![deny(missing_docs)]
@@ -138,7 +138,10 @@ pub mod vek {
 pub mod prelude {
     pub use crate::kernel;
     pub use crate::thread;
-    pub use crate::{assert_eq, assert_ne, print, println};
+    pub use crate::{assert_eq, assert_ne};
+    // The standard library's are in scope on the host.
+    #[cfg(target_arch = "nvptx64")]
+    pub use crate::{print, println};
     pub use alloc::borrow::ToOwned;
     pub use alloc::boxed::Box;
     pub use alloc::format;

@@ -44,6 +44,17 @@ mod device {
 
     #[global_allocator]
     static ALLOCATOR: CUDAAllocator = CUDAAllocator;
+
+    #[alloc_error_handler]
+    fn out_of_memory(_: Layout) -> ! {
+        panic!(
+            "the device's heap is full: enlarge it on the host (cudaLimitMallocHeapSize), or allocate less"
+        )
+    }
+
+    /// What rustc defines when it links a program: a program that has a global allocator may use it.
+    #[rustc_std_internal_symbol]
+    fn __rust_no_alloc_shim_is_unstable_v2() {}
 }
 
 /// Bytes of shared memory of the block, static and dynamic, rounded up to what the hardware allocates. On the emulated

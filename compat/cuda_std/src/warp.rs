@@ -150,15 +150,17 @@ pub enum WarpShuffleMode {
 }
 
 impl WarpShuffleMode {
-    /// Whether that lane is in the caller's part of `width` lanes.
+    /// Whether that lane is not beyond the caller's part of `width` lanes, as the hardware's predicate says. (An exchange by
+    /// a mask of `width` or more may lead to a lower part.)
     #[inline(always)]
     fn is_inside(self, operand: u32, width: u32) -> bool {
-        let (lane, operand) = (lane_id() & (width - 1), operand & 31);
+        let (lane, operand) = (lane_id(), operand & 31);
+        let (first, own) = (lane & !(width - 1), lane & (width - 1));
         match self {
-            WarpShuffleMode::Up => lane >= operand,
-            WarpShuffleMode::Down => lane + operand < width,
+            WarpShuffleMode::Up => own >= operand,
+            WarpShuffleMode::Down => own + operand < width,
             WarpShuffleMode::Idx => true,
-            WarpShuffleMode::Xor => lane ^ operand < width,
+            WarpShuffleMode::Xor => lane ^ operand < first + width,
         }
     }
 }
@@ -252,8 +254,8 @@ macro_rules! shuffles {
     ($($(#[$doc:meta])* $name:ident = $mode:ident, $operand:ident;)*) => { $(
         $(#[$doc])*
         ///
-        /// Within parts of `width` lanes, 1 to 32. Also whether that lane is in the caller's part; if it is not, the value is
-        /// the caller's own.
+        /// Within parts of `width` lanes, 1 to 32. The second value is the hardware's predicate: whether that lane is in
+        /// the caller's part. If it is not, the value is the caller's own.
         ///
         /// # Panics
         ///

@@ -59,7 +59,10 @@ pub mod prelude;
 pub mod stream;
 pub mod util;
 
-pub use cust_core::DeviceCopy;
+/// What host and device exchange: see [`cust_core`].
+pub use cust_core::__private::DeviceCopy;
+/// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all are.
+pub use warpsmith_compat_macros::CustDeviceCopy as DeviceCopy;
 pub use warpsmith_runtime as runtime;
 
 use context::{Context, ContextFlags};

@@ -5,8 +5,8 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Field, GenericParam, Result, parse_quote};
 
-/// The whole of `#[derive(DeviceCopy)] item`.
-pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
+/// The whole of `#[derive(DeviceCopy)] item`; `device_copy` is the trait.
+pub(crate) fn expand(item: TokenStream, device_copy: &TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     let fields: Vec<&Field> = match &input.data {
         Data::Struct(data) => data.fields.iter().collect(),
@@ -16,7 +16,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let mut generics = input.generics.clone();
     for param in &mut generics.params {
         if let GenericParam::Type(ty) = param {
-            ty.bounds.push(parse_quote!(::cust_core::DeviceCopy));
+            ty.bounds.push(parse_quote!(#device_copy));
         }
     }
     let name = &input.ident;
@@ -28,12 +28,12 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     Ok(quote! {
         // SAFETY: every field is `DeviceCopy`, which is checked below.
         #[automatically_derived]
-        unsafe impl #impl_generics ::cust_core::DeviceCopy for #name #type_generics #clause {}
+        unsafe impl #impl_generics #device_copy for #name #type_generics #clause {}
 
         const _: () = {
             #[allow(dead_code)]
             fn check #impl_generics () #clause {
-                fn is_device_copy<T: ::cust_core::DeviceCopy>() {}
+                fn is_device_copy<T: #device_copy>() {}
                 #(#checks)*
             }
         };

@@ -2,13 +2,15 @@
 //!
 //! The function stays as it is. Beside it, in an anonymous scope, stands a kernel of gpu-std with the same symbol, whose
 //! parameters have types that gpu-std takes: a value becomes `Plain<T>`, a reference a pointer. It calls the function.
+//! A type with the function's name is that kernel for the runtime's own launches.
 
-use proc_macro2::{Literal, TokenStream};
+use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::parse::{ParseStream, Parser};
 use syn::spanned::Spanned;
 use syn::{
-    Error, FnArg, GenericParam, Ident, ItemFn, Pat, Result, ReturnType, Safety, Signature, Token, Type,
+    Error, FnArg, GenericParam, Ident, ItemFn, Pat, PointerMutability, Result, ReturnType, Safety, Signature,
+    Token, Type,
 };
 
 /// The whole of `#[kernel(hints)] item`.
@@ -27,12 +29,37 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let name = &function.sig.ident;
     let declared = params.iter().map(|param| &param.declared);
     let passed = params.iter().map(|param| &param.passed);
+    let markers = params.iter().map(|param| &param.marker);
+    // Types of other names may be less visible than the function, which a public type must not show.
+    let vis = params.iter().all(|param| param.is_plain).then_some(&function.vis);
+    let summary = format!("The kernel [`{name}()`] as a type, for launches by the runtime.");
     Ok(quote! {
         #inline
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         #function
 
+        #[doc = #summary]
+        #[allow(non_camel_case_types, dead_code)]
+        #vis struct #name {
+            _kernel: (),
+        }
+
         const _: () = {
+            // SAFETY: `Plain<T>` has the layout of `T`, and the entry takes a reference as a pointer.
+            unsafe impl ::cuda_std::__private::gpu_std::Kernel for self::#name {
+                type Params = (#(#markers,)*);
+
+                #[cfg(target_arch = "nvptx64")]
+                fn code() -> *const ::core::ffi::c_void {
+                    <#name as ::cuda_std::__private::gpu_std::Kernel>::code()
+                }
+
+                #[cfg(not(target_arch = "nvptx64"))]
+                fn spec() -> &'static ::cuda_std::__private::gpu_std::KernelSpec {
+                    <#name as ::cuda_std::__private::gpu_std::Kernel>::spec()
+                }
+            }
+
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
                 // SAFETY: the launch passes what the function's parameters say.
@@ -97,6 +124,23 @@ struct Param {
     declared: TokenStream,
     /// The argument that it becomes.
     passed: TokenStream,
+    /// What stands for it in `Kernel::Params`.
+    marker: TokenStream,
+    /// Whether all types in it are the language's own.
+    is_plain: bool,
+}
+
+/// Whether all types in tokens are numbers of the language.
+fn is_plain(tokens: TokenStream) -> bool {
+    const PLAIN: [&str; 17] = [
+        "bool", "char", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "u128", "i128", "usize",
+        "isize", "f32", "f64", "mut",
+    ];
+    tokens.into_iter().all(|token| match token {
+        TokenTree::Group(group) => is_plain(group.stream()),
+        TokenTree::Ident(name) => name == "const" || PLAIN.iter().any(|plain| name == plain),
+        _ => true,
+    })
 }
 
 fn param((index, input): (usize, &FnArg)) -> Result<Param> {
@@ -114,6 +158,7 @@ fn param((index, input): (usize, &FnArg)) -> Result<Param> {
         _ => format_ident!("parameter_{index}"),
     };
     let private = quote!(::cuda_std::__private);
+    let is_plain = is_plain(typed.ty.to_token_stream());
     Ok(match ungrouped(&typed.ty) {
         Type::Reference(reference) if reference.mutability.is_some() => {
             let pointee = reference.elem.to_token_stream();
@@ -130,19 +175,41 @@ fn param((index, input): (usize, &FnArg)) -> Result<Param> {
             Type::Slice(slice) => {
                 let element = &slice.elem;
                 let ty = quote_spanned!(element.span()=> &[#private::Plain<#element>]);
-                Param { declared: quote!(#name: #ty), passed: quote!(#private::Plain::slice(#name)) }
+                Param {
+                    declared: quote!(#name: #ty),
+                    passed: quote!(#private::Plain::slice(#name)),
+                    marker: quote!(#private::gpu_std::param::Slice<#element>),
+                    is_plain,
+                }
             }
-            _ => {
-                Param { declared: quote!(#name: *const ::core::ffi::c_void), passed: quote!(&*#name.cast()) }
-            }
+            _ => Param {
+                declared: quote!(#name: *const ::core::ffi::c_void),
+                passed: quote!(&*#name.cast()),
+                marker: quote!(#private::gpu_std::param::Pointer<::core::ffi::c_void>),
+                is_plain,
+            },
         },
-        Type::Ptr(_) => {
-            let ty = &typed.ty;
-            Param { declared: quote!(#name: #ty), passed: quote!(#name) }
+        Type::Ptr(pointer) => {
+            let (ty, element) = (&typed.ty, &pointer.elem);
+            let kind = match pointer.mutability {
+                PointerMutability::Const(_) => quote!(Pointer),
+                PointerMutability::Mut(_) => quote!(PointerMut),
+            };
+            Param {
+                declared: quote!(#name: #ty),
+                passed: quote!(#name),
+                marker: quote!(#private::gpu_std::param::#kind<#element>),
+                is_plain,
+            }
         }
         ty => {
             let plain = quote_spanned!(ty.span()=> #private::Plain<#ty>);
-            Param { declared: quote!(#name: #plain), passed: quote!(#name.get()) }
+            Param {
+                declared: quote!(#name: #plain),
+                passed: quote!(#name.get()),
+                marker: quote!(#private::gpu_std::param::Value<#ty>),
+                is_plain,
+            }
         }
     })
 }

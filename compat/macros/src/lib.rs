@@ -35,5 +35,13 @@ pub fn address_space(space: TokenStream, item: TokenStream) -> TokenStream {
 #[allow(missing_docs, reason = "documented where cust_core re-exports it")]
 #[proc_macro_derive(DeviceCopy)]
 pub fn device_copy(item: TokenStream) -> TokenStream {
-    device_copy::expand(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    let path = quote::quote!(::cust_core::DeviceCopy);
+    device_copy::expand(item.into(), &path).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+#[allow(missing_docs, reason = "documented where cust re-exports it, as DeviceCopy")]
+#[proc_macro_derive(CustDeviceCopy)]
+pub fn cust_device_copy(item: TokenStream) -> TokenStream {
+    let path = quote::quote!(::cust::memory::DeviceCopy);
+    device_copy::expand(item.into(), &path).unwrap_or_else(|error| error.into_compile_error()).into()
 }

@@ -5,6 +5,7 @@ mod common;
 
 #[path = "../../../runtime/tests/common/alone.rs"]
 mod alone;
+mod arrays;
 mod blocks;
 mod faults;
 mod livelock;

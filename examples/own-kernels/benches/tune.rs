@@ -1,22 +1,19 @@
 //! Measures and tunes the kernels of this package, with the commands of `warpsmith`:
 //!
 //! ```text
-//! cargo bench --bench tune                                    # a quick look at both
-//! cargo bench --bench tune -- bench saxpy --sizes 2^20 --all
-//! cargo bench --bench tune -- tune saxpy smooth
+//! cargo bench --features tune                                    # a quick look at both
+//! cargo bench --features tune -- bench saxpy --sizes 2^20 --all
+//! cargo bench --features tune -- tune saxpy smooth
 //! ```
 
 use kernels::{BLOCK, saxpy, smooth};
-use warpsmith::GpuImage;
 use warpsmith::bench::kernel::ArrayKernel;
-
-static KERNELS: GpuImage = warpsmith::include_image!("kernels");
 
 warpsmith::bench_main!(tuned_saxpy(), tuned_smooth());
 
 /// `y += 2 x`, in blocks and grids that are worth trying.
 fn tuned_saxpy() -> ArrayKernel<f32, f32> {
-    ArrayKernel::new("saxpy", &KERNELS, |[x, y, _]| 2.0 * x + y)
+    ArrayKernel::new("saxpy", &own_kernels::KERNELS, |[x, y, _]| 2.0 * x + y)
         .about("y += 2 x")
         .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
         .updates()
@@ -33,7 +30,7 @@ fn tuned_smooth() -> ArrayKernel<f32, f32> {
         let at = |i: usize| f64::from(arrays[0][i.min(arrays[0].len() - 1)]);
         (0..arrays[0].len()).map(|i| (at(i.saturating_sub(1)) + at(i) + at(i + 1)) / 3.0).collect()
     };
-    ArrayKernel::with_reference("smooth", &KERNELS, reference)
+    ArrayKernel::with_reference("smooth", &own_kernels::KERNELS, reference)
         .about("the mean of each element and its neighbours")
         .launch::<smooth>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
         .axis("block", [64, 128, 256, 512])

@@ -5,19 +5,17 @@
 //!   out, and one of the launches that it can have. The builder reads all of them.
 //! - For the host, a type with the kernel's name, which is a `Kernel` for the arguments of each `Instance`, an entry for
 //!   the emulated device, and a registered `KernelSpec`.
-//!
-//! Parameter types may depend on the generic parameters in any way (`T::Accumulator`, `[T; N]`), so they are
-//! not substituted as text: a helper trait, implemented once for all arguments, has them as associated types.
 
 use proc_macro2::{Literal, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, GenericParam, Generics, Ident};
 
 use super::Kernel;
+use super::forms::{Form, forms, marker_of, passed, types};
 use super::instances::{Argument, Instance};
 use super::limits;
-use super::params::{Kind, Param, text};
+use super::params::{Kind, text};
 
 /// The function and its companion items.
 pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
@@ -50,7 +48,7 @@ pub(crate) fn kernel(kernel: &Kernel) -> TokenStream {
 }
 
 /// The generic parameters without lifetimes, bounds or defaults: as declared, and as used.
-fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ident>) {
+pub(crate) fn plain_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<&Ident>) {
     let mut declared = Vec::new();
     let mut used = Vec::new();
     for parameter in &generics.params {
@@ -116,7 +114,7 @@ fn instances(kernel: &Kernel) -> TokenStream {
 }
 
 /// The generic parameters with their bounds, and the where clause's predicates.
-fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>) {
+pub(crate) fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>) {
     let bounded = generics.params.iter().filter_map(|parameter| match parameter {
         GenericParam::Lifetime(_) => None,
         GenericParam::Type(ty) => {
@@ -130,28 +128,6 @@ fn bounded_generics(generics: &Generics) -> (Vec<TokenStream>, Vec<TokenStream>)
     });
     let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
     (bounded.collect(), predicates.map(ToTokens::to_token_stream).collect())
-}
-
-/// The parameter types of all instances. As visible as the function: its types may be no more visible.
-fn types(kernel: &Kernel) -> TokenStream {
-    let (vis, generics) = (&kernel.function.vis, &kernel.function.sig.generics);
-    let (declared, used) = plain_generics(generics);
-    let (bounded, predicates) = bounded_generics(generics);
-    let parameters = generics.type_params().map(|parameter| &parameter.ident);
-    let names: Vec<Ident> = (0..kernel.params.len()).map(element_name).collect();
-    let elements = kernel.params.iter().map(|param| &param.element);
-    let mapping_names: Vec<Ident> = (0..kernel.params.len()).map(mapping_name).collect();
-    let mappings = kernel.params.iter().map(|param| match &param.kind {
-        Kind::SliceMut(Some(mapping)) | Kind::ViewMut(_, Some(mapping)) => quote!(#mapping),
-        _ => quote!(::gpu_std::disjoint::Elements),
-    });
-    quote! {
-        #vis struct __Types<#(#declared),*>(::core::marker::PhantomData<(#(#parameters,)*)>);
-        #vis trait __ParamTypes { #(type #names; type #mapping_names;)* }
-        impl<#(#bounded),*> __ParamTypes for __Types<#(#used),*> where #(#predicates,)* {
-            #(type #names = #elements; type #mapping_names = #mappings;)*
-        }
-    }
 }
 
 /// `Kernel` for all instances at once, so that generic code knows the parameters, and `SafeKernel`.
@@ -193,182 +169,6 @@ fn as_kernel(kernel: &Kernel) -> TokenStream {
             }
         }
         #safe
-    }
-}
-
-/// The type that stands for a parameter in `Kernel::Params`; none for an array in shared memory.
-fn marker_of(param: &Param) -> Option<TokenStream> {
-    let element = &param.element;
-    let marker = match &param.kind {
-        Kind::Value => quote!(::gpu_std::param::Value<#element>),
-        Kind::Pointer => quote!(::gpu_std::param::Pointer<#element>),
-        Kind::PointerMut => quote!(::gpu_std::param::PointerMut<#element>),
-        Kind::Slice => {
-            quote_spanned!(param.element.span()=> <#element as ::gpu_std::SliceElement>::Param)
-        }
-        Kind::SliceMut(_) => quote!(::gpu_std::param::SliceMut<#element>),
-        Kind::View(dimensions) => {
-            let view = format_ident!("Slice{dimensions}");
-            quote!(::gpu_std::param::#view<#element>)
-        }
-        Kind::ViewMut(dimensions, _) => {
-            let view = format_ident!("SliceMut{dimensions}");
-            quote!(::gpu_std::param::#view<#element>)
-        }
-        Kind::Shared(_) => return None,
-    };
-    Some(if param.is_optional { quote!(::gpu_std::param::Optional<#marker>) } else { marker })
-}
-
-fn element_name(index: usize) -> Ident {
-    format_ident!("P{index}")
-}
-
-fn mapping_name(index: usize) -> Ident {
-    format_ident!("M{index}")
-}
-
-/// `<__Types<f32, 4> as __ParamTypes>::name`, with the span of the parameter's type.
-fn projection(instance: &Instance, param: &Param, name: &Ident) -> TokenStream {
-    let arguments = instance.0.iter().map(Argument::tokens);
-    let at = param.element.span();
-    let name = Ident::new(&name.to_string(), at);
-    quote_spanned!(at=> <__Types<#(#arguments),*> as __ParamTypes>::#name)
-}
-
-/// The argument that a generic parameter has in an instance.
-struct Form {
-    /// The value, or the element of a slice or view, or the array in shared memory.
-    element: TokenStream,
-    /// The `gpu_spec::ParamKind`; for an array in shared memory there is none.
-    kind: Ident,
-    /// The parameter's type, of any lifetime.
-    ty: TokenStream,
-    /// The function that compiles for types that it can have.
-    check: Option<TokenStream>,
-    /// The machine parameters of the GPU's entry, and the argument made of them.
-    machine: TokenStream,
-    on_gpu: TokenStream,
-    /// The function that reads the argument from the host's machine parameters, of which it takes `slots`: none for an
-    /// array in shared memory, which is no parameter of the launch.
-    on_host: TokenStream,
-    slots: usize,
-    /// Whether it is a mutable view, whose claims limit launches.
-    is_claimed: bool,
-}
-
-fn forms(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let mut arrays = 0;
-    let form = |(index, param): (usize, &Param)| {
-        let form = form(index, param, instance, arrays);
-        arrays += usize::from(form.slots == 0);
-        form
-    };
-    kernel.params.iter().enumerate().map(form).collect()
-}
-
-/// Those of a launch's parameters.
-fn passed(kernel: &Kernel, instance: &Instance) -> Vec<Form> {
-    let mut forms = forms(kernel, instance);
-    forms.retain(|form| form.slots > 0);
-    forms
-}
-
-/// `arrays` are ahead of the parameter in shared memory.
-fn form(index: usize, param: &Param, instance: &Instance, arrays: usize) -> Form {
-    let element = projection(instance, param, &element_name(index));
-    let mapping = projection(instance, param, &mapping_name(index));
-    let (data, len) = (format_ident!("p{index}"), format_ident!("n{index}"));
-    let plain = |ty: TokenStream, kind: &str, check: Option<TokenStream>| Form {
-        element: element.clone(),
-        kind: format_ident!("{kind}"),
-        check,
-        machine: quote!(#data: #ty),
-        on_gpu: quote!(#data),
-        on_host: quote!(read_value::<#ty>),
-        slots: 1,
-        is_claimed: false,
-        ty,
-    };
-    let form = match &param.kind {
-        Kind::Value => plain(element.clone(), "Value", Some(quote!(check_value))),
-        Kind::Pointer => plain(quote!(*const #element), "Pointer", None),
-        Kind::PointerMut => plain(quote!(*mut #element), "PointerMut", None),
-        Kind::Slice => Form {
-            kind: format_ident!("Slice"),
-            ty: quote!(&[#element]),
-            check: Some(quote!(check_element)),
-            machine: quote!(#data: *const #element, #len: usize),
-            on_gpu: quote!(::gpu_std::__private::slice(#data, #len)),
-            on_host: quote!(read_slice::<#element>),
-            slots: 2,
-            is_claimed: false,
-            element,
-        },
-        Kind::SliceMut(_) => Form {
-            kind: format_ident!("SliceMut"),
-            ty: quote!(::gpu_std::DisjointMut<'_, #element, #mapping>),
-            check: Some(quote!(check_view)),
-            machine: quote!(#data: *mut #element, #len: usize),
-            on_gpu: quote!(::gpu_std::__private::view::<_, #mapping>(#data, #len)),
-            on_host: quote!(read_view::<#element, #mapping>),
-            slots: 2,
-            is_claimed: true,
-            element,
-        },
-        Kind::Shared(array) => Form {
-            kind: format_ident!("Shared"),
-            ty: array.ty(&element),
-            check: Some(quote!(check_shared)),
-            machine: quote!(),
-            on_gpu: array.argument(&element, arrays),
-            on_host: array.argument(&element, arrays),
-            slots: 0,
-            is_claimed: false,
-            element,
-        },
-        Kind::View(dimensions) => {
-            let (view, extents) = (format_ident!("Slice{dimensions}"), format_ident!("Extents{dimensions}"));
-            let (make, read) = (format_ident!("slice{dimensions}"), format_ident!("read_slice{dimensions}"));
-            Form {
-                kind: view.clone(),
-                ty: quote!(::gpu_std::#view<'_, #element>),
-                check: Some(quote!(check_view)),
-                machine: quote!(#data: *const #element, #len: ::gpu_std::__private::#extents),
-                on_gpu: quote!(::gpu_std::__private::#make(#data, #len)),
-                on_host: quote!(#read::<#element>),
-                slots: 2,
-                is_claimed: false,
-                element,
-            }
-        }
-        Kind::ViewMut(dimensions, _) => {
-            let (view, extents) =
-                (format_ident!("DisjointMut{dimensions}"), format_ident!("Extents{dimensions}"));
-            let (make, read) = (format_ident!("view{dimensions}"), format_ident!("read_view{dimensions}"));
-            Form {
-                kind: format_ident!("SliceMut{dimensions}"),
-                ty: quote!(::gpu_std::#view<'_, #element, #mapping>),
-                check: Some(quote!(check_view)),
-                machine: quote!(#data: *mut #element, #len: ::gpu_std::__private::#extents),
-                on_gpu: quote!(::gpu_std::__private::#make::<_, #mapping>(#data, #len)),
-                on_host: quote!(#read::<#element, #mapping>),
-                slots: 2,
-                is_claimed: true,
-                element,
-            }
-        }
-    };
-    if !param.is_optional {
-        return form;
-    }
-    let Form { ty, on_gpu, .. } = &form;
-    Form {
-        ty: quote!(::core::option::Option<#ty>),
-        on_gpu: quote! {
-            if #data.is_null() { ::core::option::Option::None } else { ::core::option::Option::Some(#on_gpu) }
-        },
-        ..form
     }
 }
 

@@ -4,6 +4,7 @@
 //! at the token to change.
 
 mod emit;
+mod forms;
 mod instances;
 mod limits;
 mod options;

@@ -14,7 +14,7 @@ macro_rules! view {
         #[derive(Debug)]
         pub struct $name<'a, T, M = Elements> {
             pub(super) data: *mut T,
-            pub(super) extents: $extents,
+            pub(crate) extents: $extents,
             _borrow: PhantomData<&'a mut [T]>,
             _mapping: PhantomData<fn() -> M>,
         }

@@ -7,6 +7,8 @@
 //! | `counts: &[Atomic<T>]` | `&[Atomic<T>]` |
 //! | `out: DisjointMut<T>` | `*mut [T]`, `&mut [T]`, `&mut DisjointMut<T>` (all of it) |
 //! | an `Option` of a slice or view | an `Option` of these |
+//! | `image: Slice2<T>`, `Slice3<T>` | `Slice2<T>`, `Slice3<T>` |
+//! | `out: DisjointMut2<T>`, `DisjointMut3<T>` | `&mut DisjointMut2<T, M>`, `&mut DisjointMut3<T, M>` (all of it) |
 //! | `data: *const T` | `*const T`, `*mut T` |
 //! | `out: *mut T` | `*mut T` |
 //!
@@ -15,10 +17,12 @@
 use core::marker::PhantomData;
 
 use gpu_spec::param::{AtomicSlice, Optional, Pointer, PointerAndLength, PointerMut, Slice, SliceMut, Value};
+use gpu_spec::{Extents2, Extents3, param};
 
 use crate::atomic::{Atomic, AtomicValue};
-use crate::disjoint::DisjointMut;
+use crate::disjoint::{DisjointMut, DisjointMut2, DisjointMut3};
 use crate::element::{KernelType, KernelValue};
+use crate::view::{Slice2, Slice3};
 
 /// Bytes that the parameters of a launch can take.
 pub const MAX_PARAMETER_BYTES: usize = 4096;
@@ -124,6 +128,30 @@ unsafe impl<M: PointerAndLength, A: Argument<M>> Argument<Optional<M>> for Optio
             }
         }
     }
+}
+
+/// Implements [`Argument`] for a view: a pointer to the first element, and extents.
+macro_rules! view_argument {
+    ($([$($generics:tt)*] $argument:ty => $marker:ty, $extents:ty: $self:ident, $data:expr;)*) => { $(
+        // SAFETY: a view is a pointer and its extents.
+        unsafe impl<$($generics)*> Argument<$marker> for $argument {
+            const BYTES: usize = bytes_of::<usize>() + bytes_of::<$extents>();
+
+            #[inline(always)]
+            fn add($self, parameters: &mut Parameters<'_>) {
+                let extents: $extents = $self.extents;
+                parameters.push($data);
+                parameters.push(extents);
+            }
+        }
+    )* };
+}
+
+view_argument! {
+    [T: KernelType] Slice2<'_, T> => param::Slice2<T>, Extents2: self, self.as_ptr();
+    [T: KernelType] Slice3<'_, T> => param::Slice3<T>, Extents3: self, self.as_ptr();
+    [T: KernelType, M] &mut DisjointMut2<'_, T, M> => param::SliceMut2<T>, Extents2: self, self.as_mut_ptr();
+    [T: KernelType, M] &mut DisjointMut3<'_, T, M> => param::SliceMut3<T>, Extents3: self, self.as_mut_ptr();
 }
 
 /// Implements [`Argument`] for a raw pointer.

@@ -207,7 +207,9 @@ enum When {
 ///   the child is done: for as long as the host's launch, of which it becomes a part.
 /// - The child runs at the same time as the launching grid and as other children. What it writes, none of these
 ///   reads or writes after the launch, and what it reads they do not write; but with atomics.
-/// - Nothing else uses the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`.
+/// - Nothing else uses the memory of a [`DisjointMut`](crate::DisjointMut) parameter of `K`, and the launch has a shape that
+///   its mutable views allow: of up to two dimensions for a [`DisjointMut2`](crate::DisjointMut2). The emulated device
+///   refuses others with [`LaunchError::INVALID_CONFIGURATION`].
 #[inline(always)]
 pub unsafe fn launch<K: Kernel>(
     grid: impl Into<Dim>,

@@ -278,3 +278,35 @@ fn a_condition_is_set() {
         run::<set>([1; 3], [1; 3], &Args::new().value(0u64).value(3u32), Order::Sequential).unwrap_err();
     assert!(fault.to_string().contains("0 is no condition of a graph"), "{fault}");
 }
+
+#[kernel]
+fn add_rows(byte: u8, from: Slice2<u32>, mut to: DisjointMut2<u32>) {
+    let cell = thread::unique_2d();
+    let (x, y) = cell.get();
+    if let (Some(from), Some(to)) = (from.get(x, y), to.get_mut(cell)) {
+        *to = from + u32::from(byte);
+    }
+}
+
+#[kernel]
+fn launch_rows(from: Slice2<u32>, mut to: DisjointMut2<u32>) {
+    if thread::index_2d() == [0, 0] {
+        // SAFETY: this kernel uses none of the elements.
+        unsafe {
+            let deep = dynamic::launch::<add_rows>((1, 1, 2), (4, 4), 0, (5, from, &mut to));
+            assert_eq!(deep, Err(LaunchError::INVALID_CONFIGURATION));
+            dynamic::launch::<add_rows>((2, 2), (4, 4), 0, (5, from, &mut to)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn views_of_rows_go_to_children() {
+    let (from, mut to): (Vec<u32>, Vec<u32>) = ((0..48).collect(), vec![0; 48]);
+    let extents = gpu_std::Extents2::new(7, 6, 8).unwrap();
+    let args = Args::new().value(from.as_ptr()).value(extents).value(to.as_mut_ptr()).value(extents);
+    launch::<launch_rows>([1, 1, 1], [2, 2, 1], &args);
+    for (i, found) in to.into_iter().enumerate() {
+        assert_eq!(found as usize, if i % 8 < 7 { i + 5 } else { 0 }, "element {i}");
+    }
+}

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_inside_of_a_function_while_it_is_called_or_skipped_only() {
+    fn threads_are_inside_during_calls_and_skips_only() {
         struct Sees(Arc<Mutex<Option<bool>>>);
         impl Drop for Sees {
             fn drop(&mut self) {

@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_without_memory_is_asked_again_when_the_cache_has_given_some_back() -> Result<()> {
+    fn calls_are_repeated_after_the_cache_is_released() -> Result<()> {
         let device = Device::with_driver(EmulatedDriver::builder().build(), 0)?;
         let stream = Stream::new(&device)?;
         let calls = Cell::new(0);

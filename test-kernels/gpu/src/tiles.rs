@@ -88,12 +88,12 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
     let (column, row) = (thread::thread_idx_x(), thread::thread_idx_y());
     for i in 0..4 {
         let (x, y) = (left + column, top + row + 8 * i);
-        if x < width && y < height {
-            // SAFETY: the position is in the image, and the tile's element the thread's own.
-            unsafe {
-                let value = image.add(y as usize * width as usize + x as usize).read();
-                tile.add((row + 8 * i) as usize).cast::<f32>().add(column as usize).write(value);
-            }
+        // SAFETY: the position is in the image, and the tile's element the thread's own.
+        unsafe {
+            let is_inside = x < width && y < height;
+            let value =
+                if is_inside { image.add(y as usize * width as usize + x as usize).read() } else { 0.0 };
+            tile.add((row + 8 * i) as usize).cast::<f32>().add(column as usize).write(value);
         }
     }
     block::sync_threads();

@@ -11,4 +11,5 @@ mod planes;
 mod registry_crates;
 mod stack;
 mod structs;
+mod tiles;
 mod typed;

@@ -55,9 +55,9 @@ fn structs_are_scanned_in_order() {
         let n = blocks * block;
         let input: Vec<Linear> = (0..n)
             .map(|_| Linear {
-                scale: (random.unit() * 4e9) as u32 | 1,
-                offset: (random.unit() * 4e9) as u32,
-                sums: std::array::from_fn(|_| (random.unit() * 65e3) as u16),
+                scale: (random.unit().abs() * 4e9) as u32 | 1,
+                offset: (random.unit().abs() * 4e9) as u32,
+                sums: std::array::from_fn(|_| (random.unit().abs() * 65e3) as u16),
             })
             .collect();
         let on_device = DeviceBuffer::from_host(&stream, &input).unwrap();
@@ -141,7 +141,7 @@ fn optional_slices_are_passed_or_not() {
 fn methods_compute_what_the_host_does() {
     let (stream, mut random) = (stream(), Random::new());
     let n = 3000;
-    let x: Vec<f32> = (0..n).map(|_| 0.01 + 20.0 * random.unit() as f32).collect();
+    let x: Vec<f32> = (0..n).map(|_| 0.01 + 20.0 * random.unit().abs() as f32).collect();
     let on_device = DeviceBuffer::from_host(&stream, &x).unwrap();
     let mut out = DeviceBuffer::from_host(&stream, &vec![[f32::NAN; 10]; n]).unwrap();
     kernel::<methods>().launch(&stream, Launch::linear(n, 256), (&on_device, &mut out)).unwrap();

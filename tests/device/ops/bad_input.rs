@@ -61,7 +61,7 @@ fn an_uncompiled_variant_names_the_others() {
     let mut y = DeviceBuffer::from_host(&stream, &[0.0f32; 10]).unwrap();
     let config = Config { block: 128, grid: GridRule::Auto, items: 3, vector: 16 };
     let outcome = ops::copy_with(&stream, config, &x, &mut y);
-    text_of(&stream, outcome, &["copy", "f32", "items=3", "vector=16", "1/16", "8/4"]);
+    text_of(&stream, outcome, &["copy", "u32", "items=3", "vector=16", "1/16", "8/4"]);
 }
 
 #[test]

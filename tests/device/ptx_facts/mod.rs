@@ -3,6 +3,7 @@
 //! They fail when there is no image: a build without the device toolchain has nothing to look at.
 
 mod linked;
+mod tiles;
 
 use std::collections::{BTreeMap, HashMap};
 

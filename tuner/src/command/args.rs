@@ -10,7 +10,7 @@ use crate::search::Strategy;
 
 /// The measurement: the same options for every command.
 #[derive(Debug, Clone, Args)]
-pub struct Place {
+pub struct TargetArgs {
     /// Where: cuda:N, cpu or cpu:N [default: the first CUDA device, else the emulated one]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
@@ -30,10 +30,10 @@ pub struct Place {
 
 /// The measurement and its precision.
 #[derive(Debug, Clone, Args)]
-pub struct What {
+pub struct MeasureArgs {
     /// The measurement.
     #[command(flatten)]
-    pub place: Place,
+    pub place: TargetArgs,
     /// Values for an axis instead of the kernel's own.
     #[arg(short, long = "axis", value_name = "NAME=V,…", help = AXIS_HELP)]
     pub axes: Vec<String>,
@@ -46,7 +46,7 @@ pub struct What {
     /// Take exactly this number of samples of each configuration, as far as --budget allows
     #[arg(long, value_name = "N", conflicts_with_all = ["precision", "quick"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub samples: Option<u32>,
-    /// Measure no probes: results have no share of what a plain copy, read or multiplication reaches
+    /// Leave out the probes, the plain copy, read and multiplication that results are compared with
     #[arg(long)]
     pub no_probes: bool,
 }
@@ -89,7 +89,7 @@ pub struct BenchArgs {
     pub kernels: Vec<String>,
     /// The measurement.
     #[command(flatten)]
-    pub what: What,
+    pub what: MeasureArgs,
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
@@ -110,7 +110,7 @@ pub struct TuneArgs {
     pub kernels: Vec<String>,
     /// The measurement.
     #[command(flatten)]
-    pub what: What,
+    pub what: MeasureArgs,
     /// How to search
     #[arg(long, value_enum, default_value_t = Strategy::Auto)]
     pub strategy: Strategy,
@@ -120,7 +120,7 @@ pub struct TuneArgs {
     /// Measure again what earlier runs measured
     #[arg(long, conflicts_with = "no_store")]
     pub fresh: bool,
-    /// Use nothing of earlier runs and keep nothing for later ones
+    /// Neither read nor write the store and the log of measurements
     #[arg(long)]
     pub no_store: bool,
     /// Say what would be tuned, and measure nothing
@@ -138,16 +138,16 @@ pub struct CompareArgs {
     /// Two results files, the older one first; or kernels, with --config or --self-test
     #[arg(value_name = "FILE or KERNEL", required = true)]
     pub names: Vec<String>,
-    /// A change counts from this on
+    /// The smallest change that counts
     #[arg(long, value_name = "PERCENT", default_value = "1%", allow_hyphen_values = true, value_parser = share)]
     pub threshold: f64,
     /// Compare files of different devices, too
     #[arg(long, conflicts_with_all = ["configs", "self_test"])]
     pub force: bool,
-    /// Compare the best of each file (what a tuning run chose, else the fastest), whichever configuration it is
+    /// Compare the best of each file: the winner of a tuning run, else the fastest configuration
     #[arg(long, conflicts_with_all = ["configs", "self_test"])]
     pub best: bool,
-    /// Pass although the second file is of a run that was ended early, or has no result for a case of the first
+    /// Pass although the second file lacks results of the first, or its run was ended early
     #[arg(long, conflicts_with_all = ["configs", "self_test"])]
     pub allow_missing: bool,
     /// Two configurations, by samples taken in turns: block=128,grid=auto; other axes are as by default. Once with
@@ -165,7 +165,7 @@ pub struct CompareArgs {
     pub json: bool,
     /// The measurement.
     #[command(flatten)]
-    pub place: Place,
+    pub place: TargetArgs,
 }
 
 /// `report`.
@@ -182,9 +182,9 @@ pub struct ReportArgs {
 const TUNE_HELP: &str = "\
 The default configuration is always measured, first, and wins unless another is at least 0.5 % faster. Every \
 configuration is checked against a float64 reference before it is timed; one that is wrong, fails or crashes never wins. \
-Winners are kept in the launch store, where later launches on a GPU of every program of this user find them (those on the \
-emulated device do not read it), and every single measurement beside it, so that a run that was ended continues where it was. \
-WARPSMITH_CACHE_DIR says where.
+Winners are stored in the launch store, which later launches on a GPU read in every program of this user (launches on the \
+emulated device do not). Every measurement is logged beside it, so that a run that was ended continues where it stopped. \
+WARPSMITH_CACHE_DIR is the folder of both.
 
 Examples:
   tune axpy reduce_sum --sizes '2^[16:28:4]' --dtypes f32,bf16
@@ -194,23 +194,23 @@ Examples:
 Exit code 1 when no configuration of a kernel is right.";
 
 const COMPARE_HELP: &str = "\
-A kernel counts as slower only when the whole 95 % confidence interval of the ratio of the medians is beyond the \
-threshold. Two files are of two programs at two times, between which clocks and temperature differ; with --config \
-samples of both sides are taken in turns.
+A kernel counts as slower only if the whole 95 % confidence interval of the ratio of the medians is beyond the \
+threshold. Two files come from two runs, between which clocks and temperature differ. With --config, samples of both \
+sides are taken in turns.
 
 Examples:
   compare before.json after.json --threshold 2%
   compare --config block=128 --config block=256 axpy --sizes 2^24
   compare --self-test copy --sizes 2^20 --pairs 100
 
-Exit code 1 on a regression: something slower, or no longer right; and when the second file lacks results of a case that \
-the first has, or its run was ended early, unless --allow-missing; of --self-test when it finds more changes than one in \
-a hundred, or no comparison has a verdict. Ctrl-C prints what was compared until then.";
+Exit code 1 on a regression: something is slower, or no longer right. Also if the second file lacks results of the first, \
+or its run was ended early, unless --allow-missing is there; and if --self-test finds more than one change in a hundred, \
+or no comparison has a verdict. Ctrl-C prints the comparisons made so far.";
 
 const BENCH_HELP: &str = "\
-Every configuration of a kernel's space is measured and checked, and the default configuration always is. On a \
-GPU the launches go round over buffers of at least three times the L2 cache, so that they read from memory. Times \
-are medians between GPU events, with their 95 % interval. \"sheet\" is the share of the data sheet's memory \
+Every configuration of a kernel's space is measured and checked, the default configuration always. On a GPU the \
+launches cycle through buffers of at least three times the L2 cache, so that they read from memory. Times are medians \
+between GPU events, with their 95 % interval. \"sheet\" is the share of the data sheet's memory \
 bandwidth, \"probe\" the share of what a plain copy (or read) reached in turn with the kernel. On the emulated \
 device times are those of this CPU and say nothing about a GPU.
 

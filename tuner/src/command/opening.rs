@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use warpsmith_runtime::Device;
 
-use super::args::{Output, Place};
+use super::args::{Output, TargetArgs};
 use super::failure::{Failure, unusable_device};
 use super::output::{plain, print_form, table};
 use super::{Program, interrupt, request};
@@ -63,7 +63,7 @@ impl Opening {
 pub fn plan<'a>(
     program: &Program<'a>,
     kernels: &[String],
-    place: &Place,
+    place: &TargetArgs,
     axes: &[String],
     effort: Effort,
 ) -> Result<Plan<'a>, Failure> {

@@ -4,7 +4,7 @@
 
 use warpsmith_runtime::Device;
 
-use super::args::{Place, What};
+use super::args::{MeasureArgs, TargetArgs};
 use super::failure::{Failure, unusable_device};
 use crate::error::{Error, Result};
 use crate::measure::Effort;
@@ -27,7 +27,7 @@ pub fn device(name: Option<&str>) -> std::result::Result<Device, Failure> {
 ///
 /// # Errors
 /// The first value that cannot be read.
-pub fn request(kernels: &[String], place: &Place, axes: &[String], effort: Effort) -> Result<Request> {
+pub fn request(kernels: &[String], place: &TargetArgs, axes: &[String], effort: Effort) -> Result<Request> {
     Ok(Request {
         kernels: kernels.to_vec(),
         dtypes: place.dtypes.clone(),
@@ -144,7 +144,7 @@ fn range(text: &str) -> std::result::Result<Option<Vec<u64>>, String> {
 }
 
 /// How long configurations are timed.
-pub fn effort(what: &What) -> Effort {
+pub fn effort(what: &MeasureArgs) -> Effort {
     let mut effort = match what.samples {
         Some(count) => Effort::samples(count as usize),
         None if what.quick => Effort::QUICK,
@@ -225,7 +225,7 @@ mod tests {
         #[derive(clap::Parser)]
         struct Given {
             #[command(flatten)]
-            what: What,
+            what: MeasureArgs,
         }
         let of = |line: &str| Given::try_parse_from(line.split(' ')).map(|given| effort(&given.what));
         let free = of("x --samples 500").unwrap();

@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     #[cfg(all(unix, not(target_os = "macos")))]
-    fn the_directory_is_the_one_that_is_set_or_the_users() {
+    fn the_directory_is_the_set_or_users_one() {
         let of = |set: &[(&str, &str)]| {
             let value =
                 |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_that_is_too_long_the_end_is_read() {
+    fn the_end_of_long_files_is_read() {
         let path = std::env::temp_dir().join(format!("warpsmith-lines-{}", std::process::id()));
         fs::write(&path, "one\ntwo\nthree\n").unwrap();
         let read = |most| {

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_ours_is_said_and_other_versions_are_told_apart() {
+    fn foreign_lines_and_other_versions_are_distinguished() {
         let [launch, tuned] = records().map(|record| String::from_utf8(to_line(&record).unwrap()).unwrap());
         let of = |line: &str| from_line(line.as_bytes()).unwrap_err();
         for version in ["1", "3"] {

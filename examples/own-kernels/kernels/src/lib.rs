@@ -1,4 +1,4 @@
-//! Kernels of this package: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
+//! The kernels: compiled for the GPU by `../build.rs`, and for the CPU like any crate.
 #![no_std]
 
 use gpu_std::prelude::*;
@@ -13,36 +13,17 @@ pub fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
     }
 }
 
-/// Threads of a block of [`smooth`].
+/// Threads of a block of [`smooth`], at most.
 pub const BLOCK: usize = 256;
 
 /// `out[i]` is the mean of `data[i - 1]`, `data[i]` and `data[i + 1]`; the ends repeat. One thread an element.
 #[kernel(launch_bounds(256))]
-pub fn smooth(data: &[f32], mut out: DisjointMut<f32>) {
-    // A tile of the block's elements with one neighbour on either side, read from global memory once.
-    let tile = shared_array![f32; BLOCK + 2];
-    let index = thread::unique_index();
+pub fn smooth(data: &[f32], mut tile: Shared<[f32; BLOCK + 2]>, mut out: DisjointMut<f32>) {
+    // The elements of the block with a neighbour on either side, read from global memory once.
+    let first = block::linear_index() * block::threads() as usize;
+    let tile = tile.fill(|[i]| data[(first + i).saturating_sub(1).min(data.len() - 1)]);
     let own = thread::linear_in_block() as usize;
-    let threads = block::threads() as usize;
-    let at = |i: usize| data[i.min(data.len() - 1)];
-
-    if !data.is_empty() {
-        // SAFETY: `own` < threads <= BLOCK, so own + 1 and threads + 1 are in the tile; each element is written
-        // by one thread.
-        unsafe {
-            tile.add(own + 1).write(at(index.get()));
-            if own == 0 {
-                tile.write(at(index.get().saturating_sub(1)));
-                tile.add(threads + 1).write(at(index.get() + threads));
-            }
-        }
-    }
-    thread::sync_threads();
-    if index.get() < data.len()
-        && let Some(out) = out.get_mut(index)
-    {
-        // SAFETY: every element up to threads + 1 was written before the barrier.
-        let [left, middle, right] = unsafe { [0, 1, 2].map(|offset| tile.add(own + offset).read()) };
-        *out = (left + middle + right) / 3.0;
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = (tile[own] + tile[own + 1] + tile[own + 2]) / 3.0;
     }
 }

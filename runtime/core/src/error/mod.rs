@@ -65,10 +65,7 @@ pub enum Error {
     },
 
     /// The program was built without GPU code.
-    #[error(
-        "this program has no GPU code for `{image}`: {reason}; run `cargo xtask setup` and build again, \
-         or use the emulated device `cpu`"
-    )]
+    #[error("this program has no GPU code for `{image}`: {reason}; the emulated device `cpu` needs none")]
     NoImage {
         /// The image's name.
         image: String,
@@ -79,7 +76,8 @@ pub enum Error {
     /// The image has code, but none for this device.
     #[error(
         "the GPU image `{image}` has no code for {device} (compute capability {}.{}): it has {has}; \
-         add the architecture to the builder's `archs`",
+         add the architecture to the builder's `archs`; a program that was built for development on another machine has \
+         code for that one only: build it with --release, or with WARPSMITH_GPU_ARCHS=all",
         capability.0, capability.1
     )]
     NoImageForDevice {

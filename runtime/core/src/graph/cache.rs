@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_graph_that_may_hold_work_of_others_is_captured_again() -> Result<(), Error> {
+    fn invalidated_graphs_are_captured_again() -> Result<(), Error> {
         let device = Device::emulated(0)?;
         let stream = Stream::new(&device)?;
         let x = DeviceBuffer::from_host(&stream, &[1u8, 2])?;

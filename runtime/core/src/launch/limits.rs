@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_or_a_kernel_has_not_is_named() {
+    fn missing_features_are_named() {
         let plain = LaunchConfig::new([4, 1, 1], [32, 1, 1], 0);
         let cluster = LaunchConfig { cluster: [2, 1, 1], ..plain };
         let cooperative = LaunchConfig { cooperative: true, ..plain };

@@ -186,7 +186,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn shared_memory_is_given_out_in_units_of_the_architecture() {
+    fn shared_memory_is_allocated_in_architecture_units() {
         // 5 blocks of 16 KiB fit in 96 KiB; a byte more takes 256, and 5 still fit; 19.2 KiB is the last for 5.
         let blocks = |bytes| Occupancy::theoretical(&gpu((7, 0)), &kernel(32, 0), 32, bytes).blocks;
         assert_eq!((blocks(16 << 10), blocks((16 << 10) + 1), blocks(19456), blocks(19457)), (6, 5, 5, 4));

@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn no_split_limit_is_minus_one_and_figures_beyond_the_range_stay_at_its_end() {
+    fn no_split_limit_is_minus_one_figures_saturate() {
         let mut stats = MemoryStatistics { num_ooms: u64::MAX, ..Default::default() };
         assert_eq!(stats.to_map()["max_split_size"], -1);
         assert_eq!(stats.to_map()["num_ooms"], i64::MAX);

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_table_leaves_out_the_rows_of_the_pools_only() {
+    fn the_short_table_omits_pool_rows_only() {
         let long = memory_summary(DeviceId::Emulated(0), &example(), false);
         let short = memory_summary(DeviceId::Emulated(0), &example(), true);
         let kept: String = long.split_inclusive('\n').filter(|line| !line.contains("from ")).collect();

@@ -25,7 +25,13 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
             "no kernels of that package".to_owned()
         }
         (None, Some(record)) => match &record.abi {
-            Some(abi) if abi.package == package && abi.params == params => return Ok(Some(record)),
+            Some(abi) if abi.package == package && abi.params == params => {
+                if (record.block, record.cluster) == (spec.block, spec.cluster) {
+                    return Ok(Some(record));
+                }
+                let (has, wanted) = ((record.block, record.cluster), (spec.block, spec.cluster));
+                format!("one of block and cluster {}, not {}", shape(has), shape(wanted))
+            }
             Some(abi) => signature(&abi.package, abi.params),
             None => "one that was not written with #[kernel]".to_owned(),
         },
@@ -37,6 +43,13 @@ pub fn check(image: &GpuImage, spec: &KernelSpec) -> Result<Option<&'static Kern
         image: format!("{} {}", image.spec().package.name, image.spec().package.version),
         holds,
     })
+}
+
+/// `[16, 16, 1] and any`.
+fn shape((block, cluster): (Option<[u32; 3]>, Option<[u32; 3]>)) -> String {
+    let [block, cluster] =
+        [block, cluster].map(|sides| sides.map_or("any".to_owned(), |sides| format!("{sides:?}")));
+    format!("{block} and {cluster}")
 }
 
 /// `my-kernels 0.1.0 (slice of 4 bytes aligned to 4, value of 8 bytes aligned to 8)`.
@@ -76,6 +89,8 @@ mod tests {
             abi,
             stack: StackUse::Known(0),
             requested_stack: 0,
+            block: None,
+            cluster: None,
             resources: &[],
             panics: &[],
         }
@@ -99,6 +114,10 @@ mod tests {
             parts: &[ImagePart { name: "ours", is_linked: false, forms: &[FORM] }],
             kernels: &[
                 record("by_hand", None),
+                KernelRecord {
+                    block: Some([16, 16, 1]),
+                    ..record("planes", Some(KernelAbi { package: OURS, params: &[] }))
+                },
                 record(
                     "scale",
                     Some(KernelAbi {
@@ -137,6 +156,22 @@ mod tests {
         ] {
             let error = check(&IMAGE, &spec(symbol, package, size)).unwrap_err().to_string();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_block_than_the_recorded_is_refused() {
+        let required = |block| {
+            let mut spec = KernelSpec::new(OURS.name, OURS.version, "planes", &[], |_| {});
+            spec.info.block = block;
+            check(&IMAGE, &spec).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(required(Some([16, 16, 1])), Ok(()));
+        for (block, text) in
+            [(None, "[16, 16, 1] and any, not any and any"), (Some([8, 8, 1]), "not [8, 8, 1]")]
+        {
+            let error = required(block).unwrap_err();
+            assert!(error.contains("`planes`") && error.contains(text), "{error}");
         }
     }
 

@@ -36,7 +36,16 @@ macro_rules! include_image {
     ($crate_name:literal) => {{
         #[allow(unused_imports)]
         use $crate::module::spec::*;
-        const SPEC: ImageSpec = include!(concat!(env!("OUT_DIR"), "/", $crate_name, "_image.rs"));
+        const SPEC: ImageSpec = include!(concat!(
+            env!(
+                "OUT_DIR",
+                "include_image! needs the package's build script, build.rs, which builds the image: \
+                 `warpsmith_builder::PtxBuilder::new(\"kernels\").build()`"
+            ),
+            "/",
+            $crate_name,
+            "_image.rs"
+        ));
         // SAFETY: the builder wrote the file from the code that it describes.
         unsafe { $crate::GpuImage::new(SPEC) }
     }};

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stream_had_waited_for_has_run_when_the_stream_has() {
+    fn finished_streams_finish_their_waits() {
         let [a, b, c] = clocks();
         let early = a.close();
         b.learn(&early);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_streams_are_remembered() {
+    fn the_number_of_remembered_streams_is_bounded() {
         let clock = Clock::new(0);
         for stream in 1..=2 * REMEMBERED as u64 {
             clock.learn(&Clock::new(stream).close());

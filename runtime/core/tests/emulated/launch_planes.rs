@@ -114,7 +114,7 @@ fn planes_with_a_pitch_are_arguments() {
     let (width, height, pitch) = (7, 5, 9);
     let from: Vec<u32> = (0..pitch * height - 2).map(|i| i as u32).collect();
     let device_from = DeviceBuffer::from_host(&stream, &from).unwrap();
-    let mut to = DeviceBuffer::from_host(&stream, &vec![u32::MAX; 40]).unwrap();
+    let mut to = DeviceBuffer::from_host(&stream, &[u32::MAX; 40]).unwrap();
     let rows = device_from.as_2d_pitched(width, height, pitch).unwrap();
     assert_eq!((rows.width(), rows.height(), rows.pitch(), rows.elements().len()), (7, 5, 9, 43));
     let launch = Launch::cover((width, height));

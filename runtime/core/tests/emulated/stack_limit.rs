@@ -45,6 +45,8 @@ fn unknown_stack() -> &'static GpuImage {
         abi: Some(KernelAbi { package, params: params.leak() }),
         stack: StackUse::Unknown,
         requested_stack: 0,
+        block: None,
+        cluster: None,
         resources: &[],
         panics: &[],
     };

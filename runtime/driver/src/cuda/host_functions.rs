@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_does_not_reach_the_driver_and_the_table_works_on() {
+    fn panics_do_not_reach_the_driver() {
         as_the_driver_does(keep(Context(0xC1), Box::new(|| panic!("in a host function"))));
         let calls = Arc::new(AtomicUsize::new(0));
         let inner = Arc::clone(&calls);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_a_graph_is_called_at_each_launch_until_its_owner_drops_it() {
+    fn graph_functions_run_at_each_launch_until_dropped() {
         let calls = Arc::new(AtomicUsize::new(0));
         let inner = Arc::clone(&calls);
         let function = GraphFunction::new(move || {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_a_graph_stays_while_it_is_called_and_is_dropped_elsewhere() {
+    fn graph_functions_outlive_their_calls() {
         /// Reports which thread drops it.
         struct Tells(std::sync::mpsc::Sender<std::thread::ThreadId>);
         impl Drop for Tells {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_graph_functions_forgets_those_that_are_gone() {
+    fn dropped_graph_functions_leave_the_table() {
         let mut table = GraphTable::default();
         let kept: Vec<_> = (0..10).map(|_| GraphFunction::new(|| ())).collect();
         let numbers: Vec<_> = kept.iter().map(|function| table.number(function)).collect();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_has_the_attributes_that_it_asks_for_and_no_others() {
+    fn launches_have_the_requested_attributes_only() {
         assert!(Attributes::of_launch(&PLAIN).as_slice().is_empty());
         let cooperative = LaunchConfig { cooperative: true, ..PLAIN };
         assert_eq!(ids(&Attributes::of_launch(&cooperative)), [Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE]);

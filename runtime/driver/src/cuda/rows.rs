@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_is_told_to_the_driver_by_its_kind() {
+    fn each_side_is_named_by_its_kind() {
         let mut memory = [0u8; 8];
         let (host, device) = (Place::Host(memory.as_mut_ptr().cast()), Place::Device(DevicePtr(0x7000)));
         let up = whole(&rows(device, host));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pitch_less_than_a_row_is_refused_before_the_driver_is_asked() {
+    fn a_pitch_below_a_row_is_refused() {
         let (dst, src) = (Place::Device(DevicePtr(0x7000)), Place::Device(DevicePtr(0x9000)));
         for bad in [RowsCopy { src_pitch: 39, ..rows(dst, src) }, RowsCopy { dst_pitch: 0, ..rows(dst, src) }]
         {

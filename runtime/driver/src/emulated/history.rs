@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_write_replaces_what_it_covers_and_leaves_the_rest() {
+    fn ordered_writes_replace_what_they_cover() {
         let mut history = History::default();
         for tick in 0..10 {
             assert!(add(&mut history, used(tick, tick % 2 == 0, tick * 10..tick * 10 + 10), true).is_empty());

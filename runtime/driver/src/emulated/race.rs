@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_stream_takes_the_place_of_one_only_when_that_is_known_to_be_done() {
+    fn slots_are_reused_after_known_completion_only() {
         let slots = |races: &Races| races.state().unwrap().slots.len();
         let races = two_streams();
         write(&races, 1, 0x100);

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_for_what_nobody_enqueued_is_an_error_and_no_hang() {
+    fn waiting_for_nothing_enqueued_is_an_error() {
         let stepper = Stepping::new(Schedule::Random(1), ());
         let context = EmulatedContext::new(0, 1 << 20, Backing::Host);
         let [blocked, free] = [1, 2].map(|handle| {

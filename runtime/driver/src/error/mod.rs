@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_about_captures_has_its_own_advice_and_no_other_has() {
+    fn codes_about_captures_alone_have_advice() {
         let told: Vec<_> = (900..=908).map(|code| capture_advice(code).unwrap()).collect();
         for (index, advice) in told.iter().enumerate() {
             assert!(!told[..index].contains(advice), "{advice}");

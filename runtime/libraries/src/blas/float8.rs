@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_values_the_nearer_is_taken_and_the_even_one_of_equals() {
+    fn rounding_is_to_nearest_even() {
         for bits in 0..0x7e {
             let (low, high) = (F8E4M3::from_bits(bits), F8E4M3::from_bits(bits + 1));
             let middle = (low.to_f32() + high.to_f32()) / 2.0;

@@ -174,7 +174,7 @@ fn transforms_of_every_kind_are_right() -> Result<()> {
 }
 
 #[test]
-fn the_inverse_of_the_forward_transform_is_what_there_was() -> Result<()> {
+fn inverse_transforms_restore_the_input() -> Result<()> {
     let stream = stream();
     let (shape, len) = (Shape::from([60, 44]).batch(5), 60 * 44 * 5);
     let host = random::<f64>(len, 3);

@@ -43,7 +43,7 @@ fn properties() -> DeviceProperties {
 }
 
 #[test]
-fn what_is_kept_is_found_by_the_next_program_for_the_same_thing_only() {
+fn later_programs_find_records_by_equal_keys_only() {
     let (directory, device) = (fresh("trip"), properties());
     let store = open(&directory).store;
     assert!(store.is_empty() && !directory.exists(), "nothing is written before there is something to write");
@@ -114,12 +114,12 @@ fn written_by_child(lines: usize) -> bool {
 }
 
 #[test]
-fn lines_that_two_processes_and_two_threads_append_at_once_are_all_whole() {
+fn concurrent_appends_never_mix_lines() {
     if written_by_child(1000) {
         return;
     }
     let directory = fresh("many");
-    let test = "lines_that_two_processes_and_two_threads_append_at_once_are_all_whole";
+    let test = "concurrent_appends_never_mix_lines";
     let children = [child(test, 0, &directory), child(test, 1, &directory)];
     std::thread::scope(|scope| {
         for writer in [2, 3] {
@@ -137,14 +137,14 @@ fn lines_that_two_processes_and_two_threads_append_at_once_are_all_whole() {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_writes_leaves_at_most_one_damaged_line() {
+fn a_killed_writer_damages_at_most_one_line() {
     if written_by_child(1 << 30) {
         return;
     }
     let device = properties();
     for round in 0..5 {
         let directory = fresh("killed");
-        let test = "a_process_that_is_killed_while_it_writes_leaves_at_most_one_damaged_line";
+        let test = "a_killed_writer_damages_at_most_one_line";
         let mut child = child(test, round, &directory);
         let len = || fs::metadata(file(&directory)).map_or(0, |metadata| metadata.len());
         while len() < 20_000 {
@@ -163,7 +163,7 @@ fn a_process_that_is_killed_while_it_writes_leaves_at_most_one_damaged_line() {
 }
 
 #[test]
-fn a_line_that_was_cut_off_is_one_damaged_line_and_spoils_no_other() {
+fn a_truncated_line_damages_no_other() {
     let (directory, device) = (fresh("torn"), properties());
     let store = open(&directory).store;
     store.store_tuned(&subject(&device, 1000), tuned(128, "auto")).unwrap();
@@ -232,7 +232,7 @@ fn goes_on_without(store: &LaunchStore) {
 }
 
 #[test]
-fn without_a_file_that_can_be_written_it_goes_on_and_says_why() {
+fn without_a_writable_file_it_continues_and_reports() {
     let directory = fresh("blocked");
     fs::create_dir_all(file(&directory)).unwrap();
     goes_on_without(&open(&directory).store);
@@ -244,7 +244,7 @@ fn without_a_file_that_can_be_written_it_goes_on_and_says_why() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_directory_that_cannot_be_written_and_a_full_disk_stop_no_program() {
+fn unwritable_directories_and_full_disks_stop_no_program() {
     // No user may make a directory there, not even root.
     let store = open("/proc/self/warpsmith").store;
     assert_eq!(store.problem(), None, "there is nothing to be read yet");

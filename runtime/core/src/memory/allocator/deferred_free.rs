@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_and_statistics_are_the_same_with_and_without() {
+    fn deferring_changes_neither_blocks_nor_statistics() {
         for seed in 1..40u64 {
             let mut random = seed;
             let mut below = |bound: u64| {

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_waits_for_all_its_streams_and_one_slow_stream_holds_up_nobody_else() {
+    fn a_slow_stream_delays_its_own_blocks_only() {
         let mut pending = Pending::default();
         assert!(pending.is_empty());
         for (stream, event, block) in [(1, 10, 0), (2, 20, 0), (1, 11, 1), (2, 21, 2), (3, 30, 3)] {

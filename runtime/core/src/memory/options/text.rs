@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_changes_what_it_names_and_the_last_of_a_name_counts() {
+    fn text_changes_named_options_the_last_one_counts() {
         let base = parse("expandable_segments:True,max_split_size_mb:100");
         let changed = base.with("max_split_size_mb:30,max_split_size_mb:40").unwrap();
         assert_eq!(changed.to_string(), "max_split_size_mb:40,expandable_segments:True");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_split_limit_is_at_least_the_large_segment_size_in_either_order() {
+    fn the_split_limit_is_at_least_a_large_segment() {
         assert_refused("max_split_size_mb", &[("19", "must be at least large_segment_size_mb (20)")]);
         assert_eq!(parse("max_split_size_mb:20").max_split_size, Some(20 * MIB));
         assert_eq!(parse("max_split_size_mb:2,large_segment_size_mb:2").max_split_size, Some(2 * MIB));

@@ -216,7 +216,7 @@ mod tests {
     use crate::memory::PinnedBuffer;
 
     #[test]
-    fn during_a_capture_no_event_is_touched_and_dropped_blocks_are_kept() {
+    fn captures_touch_no_event_and_keep_dropped_blocks() {
         let driver = EmulatedDriver::builder().build();
         let device = Device::with_driver(driver.clone(), 0).unwrap();
         let stream = Stream::new(&device).unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_on_a_captured_device_is_deferred_for_a_block_of_another() {
+    fn uses_on_a_captured_device_are_deferred() {
         let driver = EmulatedDriver::builder().devices(2).build();
         let devices = [0, 1].map(|ordinal| Device::with_driver(driver.clone(), ordinal).unwrap());
         let streams = devices.each_ref().map(|device| Stream::new(device).unwrap());

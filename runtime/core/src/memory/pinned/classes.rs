@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounding_goes_to_the_next_of_eight_classes_of_a_doubling() {
+    fn sizes_round_to_eight_classes_a_doubling() {
         let expected = [(1, 512), (512, 512), (513, 576), (576, 576), (577, 640), (1024, 1024), (1025, 1152)];
         for (bytes, rounded) in expected {
             assert_eq!(round_up(bytes), rounded, "{bytes}");

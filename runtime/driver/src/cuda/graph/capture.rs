@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_told_apart_and_an_unknown_one_is_no_good_capture() {
+    fn unknown_statuses_are_invalidated_captures() {
         assert_eq!(status_of(0, 7), CaptureStatus::None);
         assert_eq!(status_of(1, 7), CaptureStatus::Active(7));
         assert_eq!(status_of(2, 7), CaptureStatus::Invalidated);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edge_is_early_if_it_begins_before_the_end_of_a_node() {
+    fn edges_before_the_end_of_a_node_are_early() {
         assert_eq!(size_of::<sys::CUgraphEdgeData>(), 8);
         let (from, to) = (std::ptr::without_provenance_mut(0x10), std::ptr::without_provenance_mut(0x20));
         let plain = edge(from, to, PLAIN);

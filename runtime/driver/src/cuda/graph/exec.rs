@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_refused_updates_differ_and_an_unknown_one_gives_its_number() {
+    fn reasons_of_refused_updates_differ() {
         let told: Vec<_> = (1..=8).map(update_reason).collect();
         for (index, reason) in told.iter().enumerate() {
             assert!(!told[..index].contains(reason) && !reason.contains("no name"), "{reason}");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_cannot_be_made_ready_says_why_after_the_drivers_own_words() {
+    fn failed_instantiation_appends_its_cause() {
         let error = || invalid("cuGraphInstantiate", "invalid argument".to_owned());
         let text = with_reason(error(), instantiate_reason(5)).to_string();
         assert!(text.contains("invalid argument; a condition was made that no node uses"), "{text}");

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_names_each_side_by_its_kind_and_is_one_row_without_a_pitch() {
+    fn copies_without_pitch_are_one_row() {
         let mut memory = [0u8; 8];
         let (host, device) = (Place::Host(memory.as_mut_ptr().cast()), Place::Device(DevicePtr(0x7000)));
         let down = copy(host, device, 5 << 30);

@@ -1,0 +1,92 @@
+//! Images that a package carries ready-made, because the sources of its kernels are another package.
+//!
+//! Guarantee: a ready-made image is the one that the builder made of the kernel crate, for all its architectures, with
+//! the compiler of the program left open.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::toolchain;
+
+/// Stands for the compiler of the program that the image will be embedded in.
+const HOST: &str = "@HOST_COMPILER@";
+
+/// Copies the image in `file`, which the builder wrote, and its code into `folder`, which then holds nothing else: for
+/// [`PtxBuilder::ready_made`](crate::PtxBuilder::ready_made).
+///
+/// # Errors
+///
+/// [`Error::ImageRequired`] when there is no code in it, [`Error::Io`] when something cannot be read or written.
+pub fn export(file: &Path, folder: &Path) -> Result<(), Error> {
+    let text = std::fs::read_to_string(file).map_err(Error::io("cannot read", file))?;
+    if code_files(&text).is_empty() {
+        return Err(Error::ImageRequired { reason: format!("{} has no code", file.display()) });
+    }
+    if folder.exists() {
+        std::fs::remove_dir_all(folder).map_err(Error::io("cannot remove", folder))?;
+    }
+    std::fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
+    let open = match text.split_once("host: \"").map(|(before, rest)| (before, rest.split_once('"'))) {
+        Some((before, Some((_, after)))) => format!("{before}host: {HOST:?}{after}"),
+        _ => text.clone(),
+    };
+    let source = file.parent().unwrap_or(file);
+    for code in code_files(&text) {
+        copy(&source.join(&code), &folder.join(&code))?;
+    }
+    let target = folder.join(file.file_name().unwrap_or_default());
+    std::fs::write(&target, open).map_err(Error::io("cannot write", &target))
+}
+
+/// Copies the ready-made image `name` in `folder` into `out`: the file to include. `None` when there is no such image.
+pub fn import(folder: &Path, name: &str, out: &Path) -> Result<Option<PathBuf>, Error> {
+    let file = folder.join(format!("{name}_image.rs"));
+    if !file.is_file() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&file).map_err(Error::io("cannot read", &file))?;
+    for code in code_files(&text) {
+        copy(&folder.join(&code), &out.join(&code))?;
+    }
+    let host = toolchain::host_compiler().unwrap_or_default();
+    let target = out.join(format!("{name}_image.rs"));
+    let text = text.replacen(&format!("host: {HOST:?}"), &format!("host: {host:?}"), 1);
+    std::fs::write(&target, text).map_err(Error::io("cannot write", &target))?;
+    Ok(Some(target))
+}
+
+/// The files that the text of an image includes.
+fn code_files(text: &str) -> Vec<String> {
+    let names = text.split("include_bytes!(\"").skip(1);
+    names.filter_map(|rest| rest.split_once('"').map(|(name, _)| name.to_owned())).collect()
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    std::fs::copy(from, to).map(drop).map_err(Error::io("cannot copy", from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exported_image_is_imported_with_its_code() {
+        let base = std::env::temp_dir().join(format!("warpsmith-ready-{}", std::process::id()));
+        let (made, ready, out) = (base.join("made"), base.join("ready"), base.join("out"));
+        [&made, &out].into_iter().for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+        std::fs::write(made.join("k.sm_80.ptx.deflate"), b"code").unwrap();
+        let text = "compilers: Compilers { device: \"d\", host: \"builder's\" }, stream: include_bytes!(\"k.sm_80.ptx.deflate\")";
+        std::fs::write(made.join("k_image.rs"), text).unwrap();
+        export(&made.join("k_image.rs"), &ready).unwrap();
+        assert!(!std::fs::read_to_string(ready.join("k_image.rs")).unwrap().contains("builder's"));
+
+        let file = import(&ready, "k", &out).unwrap().unwrap();
+        let imported = std::fs::read_to_string(file).unwrap();
+        assert!(imported.contains("device: \"d\"") && !imported.contains(HOST), "{imported}");
+        assert_eq!(std::fs::read(out.join("k.sm_80.ptx.deflate")).unwrap(), b"code");
+        assert_eq!(import(&ready, "other", &out).unwrap(), None);
+        std::fs::write(made.join("k_image.rs"), "parts: &[]").unwrap();
+        assert!(matches!(export(&made.join("k_image.rs"), &ready), Err(Error::ImageRequired { .. })));
+        std::fs::remove_dir_all(base).unwrap();
+    }
+}

@@ -1,0 +1,61 @@
+//! Running installers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where `program` is on the search path.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// The standard output of a quick question; `None` when the program is missing or fails.
+pub fn ask(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Runs an installer to its end. Its output goes to standard error, so that standard output stays ours.
+///
+/// # Errors
+///
+/// The command and how it ended.
+pub fn run(command: &mut Command) -> Result<(), String> {
+    let text = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let status = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{text}` failed ({status})")),
+        Err(error) => Err(format!("`{text}` could not be started: {error}")),
+    }
+}
+
+/// Whether apt can install packages here without a prompt.
+pub fn is_root_on_debian() -> bool {
+    let is_root = ask(Command::new("id").arg("-u")).as_deref() == Some("0");
+    is_root && Path::new("/etc/debian_version").exists() && find("apt-get").is_some()
+}
+
+/// Installs Debian packages, after an update of the package lists when `update` is set. Removes nothing to make room.
+///
+/// # Errors
+///
+/// The command that failed.
+pub fn install_debian_packages(packages: &[&str], update: bool) -> Result<(), String> {
+    if update {
+        // An old list may do.
+        let _ = run(apt_get().arg("update"));
+    }
+    run(apt_get().args(["install", "--yes", "--no-install-recommends", "--no-remove"]).args(packages))
+}
+
+/// `apt-get` without prompts.
+fn apt_get() -> Command {
+    let mut command = Command::new("apt-get");
+    command.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet=2");
+    command
+}

@@ -1,0 +1,104 @@
+//! The name of a project.
+
+use std::path::Path;
+
+/// A name that cargo takes for a package, and that no other crate of the project has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The package's.
+    pub package: String,
+}
+
+/// Words of the language.
+const KEYWORDS: [&str; 54] = [
+    "Self", "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
+    "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
+    "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static",
+    "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
+    "where", "while", "yield", "_", "union",
+];
+/// Crates of every Rust program, and folders of cargo's.
+const RESERVED: [&str; 9] =
+    ["std", "core", "alloc", "test", "proc_macro", "build", "deps", "examples", "incremental"];
+/// Crates that the project uses.
+const USED: [&str; 4] = ["kernels", "warpsmith", "gpu_std", "gpu_kernels"];
+
+impl Name {
+    /// The name `given`, or else the last part of the project's path.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and what to do.
+    pub fn of(path: &Path, given: Option<&str>) -> Result<Name, String> {
+        let last = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let Some(package) = given.map(str::to_owned).or(last) else {
+            return Err(format!("{} has no name at its end; write the folder to make", path.display()));
+        };
+        let advice =
+            if given.is_some() { "choose another --name" } else { "choose another, or give one with --name" };
+        match problem(&package) {
+            Some(problem) => Err(format!("{package:?} cannot be the name of a package: {problem}; {advice}")),
+            None => Ok(Name { package }),
+        }
+    }
+
+    /// The name of its library in Rust.
+    pub fn library(&self) -> String {
+        self.package.replace('-', "_")
+    }
+}
+
+fn problem(name: &str) -> Option<String> {
+    let library = name.replace('-', "_");
+    if name.is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    if let Some(bad) = name.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))) {
+        return Some(format!("it contains {bad:?}, but only letters of ASCII, digits, - and _ may be in it"));
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Some("it does not begin with a letter".to_owned());
+    }
+    if KEYWORDS.contains(&library.as_str()) {
+        return Some("it is a keyword of Rust".to_owned());
+    }
+    if RESERVED.contains(&library.as_str()) {
+        return Some("it is reserved by Rust or cargo".to_owned());
+    }
+    if USED.contains(&library.as_str()) || library.starts_with("warpsmith_") {
+        return Some("the project uses a crate of that name".to_owned());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_names_the_package() {
+        let of = |path: &str| Name::of(Path::new(path), None).map(|name| (name.library(), name.package));
+        assert_eq!(of("work/heat-2d"), Ok(("heat_2d".to_owned(), "heat-2d".to_owned())));
+        assert_eq!(of("a/b/"), Ok(("b".to_owned(), "b".to_owned())));
+        assert!(of("..").is_err_and(|error| error.contains("has no name at its end")));
+        assert!(Name::of(Path::new("2d"), Some("two-d")).is_ok());
+    }
+
+    #[test]
+    fn bad_names_are_refused_with_the_reason() {
+        for (name, reason) in [
+            ("2d", "begin with a letter"),
+            ("hëat", "'ë'"),
+            ("a b", "' '"),
+            ("fn", "keyword"),
+            ("test", "reserved"),
+            ("kernels", "uses a crate"),
+            ("warpsmith", "uses a crate"),
+            ("gpu-std", "uses a crate"),
+            ("warpsmith-runtime", "uses a crate"),
+        ] {
+            let error = Name::of(Path::new(name), None).unwrap_err();
+            assert!(error.contains(reason) && error.contains("--name"), "{name}: {error}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Measures and tunes the kernels of this package, with the commands of `warpsmith`:
+//!
+//! ```text
+//! cargo bench --features tune                                    # a quick look at both
+//! cargo bench --features tune -- bench saxpy --sizes 2^20 --all
+//! cargo bench --features tune -- tune saxpy smooth
+//! ```
+
+use {{kernels_crate}}::{BLOCK, saxpy, smooth};
+use warpsmith::bench::kernel::ArrayKernel;
+
+warpsmith::bench_main!(tuned_saxpy(), tuned_smooth());
+
+/// `y += 2 x`, in blocks and grids that are worth trying.
+fn tuned_saxpy() -> ArrayKernel<f32, f32> {
+    ArrayKernel::new("saxpy", &{{crate}}::KERNELS, |[x, y, _]| 2.0 * x + y)
+        .about("y += 2 x")
+        .launch::<saxpy>(|kernel, stream, x, y| kernel.launch(stream, (2.0, &x[0], y)))
+        .updates()
+        .axis("block", [64, 128, 256, 512])
+        .axis("grid", ["auto", "waves:1", "waves:4"])
+        .restrict("blocks of 128 or more where there is one wave", |c| {
+            c.get("grid") != Some(&"waves:1".into()) || c.number("block").is_ok_and(|block| block >= 128)
+        })
+}
+
+/// Means of neighbours; the tile in shared memory limits the block.
+fn tuned_smooth() -> ArrayKernel<f32, f32> {
+    let reference = |arrays: &[Vec<f32>]| {
+        let at = |i: usize| f64::from(arrays[0][i.min(arrays[0].len() - 1)]);
+        (0..arrays[0].len()).map(|i| (at(i.saturating_sub(1)) + at(i) + at(i + 1)) / 3.0).collect()
+    };
+    ArrayKernel::with_reference("smooth", &{{crate}}::KERNELS, reference)
+        .about("the mean of each element and its neighbours")
+        .launch::<smooth>(|kernel, stream, data, out| kernel.launch(stream, (&data[0], out)))
+        .axis("block", [64, 128, 256, 512])
+        .restrict("the tile holds a block", |c| c.number("block").is_ok_and(|block| block as usize <= BLOCK))
+}

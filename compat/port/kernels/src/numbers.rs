@@ -1,0 +1,115 @@
+//! Values: structs and enums, vectors, functions of floats, memory from the heap, text.
+
+use alloc::vec;
+use cuda_std::glam::{Mat3, Vec3};
+use cuda_std::prelude::*;
+use cuda_std::{FloatExt, GpuFloat, misc, ptr};
+use cust_core::DeviceCopy;
+
+/// What a point does.
+#[derive(Clone, Copy, DeviceCopy)]
+#[repr(C)]
+pub enum Motion {
+    /// It stays.
+    Rest,
+    /// It turns.
+    Turn(Mat3),
+    /// It moves by a step.
+    Step {
+        /// The step.
+        by: Vec3,
+    },
+}
+
+/// Points with what they do.
+#[derive(Clone, Copy, DeviceCopy)]
+#[repr(C)]
+pub struct Scene {
+    /// What point `i` does, `i` modulo 3.
+    pub motions: [Motion; 3],
+    /// By how much all are scaled.
+    pub scale: f32,
+}
+
+#[kernel]
+pub unsafe fn advance(scene: &Scene, points: *mut Vec3, count: u32, shift: Vec3) {
+    let i = thread::index_1d();
+    if i < count {
+        let point = unsafe { &mut *points.add(i as usize) };
+        let moved = match scene.motions[i as usize % 3] {
+            Motion::Rest => *point,
+            Motion::Turn(turn) => turn * *point,
+            Motion::Step { by } => *point + by,
+        };
+        *point = moved * scene.scale + shift;
+    }
+}
+
+/// A row of function values for each `x`.
+#[kernel]
+pub unsafe fn functions(x: &[f64], out: *mut [f64; 10]) {
+    let i = thread::index() as usize;
+    if i < x.len() {
+        let x = x[i];
+        let (sin, cos) = GpuFloat::sin_cos(x);
+        let (mantissa, exponent) = FloatExt::frexp(x);
+        unsafe {
+            *out.add(i) = [
+                sin,
+                cos,
+                GpuFloat::powi(x, 3),
+                GpuFloat::log2(x),
+                x.error_function(),
+                FloatExt::j0(x),
+                FloatExt::norm_cdf(x),
+                mantissa * f64::from(exponent),
+                GpuFloat::rem_euclid(-x, 1.5),
+                FloatExt::sinpi(x),
+            ];
+        }
+    }
+}
+
+/// `out[i]` is the sum of the digits of `i * 37`, by way of a vector on the device's heap.
+#[kernel]
+pub unsafe fn digits(out: *mut u32, count: u32) {
+    let i = thread::index_1d();
+    if i < count {
+        let mut digits = vec![];
+        let mut rest = i * 37;
+        while rest > 0 {
+            digits.push(rest % 10);
+            rest /= 10;
+        }
+        unsafe { *out.add(i as usize) = digits.iter().sum() };
+    }
+}
+
+/// Where pointers lead, and that time passes.
+#[kernel]
+pub unsafe fn places(out: *mut u32) {
+    let shared = cuda_std::shared_array![u32; 1];
+    let mut local = 0u32;
+    let begin = misc::clock();
+    thread::nanosleep(1000);
+    unsafe {
+        let is = |pointer: *const u32, space| u32::from(ptr::is_in_address_space(pointer, space));
+        *out = is(out, ptr::AddressSpace::Global);
+        *out.add(1) = is(shared, ptr::AddressSpace::Shared);
+        *out.add(2) = is(&raw mut local, ptr::AddressSpace::Local);
+        *out.add(3) = is(out, ptr::AddressSpace::Shared);
+        *out.add(4) = u32::from(misc::clock() > begin);
+        *out.add(5) =
+            ptr::convert_generic_to_specific_address_space(shared, ptr::AddressSpace::Shared) as u32;
+    }
+}
+
+/// Prints a line, and fails if `limit` is exceeded.
+#[kernel]
+pub unsafe fn checks(limit: u32) {
+    let i = thread::index_1d();
+    if i == 3 {
+        println!("thread {i} of {:?}", thread::block_dim().to_array());
+    }
+    assert!(i < limit, "the limit is exceeded");
+}

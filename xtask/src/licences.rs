@@ -1,0 +1,102 @@
+//! The licences of all dependencies are among those that `deny.toml` allows. `cargo deny check` reads the same file, and checks
+//! advisories and sources too; it is not needed here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::process::{ask, cargo};
+
+/// Fails with the packages whose licence is not allowed.
+pub fn check(root: &Path) -> Result<()> {
+    let file = root.join("deny.toml");
+    let allowed = allowed(&fs::read_to_string(&file).map_err(Error::file(&file))?);
+    let metadata = ask(&mut cargo(root, ["metadata", "--format-version", "1", "--all-features"]));
+    let metadata: Value = metadata.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+    if packages.is_empty() {
+        return Err(Error::Unexpected("cargo metadata has no packages".to_owned()));
+    }
+    let mut refused: Vec<String> = Vec::new();
+    for package in packages.iter().filter(|package| !package["source"].is_null()) {
+        let licence = package["license"].as_str().unwrap_or("none is named");
+        if !permits(licence, &allowed) {
+            let name = package["name"].as_str().unwrap_or_default();
+            refused.push(format!("{name}: {licence}"));
+        }
+    }
+    if refused.is_empty() {
+        println!("    {} packages, all under allowed licences", packages.len());
+        return Ok(());
+    }
+    let list = refused.join("\n");
+    Err(Error::Unexpected(format!(
+        "licences that deny.toml does not allow:\n{list}\nAdd them there, or use other crates"
+    )))
+}
+
+/// The strings of the list `allow` of the table `[licenses]`.
+fn allowed(deny: &str) -> BTreeSet<String> {
+    let table = deny.split("[licenses]").nth(1).unwrap_or_default();
+    let list = table.split_once("allow = [").and_then(|(_, rest)| rest.split_once(']'));
+    list.map_or("", |(list, _)| list).split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// Whether an SPDX expression can be met with the allowed licences. `/` is an old form of `OR`.
+fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let spaced =
+        expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ").replace(" WITH ", "+WITH+");
+    let mut words = spaced.split_whitespace().peekable();
+    any(&mut words, allowed) && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn any(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
+    let mut met = all(words, allowed);
+    while words.next_if_eq(&"OR").is_some() {
+        met |= all(words, allowed);
+    }
+    met
+}
+
+fn all(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
+    let mut met = one(words, allowed);
+    while words.next_if_eq(&"AND").is_some() {
+        met &= one(words, allowed);
+    }
+    met
+}
+
+fn one(words: &mut Words<'_>, allowed: &BTreeSet<String>) -> bool {
+    match words.next() {
+        Some("(") => {
+            let met = any(words, allowed);
+            words.next_if_eq(&")").is_some() && met
+        }
+        Some(licence) => allowed.contains(&licence.replace("+WITH+", " WITH ")),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_met_by_allowed_licences_only() {
+        let allowed = allowed("[licenses]\n# why\nallow = [\n  \"MIT\",\n  \"Unicode-3.0\",\n]\n");
+        assert_eq!(allowed.len(), 2);
+        for licence in ["MIT", "GPL-3.0 OR MIT", "Unlicense/MIT", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
+            assert!(permits(licence, &allowed), "{licence}");
+        }
+        for licence in
+            ["GPL-3.0", "MIT AND GPL-3.0", "(GPL-3.0 OR AGPL-3.0) AND MIT", "MIT WITH x", "", "(MIT"]
+        {
+            assert!(!permits(licence, &allowed), "{licence}");
+        }
+    }
+}

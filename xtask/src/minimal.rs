@@ -1,0 +1,25 @@
+//! The lowest versions of direct dependencies that the manifests allow: everything compiles with them, so that a project that
+//! has old versions in its lock file can use these crates. Not part of the check, because it compiles all dependencies again.
+
+use std::fs;
+use std::path::Path;
+
+use crate::check::target_dir;
+use crate::error::{Error, Result};
+use crate::process::{cargo, run, step};
+
+/// Checks the workspace with a lock file of the lowest versions, and puts the old one back.
+pub fn check(root: &Path) -> Result<()> {
+    let lock = root.join("Cargo.lock");
+    let before = fs::read(&lock).map_err(Error::file(&lock))?;
+    let result = step("minimal versions", || {
+        // An option of nightly cargo, which this variable turns on in a stable one.
+        let mut update = cargo(root, ["update", "-Z", "direct-minimal-versions"]);
+        run(update.env("RUSTC_BOOTSTRAP", "1"))?;
+        let mut check = cargo(root, ["check", "--workspace", "--all-features", "--locked"]);
+        check.env("WARPSMITH_SKIP_GPU_IMAGE", "1");
+        run(check.env("CARGO_TARGET_DIR", target_dir(root).join("minimal")))
+    });
+    fs::write(&lock, before).map_err(Error::file(&lock))?;
+    result
+}

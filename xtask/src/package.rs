@@ -1,0 +1,184 @@
+//! The packages as they are published, and a new user's way with them: `cargo xtask package`, and a step of the check.
+//!
+//! [`registry`] makes a directory of the packages and of what a project needs besides, which takes the place of crates.io.
+//! [`scaffold`] has the `warpsmith` command write a project outside the repository, and builds, tests and runs it with
+//! nothing but that registry, without network; then again without a device toolchain.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use warpsmith_builder::toolchain::find_device_toolchain;
+
+use crate::check::{OWN_KERNELS, target_dir};
+use crate::error::{Error, Result};
+use crate::process::{ask, cargo, run, run_lines, step};
+
+/// Makes the packages and verifies each: cargo unpacks and builds them. With their GPU image, as they are published.
+pub fn package(root: &Path) -> Result<()> {
+    step("GPU image", || image(root, &["build", "--release", "--package", "warpsmith"]))?;
+    step("packages", || {
+        let mut package = cargo(root, ["package", "--workspace", "--allow-dirty"]);
+        run(package.env("CARGO_TARGET_DIR", target_dir(root)))
+    })
+}
+
+/// Copies the facade's image to where its package takes it from. `build` is what cargo does to build the facade, nothing
+/// when it did so before.
+fn image(root: &Path, build: &[&str]) -> Result<()> {
+    let mut build = cargo(root, build);
+    build.arg("--message-format=json-render-diagnostics").env("CARGO_INCREMENTAL", "0");
+    build.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1").env("CARGO_TARGET_DIR", target_dir(root));
+    let mut out = None;
+    run_lines(&mut build, |line| {
+        let message: Value = serde_json::from_str(line).unwrap_or_default();
+        if message["reason"] == "build-script-executed" {
+            let folder = message["out_dir"].as_str().map(PathBuf::from).unwrap_or_default();
+            out = Some(folder.join("gpu_kernels_image.rs")).filter(|file| file.is_file()).or(out.take());
+        }
+    })?;
+    let out = out.ok_or_else(|| Error::Unexpected("cargo does not say where the image is".to_owned()))?;
+    let exported = warpsmith_builder::export_image(&out, &root.join("image"));
+    exported.map_err(|error| Error::Unexpected(error.to_string()))
+}
+
+/// Makes the directory that takes the place of crates.io: the packages, and the dependencies of a project.
+fn registry(root: &Path) -> Result<PathBuf> {
+    let target = target_dir(root);
+    let folder = target.join("registry");
+    let mut package = cargo(root, ["package", "--workspace", "--no-verify", "--allow-dirty", "--quiet"]);
+    run(package.env("CARGO_TARGET_DIR", &target))?;
+    let mut vendor = cargo(root, ["vendor", "--quiet", "--versioned-dirs", "--manifest-path", OWN_KERNELS]);
+    // The device toolchain compiles core from its sources, and resolves what the rest of the standard library depends on.
+    vendor.arg("--sync").arg(standard_library()?).arg(&folder);
+    vendor.env("RUSTC_BOOTSTRAP", "1").stdout(std::process::Stdio::null());
+    run(&mut vendor)?;
+    let made = target.join("package");
+    for entry in fs::read_dir(&made).map_err(Error::file(&made))?.filter_map(std::result::Result::ok) {
+        let archive = entry.path();
+        if archive.extension().is_none_or(|extension| extension != "crate") {
+            continue;
+        }
+        run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&folder))?;
+        let unpacked = folder.join(archive.file_stem().unwrap_or_default());
+        // Cargo builds a package again when this sum is another. The commit is not part of it.
+        let commit = unpacked.join(".cargo_vcs_info.json");
+        if commit.exists() {
+            fs::remove_file(&commit).map_err(Error::file(&commit))?;
+        }
+        let sums = unpacked.join(".cargo-checksum.json");
+        let text = serde_json::json!({ "files": {}, "package": sum(&unpacked)? }).to_string();
+        fs::write(&sums, text).map_err(Error::file(&sums))?;
+    }
+    Ok(folder)
+}
+
+/// The manifest of the device toolchain's standard library.
+fn standard_library() -> Result<PathBuf> {
+    let toolchain = find_device_toolchain().found;
+    let sysroot = toolchain.and_then(|found| ask(Command::new(found.rustc).args(["--print", "sysroot"])));
+    let sysroot = sysroot.ok_or_else(|| Error::Missing {
+        what: "there is no device toolchain".to_owned(),
+        advice: "Run `cargo xtask setup`, then this again.".to_owned(),
+    })?;
+    Ok(Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.toml"))
+}
+
+/// A sum of all files in `folder`, as long as a SHA-256.
+fn sum(folder: &Path) -> Result<String> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).map_err(Error::file(&next))?.filter_map(std::result::Result::ok) {
+            let path = entry.path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for file in files.iter().filter(|file| !file.ends_with(".cargo-checksum.json")) {
+        let name = file.strip_prefix(folder).unwrap_or(file).to_string_lossy().into_owned();
+        let contents = fs::read(file).map_err(Error::file(file))?;
+        for byte in name.bytes().chain([0]).chain(contents) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    Ok(format!("{hash:064x}"))
+}
+
+/// Proves that a project of `warpsmith new` builds, tests and runs with the published packages alone. `build` is what cargo
+/// does to build facade and command in the profile of the tests; `lint` has cargo lint the project while it compiles it.
+pub fn scaffold(root: &Path, build: &[&str], lint: fn(&mut Command) -> &mut Command) -> Result<()> {
+    image(root, build)?;
+    let registry = registry(root)?;
+    let outside = std::env::temp_dir().join(format!("warpsmith-scaffold-{}", std::process::id()));
+    let result = prove(root, &registry, &outside, lint);
+    let _ = fs::remove_dir_all(&outside);
+    result
+}
+
+/// A test that is added to the project: the facade has its image without a device toolchain.
+const IMAGE_TEST: &str = "\
+#[test]
+fn the_packaged_facade_has_its_image() {
+    assert_eq!(warpsmith::IMAGE.missing(), None);
+}
+";
+
+fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) -> &mut Command) -> Result<()> {
+    let write = |file: PathBuf, text: &str| {
+        let folder = file.parent().unwrap_or(outside).to_path_buf();
+        fs::create_dir_all(&folder).and_then(|()| fs::write(&file, text)).map_err(Error::file(&file))
+    };
+    let config = format!(
+        "[source.crates-io]\nreplace-with = \"packages\"\n[source.packages]\ndirectory = {:?}\n[net]\noffline = true\n",
+        registry.to_string_lossy()
+    );
+    write(outside.join(".cargo/config.toml"), &config)?;
+    let project = outside.join("own-kernels");
+    run(Command::new(target_dir(root).join("debug/warpsmith")).arg("new").arg(&project))?;
+    write(project.join("tests/image.rs"), IMAGE_TEST)?;
+    let target = target_dir(root).join("scaffold");
+    let command = |arguments: &[&str]| {
+        let mut command = cargo(&project, arguments);
+        command.env("CARGO_TARGET_DIR", &target).env("CARGO_INCREMENTAL", "0");
+        command
+    };
+    let whole = |arguments: &[&str]| {
+        let mut command = command(arguments);
+        command.env("WARPSMITH_REQUIRE_GPU_IMAGE", "1");
+        command
+    };
+    run(&mut whole(&[
+        "fmt",
+        "--all",
+        "--check",
+        "--",
+        "--config",
+        "max_width=110,use_small_heuristics=Max",
+    ]))?;
+    run(lint(&mut whole(&["build", "--workspace", "--all-targets", "--features", "tune"])))?;
+    run(lint(&mut whole(&["test", "--workspace", "--features", "tune"])))?;
+    run(Command::new(target.join("debug/own-kernels")).arg("cpu"))?;
+    // In the profile of the tests, for which everything is built.
+    let tune = [
+        "bench",
+        "--profile",
+        "dev",
+        "--features",
+        "tune",
+        "--bench",
+        "tune",
+        "--",
+        "tune",
+        "saxpy",
+        "smooth",
+    ];
+    let quick = ["--device", "cpu", "--sizes", "2^10", "--quick", "--no-store"];
+    run(lint(whole(&[&tune[..], &quick].concat()).arg("--out").arg(outside.join("tune.json"))))?;
+    // Without a device toolchain only the project itself is built again.
+    let mut without = command(&["test", "--features", "tune", "--tests"]);
+    without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
+    run(lint(&mut without))
+}
