@@ -42,7 +42,7 @@ use clocks::Clocks;
 use memory::Regions;
 use place::Places;
 use settings::Settings;
-use shadow::{GRAIN, Kind, PAGE, Pages, Record};
+use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
 
 /// The layout of an allocation with red zones around memory of `layout`, and how far the memory is from its start.
 /// `None` for a size that no allocation can have.
@@ -102,6 +102,8 @@ pub(crate) struct Checker {
     places: Places,
     /// The places of other kernels.
     other_places: HashMap<*const KernelSpec, Places>,
+    /// The memory of the launch's arguments, which no GPU has: from, and bytes.
+    arguments_at: (usize, usize),
     /// The pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
     /// Accesses of the launch.
@@ -137,6 +139,7 @@ impl Checker {
                 regions: Regions::default(),
                 places: Places::default(),
                 other_places: HashMap::new(),
+                arguments_at: (0, 0),
                 arguments: Vec::new(),
                 accesses: 0,
                 seen: HashSet::new(),
@@ -157,6 +160,7 @@ impl Checker {
         }
         (self.kernel, self.grid, self.block) = (launch.kernel, launch.grid, launch.block);
         self.arguments = report::arguments(launch);
+        self.arguments_at = report::memory_of_arguments(launch);
         self.clocks.begin_launch();
         self.pages.begin_phase();
         self.regions.begin_launch();
@@ -220,6 +224,9 @@ impl Checker {
     /// An access by a thread of the block at place `number`.
     fn access(&mut self, number: u32, thread: u32, address: usize, access: Accessed) {
         self.accesses += 1;
+        if address.wrapping_sub(self.arguments_at.0) < self.arguments_at.1 {
+            return;
+        }
         let place = self.places.number(access.pc);
         let block = &self.clocks.blocks[number as usize];
         let kind = Kind { write: access.writes, atomic: access.atomic, narrow: access.narrow };
@@ -262,7 +269,7 @@ impl Checker {
         for grain in offset / GRAIN..=(offset + bytes - 1) / GRAIN {
             let low = offset.max(grain * GRAIN) - grain * GRAIN;
             let high = (offset + bytes - grain * GRAIN).min(GRAIN);
-            let now = record.of_bytes(((1 << high) - (1 << low)) as u16);
+            let now = record.of_bytes((1 << high) - (1 << low));
             if let Some(old) = compare(&self.clocks, number, thread, &mut page.records[grain], now)
                 && race.is_none()
             {
@@ -286,31 +293,39 @@ fn compare(
     clocks: &Clocks,
     number: u32,
     thread: u32,
-    records: &mut [Record; 3],
+    records: &mut [Record; RECORDS],
     now: Record,
 ) -> Option<Record> {
-    if records.contains(&now) {
+    // The last one is that of a thread that repeats itself more often than not.
+    if records.iter().any(|old| old.repeats(&now)) {
+        return None;
+    }
+    if Record::only_reads(records, &now) {
+        // The first two are kept: they are of two threads, so a write that conflicts conflicts with one of them.
+        records[RECORDS - 1] = now;
         return None;
     }
     let mut race = None;
     let mut free = None;
     for (at, old) in records.iter().enumerate() {
-        if old.mask() == 0 {
+        if old.is_empty() {
             free = free.or(Some(at));
             break;
         }
+        let (conflicts, covered) = (old.conflicts(&now), old.is_covered_by(&now));
+        if !conflicts && !covered {
+            continue;
+        }
         let ordered = match old.clock() {
-            Some(clock) => clocks.is_ordered(number, thread, old.block, old.thread(), clock),
+            Some(clock) => clocks.is_ordered(number, thread, old.block(), old.thread(), clock),
             None => true,
         };
-        if !ordered && race.is_none() && old.conflicts(&now) {
+        if ordered && covered {
+            free = Some(at);
+        } else if !ordered && conflicts && race.is_none() {
             race = Some(*old);
         }
-        if ordered && old.is_covered_by(&now) {
-            free = Some(at);
-        }
     }
-    // The first two are kept: they are of two threads, so a third that conflicts conflicts with one of them.
-    records[free.unwrap_or(records.len() - 1)] = now;
+    records[free.unwrap_or(RECORDS - 1)] = now;
     race
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use gpu_spec::ParamKind;
 
 use super::finding::{Access, Finding, FindingKind};
-use super::memory::Of;
+use super::memory::{Of, RED_ZONE};
 use super::shadow::Record;
 use super::{Accessed, Checker};
 use crate::launch::Launch;
@@ -47,6 +47,20 @@ pub(super) fn arguments(launch: &Launch<'_>) -> Vec<Argument> {
         at += count;
     }
     found
+}
+
+/// Where the arguments are, as a start and bytes, if they lie closer together than red zones are wide.
+pub(super) fn memory_of_arguments(launch: &Launch<'_>) -> (usize, usize) {
+    let sizes = launch.kernel.params.iter().flat_map(|param| {
+        let size = if param.kind == ParamKind::Value { param.size } else { size_of::<u64>() };
+        (0..param.kind.machine_params()).map(move |_| size)
+    });
+    let values = launch.args.iter().map(|arg| arg.addr()).zip(sizes);
+    let pointers = (launch.args.as_ptr().addr(), size_of_val(launch.args));
+    let all = || values.clone().chain([pointers]);
+    let start = all().map(|(at, _)| at).min().unwrap_or(0);
+    let end = all().map(|(at, size)| at + size).max().unwrap_or(0);
+    if end - start <= RED_ZONE { (start, end - start) } else { pointers }
 }
 
 impl Checker {
@@ -129,7 +143,7 @@ impl Checker {
     fn described(&self, record: &Record) -> Access {
         let [width, height, _] = self.block;
         let [columns, rows, _] = self.grid;
-        let (thread, block) = (record.thread(), record.block);
+        let (thread, block) = (record.thread(), record.block());
         let kind = record.kind();
         let operation = match (kind.atomic, kind.write) {
             (false, false) => "read",
@@ -236,7 +250,7 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
             _ if same_line => {
                 "several threads use the same element at this place: use an atomic operation, or give each thread elements of its own"
             }
-            Some(old) if old.block != now.block => {
+            Some(old) if old.block() != now.block() => {
                 "blocks run in any order: use an atomic operation on the memory; or order the accesses by an atomic with release \
                  and acquire, by a fence on both sides of a relaxed one, by cluster::sync, or by grid::sync in a cooperative launch"
             }

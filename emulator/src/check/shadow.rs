@@ -21,55 +21,63 @@ pub(super) const RECORDS: usize = 3;
 const CACHED: usize = 512;
 
 /// An access: 10 bytes, as there are six for every 8 bytes of memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default)]
 #[repr(C, packed(2))]
 pub(super) struct Record {
-    /// The linear index of the block in the grid.
-    pub block: u32,
-    /// The thread's clock, at most [`u16::MAX`].
-    clock: u16,
-    /// The thread in its block (10 bits), the bytes of the four (4), [`WRITE`], [`ATOMIC`].
-    who: u16,
+    /// From the top: the linear index of the block in the grid (32 bits), the thread's clock, at most [`u16::MAX`] (16), the
+    /// thread in its block (10), the bytes of the four (4), [`ATOMIC`], [`WRITE`].
+    key: u64,
     /// The place in the source (15 bits), [`NARROW`].
     place: u16,
 }
 
-const WRITE: u16 = 1;
-const ATOMIC: u16 = 2;
+const WRITE: u64 = 1;
+const ATOMIC: u64 = 2;
+const MASK: u64 = 15 << 2;
 const NARROW: u16 = 1;
 
 impl Record {
     #[inline(always)]
     pub fn new(block: u32, clock: u32, thread: u32, place: u16, kind: Kind) -> Self {
-        let flags = u16::from(kind.write) * WRITE + u16::from(kind.atomic) * ATOMIC;
+        let flags = u64::from(kind.write) * WRITE | u64::from(kind.atomic) * ATOMIC;
+        let clock = clock.min(u16::MAX.into());
         Self {
-            block,
-            clock: clock.min(u16::MAX.into()) as u16,
-            who: (thread as u16) << 6 | flags,
-            place: place << 1 | if kind.narrow { NARROW } else { 0 },
+            key: u64::from(block) << 32 | u64::from(clock) << 16 | u64::from(thread) << 6 | flags,
+            place: place << 1 | u16::from(kind.narrow) * NARROW,
         }
     }
 
     /// The same access to other bytes of four.
     #[inline(always)]
-    pub fn of_bytes(self, mask: u16) -> Self {
-        Self { who: self.who & !(15 << 2) | mask << 2, ..self }
+    pub fn of_bytes(self, mask: u64) -> Self {
+        Self { key: self.key & !MASK | mask << 2, ..self }
     }
 
     #[inline(always)]
-    pub fn mask(&self) -> u16 {
-        self.who >> 2 & 15
+    fn mask(&self) -> u64 {
+        self.key & MASK
+    }
+
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.mask() == 0
+    }
+
+    #[inline(always)]
+    pub fn block(&self) -> u32 {
+        (self.key >> 32) as u32
     }
 
     #[inline(always)]
     pub fn thread(&self) -> u32 {
-        (self.who >> 6).into()
+        (self.key >> 6) as u32 & 1023
     }
 
     /// The clock; `None` for one that is too large to be kept: the access counts as ordered.
     #[inline(always)]
     pub fn clock(&self) -> Option<u32> {
-        (self.clock != u16::MAX).then_some(self.clock.into())
+        let clock = (self.key >> 16) as u16;
+        (clock != u16::MAX).then_some(clock.into())
     }
 
     #[inline(always)]
@@ -80,28 +88,45 @@ impl Record {
     #[inline(always)]
     pub fn kind(&self) -> Kind {
         Kind {
-            write: self.who & WRITE != 0,
-            atomic: self.who & ATOMIC != 0,
+            write: self.key & WRITE != 0,
+            atomic: self.key & ATOMIC != 0,
             narrow: self.place & NARROW != 0,
         }
+    }
+
+    /// Whether the two are the same but for their place: of one thread, with nothing in between that orders.
+    #[inline(always)]
+    pub fn repeats(&self, other: &Record) -> bool {
+        self.key == other.key && (self.place ^ other.place) & NARROW == 0
     }
 
     /// Whether the two may not happen at once.
     #[inline(always)]
     pub fn conflicts(&self, other: &Record) -> bool {
-        let (a, b) = (self.kind(), other.kind());
-        let atomic = a.atomic && b.atomic && (self.block == other.block || !(a.narrow || b.narrow));
-        self.mask() & other.mask() != 0 && (a.write || b.write) && !atomic
+        if self.mask() & other.mask() == 0 || (self.key | other.key) & WRITE == 0 {
+            return false;
+        }
+        let narrow = (self.place | other.place) & NARROW != 0;
+        self.key & other.key & ATOMIC == 0 || (narrow && self.block() != other.block())
     }
 
     /// Whether this need not be kept beside `later`, before which it happens: whatever races with it races with that.
     #[inline(always)]
     pub fn is_covered_by(&self, later: &Record) -> bool {
-        let (old, new) = (self.kind(), later.kind());
-        self.mask() & !later.mask() == 0
-            && (new.write || !old.write)
-            && (!new.atomic || old.atomic)
-            && (!old.narrow || new.narrow)
+        let (old, new) = (self.key, later.key);
+        // Fewer bytes, no write that a read replaces, nothing plain that an atomic replaces, no narrow one by a wide one.
+        (old & MASK & !new) == 0
+            && (old & WRITE & !new) == 0
+            && (new & ATOMIC & !old) == 0
+            && (self.place & NARROW & !later.place) == 0
+    }
+
+    /// Whether all are reads of at least the bytes that `now` reads: nothing of them matters to it.
+    #[inline(always)]
+    pub fn only_reads(records: &[Record; RECORDS], now: &Record) -> bool {
+        let [a, b, c] = records;
+        (a.key | b.key | c.key | now.key) & (WRITE | ATOMIC) == 0
+            && a.key & b.key & c.key & MASK & now.key == now.mask()
     }
 }
 
@@ -132,7 +157,10 @@ impl Page {
         if self.written.is_null() {
             return true;
         }
-        self.words(offset, bytes).any(|(word, mask)| word.load(Relaxed) & mask != 0)
+        if offset % 64 + bytes <= 64 {
+            return self.word(offset).load(Relaxed) & mask(offset, bytes) != 0;
+        }
+        (offset..offset + bytes).any(|at| self.word(at).load(Relaxed) & mask(at, 1) != 0)
     }
 
     #[inline(always)]
@@ -140,26 +168,30 @@ impl Page {
         if self.written.is_null() {
             return;
         }
-        for (word, mask) in self.words(offset, bytes) {
+        if offset % 64 + bytes <= 64 {
+            let (word, mask) = (self.word(offset), mask(offset, bytes));
             if word.load(Relaxed) & mask != mask {
                 word.fetch_or(mask, Relaxed);
             }
+            return;
+        }
+        for at in offset..offset + bytes {
+            self.word(at).fetch_or(mask(at, 1), Relaxed);
         }
     }
 
+    /// The word that has the bit of the byte at `offset`, which is within the page; the page is in a region.
     #[inline(always)]
-    fn words(&self, offset: usize, bytes: usize) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        debug_assert!(offset + bytes <= PAGE);
-        let (first, last) = (offset / 64, (offset + bytes - 1) / 64);
-        (first..=last).map(move |at| {
-            let from = offset.max(at * 64) - at * 64;
-            let to = (offset + bytes).min(at * 64 + 64) - at * 64;
-            let mask = (u64::MAX >> (64 - (to - from))) << from;
-            // SAFETY: a region has a word for every 64 bytes of its pages, the access is within the page, and the region
-            // lives until the phase ends: the launch has it.
-            (unsafe { &*self.written.add(at) }, mask)
-        })
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: a region has a word for every 64 bytes of its pages, and lives until the phase ends: the launch has it.
+        unsafe { &*self.written.add(offset % PAGE / 64) }
     }
+}
+
+/// The bits of `bytes` bytes, 1 to 64, in the word of the first.
+#[inline(always)]
+fn mask(offset: usize, bytes: usize) -> u64 {
+    (u64::MAX >> (64 - bytes)) << (offset % 64)
 }
 
 /// The pages that were touched.

@@ -12,6 +12,7 @@ mod clean;
 mod global;
 mod launches;
 mod shared;
+mod speed;
 
 use warpsmith_emulator::check::FindingKind::*;
 
