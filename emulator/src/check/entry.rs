@@ -29,7 +29,8 @@ fn checked(registers: &Registers, address: usize, access: Accessed) {
         return;
     }
     let full = registers.with_checker(|checker| {
-        if above >= checker.stack_bytes {
+        checker.accesses = checker.accesses.wrapping_add(1);
+        if above >= checker.stack_bytes && !checker.is_argument(address) {
             checker.access(registers.block().number, registers.linear.get(), address, access);
         }
         checker.full

@@ -221,12 +221,14 @@ impl Checker {
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
     }
 
+    /// Whether an address is in the memory of the launch's arguments.
+    #[inline(always)]
+    fn is_argument(&self, address: usize) -> bool {
+        address.wrapping_sub(self.arguments_at.0) < self.arguments_at.1
+    }
+
     /// An access by a thread of the block at place `number`.
     fn access(&mut self, number: u32, thread: u32, address: usize, access: Accessed) {
-        self.accesses += 1;
-        if address.wrapping_sub(self.arguments_at.0) < self.arguments_at.1 {
-            return;
-        }
         let place = self.places.number(access.pc);
         let block = &self.clocks.blocks[number as usize];
         let kind = Kind { write: access.writes, atomic: access.atomic, narrow: access.narrow };
