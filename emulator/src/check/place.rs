@@ -6,6 +6,7 @@
 use std::backtrace::Backtrace;
 use std::collections::HashMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Places that a kernel can have; the last stands for all that are more.
@@ -81,8 +82,14 @@ impl Places {
     }
 
     /// The frames of a place, innermost first, up to the kernel.
-    pub fn frames(&self, number: u16) -> Vec<Frame> {
-        self.stacks.get(number as usize).map_or_else(Vec::new, |stack| kernel_frames(&format!("{stack:?}")))
+    /// Files below `root` are named from there.
+    pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
+        let Some(stack) = self.stacks.get(number as usize) else { return Vec::new() };
+        let mut frames = kernel_frames(&format!("{stack:?}"));
+        for frame in frames.iter_mut().filter(|frame| !frame.file.is_empty()) {
+            frame.file = from_root(&frame.file, root);
+        }
+        frames
     }
 }
 
@@ -97,6 +104,18 @@ fn kernel_frames(stack: &str) -> Vec<Frame> {
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
     let in_std = |frame: &&Frame| frame.file.starts_with("/rustc/") || frame.function.starts_with("core::");
     rest[..end].iter().filter(|frame| !in_std(frame)).cloned().collect()
+}
+
+/// A file's path from `root`, if it is below. The standard library names those below the current folder from there.
+fn from_root(file: &str, root: &Path) -> String {
+    let absolute = match file.strip_prefix("./") {
+        Some(rest) => std::env::current_dir().unwrap_or_default().join(rest),
+        None => PathBuf::from(file),
+    };
+    match absolute.strip_prefix(root) {
+        Ok(below) if !root.as_os_str().is_empty() => below.display().to_string(),
+        _ => file.to_owned(),
+    }
 }
 
 /// Whether a frame is of this crate. Functions that were inlined may lack their path.

@@ -149,13 +149,13 @@ impl Checker {
             (false, false) => "read",
             (false, true) => "write",
             (true, false) => "atomic read",
-            (true, true) => "atomic write",
+            (true, true) => "atomic write or update",
         };
         Access {
             operation: operation.to_owned(),
             block: [block % columns, block / columns % rows, block / columns / rows],
             thread: [thread % width, thread / width % height, thread / width / height],
-            frames: self.places.frames(record.place()),
+            frames: self.places.frames(record.place(), &self.settings.root),
         }
     }
 
