@@ -120,6 +120,7 @@ pub(crate) struct Checker {
 unsafe impl Send for Checker {}
 
 /// Checkers between launches.
+#[expect(clippy::vec_box, reason = "a launch owns one by its address")]
 static IDLE: Mutex<Vec<Box<Checker>>> = Mutex::new(Vec::new());
 
 impl Checker {

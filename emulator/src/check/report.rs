@@ -265,7 +265,7 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
         }
         FindingKind::Freed => "keep the buffer until the launch is done",
         FindingKind::Uninitialized => {
-            "write the memory before it is read: shared memory is uninitialized when a block starts, and so is a buffer from `uninit`"
+            "write the memory before it is read; if another thread writes it, a barrier between the two is missing"
         }
         FindingKind::Misaligned => {
             "a GPU stops at such an access: use an address that is a multiple of the size, or `read_unaligned`"

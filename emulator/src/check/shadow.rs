@@ -39,11 +39,11 @@ const NARROW: u16 = 1;
 impl Record {
     #[inline(always)]
     pub fn new(block: u32, clock: u32, thread: u32, place: u16, kind: Kind) -> Self {
-        let flags = u64::from(kind.write) * WRITE | u64::from(kind.atomic) * ATOMIC;
+        let flags = (u64::from(kind.write) * WRITE) | (u64::from(kind.atomic) * ATOMIC);
         let clock = clock.min(u16::MAX.into());
         Self {
             key: u64::from(block) << 32 | u64::from(clock) << 16 | u64::from(thread) << 6 | flags,
-            place: place << 1 | u16::from(kind.narrow) * NARROW,
+            place: (place << 1) | (u16::from(kind.narrow) * NARROW),
         }
     }
 
