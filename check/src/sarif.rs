@@ -59,7 +59,7 @@ mod tests {
             "access":{"operation":"read","block":[0,0,0],"thread":[1,0,0],"place":0,"frames":[{"function":"k","file":"./src/lib.rs","line":7}]},
             "other":{"operation":"write","block":[0,0,0],"thread":[0,0,0],"place":0,"frames":[{"function":"k","file":"src/lib.rs","line":5}]}}"#;
         let finding: Finding = serde_json::from_str(line).unwrap();
-        let document = sarif(&[finding.clone()]);
+        let document = sarif(std::slice::from_ref(&finding));
         let result = &document["runs"][0]["results"][0];
         assert_eq!(result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"], "src/lib.rs");
         assert_eq!(result["locations"][0]["physicalLocation"]["region"]["startLine"], 7);
