@@ -241,7 +241,7 @@ impl PtxBuilder {
         }
         let ready_made = folders.manifest_dir.join(ready_made);
         if let Some(file) = ready_made::import(&ready_made, &name.replace('-', "_"), &folders.out_dir)? {
-            let watched = vec![ready_made];
+            let watched = vec![ready_made.join(file.file_name().unwrap_or_default())];
             return Ok(Some(BuiltImage { file, watched, ..BuiltImage::default() }));
         }
         let reason = "this package was made without its GPU image; `cargo xtask package` of its repository makes one with it";

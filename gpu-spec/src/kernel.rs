@@ -364,7 +364,9 @@ pub unsafe trait Kernel: 'static {
 ///
 /// Only `#[kernel]` implements it, for functions not marked `unsafe`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is an unsafe kernel",
-    label = "launched by `launch_unsafe`, in an `unsafe` block that says why its conditions hold"
+    message = "safe code cannot launch `{Self}`",
+    label = "an unsafe kernel, or no instance of one",
+    note = "an unsafe kernel is launched by `launch_unsafe`, in an `unsafe` block that says why its conditions hold",
+    note = "a generic kernel lists its instances, `#[kernel(types(T = f32, f64))]`; generic code adds `where {Self}: Instance`"
 )]
 pub unsafe trait SafeKernel: Kernel {}

@@ -22,7 +22,7 @@
 //!     cluster::sync();
 //!     let mut sum = 0;
 //!     for rank in 0..cluster::blocks() {
-//!         // SAFETY: the block's thread 0 has written it, and nobody does again.
+//!         // SAFETY: its thread 0 has written it, and no thread writes it again.
 //!         sum += unsafe { cluster::map_shared(slot, rank).read() };
 //!     }
 //!     if let Some(out) = sums.get_mut(thread::unique_index()) {

@@ -85,6 +85,26 @@ impl UniqueIndex {
     }
 }
 
+/// An index that names elements of the calling thread alone: [`UniqueIndex`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an index that only the calling thread has",
+    label = "every thread could name the same element",
+    note = "take `thread::unique_index()`, or in a loop `thread::grid_stride(len)`"
+)]
+pub trait OwnIndex: sealed::Index {
+    #[doc(hidden)]
+    fn own(self) -> UniqueIndex;
+}
+
+impl sealed::Index for UniqueIndex {}
+#[diagnostic::do_not_recommend]
+impl OwnIndex for UniqueIndex {
+    #[inline(always)]
+    fn own(self) -> UniqueIndex {
+        self
+    }
+}
+
 /// The calling thread's linear index in the launch.
 #[inline(always)]
 fn linear_in_launch() -> usize {
@@ -161,6 +181,7 @@ pub trait MutableView: sealed::View {
 
 mod sealed {
     pub trait View {}
+    pub trait Index {}
 }
 
 macro_rules! views {
@@ -272,7 +293,8 @@ impl<T> DisjointMut<'_, T, Elements> {
     /// Element `index`, or `None` past the end.
     #[inline(always)]
     #[track_caller]
-    pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut T> {
+    pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut T> {
+        let index = index.own();
         index.check();
         if index.get() < self.len {
             // SAFETY: the index is in range; that no other thread has the element is argued above.
@@ -287,7 +309,8 @@ impl<T, const N: usize> DisjointMut<'_, T, Chunks<N>> {
     /// Chunk `index`: `N` elements, fewer if the view ends there; `None` past the end.
     #[inline(always)]
     #[track_caller]
-    pub fn get_mut(&mut self, index: UniqueIndex) -> Option<&mut [T]> {
+    pub fn get_mut<I: OwnIndex>(&mut self, index: I) -> Option<&mut [T]> {
+        let index = index.own();
         const { assert!(N > 0, "a chunk has at least one element") };
         index.check();
         let start = index.get().checked_mul(N).filter(|&start| start < self.len)?;

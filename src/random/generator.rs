@@ -233,7 +233,7 @@ impl State {
     }
 
     fn check_not_capturing(&self, call: &'static str) -> Result<()> {
-        if self.captures.iter().filter_map(Weak::upgrade).any(|replay| replay.is_underway()) {
+        if self.captures.iter().filter_map(Weak::upgrade).any(|replay| replay.is_active()) {
             let problem = "a graph that takes numbers from this generator is being captured; \
                 call it before the capture begins, or when it has ended";
             return Err(OpError::Random { call, problem: problem.to_owned() }.into());

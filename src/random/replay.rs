@@ -30,8 +30,8 @@ impl Replay {
         self.capture == *capture
     }
 
-    pub fn is_underway(&self) -> bool {
-        self.capture.is_underway()
+    pub fn is_active(&self) -> bool {
+        self.capture.is_active()
     }
 
     pub fn increment(&self) -> u64 {

@@ -42,7 +42,7 @@ pub struct Setup<'a> {
 ///
 /// [`ArrayKernel`](crate::kernel::ArrayKernel) is one for a kernel over arrays, in a few lines, in one to three dimensions
 /// ([`ArrayKernel::shape`](crate::kernel::ArrayKernel::shape)). For others, implement the trait, over a
-/// [`Case`](crate::case::Case) of your own or [`Arrays`](crate::case::Arrays):
+/// [`Case`] of your own or [`Arrays`](crate::case::Arrays):
 ///
 /// ```
 /// use gpu_std::prelude::*;

@@ -56,22 +56,29 @@ fn registry(root: &Path) -> Result<PathBuf> {
     run(&mut vendor)?;
     let made = target.join("package");
     for entry in fs::read_dir(&made).map_err(Error::file(&made))?.filter_map(std::result::Result::ok) {
-        let archive = entry.path();
-        if archive.extension().is_none_or(|extension| extension != "crate") {
-            continue;
+        if entry.path().extension().is_some_and(|extension| extension == "crate") {
+            unpack(&entry.path(), &folder)?;
         }
-        run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&folder))?;
-        let unpacked = folder.join(archive.file_stem().unwrap_or_default());
-        // Cargo builds a package again when this sum is another. The commit is not part of it.
-        let commit = unpacked.join(".cargo_vcs_info.json");
-        if commit.exists() {
-            fs::remove_file(&commit).map_err(Error::file(&commit))?;
-        }
-        let sums = unpacked.join(".cargo-checksum.json");
-        let text = serde_json::json!({ "files": {}, "package": sum(&unpacked)? }).to_string();
-        fs::write(&sums, text).map_err(Error::file(&sums))?;
     }
     Ok(folder)
+}
+
+/// Unpacks a package into a folder that is named for its contents: cargo never builds a package of a registry again,
+/// unless it lies elsewhere.
+fn unpack(archive: &Path, registry: &Path) -> Result<()> {
+    run(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(registry))?;
+    let unpacked = registry.join(archive.file_stem().unwrap_or_default());
+    // The commit is no part of the contents.
+    let commit = unpacked.join(".cargo_vcs_info.json");
+    if commit.exists() {
+        fs::remove_file(&commit).map_err(Error::file(&commit))?;
+    }
+    let sum = sum(&unpacked)?;
+    let sums = unpacked.join(".cargo-checksum.json");
+    let text = serde_json::json!({ "files": {}, "package": format!("{sum:064x}") }).to_string();
+    fs::write(&sums, text).map_err(Error::file(&sums))?;
+    let name = archive.file_stem().unwrap_or_default().to_string_lossy();
+    fs::rename(&unpacked, registry.join(format!("{name}-{sum:016x}"))).map_err(Error::file(&unpacked))
 }
 
 /// The manifest of the device toolchain's standard library.
@@ -85,8 +92,8 @@ fn standard_library() -> Result<PathBuf> {
     Ok(Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.toml"))
 }
 
-/// A sum of all files in `folder`, as long as a SHA-256.
-fn sum(folder: &Path) -> Result<String> {
+/// A sum of all files in `folder`.
+fn sum(folder: &Path) -> Result<u64> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(next) = folders.pop() {
@@ -97,14 +104,14 @@ fn sum(folder: &Path) -> Result<String> {
     }
     files.sort();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for file in files.iter().filter(|file| !file.ends_with(".cargo-checksum.json")) {
+    for file in &files {
         let name = file.strip_prefix(folder).unwrap_or(file).to_string_lossy().into_owned();
         let contents = fs::read(file).map_err(Error::file(file))?;
         for byte in name.bytes().chain([0]).chain(contents) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
     }
-    Ok(format!("{hash:064x}"))
+    Ok(hash)
 }
 
 /// Proves that a project of `warpsmith new` builds, tests and runs with the published packages alone. `build` is what cargo
@@ -181,4 +188,38 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     let mut without = command(&["test", "--features", "tune", "--tests"]);
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
     run(lint(&mut without))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_with_other_contents_lies_elsewhere() {
+        let folder = std::env::temp_dir().join(format!("warpsmith-unpack-{}", std::process::id()));
+        let package = folder.join("k-0.1.0");
+        fs::create_dir_all(package.join("src")).unwrap();
+        let mut places = Vec::new();
+        for (contents, commit) in [("one", "a"), ("one", "b"), ("two", "b")] {
+            fs::write(package.join("src/lib.rs"), contents).unwrap();
+            fs::write(package.join(".cargo_vcs_info.json"), commit).unwrap();
+            let archive = folder.join("k-0.1.0.crate");
+            run(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(&folder).arg("k-0.1.0")).unwrap();
+            let registry = folder.join("registry");
+            fs::create_dir(&registry).unwrap();
+            unpack(&archive, &registry).unwrap();
+            let place = fs::read_dir(&registry).unwrap().next().unwrap().unwrap();
+            assert!(
+                fs::read_to_string(place.path().join(".cargo-checksum.json"))
+                    .unwrap()
+                    .contains("\"files\":{}")
+            );
+            places.push(place.file_name());
+            fs::remove_dir_all(registry).unwrap();
+        }
+        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(places[0], places[1], "the commit is no part of the contents");
+        assert_ne!(places[1], places[2]);
+        assert!(places[0].to_string_lossy().starts_with("k-0.1.0-"));
+    }
 }

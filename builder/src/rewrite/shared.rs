@@ -33,15 +33,15 @@ impl Space {
 
 /// The definition in a line that starts with `@`, if it is a static in shared or constant memory.
 pub fn rewrite_definition(line: &str) -> Result<Option<(&str, Space, String)>, RewriteError> {
-    let is_in = |section: &str| line.contains(&format!(", section \"{section}\""));
+    let section = line.split_once(", section \"").and_then(|(_, rest)| rest.split('"').next());
     let Some((name, _)) = text::symbol(&line[1..]) else { return Ok(None) };
-    if is_in(".constant") {
-        return constant(name, line).map(Some);
-    }
-    let (dynamic, dropped) = (is_in(".shared.dynamic"), is_in(".shared.dropped"));
-    if !dynamic && !dropped && !is_in(".shared") {
-        return Ok(None);
-    }
+    let (dynamic, dropped) = match section {
+        Some(".constant") => return constant(name, line).map(Some),
+        Some(".shared") => (false, false),
+        Some(".shared.dropped") => (false, true),
+        Some(".shared.dynamic") => (true, false),
+        _ => return Ok(None),
+    };
     let after_align = line.split_once(", align ").map_or("", |(_, rest)| rest);
     let align: u32 = after_align.split(',').next().and_then(|number| number.parse().ok()).unwrap_or(1);
     if dynamic {

@@ -175,7 +175,8 @@ impl Stream {
         let config = LaunchConfig::new([grid.x, grid.y, grid.z], [block.x, block.y, block.z], shared_bytes);
         let pointers: Vec<*const c_void> = arguments.iter().map(|(pointer, _)| *pointer).collect();
         // SAFETY: the caller's promise.
-        Ok(unsafe { function.runtime().launch_raw(&self.inner, config, &pointers)? })
+        unsafe { function.runtime().launch_raw(&self.inner, config, &pointers)? };
+        Ok(())
     }
 
     /// Drops the stream, after its work.

@@ -9,6 +9,7 @@ mod instances;
 mod limits;
 mod options;
 mod params;
+mod place;
 mod shared;
 
 use proc_macro2::TokenStream;
@@ -66,6 +67,10 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let is_safe = !matches!(function.sig.safety, Safety::Unsafe(_));
 
     let mut errors = Errors::default();
+    if function.sig.receiver().is_none() && place::is_method(&function.sig.ident) {
+        errors.push(&function.sig.ident, "a kernel is a free function: move it out of the `impl`");
+        return errors.finish().map(|()| TokenStream::new());
+    }
     check_signature(&function, &mut errors);
     let params = params::read(&function.sig, is_safe, &mut errors);
     let instances = instances::expand(&function.sig.generics, &options, &mut errors);

@@ -87,21 +87,26 @@ impl<T, M: TileMapping> DisjointMut2<'_, T, M> {
     /// those of [`Self::write_tile`].
     #[inline(always)]
     pub fn update_tile(&mut self, mut update: impl FnMut(usize, usize, &mut T)) {
-        const { assert!(M::COLUMNS > 0 && M::ROWS > 0, "a tile has at least one element") };
+        const {
+            assert!(M::COLUMNS > 0 && M::ROWS > 0, "a tile has at least one element");
+            assert!(M::COLUMNS <= 1 << 12 && M::ROWS <= 1 << 12, "a tile has at most 4096 columns and rows");
+        };
         let (left, top) = self.tile_origin();
-        let columns = self.width().saturating_sub(left);
-        let rows = self.height().saturating_sub(top);
-        let data = self.data.wrapping_add(top * self.pitch() + left);
-        let (own, threads) = (thread::linear_in_block() as usize, crate::block::threads() as usize);
+        // At most a side of the view, which has 32 bits.
+        let columns = self.width().saturating_sub(left) as u32;
+        let rows = self.height().saturating_sub(top) as u32;
+        let (data, pitch) = (self.data.wrapping_add(top * self.pitch() + left), self.pitch());
+        let (own, threads) = (thread::linear_in_block(), crate::block::threads());
         // Counted without the thread's index, so that the number of rounds is a constant where that of threads is.
         let mut round = 0;
-        while round < M::COLUMNS * M::ROWS {
+        while round < (M::COLUMNS * M::ROWS) as u32 {
             let index = round + own;
             round += threads;
-            let (column, row) = (index % M::COLUMNS, index / M::COLUMNS);
-            if (row < M::ROWS) & (column < columns) & (row < rows) {
+            let (column, row) = (index % M::COLUMNS as u32, index / M::COLUMNS as u32);
+            if (row < M::ROWS as u32) & (column < columns) & (row < rows) {
+                let (column, row) = (column as usize, row as usize);
                 // SAFETY: the element is within the view's sides; no other thread has it, as the module argues.
-                update(column, row, unsafe { &mut *data.add(row * self.pitch() + column) });
+                update(column, row, unsafe { &mut *data.add(row * pitch + column) });
             }
         }
     }

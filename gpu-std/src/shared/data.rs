@@ -13,7 +13,8 @@ use crate::element::KernelType;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be in shared memory",
     label = "neither a `KernelType` nor an array of atomics",
-    note = "shared memory holds arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, S>`"
+    note = "shared memory holds arrays of numbers, of structs with `#[derive(KernelType)]`, and of `Atomic<T, S>`",
+    note = "some bytes are no `bool` and no variant of an enum: use `Checked<bool>`, `Checked<Enum>`"
 )]
 pub unsafe trait SharedData: Sync + Sized + 'static {
     /// Bytes of an innermost element.

@@ -35,7 +35,13 @@ struct Owner;
 impl Owner {
     #[kernel]
     fn receiver(&self, x: &[f32]) {}
+
+    #[kernel]
+    fn associated(x: &[f32]) {}
 }
+
+#[kernel]
+fn optional(a: Option<Slice2<f32>>, b: Option<&mut [f32]>, c: Option<&f32>) {}
 
 #[kernel]
 fn references(a: &f32, b: &mut u32, c: &'static [f32], d: DisjointMut<'static, f32>) {}

@@ -51,7 +51,7 @@ pub unsafe fn heat_raw(width: u32, height: u32, alpha: f32, image: *const f32, o
 }
 
 /// [`heat_raw`] in safe code.
-#[kernel(block(SIDE, SIDE))]
+#[kernel(block(SIDE, SIDE), no_panic)]
 pub fn heat_tiled(
     alpha: f32,
     image: Slice2<f32>,
@@ -110,7 +110,7 @@ pub unsafe fn transpose_raw(width: u32, height: u32, image: *const f32, out: *mu
 }
 
 /// [`transpose_raw`] in safe code.
-#[kernel(block(32, 8))]
+#[kernel(block(32, 8), no_panic)]
 pub fn transpose_tiled(
     image: Slice2<f32>,
     mut tile: Shared<Padded<f32, 32, 32>>,
@@ -123,7 +123,7 @@ pub fn transpose_tiled(
 
 /// The product of two matrices, row after row: `out` has the rows of `a` and the columns of `b`. Each step takes a tile
 /// of both, in one phase, while the tiles of the step before may still be in use.
-#[kernel(types(T = f32, f64), block(SIDE, SIDE))]
+#[kernel(types(T = f32, f64), block(SIDE, SIDE), no_panic)]
 pub fn matmul_tiled<T: Float>(
     a: Slice2<T>,
     b: Slice2<T>,
@@ -155,7 +155,7 @@ pub fn matmul_tiled<T: Float>(
 }
 
 /// Counts `data` by value. Each block counts in shared memory, and adds its counts to `totals`, which has `BINS` elements.
-#[kernel(consts(BINS = 16, 256))]
+#[kernel(consts(BINS = 16, 256), no_panic)]
 pub fn histogram_tiled<const BINS: usize>(
     data: &[u8],
     mut counts: Shared<[Atomic<u32, scope::Block>; BINS]>,
@@ -190,12 +190,12 @@ impl Candidate {
     }
 }
 
-/// The best of each 256 scores, for each of its threads.
-#[kernel(block(256))]
+/// The best of each 256 scores: a block's in `bests`.
+#[kernel(block(256), no_panic)]
 pub fn argmax_tiled(
     scores: &[f32],
     mut candidates: DoubleBuffer<[Candidate; 256]>,
-    mut bests: DisjointMut<Candidate>,
+    mut bests: DisjointMut<Candidate, PerBlock>,
 ) {
     let first = block::linear_index() * 256;
     candidates.fill(|[i]| Candidate {
@@ -208,7 +208,7 @@ pub fn argmax_tiled(
         half /= 2;
     }
     let best = candidates.current()[0];
-    if let Some(out) = bests.get_mut(thread::unique_index()) {
+    if let Some(out) = bests.get_mut(block::unique_index()) {
         *out = best;
     }
 }

@@ -8,8 +8,8 @@ use test_kernels::tiles::{
     transpose_raw, transpose_tiled,
 };
 use warpsmith::TypedKernel;
-use warpsmith::gpu_std::Kernel;
 use warpsmith::gpu_std::scalar::Float;
+use warpsmith::gpu_std::{Instance, Kernel};
 use warpsmith::prelude::*;
 
 /// Widths and heights: smaller and larger than tiles, and no multiples of them.
@@ -149,14 +149,12 @@ fn the_best_struct_of_each_block_is_found() {
     let scores = DeviceBuffer::from_host(&stream, &host).unwrap();
     let blocks = host.len().div_ceil(256);
     let none = Candidate { score: 0.0, index: 0 };
-    let mut out = DeviceBuffer::from_host(&stream, &vec![none; blocks * 256]).unwrap();
+    let mut out = DeviceBuffer::from_host(&stream, &vec![none; blocks]).unwrap();
     let launch = Launch::grid_block(blocks as u32, 256);
     kernel::<argmax_tiled>().launch(&stream, launch, (&scores, &mut out)).unwrap();
-    for (i, found) in out.to_host().unwrap().into_iter().enumerate() {
-        let first = i / 256 * 256;
-        let own = &host[first..host.len().min(first + 256)];
+    for (block, (found, own)) in out.to_host().unwrap().into_iter().zip(host.chunks(256)).enumerate() {
         let best = (0..own.len()).rev().max_by(|a, b| own[*a].total_cmp(&own[*b])).unwrap();
-        let expected = Candidate { score: own[best], index: (first + best) as u32 };
+        let expected = Candidate { score: own[best], index: (block * 256 + best) as u32 };
         assert_eq!(found, expected, "seed {}", random.seed);
     }
 }

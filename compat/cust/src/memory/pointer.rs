@@ -21,7 +21,7 @@ pub struct UnifiedPointer<T: ?Sized>(*mut T);
 // SAFETY: it is a number to the device.
 unsafe impl<T: ?Sized> DeviceCopy for DevicePointer<T> {}
 // SAFETY: the device reaches the memory by this address.
-unsafe impl<T: ?Sized + DeviceCopy> DeviceCopy for UnifiedPointer<T> {}
+unsafe impl<T: DeviceCopy> DeviceCopy for UnifiedPointer<T> {}
 // SAFETY: safe code cannot access the memory through it.
 unsafe impl<T: ?Sized> Send for DevicePointer<T> {}
 // SAFETY: as above.

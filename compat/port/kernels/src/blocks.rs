@@ -62,7 +62,7 @@ pub unsafe fn lanes(out: *mut [u32; 8]) {
             (xor >> 96) as u32 + u32::from(inside) * 1000,
             up as u32 + u32::from(has_up) * 1000,
             (first * 2.0) as u32,
-            warp::warp_vote_ballot(u32::MAX, lane % 5 == 0),
+            warp::warp_vote_ballot(u32::MAX, lane.is_multiple_of(5)),
             warp::warp_match_any(u32::MAX, lane / 8),
             warp::warp_match_all(u32::MAX, 7u64).unwrap_or(0),
             warp::warp_reduce(u32::MAX, lane, warp::WarpReductionOp::Add),

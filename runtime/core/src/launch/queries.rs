@@ -109,7 +109,7 @@ impl Function {
     /// How many clusters of a checked configuration are on the device at once; blocks, for one without clusters.
     ///
     /// # Errors
-    /// [`Error::Launch`] and others for a shape beyond the limits of device or kernel; errors of the driver.
+    /// A shape beyond the limits of device or kernel; whatever the driver reports.
     pub fn resident_clusters(&self, launch: Launch) -> Result<u64> {
         match self.configure(launch)? {
             Some(config) => Ok(self.capacity(&config)? / volume(config.cluster).max(1)),

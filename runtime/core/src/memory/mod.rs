@@ -53,12 +53,12 @@ pub use warpsmith_snapshot as snapshot;
 /// Types whose values can lie in device memory: plain bits, any of which are a value.
 ///
 /// Implemented by itself for what `bytemuck` calls any bit pattern: numbers, `f16` and `bf16` of `half`, vectors
-/// of `glam`, arrays of those, structs that derive `bytemuck::AnyBitPattern`.
+/// of `glam`, arrays of those, structs that derive gpu-std's `KernelType`, `bool` and enums in gpu-std's `Checked`.
 #[diagnostic::on_unimplemented(
     message = "values of `{Self}` cannot lie in device memory",
     label = "not plain bits of which every pattern is a value",
-    note = "numbers, `f16` and `bf16`, arrays of those and structs that derive `bytemuck::AnyBitPattern` can; \
-            references, `bool`, `char` and types that own memory stay on the host"
+    note = "numbers, `f16` and `bf16`, arrays of those and structs that derive `KernelType` can, `bool` \
+            and enums as `Checked`; references and types that own memory stay on the host"
 )]
 pub trait DeviceCopy: bytemuck::AnyBitPattern + Send + Sync {}
 

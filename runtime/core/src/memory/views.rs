@@ -11,6 +11,10 @@
 //! // All but the border.
 //! let inner = image.as_2d_mut(640, 480)?.into_part(1..639, 1..479);
 //! assert_eq!((inner.width(), inner.height(), inner.pitch()), (638, 478, 640));
+//! // The same part as rows that can be copied.
+//! let (width, pitch) = (inner.width(), inner.pitch());
+//! let rows = inner.into_elements().rows_mut(width, pitch)?;
+//! assert_eq!((rows.rows(), rows.row_len()), (478, 638));
 //! # Ok(())
 //! # }
 //! ```
@@ -318,10 +322,15 @@ macro_rules! views {
             }
         }
 
-        impl<T: DeviceCopy> $write<'_, T> {
+        impl<'a, T: DeviceCopy> $write<'a, T> {
             /// The same view, to read.
             pub fn as_slice(&self) -> $read<'_, T> {
                 $read { elements: self.elements.as_slice(), extents: self.extents }
+            }
+
+            /// The elements from the first to the last, with those between rows, to write.
+            pub fn into_elements(self) -> DeviceSliceMut<'a, T> {
+                self.elements
             }
 
             /// The same view, borrowed for a shorter time.

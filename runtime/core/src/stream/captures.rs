@@ -103,7 +103,7 @@ pub struct CaptureId(Weak<dyn CaptureSink>);
 
 impl CaptureId {
     /// Whether the capture has not ended yet.
-    pub fn is_underway(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.0.upgrade().is_some_and(|capture| !capture.has_ended())
     }
 }

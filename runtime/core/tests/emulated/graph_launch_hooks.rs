@@ -146,12 +146,12 @@ fn streams_of_one_capture_have_one_identity() {
     let capture = Capture::begin(&main, CaptureMode::ThreadLocal).unwrap();
     side.wait_stream(&main).unwrap();
     let id = main.capture_id().unwrap();
-    assert!(id.is_underway() && side.capture_id().as_ref() == Some(&id));
+    assert!(id.is_active() && side.capture_id().as_ref() == Some(&id));
     main.wait_stream(&side).unwrap();
     let graph = capture.end().unwrap();
-    assert!(!id.is_underway() && main.capture_id().is_none());
+    assert!(!id.is_active() && main.capture_id().is_none());
     let next = Capture::begin(&main, CaptureMode::ThreadLocal).unwrap();
     assert!(main.capture_id().is_some_and(|next| next != id));
     drop((next, graph));
-    assert!(!id.is_underway());
+    assert!(!id.is_active());
 }

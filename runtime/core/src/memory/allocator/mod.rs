@@ -213,7 +213,7 @@ impl CachingAllocator {
 
     /// Counts a capture, when all is done that it must not see. The caller holds no lock of the allocator.
     fn begin_capture(&self) {
-        let _nobody = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
+        let _excluded = self.outside_captures.write().unwrap_or_else(PoisonError::into_inner);
         self.captures.fetch_add(1, Ordering::AcqRel);
     }
 
