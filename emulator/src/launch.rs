@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
-use crate::check::Checker;
+use crate::check::{Checker, Subject};
 use crate::dynamic::{self, Children};
 use crate::fault::Fault;
 use crate::order::Permutation;
@@ -99,8 +99,10 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
     grid.children = children;
     panics::install();
-    let checker = Checker::begin_launch(launch, grid.stack_bytes)
-        .map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+    let Launch { kernel, grid: size, block, args, .. } = *launch;
+    let checker =
+        Checker::begin_launch(&Subject { kernel, grid: size, block, args, stack_bytes: grid.stack_bytes })
+            .map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
     if let Some(checker) = checker {
         return run_checked(grid, checker);
     }

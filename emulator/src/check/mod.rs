@@ -23,6 +23,7 @@ mod shadow;
 
 use std::alloc::Layout;
 use std::collections::{HashMap, HashSet};
+use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -37,7 +38,6 @@ pub use report::ALLOW;
 pub use settings::is_on;
 pub(crate) use settings::settings;
 
-use crate::launch::Launch;
 use clocks::Clocks;
 use memory::Regions;
 use place::Places;
@@ -55,6 +55,15 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
 
 /// Bytes of shadow memory above which they are freed after a launch.
 const KEPT_BYTES: usize = 256 << 20;
+
+/// What the checker has to know of a launch.
+pub(crate) struct Subject<'a> {
+    pub kernel: &'static KernelSpec,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub args: &'a [*const c_void],
+    pub stack_bytes: usize,
+}
 
 /// An access as instrumented code reports it.
 #[derive(Clone, Copy)]
@@ -125,7 +134,7 @@ static IDLE: Mutex<Vec<Box<Checker>>> = Mutex::new(Vec::new());
 
 impl Checker {
     /// A checker for a launch, if launches are checked.
-    pub fn begin_launch(launch: &Launch<'_>, stack_bytes: usize) -> Result<Option<Box<Checker>>, String> {
+    pub fn begin_launch(launch: &Subject<'_>) -> Result<Option<Box<Checker>>, String> {
         let Some(settings) = settings()? else { return Ok(None) };
         let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut checker = idle.unwrap_or_else(|| {
@@ -134,7 +143,7 @@ impl Checker {
                 kernel: launch.kernel,
                 grid: launch.grid,
                 block: launch.block,
-                stack_bytes,
+                stack_bytes: launch.stack_bytes,
                 clocks: Clocks::default(),
                 pages: Pages::default(),
                 regions: Regions::default(),
@@ -149,11 +158,11 @@ impl Checker {
                 full: false,
             })
         });
-        checker.begin(launch, stack_bytes);
+        checker.begin(launch);
         Ok(Some(checker))
     }
 
-    fn begin(&mut self, launch: &Launch<'_>, stack_bytes: usize) {
+    fn begin(&mut self, launch: &Subject<'_>) {
         if !std::ptr::eq(self.kernel, launch.kernel) {
             let of_kernel = self.other_places.remove(&std::ptr::from_ref(launch.kernel)).unwrap_or_default();
             let before = std::mem::replace(&mut self.places, of_kernel);
@@ -165,7 +174,7 @@ impl Checker {
         self.clocks.begin_launch();
         self.pages.begin_phase();
         self.regions.begin_launch();
-        self.stack_bytes = stack_bytes;
+        self.stack_bytes = launch.stack_bytes;
         (self.accesses, self.more, self.full) = (0, 0, false);
         self.seen.clear();
         self.findings.clear();

@@ -9,8 +9,7 @@ use gpu_spec::ParamKind;
 use super::finding::{Access, Finding, FindingKind};
 use super::memory::{Of, RED_ZONE};
 use super::shadow::Record;
-use super::{Accessed, Checker};
-use crate::launch::Launch;
+use super::{Accessed, Checker, Subject};
 
 /// In a comment on the line of an access or the line before, followed by the reason: its findings are not reported.
 pub const ALLOW: &str = "warpsmith-check: allow";
@@ -24,7 +23,7 @@ pub(super) struct Argument {
 }
 
 /// The slices, views and pointers of a launch.
-pub(super) fn arguments(launch: &Launch<'_>) -> Vec<Argument> {
+pub(super) fn arguments(launch: &Subject<'_>) -> Vec<Argument> {
     let mut found = Vec::new();
     let mut at = 0;
     for param in launch.kernel.params {
@@ -50,7 +49,7 @@ pub(super) fn arguments(launch: &Launch<'_>) -> Vec<Argument> {
 }
 
 /// Where the arguments are, as a start and bytes, if they lie closer together than red zones are wide.
-pub(super) fn memory_of_arguments(launch: &Launch<'_>) -> (usize, usize) {
+pub(super) fn memory_of_arguments(launch: &Subject<'_>) -> (usize, usize) {
     let sizes = launch.kernel.params.iter().flat_map(|param| {
         let size = if param.kind == ParamKind::Value { param.size } else { size_of::<u64>() };
         (0..param.kind.machine_params()).map(move |_| size)
