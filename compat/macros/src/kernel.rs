@@ -2,7 +2,8 @@
 //!
 //! The function stays as it is. Beside it, in an anonymous scope, stands a kernel of gpu-std with the same symbol, whose
 //! parameters have types that gpu-std takes: a value becomes `Plain<T>`, a reference a pointer. It calls the function.
-//! A type with the function's name is that kernel for the runtime's own launches.
+//! The type `NAME_kernel` is that kernel for the runtime's own launches. (One with the function's name could clash with a
+//! module of that name, where the function is re-exported.)
 
 use proc_macro2::{Literal, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -31,6 +32,15 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
     let passed = params.iter().map(|param| &param.passed);
     let markers = params.iter().map(|param| &param.marker);
     // Types of other names may be less visible than the function, which a public type must not show.
+    let marker = format_ident!("{name}_kernel");
+    // The function under a name that the entry's does not hide.
+    let alias = format_ident!("__{name}_function");
+    let generics = &function.sig.generics;
+    let names: Vec<_> = (0..params.len()).map(|index| format_ident!("p{index}")).collect();
+    let types = function.sig.inputs.iter().filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(&typed.ty),
+        FnArg::Receiver(_) => None,
+    });
     let vis = params.iter().all(|param| param.is_plain).then_some(&function.vis);
     let summary = format!("The kernel [`{name}()`] as a type, for launches by the runtime.");
     Ok(quote! {
@@ -40,13 +50,21 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
 
         #[doc = #summary]
         #[allow(non_camel_case_types, dead_code)]
-        #vis struct #name {
+        #vis struct #marker {
             _kernel: (),
+        }
+
+        #[doc(hidden)]
+        #[inline(always)]
+        #[allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
+        unsafe fn #alias #generics (#(#names: #types),*) {
+            // SAFETY: the caller's promise.
+            unsafe { #name(#(#names),*) }
         }
 
         const _: () = {
             // SAFETY: `Plain<T>` has the layout of `T`, and the entry takes a reference as a pointer.
-            unsafe impl ::cuda_std::__private::gpu_std::Kernel for self::#name {
+            unsafe impl ::cuda_std::__private::gpu_std::Kernel for #marker {
                 type Params = (#(#markers,)*);
 
                 #[cfg(target_arch = "nvptx64")]
@@ -63,7 +81,7 @@ pub(crate) fn expand(hints: TokenStream, item: TokenStream) -> Result<TokenStrea
             #[::cuda_std::__private::gpu_std::kernel(crate = ::cuda_std::__private::gpu_std)]
             unsafe fn #name(#(#declared),*) {
                 // SAFETY: the launch passes what the function's parameters say.
-                unsafe { self::#name(#(#passed),*) }
+                unsafe { #alias(#(#passed),*) }
             }
         };
     })

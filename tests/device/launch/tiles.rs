@@ -8,8 +8,8 @@ use test_kernels::tiles::{
     transpose_raw, transpose_tiled,
 };
 use warpsmith::TypedKernel;
+use warpsmith::gpu_std::Kernel;
 use warpsmith::gpu_std::scalar::Float;
-use warpsmith::gpu_std::{Instance, Kernel};
 use warpsmith::prelude::*;
 
 /// Widths and heights: smaller and larger than tiles, and no multiples of them.
@@ -82,13 +82,7 @@ fn transposes_are_right_raw_and_safe() {
 
 fn products<T: Element + Float + DeviceCopy>(stream: &Stream, random: &mut Random)
 where
-    matmul_tiled<T>: warpsmith::gpu_std::SafeKernel<
-            Params = (
-                warpsmith::gpu_std::param::Slice2<T>,
-                warpsmith::gpu_std::param::Slice2<T>,
-                warpsmith::gpu_std::param::SliceMut2<T>,
-            ),
-        >,
+    matmul_tiled<T>: Instance,
 {
     for (rows, inner, columns) in [(1, 1, 1), (16, 16, 16), (5, 33, 17), (40, 100, 31)] {
         let (a, b): (Vec<T>, Vec<T>) =

@@ -57,7 +57,7 @@ fn any_copy_types_are_parameters() {
         .value(turn)
         .value(found.as_mut_ptr())
         .value(turned.as_mut_ptr());
-    run::<areas>([2, 1, 1], [2, 1, 1], &args);
+    run::<areas_kernel>([2, 1, 1], [2, 1, 1], &args);
     assert_eq!(found, [30.0, 22.5, 7.5]);
     assert_eq!(turned[2], Vec2::new(-1.0, 2.0));
 }
@@ -76,7 +76,7 @@ pub unsafe fn indices(out: *mut [u32; 4]) {
 #[test]
 fn indices_are_vectors() {
     let mut out = vec![[u32::MAX; 4]; 48];
-    run::<indices>([2, 1, 3], [2, 4, 1], &Args::new().value(out.as_mut_ptr()));
+    run::<indices_kernel>([2, 1, 3], [2, 4, 1], &Args::new().value(out.as_mut_ptr()));
     let mut sorted = out.clone();
     sorted.sort();
     let expected = |i: usize| [i / 12 % 4, i / 3 % 4, i % 3].map(|value| value as u32);
@@ -120,7 +120,7 @@ pub unsafe fn smooth(x: &[f32], y: *mut f32) {
 fn statics_lie_in_shared_and_constant_memory() {
     let x: Vec<f32> = (0..256).map(|i| (i * i % 17) as f32).collect();
     let mut y = vec![f32::NAN; 256];
-    run::<smooth>([4, 1, 1], [64, 1, 1], &Args::new().slice(&x).value(y.as_mut_ptr()));
+    run::<smooth_kernel>([4, 1, 1], [64, 1, 1], &Args::new().slice(&x).value(y.as_mut_ptr()));
     for (i, found) in y.iter().enumerate() {
         let block = i / 64 * 64;
         let (left, right) = (x[i.max(block + 1) - 1], x[(i + 1).min(block + 63)]);
@@ -162,7 +162,7 @@ fn atomics_add_up() {
         .value(&raw const system)
         .value(raw.as_mut_ptr())
         .value(floats.as_mut_ptr());
-    let block_launch = |args: &Args| run::<sums>([3, 1, 1], [32, 1, 1], args);
+    let block_launch = |args: &Args| run::<sums_kernel>([3, 1, 1], [32, 1, 1], args);
     block_launch(&args);
     // In each order of threads that the launch ran.
     let launches = (device.load(Ordering::Relaxed) - 1.0) / 96.0;
@@ -193,8 +193,8 @@ pub unsafe fn compares(a: u32) {
 fn failures_stop_the_launch_with_their_text() {
     let mut out = 0u32;
     let args = Args::new().value(&raw mut out);
-    let fault = launch_shared::<calls_gpu_only>([1; 3], [1; 3], 0, &args).unwrap_err();
+    let fault = launch_shared::<calls_gpu_only_kernel>([1; 3], [1; 3], 0, &args).unwrap_err();
     assert!(fault.message().contains("`lane_register` can be called on a GPU only"), "{}", fault.message());
-    let fault = launch_shared::<compares>([1; 3], [1; 3], 0, &Args::new().value(7u32)).unwrap_err();
+    let fault = launch_shared::<compares_kernel>([1; 3], [1; 3], 0, &Args::new().value(7u32)).unwrap_err();
     assert!(fault.message().contains("a must not be 7"), "{}", fault.message());
 }

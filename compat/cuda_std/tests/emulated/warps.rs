@@ -27,7 +27,7 @@ fn shuffles_say_whether_the_lane_is_inside() {
     for width in [32, 16, 8, 1] {
         let mut out = vec![[(0u128, false); 4]; 32];
         let args = Args::new().value(out.as_mut_ptr()).value(width);
-        launch_shared::<exchange>([1; 3], [32, 1, 1], 0, &args).unwrap();
+        launch_shared::<exchange_kernel>([1; 3], [32, 1, 1], 0, &args).unwrap();
         for (lane, found) in (0..32u32).zip(&out) {
             let (first, own) = (lane & !(width - 1), lane & (width - 1));
             let expected = [
@@ -69,7 +69,7 @@ pub unsafe fn votes(out: *mut [u32; 8]) {
 #[test]
 fn votes_matches_and_reductions() {
     let mut out = vec![[0u32; 8]; 32];
-    launch_shared::<votes>([1; 3], [32, 1, 1], 0, &Args::new().value(out.as_mut_ptr())).unwrap();
+    launch_shared::<votes_kernel>([1; 3], [32, 1, 1], 0, &Args::new().value(out.as_mut_ptr())).unwrap();
     let values = (0..32).map(|lane| lane - 20);
     let (sum, xor) = (values.clone().sum::<i32>(), values.clone().fold(0, |x, y| x ^ y));
     for (lane, row) in out.iter().enumerate() {
