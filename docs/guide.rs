@@ -12,6 +12,7 @@ macro_rules! pages {
 
 pages! {
     atomics = "guide/atomics.md";
+    checking = "checking.md";
     extending = "extending.md";
     first_kernel = "guide/first-kernel.md";
     generic_kernels = "guide/generic-kernels.md";

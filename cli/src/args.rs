@@ -24,6 +24,8 @@ pub struct Cli {
 /// The command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a cargo command, and find races and wrong accesses to memory in the kernels, without a GPU
+    Check(CheckArgs),
     /// List every device: CUDA devices and the emulated one
     Devices(JsonArg),
     /// Check driver, devices, GPU image and toolchain, and show how to install what is missing
@@ -41,6 +43,36 @@ pub enum Command {
     New(NewArgs),
     /// Show what a memory snapshot holds: totals, segments, call sites, history
     Memory(MemoryArgs),
+}
+
+/// `warpsmith check`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Kernels run on the emulated device, built into target/check with a call before every access to memory. \
+                  A finding fails its launch. A comment `// warpsmith-check: allow REASON` on the line of an access, or \
+                  the line before, accepts it.\n\n\
+                  Examples: warpsmith check test; warpsmith check --seeds 8 run --example smooth -- cpu\n\n\
+                  Exit code 1 on a finding."
+)]
+pub struct CheckArgs {
+    /// Stop each launch at its first finding
+    #[arg(long)]
+    pub first: bool,
+    /// Findings of a launch to report [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// Run N times more, blocks and threads in another order each time
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub seeds: u32,
+    /// Print one JSON document instead of text; the program's output goes to standard error
+    #[arg(long)]
+    pub json: bool,
+    /// Write the findings to FILE as SARIF, which code hosts read
+    #[arg(long, value_name = "FILE")]
+    pub sarif: Option<PathBuf>,
+    /// The cargo command and its arguments [default: test]
+    #[arg(value_name = "CARGO ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub cargo: Vec<String>,
 }
 
 const SETUP_HELP: &str = "\

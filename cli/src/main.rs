@@ -6,6 +6,7 @@
 //! wrong use or unusable input, 130 ended by Ctrl-C. A reader that closes the pipe early ends nothing with a panic.
 
 mod args;
+mod check;
 mod devices;
 mod doctor;
 mod image;
@@ -27,12 +28,17 @@ use warpsmith::bench::command::{Program, said};
 use crate::args::{Cli, Command};
 
 fn main() -> ExitCode {
+    // `warpsmith check` has cargo start this program in place of rustc.
+    if let Some(code) = warpsmith_check::wrapper() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return said("warpsmith", &error),
     };
     let program = Program { name: "warpsmith", suite: &warpsmith::bench::suite(Vec::new()) };
     program.end(match cli.command {
+        Command::Check(args) => check::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernels(args) => kernels::run(&args),

@@ -10,6 +10,7 @@ pub use crate::arrays::ARRAY_BARRIERS;
 pub use crate::barrier::BarrierResult;
 pub use crate::warp::WarpValues;
 
+use crate::check;
 use crate::registers::{registers, running};
 use crate::thread::lanes_of_warp;
 use crate::warp::Call;
@@ -28,6 +29,7 @@ pub fn barrier(predicate: bool) -> BarrierResult {
     }
     block.barrier.arrive(predicate);
     if block.barrier.is_complete(block.alive()) {
+        registers.with_checker(|checker| checker.block_barrier(block.number));
         block.barrier.release(&set.queue);
         set.progress();
         if set.grid.seed.is_none() {
@@ -65,6 +67,7 @@ pub fn array_barrier(number: u32, operation: &'static str) {
             "the threads of the block disagree: this one is in {operation}, {other}; all must come to the same place"
         )),
         Ok(true) => {
+            registers.with_checker(|checker| checker.block_barrier(block.number));
             barrier.release(&set.queue);
             set.progress();
             if set.grid.seed.is_none() {
@@ -98,6 +101,7 @@ pub fn grid_barrier() {
         "grid::sync in a launch of several blocks that is not cooperative: launch it cooperatively"
     );
     if set.grid_barrier.arrive(set.grid.threads * set.grid.set_blocks, &set.queue) {
+        registers.with_checker(check::Checker::grid_barrier);
         set.progress();
         if set.grid.seed.is_none() {
             return;
@@ -196,6 +200,10 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
     match block.warps.arrive(linear, needed, set.grid.threads, call) {
         Ok(true) => {
             block.warps.complete(linear, needed, &set.queue);
+            // The other exchanges order nothing but their values.
+            if operation == "sync_warp" {
+                registers.with_checker(|checker| checker.warp_barrier(block.number, linear / 32, needed));
+            }
             set.progress();
             if set.grid.seed.is_some() {
                 set.queue.push_ready(registers.runner.get());

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::panic::Location;
 
+use crate::check::Finding;
+
 /// Why a launch did not run to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
@@ -90,6 +92,19 @@ pub enum Fault {
         message: String,
     },
 
+    /// A checked launch found races or wrong accesses to memory. See [`crate::check`].
+    #[error("kernel `{kernel}`: {}", Findings { findings, more: *more, then })]
+    Check {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// What was found, each once for a pair of places, in the order in which it happened.
+        findings: Vec<Finding>,
+        /// Findings beyond the limit.
+        more: u64,
+        /// How the launch ended besides.
+        then: Option<Box<Fault>>,
+    },
+
     /// The operating system gave no memory for a thread's stack.
     #[error(
         "kernel `{kernel}` stopped in block {}: no memory for the stack of another thread: {message} \
@@ -115,6 +130,7 @@ impl Fault {
             | Fault::Deadlock { kernel, .. }
             | Fault::Livelock { kernel, .. }
             | Fault::InvalidLaunch { kernel, .. }
+            | Fault::Check { kernel, .. }
             | Fault::OutOfStacks { kernel, .. } => kernel,
         }
     }
@@ -127,6 +143,7 @@ impl Fault {
             | Fault::Deadlock { block, .. }
             | Fault::Livelock { block, .. }
             | Fault::OutOfStacks { block, .. } => Some(*block),
+            Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.block)),
             Fault::InvalidLaunch { .. } => None,
         }
     }
@@ -135,6 +152,7 @@ impl Fault {
     pub fn thread(&self) -> Option<[u32; 3]> {
         match self {
             Fault::Panic { thread, .. } | Fault::Collective { thread, .. } => Some(*thread),
+            Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.thread)),
             _ => None,
         }
     }
@@ -160,6 +178,7 @@ impl Fault {
             Fault::Livelock { spins, waiting, .. } => {
                 format!("no progress after {spins} reads of atomics{}", Lines(waiting))
             }
+            Fault::Check { findings, more, then, .. } => Findings { findings, more: *more, then }.to_string(),
             Fault::OutOfStacks { message, .. } => {
                 format!("no memory for the stack of another thread: {message}")
             }
@@ -310,6 +329,28 @@ impl fmt::Display for Lines<'_> {
             write!(f, "\n  {waiting}")?;
         }
         Ok(())
+    }
+}
+
+/// What a check found, one after the other.
+struct Findings<'a> {
+    findings: &'a [Finding],
+    more: u64,
+    then: &'a Option<Box<Fault>>,
+}
+
+impl fmt::Display for Findings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, finding) in self.findings.iter().enumerate() {
+            write!(f, "{}{finding}", if i == 0 { "" } else { "\n" })?;
+        }
+        if self.more != 0 {
+            write!(f, "\nand {} more findings, beyond the limit", self.more)?;
+        }
+        match self.then {
+            Some(fault) => write!(f, "\nthen {fault}"),
+            None => Ok(()),
+        }
     }
 }
 

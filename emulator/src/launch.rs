@@ -16,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
+use crate::check::{Checker, Subject};
 use crate::dynamic::{self, Children};
 use crate::fault::Fault;
 use crate::order::Permutation;
@@ -98,6 +99,13 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
         Grid::new(launch).map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
     grid.children = children;
     panics::install();
+    let Launch { kernel, grid: size, block, args, .. } = *launch;
+    let checker =
+        Checker::begin_launch(&Subject { kernel, grid: size, block, args, stack_bytes: grid.stack_bytes })
+            .map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+    if let Some(checker) = checker {
+        return run_checked(grid, checker);
+    }
     let helpers = grid.helpers();
     if helpers == 0 {
         grid.work();
@@ -112,7 +120,26 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
     grid.result()
 }
 
-/// A checked launch and its state, shared by the host threads that run it.
+/// Runs one grid on this host thread, and fails with what the checker found.
+fn run_checked(grid: Grid, checker: Box<Checker>) -> Result<Children, Fault> {
+    let registers = registers();
+    let kernel = grid.kernel.name;
+    let checker = Box::into_raw(checker);
+    registers.checker.set(checker);
+    grid.work();
+    registers.checker.set(std::ptr::null_mut());
+    // SAFETY: from the box above; no reference to it is left, as the grid is done.
+    let checker = unsafe { Box::from_raw(checker) };
+    let result = grid.result();
+    let (findings, more) = checker.end_launch(result.is_ok());
+    if findings.is_empty() {
+        return result;
+    }
+    let then = result.err().filter(|fault| !matches!(fault, Fault::Check { .. })).map(Box::new);
+    Err(Fault::Check { kernel, findings, more, then })
+}
+
+/// A valid launch and its state, shared by the host threads that run it.
 pub(crate) struct Grid {
     /// The launches of its threads.
     pub children: Children,

@@ -30,6 +30,7 @@
 //! | [`shared`] | shared memory of a block, and of the others of its cluster |
 //! | [`output`] | text that kernels print, and its capture |
 //! | [`fault`] | what can go wrong, in words |
+//! | [`check`] | finds races and wrong accesses to memory in instrumented programs |
 //! | `panics` | keeps panics of kernels silent and remembers where they happened |
 //! | `order` | sequential and seeded orders |
 //! | [`settings`] | stack size and spin limit |
@@ -38,6 +39,7 @@
 mod arrays;
 mod barrier;
 mod block;
+pub mod check;
 mod cluster;
 pub mod collective;
 mod diagnosis;

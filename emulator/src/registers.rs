@@ -11,6 +11,7 @@ use std::panic::Location;
 use std::ptr;
 
 use crate::block::Block;
+use crate::check::Checker;
 use crate::runner::RunnerYielder;
 use crate::set::BlockSet;
 use crate::wait::Waiter;
@@ -40,6 +41,8 @@ pub(crate) struct Registers {
     pub cluster_dim: Cell<[u32; 3]>,
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: Cell<u32>,
+    /// What checks the launch that runs; null when it is not checked, and while [`Registers::with_checker`] runs.
+    pub checker: Cell<*mut Checker>,
 }
 
 thread_local! {
@@ -57,6 +60,7 @@ thread_local! {
             grid_dim: Cell::new([0; 3]),
             cluster_dim: Cell::new([1; 3]),
             shared_bytes: Cell::new(0),
+            checker: Cell::new(ptr::null_mut()),
         }
     };
 }
@@ -111,6 +115,24 @@ impl Registers {
     #[inline]
     pub fn in_kernel(&self) -> bool {
         !self.yielder.get().is_null()
+    }
+}
+
+impl Registers {
+    /// Calls `f` with what checks the launch that runs on this host thread, if it is checked.
+    #[inline(always)]
+    pub fn with_checker<R>(&self, f: impl FnOnce(&mut Checker) -> R) -> Option<R> {
+        let checker = self.checker.get();
+        if checker.is_null() {
+            return None;
+        }
+        // Whatever `f` calls, an allocator of the program for example, finds none.
+        self.checker.set(ptr::null_mut());
+        // SAFETY: `launch::run_grid` owns it, sets the pointer while the grid runs, and refers to it in no other way
+        // meanwhile; the pointer is gone while this reference is used.
+        let result = f(unsafe { &mut *checker });
+        self.checker.set(checker);
+        Some(result)
     }
 }
 

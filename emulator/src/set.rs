@@ -14,7 +14,7 @@ use crate::launch::Grid;
 use crate::order::Random;
 use crate::output::Output;
 use crate::panics::{self, Stopped};
-use crate::registers::Registers;
+use crate::registers::{Registers, registers};
 use crate::runner::Progress;
 use crate::wait::{Queue, Waiter};
 
@@ -107,7 +107,11 @@ impl<'g> BlockSet<'g> {
         }
         self.grid_barrier.begin();
         for block in &self.blocks {
-            block.begin(self.grid, self.grid.block_index(linear, block.number), &self.random);
+            let index = self.grid.block_index(linear, block.number);
+            block.begin(self.grid, index, &self.random);
+            registers().with_checker(|checker| {
+                checker.begin_block(block.number, self.grid.linear_index(index), index, self.grid.threads);
+            });
         }
     }
 
@@ -170,6 +174,7 @@ impl<'g> BlockSet<'g> {
             self.fail(self.exited_lane(block, waiter, call.operation, call.mask, linear % 32, call.location));
         }
         if block.barrier.is_complete(alive) {
+            registers().with_checker(|checker| checker.block_barrier(block.number));
             block.barrier.release(&self.queue);
         }
         if self.unusual.get() {
@@ -196,7 +201,15 @@ impl<'g> BlockSet<'g> {
         if block.arrival(linear) == barrier.token() {
             barrier.withdraw();
         }
-        barrier.complete(self.alive_in_cluster(block), &self.queue);
+        if barrier.complete(self.alive_in_cluster(block), &self.queue) {
+            self.check_cluster(block);
+        }
+    }
+
+    /// The barrier of the block's cluster is complete.
+    fn check_cluster(&self, block: &Block) {
+        let first = block.number / self.grid.cluster_blocks * self.grid.cluster_blocks;
+        registers().with_checker(|checker| checker.cluster_barrier(first..first + self.grid.cluster_blocks));
     }
 
     /// The blocks of a block's cluster, by rank.
@@ -222,7 +235,11 @@ impl<'g> BlockSet<'g> {
         let barrier = self.cluster_barrier(block);
         block.set_arrival(self.grid, thread, barrier.token());
         barrier.arrive();
-        barrier.complete(self.alive_in_cluster(block), &self.queue)
+        let complete = barrier.complete(self.alive_in_cluster(block), &self.queue);
+        if complete {
+            self.check_cluster(block);
+        }
+        complete
     }
 
     /// Suspends the calling thread, of this block, until the scheduler resumes it. Unwinds it when the set has

@@ -8,7 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
 
-use crate::registers::running;
+use crate::check;
+use crate::registers::{registers, running};
 
 /// The value of every byte of shared memory at the start of a block.
 pub const POISON: u8 = 0xa5;
@@ -203,21 +204,34 @@ impl Shared {
     }
 }
 
-/// Bytes that kernels reach through raw pointers.
+/// Bytes that kernels reach through raw pointers; with red zones around them in a launch that is checked.
 struct Memory {
     address: NonNull<u8>,
     layout: Layout,
+    /// What was allocated, which begins this many bytes before the address.
+    whole: Layout,
+    before: usize,
 }
 
 impl Memory {
     /// `layout` has a size.
     fn new(layout: Layout) -> Self {
+        let is_checked = !registers().checker.get().is_null();
+        let (whole, before) = if is_checked {
+            check::with_red_zones(layout).expect("shared memory is small")
+        } else {
+            (layout, 0)
+        };
         // SAFETY: the layout's size is not zero.
-        let address = unsafe { alloc(layout) };
-        Self { address: NonNull::new(address).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+        let start = unsafe { alloc(whole) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(whole));
+        // SAFETY: within the allocation.
+        Self { address: unsafe { start.add(before) }, layout, whole, before }
     }
 
     fn poison(&mut self) {
+        let address = self.address.as_ptr().addr();
+        registers().with_checker(|checker| checker.fresh(address, self.layout.size()));
         // SAFETY: the memory is this long, and no thread of the new block has its address yet.
         unsafe { ptr::write_bytes(self.address.as_ptr(), POISON, self.layout.size()) };
     }
@@ -225,7 +239,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.address.as_ptr(), self.layout) };
+        let address = self.address.as_ptr().addr();
+        registers().with_checker(|checker| checker.gone(address, self.layout.size()));
+        // SAFETY: allocated in `new` with this layout, so many bytes before the address.
+        unsafe { dealloc(self.address.as_ptr().sub(self.before), self.whole) };
     }
 }

@@ -175,6 +175,14 @@ mod host {
     ///
     /// The conversions in `format` are those of `arguments`, in order, and strings are valid.
     pub unsafe fn print(format: &CStr, arguments: &[Argument]) {
+        // SAFETY: the caller's promise.
+        warpsmith_emulator::check::unchecked(|| unsafe { print_unchecked(format, arguments) });
+    }
+
+    /// # Safety
+    ///
+    /// As for [`print`].
+    unsafe fn print_unchecked(format: &CStr, arguments: &[Argument]) {
         let mut text = Vec::new();
         let mut rest = format.to_bytes();
         let mut arguments = arguments.iter();

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::book;
 use crate::browser;
+use crate::check_kernels::check_device_library;
 use crate::error::Result;
 use crate::layers;
 use crate::licences;
@@ -51,7 +52,8 @@ pub fn check(root: &Path) -> Result<()> {
     let layers = || layers::check(root);
     let licences = || licences::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
-    let steps: [(&str, &dyn Fn() -> Result<()>); 10] = [
+    let checked_kernels = || check_device_library(root);
+    let steps: [(&str, &dyn Fn() -> Result<()>); 11] = [
         ("format", &format),
         ("layers", &layers),
         ("licences", &licences),
@@ -59,6 +61,7 @@ pub fn check(root: &Path) -> Result<()> {
         ("clippy", &clippy),
         ("documentation", &documentation),
         ("tests", &tests),
+        ("checked kernels", &checked_kernels),
         ("report in a browser", &page),
         ("examples", &examples),
         ("project of a user", &scaffold),

@@ -5,6 +5,7 @@
 //! | [`setup`] | installs what is missing, as `warpsmith setup` does |
 //! | [`quickstart`] | set-up, release build, the main benchmark |
 //! | [`check`] | everything a change must pass (`cargo xtask test`, `.ci/run`) |
+//! | [`check_kernels`] | our own kernels under `warpsmith check`, and the corpus of planted faults |
 //! | [`quick`] | the part of it that a change concerns (`cargo xtask test --quick`) |
 //! | [`layers`] | no module imports upwards |
 //! | [`book`], [`markdown`] | the guide: checks of its pages, and the book |
@@ -23,6 +24,7 @@ mod book;
 mod browser;
 mod bundle;
 mod check;
+mod check_kernels;
 mod error;
 mod fuzz;
 mod layers;
@@ -46,6 +48,8 @@ usage: cargo xtask COMMAND
   quickstart   setup, build, and run the main benchmark on the best device
   test         setup, then format, lint, tests, documentation: what a change must pass
   test --quick format, lint and tests of what was changed and of what depends on it directly
+  check-kernels
+               find races and wrong accesses to memory in our own kernels
   layers       fail on imports that lead upwards, and on large circles of files
   book         check the guide in docs/ and make the book in target/book/
   fuzz [S]     run every fuzz target for S seconds, 60 by default
@@ -58,6 +62,10 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
+    // `check-kernels` has cargo start this program in place of rustc.
+    if let Some(code) = warpsmith_check::wrapper() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = root();
@@ -66,6 +74,7 @@ fn main() -> ExitCode {
         ["quickstart"] => quickstart::quickstart(&root),
         ["test"] => check::check(&root),
         ["test", "--quick"] => quick::quick(&root),
+        ["check-kernels"] => check_kernels::check_kernels(&root),
         ["layers"] => layers::check(&root),
         ["book"] => book::book(&root),
         ["fuzz"] => fuzz::fuzz(&root, None),

@@ -1,17 +1,38 @@
-//! Atomic operations on the emulated device: the host's own.
+//! Atomic operations on the emulated device: the host's own. In a program that `warpsmith check` builds, each is reported.
 
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
+use warpsmith_emulator::check::Operation;
 use warpsmith_emulator::collective::spin_hint;
 
 use super::raw::{Raw, RawInteger};
 use super::scope::Scope;
 use crate::scalar::Scalar;
 
+/// Reports an operation to the checker.
+#[inline(always)]
+#[cfg(warpsmith_check)]
+fn accessed<T, S: Scope>(p: *mut T, operation: Operation, order: Ordering) {
+    warpsmith_emulator::check::atomic_access(p, operation, order, checked_scope::<S>());
+}
+
+#[inline(always)]
+#[cfg(not(warpsmith_check))]
+fn accessed<T, S: Scope>(_: *mut T, _: Operation, _: Ordering) {}
+
+#[cfg(warpsmith_check)]
+fn checked_scope<S: Scope>() -> warpsmith_emulator::check::Scope {
+    match S::LEVEL {
+        super::scope::Level::Block => warpsmith_emulator::check::Scope::Block,
+        super::scope::Level::Device | super::scope::Level::System => warpsmith_emulator::check::Scope::Device,
+    }
+}
+
 macro_rules! same_name {
     ($atomic:ident: $($name:ident = $method:ident),*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
+            accessed::<_, S>(p, Operation::Update, order);
             // SAFETY: the caller's promise.
             unsafe { $atomic::from_ptr(p) }.$method(value, order)
         }
@@ -24,11 +45,13 @@ macro_rules! integers {
             #[inline(always)]
             unsafe fn load<S: Scope>(p: *mut Self, order: Ordering) -> Self {
                 spin_hint();
+                accessed::<_, S>(p, Operation::Load, order);
                 // SAFETY: the caller's promise.
                 unsafe { $atomic::from_ptr(p) }.load(order)
             }
             #[inline(always)]
             unsafe fn store<S: Scope>(p: *mut Self, value: Self, order: Ordering) {
+                accessed::<_, S>(p, Operation::Store, order);
                 // SAFETY: the caller's promise.
                 unsafe { $atomic::from_ptr(p) }.store(value, order);
             }
@@ -43,6 +66,10 @@ macro_rules! integers {
             ) -> Result<Self, Self> {
                 // SAFETY: the caller's promise.
                 let result = unsafe { $atomic::from_ptr(p) }.compare_exchange(current, new, success, failure);
+                match result {
+                    Ok(_) => accessed::<_, S>(p, Operation::Update, success),
+                    Err(_) => accessed::<_, S>(p, Operation::Load, failure),
+                }
                 if result.is_err() {
                     spin_hint();
                 }
@@ -62,6 +89,7 @@ macro_rules! updated {
     ($atomic:ident: $($name:ident = |$old:ident, $value:ident| $new:expr),*) => { $(
         #[inline(always)]
         unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
+            accessed::<_, S>(p, Operation::Update, order);
             // SAFETY: the caller's promise; bits of the same size.
             let cell = unsafe { $atomic::from_ptr(p.cast()) };
             let new = |bits| {
@@ -112,7 +140,12 @@ floats! { f32, u32: AtomicU32; f64, u64: AtomicU64; }
 
 /// The host's fences know one scope.
 #[inline(always)]
-#[expect(clippy::extra_unused_type_parameters, reason = "the GPU's fence has the same form")]
+#[cfg_attr(
+    not(warpsmith_check),
+    expect(clippy::extra_unused_type_parameters, reason = "the GPU's fence has the same form")
+)]
 pub fn fence<S: Scope>(order: Ordering) {
+    #[cfg(warpsmith_check)]
+    warpsmith_emulator::check::fence(order, checked_scope::<S>());
     core::sync::atomic::fence(order);
 }

@@ -4,6 +4,8 @@
 
 use std::sync::{Arc, Weak};
 
+use warpsmith_emulator::check;
+
 use super::context::EmulatedContext;
 use super::kernel::KernelCall;
 use super::rows::Rows;
@@ -47,11 +49,13 @@ impl Action {
                 let src: *const u8 = std::ptr::with_exposed_provenance(*src as usize);
                 let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
                 dst.copy_from_nonoverlapping(src, *bytes);
+                check::copied(dst.addr(), src.addr(), *bytes);
             },
             // SAFETY: as above.
             Self::Set { dst, value, bytes } => unsafe {
                 let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(*dst as usize);
                 dst.write_bytes(*value, *bytes);
+                check::written(dst.addr(), *bytes);
             },
             // SAFETY: as above, for each row.
             Self::Rows(rows) => unsafe { rows.copy() },
@@ -62,14 +66,19 @@ impl Action {
                 }
             }
             Self::Host(function) => match function.upgrade() {
-                Some(function) => HostCall::new(Box::new(move || function.call())).call(),
+                Some(function) => {
+                    HostCall::new(Box::new(move || function.call())).call();
+                    check::all_written();
+                }
                 None => context.poison(fault(
                     FaultKind::Other,
                     "a graph was to call a function that is no longer there; keep it until no executable can run",
                 )),
             },
             Self::HostWork(work) => {
-                if let Err(text) = work.run() {
+                let result = work.run();
+                check::all_written();
+                if let Err(text) = result {
                     let text = format!("work on the host in place of a library panicked: {text}");
                     context.poison(fault(FaultKind::Panic, text));
                 }

@@ -7,8 +7,10 @@
 //! stream reaches the free.
 
 use std::alloc::Layout;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
+
+use warpsmith_emulator::check;
 
 use super::control::Call;
 use super::control::driver_error;
@@ -49,8 +51,10 @@ enum Kind {
     Leaving,
 }
 
-fn layout(bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(bytes, ALIGN).ok()
+/// What is allocated for a block, and where in it the block begins: in a program that is checked there are red zones.
+fn layout(bytes: usize) -> Option<(Layout, usize)> {
+    let layout = Layout::from_size_align(bytes, ALIGN).ok().filter(|layout| layout.size() > 0)?;
+    if check::is_on() { check::with_red_zones(layout) } else { Some((layout, 0)) }
 }
 
 fn out_of_memory(call: Call) -> DriverError {
@@ -115,7 +119,13 @@ impl Heap {
             return Err(out_of_memory(call));
         }
         let address = match &self.backing {
-            Backing::Host => host_block(bytes),
+            Backing::Host => host_block(bytes).inspect(|address| {
+                check::allocated(*address as usize, bytes);
+                if call == Call::PinnedAllocate {
+                    // The host may write it at any time.
+                    check::written(*address as usize, bytes);
+                }
+            }),
             Backing::Numbers(numbers) => numbers.take(bytes),
         };
         let address = address.ok_or_else(|| out_of_memory(call))?;
@@ -214,23 +224,51 @@ impl Heap {
 
 /// A block of the process, filled with `0xFF`. `bytes` is not zero.
 fn host_block(bytes: usize) -> Option<u64> {
-    let layout = layout(bytes).filter(|layout| layout.size() > 0)?;
+    let (layout, before) = layout(bytes)?;
     // SAFETY: the layout's size is not zero.
     let pointer = unsafe { std::alloc::alloc(layout) };
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the block was just allocated with `bytes` bytes.
-    unsafe { pointer.write_bytes(0xFF, bytes) };
-    Some(pointer.expose_provenance() as u64)
+    // SAFETY: the block was just allocated with this size, which is that of the red zones more than `bytes`.
+    unsafe { pointer.write_bytes(0xFF, layout.size()) };
+    Some((pointer.expose_provenance() + before) as u64)
 }
+
+/// Freed blocks of programs that are checked, in the order in which they were freed, and their bytes: a kernel that still
+/// uses one is found.
+static FREED: Mutex<(VecDeque<(u64, usize)>, usize)> = Mutex::new((VecDeque::new(), 0));
+/// Bytes of them that are kept.
+const KEPT_FREED: usize = 64 << 20;
 
 /// # Safety
 /// `address` and `bytes` are of a block from [`host_block`] that is no longer used.
 unsafe fn release(address: u64, bytes: usize) {
-    if let Some(layout) = layout(bytes) {
+    if !check::is_on() {
+        // SAFETY: passed on from the caller.
+        return unsafe { deallocate(address, bytes) };
+    }
+    check::freed(address as usize);
+    let mut freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
+    freed.0.push_back((address, bytes));
+    freed.1 += bytes;
+    while freed.1 > KEPT_FREED
+        && let Some((address, bytes)) = freed.0.pop_front()
+    {
+        freed.1 -= bytes;
+        check::released(address as usize);
+        // SAFETY: the caller's promise when it was freed.
+        unsafe { deallocate(address, bytes) };
+    }
+}
+
+/// # Safety
+/// As for [`release`].
+unsafe fn deallocate(address: u64, bytes: usize) {
+    if let Some((layout, before)) = layout(bytes) {
+        let start = std::ptr::with_exposed_provenance_mut(address as usize - before);
         // SAFETY: allocated by `host_block` with the same layout.
-        unsafe { std::alloc::dealloc(std::ptr::with_exposed_provenance_mut(address as usize), layout) };
+        unsafe { std::alloc::dealloc(start, layout) };
     }
 }
 

@@ -116,6 +116,7 @@ impl Rows {
             let dst: *mut u8 = std::ptr::with_exposed_provenance_mut(at(self.dst));
             // SAFETY: passed on from the caller.
             unsafe { dst.copy_from_nonoverlapping(src, self.row_bytes) };
+            warpsmith_emulator::check::copied(dst.addr(), src.addr(), self.row_bytes);
         }
     }
 }

@@ -1,0 +1,189 @@
+//! Runs cargo with the wrapper, and reads what was found.
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::finding::Finding;
+use crate::wrapper::{FLAGS, INNER, VARIABLE};
+use crate::{Error, Outcome};
+
+/// What to run, and how.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Arguments of cargo, the command first: `test`, `run --example smooth`.
+    pub cargo: Vec<String>,
+    /// Stop each launch at its first finding.
+    pub first: bool,
+    /// Findings of a launch that are kept, if not 100.
+    pub limit: Option<u32>,
+    /// Runs in seeded orders after the one in ascending order.
+    pub seeds: u32,
+    /// The program's standard output goes to standard error.
+    pub output_to_stderr: bool,
+    /// The program compares what is found with what it expects: nothing is collected.
+    pub expects_findings: bool,
+    /// The folder to start cargo in, if not the current one.
+    pub folder: Option<PathBuf>,
+}
+
+/// Builds and runs the program with instrumented kernels.
+///
+/// # Errors
+/// [`Error`]; what the kernels do wrong, and that cargo fails, is none.
+pub fn run(options: &Options) -> Result<Outcome, Error> {
+    let name = options.cargo.join(" ");
+    if cfg!(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))) {
+        return Err(Error::Machine(name));
+    }
+    let (root, target) = workspace(options)?;
+    let target = target.join("check");
+    let file_error = |path: &Path| {
+        let path = path.to_path_buf();
+        move |source| Error::File { path, source }
+    };
+    std::fs::create_dir_all(&target).map_err(file_error(&target))?;
+    probe(options, &target, &name)?;
+    let report = target.join(format!("findings-{}.jsonl", std::process::id()));
+    let mut outcome = Outcome { findings: Vec::new(), failure: None, runs: 0 };
+    for seed in 0..=options.seeds {
+        std::fs::write(&report, "").map_err(file_error(&report))?;
+        let status = start(options, &root, &target, &report, seed)?;
+        outcome.runs += 1;
+        let text = std::fs::read_to_string(&report).map_err(file_error(&report))?;
+        let before = outcome.findings.len();
+        for finding in text.lines().filter_map(|line| serde_json::from_str::<Finding>(line).ok()) {
+            if !outcome.findings.iter().any(|other| other.is_same(&finding)) {
+                outcome.findings.push(finding);
+            }
+        }
+        if !status.success() {
+            outcome.failure.get_or_insert(status);
+            // A program that does not build, or fails for another reason, fails in every order.
+            if outcome.findings.len() == before {
+                break;
+            }
+        }
+    }
+    // It is read; that it stays does no harm.
+    let _ = std::fs::remove_file(&report);
+    Ok(outcome)
+}
+
+fn cargo(options: &Options) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    if let Some(folder) = &options.folder {
+        command.current_dir(folder);
+    }
+    command
+}
+
+fn start(
+    options: &Options,
+    root: &Path,
+    target: &Path,
+    report: &Path,
+    seed: u32,
+) -> Result<ExitStatus, Error> {
+    let wrapper =
+        std::env::current_exe().map_err(|source| Error::Start { program: "warpsmith".to_owned(), source })?;
+    let mut command = cargo(options);
+    command.args(&options.cargo);
+    if let Some(inner) = std::env::var_os("RUSTC_WRAPPER") {
+        command.env(INNER, inner);
+    }
+    command.env(VARIABLE, "1").env("RUSTC_WRAPPER", wrapper).env("CARGO_TARGET_DIR", target);
+    command.env("WARPSMITH_CHECK", if options.first { "first" } else { "1" });
+    command.env("WARPSMITH_CHECK_ROOT", root);
+    if !options.expects_findings {
+        command.env("WARPSMITH_CHECK_REPORT", report);
+    }
+    // Each buffer is an allocation of its own, with red zones.
+    command.env("WARPSMITH_NO_MEMORY_CACHING", "1");
+    if let Some(limit) = options.limit {
+        command.env("WARPSMITH_CHECK_LIMIT", limit.to_string());
+    }
+    if seed != 0 {
+        command.env("WARPSMITH_EMULATOR_SEED", seed.to_string());
+    }
+    if options.output_to_stderr {
+        let stderr = io::stderr().as_fd().try_clone_to_owned();
+        command.stdout(stderr.map_or_else(|_| Stdio::null(), Stdio::from));
+    }
+    command.status().map_err(|source| Error::Start { program: "cargo".to_owned(), source })
+}
+
+/// The root of the workspace and its target folder.
+fn workspace(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
+    let mut command = cargo(options);
+    command.args(["metadata", "--no-deps", "--format-version=1"]);
+    let mut arguments = options.cargo.iter().take_while(|argument| *argument != "--");
+    while let Some(argument) = arguments.next() {
+        if argument == "--manifest-path" {
+            command.args(arguments.next().map(|path| format!("--manifest-path={path}")));
+        } else if argument.starts_with("--manifest-path=") {
+            command.arg(argument);
+        }
+    }
+    let output = command.output().map_err(|source| Error::Start { program: "cargo".to_owned(), source })?;
+    let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if !output.status.success() {
+        return Err(Error::Workspace(said()));
+    }
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| Error::Workspace(error.to_string()))?;
+    let folder = |key: &str| metadata[key].as_str().map(PathBuf::from);
+    folder("workspace_root").zip(folder("target_directory")).ok_or_else(|| Error::Workspace(said()))
+}
+
+/// Whether the compiler instruments: by compiling a function that writes.
+fn probe(options: &Options, target: &Path, name: &str) -> Result<(), Error> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let start_error = |source| Error::Start { program: rustc.to_string_lossy().into_owned(), source };
+    let new = || {
+        let mut command = Command::new(&rustc);
+        if let Some(folder) = &options.folder {
+            command.current_dir(folder);
+        }
+        command
+    };
+    let object = target.join(format!("probe-{}.o", std::process::id()));
+    let mut command = new();
+    command.args(["-", "--crate-name=probe", "--crate-type=lib", "--emit=obj", "-Copt-level=1", "-o"]);
+    command.arg(&object).args(FLAGS).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(start_error)?;
+    if let Some(mut input) = child.stdin.take() {
+        let _ = input.write_all(b"#[unsafe(no_mangle)] pub fn probe(x: &mut u32) { *x = 1 }");
+    }
+    let output = child.wait_with_output().map_err(start_error)?;
+    let code = std::fs::read(&object).unwrap_or_default();
+    let _ = std::fs::remove_file(&object);
+    let symbol = b"__tsan_write4";
+    if output.status.success() && code.windows(symbol.len()).any(|window| window == symbol) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let message = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it has no effect").to_owned();
+    let version = new().arg("--version").output().map_err(start_error)?;
+    let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
+    Err(Error::Compiler { version, message, command: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_compiler_instruments() {
+        probe(&Options::default(), &std::env::temp_dir(), "test").unwrap();
+    }
+
+    #[test]
+    fn a_folder_without_package_is_an_error() {
+        let folder = Some(PathBuf::from("/"));
+        let error =
+            run(&Options { cargo: vec!["test".to_owned()], folder, ..Options::default() }).unwrap_err();
+        assert!(error.to_string().contains("Cargo.toml"), "{error}");
+    }
+}

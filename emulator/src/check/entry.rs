@@ -1,0 +1,231 @@
+//! What instrumented code calls: the functions of LLVM's `tsan` pass, and those of the device library's atomics.
+//!
+//! Each takes the address of an access. The return address is the access's place in the source, so each is a few lines of
+//! assembly that pass it on. They are weak: in a program with ThreadSanitizer's own runtime that one's are used.
+
+use std::arch::global_asm;
+use std::sync::atomic::Ordering as Memory;
+
+use super::clocks::{Operation, Ordering, Scope};
+use super::{Accessed, Checker};
+use crate::fault::Fault;
+use crate::registers::{Registers, registers};
+
+/// Gives the checker of the launch that runs on this host thread the access, if there is one.
+#[inline(always)]
+fn accessed(address: usize, access: Accessed) {
+    let registers = registers();
+    if registers.checker.get().is_null() || !registers.in_kernel() {
+        return;
+    }
+    checked(registers, address, access);
+}
+
+fn checked(registers: &Registers, address: usize, access: Accessed) {
+    // The thread's own stack lies below the yielder, which is at its top. The emulator's registers are no memory of a GPU.
+    let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
+    let own = address.wrapping_sub(std::ptr::from_ref(registers) as usize);
+    if own < size_of::<Registers>() {
+        return;
+    }
+    let full = registers.with_checker(|checker| {
+        checker.accesses = checker.accesses.wrapping_add(1);
+        if above >= checker.stack_bytes && !checker.is_argument(address) {
+            checker.access(registers.block().number, registers.linear.get(), address, access);
+        }
+        checker.full
+    });
+    if full == Some(true) {
+        stop(registers);
+    }
+}
+
+/// Ends the launch when the thread next waits or exits: it cannot be unwound from here.
+#[cold]
+fn stop(registers: &Registers) {
+    let set = registers.set();
+    set.fail(Fault::Check { kernel: set.grid.kernel.name, findings: Vec::new(), more: 0, then: None });
+}
+
+macro_rules! accesses {
+    ($($function:ident($bytes:literal, $($flag:ident)*): $($symbol:literal)*;)*) => {
+        $(
+            extern "C" fn $function(address: usize, pc: usize) {
+                accessed(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
+            }
+            $(forward!($symbol, 1, $function);)*
+        )*
+    };
+}
+
+/// Defines a symbol that calls `$function` with the return address as one argument more than the caller's.
+macro_rules! forward {
+    ($symbol:literal, $arguments:tt, $function:ident) => {
+        #[cfg(all(target_arch = "x86_64", not(target_vendor = "apple"), not(windows)))]
+        global_asm!(
+            concat!(".pushsection .text.", $symbol, ",\"ax\",@progbits"),
+            concat!(".weak ", $symbol),
+            concat!(".type ", $symbol, ",@function"),
+            concat!($symbol, ":"),
+            concat!("mov ", forward!(x86 $arguments), ", [rsp]"),
+            "jmp {function}",
+            concat!(".size ", $symbol, ", . - ", $symbol),
+            ".popsection",
+            function = sym $function,
+        );
+        #[cfg(all(target_arch = "aarch64", not(target_vendor = "apple"), not(windows)))]
+        global_asm!(
+            concat!(".pushsection .text.", $symbol, ",\"ax\",@progbits"),
+            concat!(".weak ", $symbol),
+            concat!(".type ", $symbol, ",@function"),
+            concat!($symbol, ":"),
+            concat!("mov x", $arguments, ", x30"),
+            "b {function}",
+            concat!(".size ", $symbol, ", . - ", $symbol),
+            ".popsection",
+            function = sym $function,
+        );
+    };
+    (x86 1) => { "rsi" };
+    (x86 3) => { "rcx" };
+}
+
+accesses! {
+    read_1(1, reads): "__tsan_read1";
+    read_2(2, reads aligned): "__tsan_read2";
+    read_4(4, reads aligned): "__tsan_read4";
+    read_8(8, reads aligned): "__tsan_read8" "__tsan_vptr_read";
+    read_16(16, reads aligned): "__tsan_read16";
+    write_1(1, writes): "__tsan_write1";
+    write_2(2, writes aligned): "__tsan_write2";
+    write_4(4, writes aligned): "__tsan_write4";
+    write_8(8, writes aligned): "__tsan_write8" "__tsan_vptr_update";
+    write_16(16, writes aligned): "__tsan_write16";
+    update_1(1, reads writes): "__tsan_read_write1";
+    update_2(2, reads writes aligned): "__tsan_read_write2";
+    update_4(4, reads writes aligned): "__tsan_read_write4";
+    update_8(8, reads writes aligned): "__tsan_read_write8";
+    update_16(16, reads writes aligned): "__tsan_read_write16";
+    unaligned_read_2(2, reads): "__tsan_unaligned_read2";
+    unaligned_read_4(4, reads): "__tsan_unaligned_read4";
+    unaligned_read_8(8, reads): "__tsan_unaligned_read8";
+    unaligned_read_16(16, reads): "__tsan_unaligned_read16";
+    unaligned_write_2(2, writes): "__tsan_unaligned_write2";
+    unaligned_write_4(4, writes): "__tsan_unaligned_write4";
+    unaligned_write_8(8, writes): "__tsan_unaligned_write8";
+    unaligned_write_16(16, writes): "__tsan_unaligned_write16";
+    unaligned_update_2(2, reads writes): "__tsan_unaligned_read_write2";
+    unaligned_update_4(4, reads writes): "__tsan_unaligned_read_write4";
+    unaligned_update_8(8, reads writes): "__tsan_unaligned_read_write8";
+    unaligned_update_16(16, reads writes): "__tsan_unaligned_read_write16";
+}
+
+extern "C" fn nothing() {}
+forward!("__tsan_init", 1, nothing);
+forward!("__tsan_func_entry", 1, nothing);
+forward!("__tsan_func_exit", 1, nothing);
+
+extern "C" fn copy(to: *mut u8, from: *const u8, bytes: usize, pc: usize) -> *mut u8 {
+    if bytes != 0 {
+        // Bytes that nothing wrote, such as padding, may be copied.
+        accessed(from as usize, Accessed { reads: true, any_value: true, ..Accessed::new(bytes, pc) });
+        accessed(to as usize, Accessed { writes: true, ..Accessed::new(bytes, pc) });
+    }
+    // SAFETY: the caller is a `memcpy` or `memmove` of the instrumented program, with the same arguments.
+    unsafe { std::ptr::copy(from, to, bytes) };
+    to
+}
+forward!("__tsan_memcpy", 3, copy);
+forward!("__tsan_memmove", 3, copy);
+
+extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, pc: usize) -> *mut u8 {
+    if bytes != 0 {
+        accessed(to as usize, Accessed { writes: true, ..Accessed::new(bytes, pc) });
+    }
+    // SAFETY: the caller is a `memset` of the instrumented program, with the same arguments.
+    unsafe { std::ptr::write_bytes(to, value as u8, bytes) };
+    to
+}
+forward!("__tsan_memset", 3, fill);
+
+/// An atomic operation: its address, its bytes, and [`packed`] the rest.
+extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
+    let (operation, order, scope) = unpacked(packed);
+    let access = Accessed {
+        reads: operation != Operation::Store,
+        writes: operation != Operation::Load,
+        aligned: true,
+        atomic: true,
+        narrow: scope == Scope::Block,
+        ..Accessed::new(bytes, pc)
+    };
+    accessed(address, access);
+    let registers = registers();
+    if !registers.checker.get().is_null() && registers.in_kernel() {
+        let (number, thread) = (registers.block().number, registers.linear.get());
+        registers.with_checker(|checker| {
+            checker.clocks.atomic(number, thread, address, operation, order, scope);
+        });
+    }
+}
+forward!("__warpsmith_check_atomic", 3, atomic);
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+unsafe extern "C" {
+    fn __warpsmith_check_atomic(address: usize, bytes: usize, packed: u32);
+}
+
+/// An atomic operation of the device library, before it is done. The place is that of the call.
+#[inline(always)]
+pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, scope: Scope) {
+    let packed = operation as u32 | order_bits(order) << 2 | (scope as u32) << 4;
+    // SAFETY: the function takes numbers alone.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    unsafe {
+        __warpsmith_check_atomic(address as usize, size_of::<T>(), packed);
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = (address, packed);
+}
+
+/// Runs code of the host that stands for a function of the GPU: what it does to memory is not checked.
+pub fn unchecked<R>(f: impl FnOnce() -> R) -> R {
+    struct Restore(*mut Checker);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            registers().checker.set(self.0);
+        }
+    }
+    let _restore = Restore(registers().checker.replace(std::ptr::null_mut()));
+    f()
+}
+
+/// A fence of the device library.
+pub fn fence(order: Memory, scope: Scope) {
+    let registers = registers();
+    if !registers.checker.get().is_null() && registers.in_kernel() {
+        let (number, thread) = (registers.block().number, registers.linear.get());
+        let (_, order, _) = unpacked(order_bits(order) << 2);
+        registers.with_checker(|checker| checker.clocks.fence(number, thread, order, scope));
+    }
+}
+
+#[inline(always)]
+fn order_bits(order: Memory) -> u32 {
+    match order {
+        Memory::Relaxed => 0,
+        Memory::Acquire => 1,
+        Memory::Release => 2,
+        _ => 3,
+    }
+}
+
+fn unpacked(packed: u32) -> (Operation, Ordering, Scope) {
+    let operation = match packed & 3 {
+        0 => Operation::Load,
+        1 => Operation::Store,
+        _ => Operation::Update,
+    };
+    let order = Ordering { acquire: packed >> 2 & 1 == 1, release: packed >> 3 & 1 == 1 };
+    (operation, order, if packed >> 4 & 1 == 0 { Scope::Block } else { Scope::Device })
+}

@@ -1,0 +1,343 @@
+//! Checks what kernels do to memory: finds races, accesses out of bounds, and reads of memory that nothing wrote.
+//!
+//! `warpsmith check` compiles the crates of a program that contain kernels with LLVM's `tsan` pass, which puts a call before
+//! every access to memory. The calls come here ([`entry`]). While a launch is checked, which `WARPSMITH_CHECK` decides
+//! ([`settings`]), each is compared with the accesses before it to the same bytes ([`shadow`]), by what is known to order the
+//! threads ([`clocks`]), and with the bounds of the buffer or shared array ([`memory`]). What is wrong becomes a [`Finding`];
+//! the launch runs on, and then fails with [`Fault::Check`](crate::Fault::Check).
+//!
+//! A checked launch runs on one host thread. One that is not checked pays for a test of one pointer at each barrier.
+//!
+//! What is not found: accesses of crates that were not instrumented; a race with one of many earlier accesses to the same
+//! four bytes, of which three are kept; races with threads whose clock exceeds 65534, that is after as many barriers and
+//! releases; whatever the run did not execute.
+
+mod clocks;
+mod entry;
+mod finding;
+mod memory;
+mod place;
+mod report;
+mod settings;
+mod shadow;
+
+use std::alloc::Layout;
+use std::collections::{HashMap, HashSet};
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use gpu_spec::KernelSpec;
+
+pub use clocks::{Operation, Scope};
+pub use entry::{atomic_access, fence, unchecked};
+pub use finding::{Access, Finding, FindingKind};
+pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
+pub use place::Frame;
+pub use report::ALLOW;
+pub use settings::is_on;
+pub(crate) use settings::settings;
+
+use clocks::Clocks;
+use memory::Regions;
+use place::Places;
+use settings::Settings;
+use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
+
+/// The layout of an allocation with red zones around memory of `layout`, and how far the memory is from its start.
+/// `None` for a size that no allocation can have.
+pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
+    let align = layout.align().max(PAGE);
+    let before = RED_ZONE.next_multiple_of(align);
+    let bytes = layout.size().checked_next_multiple_of(PAGE)?.checked_add(before + RED_ZONE)?;
+    Some((Layout::from_size_align(bytes, align).ok()?, before))
+}
+
+/// Bytes of shadow memory above which they are freed after a launch.
+const KEPT_BYTES: usize = 256 << 20;
+
+/// What the checker has to know of a launch.
+pub(crate) struct Subject<'a> {
+    pub kernel: &'static KernelSpec,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub args: &'a [*const c_void],
+    pub stack_bytes: usize,
+}
+
+/// An access as instrumented code reports it.
+#[derive(Clone, Copy)]
+struct Accessed {
+    bytes: usize,
+    /// The address behind the call.
+    pc: usize,
+    reads: bool,
+    writes: bool,
+    atomic: bool,
+    narrow: bool,
+    /// The address has to be a multiple of the size.
+    aligned: bool,
+    /// The value may be one that nothing wrote.
+    any_value: bool,
+}
+
+impl Accessed {
+    #[inline(always)]
+    fn new(bytes: usize, pc: usize) -> Self {
+        Self {
+            bytes,
+            pc,
+            reads: false,
+            writes: false,
+            atomic: false,
+            narrow: false,
+            aligned: false,
+            any_value: false,
+        }
+    }
+}
+
+/// Checks the launches on a host thread, one after the other.
+pub(crate) struct Checker {
+    settings: &'static Settings,
+    kernel: &'static KernelSpec,
+    grid: [u32; 3],
+    block: [u32; 3],
+    /// Bytes of a thread's stack, which is its own.
+    stack_bytes: usize,
+    clocks: Clocks,
+    pages: Pages,
+    regions: Regions,
+    places: Places,
+    /// The places of other kernels.
+    other_places: HashMap<*const KernelSpec, Places>,
+    /// The memory of the launch's arguments, which no GPU has: from, and bytes.
+    arguments_at: (usize, usize),
+    /// The pointers among the launch's arguments.
+    arguments: Vec<report::Argument>,
+    /// Accesses of the launch.
+    accesses: u64,
+    seen: HashSet<(FindingKind, u16, u16)>,
+    findings: Vec<Finding>,
+    /// Findings beyond the limit.
+    more: u64,
+    /// There are as many findings as there may be.
+    full: bool,
+}
+
+// SAFETY: the pointers among its keys are compared, and never followed; see `Pages` for those there.
+unsafe impl Send for Checker {}
+
+/// Checkers between launches.
+#[expect(clippy::vec_box, reason = "a launch owns one by its address")]
+static IDLE: Mutex<Vec<Box<Checker>>> = Mutex::new(Vec::new());
+
+impl Checker {
+    /// A checker for a launch, if launches are checked.
+    pub fn begin_launch(launch: &Subject<'_>) -> Result<Option<Box<Checker>>, String> {
+        let Some(settings) = settings()? else { return Ok(None) };
+        let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut checker = idle.unwrap_or_else(|| {
+            Box::new(Checker {
+                settings,
+                kernel: launch.kernel,
+                grid: launch.grid,
+                block: launch.block,
+                stack_bytes: launch.stack_bytes,
+                clocks: Clocks::default(),
+                pages: Pages::default(),
+                regions: Regions::default(),
+                places: Places::default(),
+                other_places: HashMap::new(),
+                arguments_at: (0, 0),
+                arguments: Vec::new(),
+                accesses: 0,
+                seen: HashSet::new(),
+                findings: Vec::new(),
+                more: 0,
+                full: false,
+            })
+        });
+        checker.begin(launch);
+        Ok(Some(checker))
+    }
+
+    fn begin(&mut self, launch: &Subject<'_>) {
+        if !std::ptr::eq(self.kernel, launch.kernel) {
+            let of_kernel = self.other_places.remove(&std::ptr::from_ref(launch.kernel)).unwrap_or_default();
+            let before = std::mem::replace(&mut self.places, of_kernel);
+            self.other_places.insert(self.kernel, before);
+        }
+        (self.kernel, self.grid, self.block) = (launch.kernel, launch.grid, launch.block);
+        self.arguments = report::arguments(launch);
+        self.arguments_at = report::memory_of_arguments(launch);
+        self.clocks.begin_launch();
+        self.pages.begin_phase();
+        self.regions.begin_launch();
+        self.stack_bytes = launch.stack_bytes;
+        (self.accesses, self.more, self.full) = (0, 0, false);
+        self.seen.clear();
+        self.findings.clear();
+    }
+
+    /// Ends the launch; returns what was found, and how much more.
+    pub fn end_launch(mut self: Box<Self>, ran: bool) -> (Vec<Finding>, u64) {
+        if ran && self.accesses == 0 && !self.kernel.params.is_empty() {
+            self.report_missing();
+        }
+        let found = (std::mem::take(&mut self.findings), self.more);
+        self.regions.end_launch();
+        if self.pages.bytes() > KEPT_BYTES {
+            self.pages.clear();
+        }
+        IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+        found
+    }
+
+    /// A block is about to run, at place `number` of those that run at once.
+    pub fn begin_block(&mut self, number: u32, linear: u64, index: [u32; 3], threads: u32) {
+        self.clocks.begin_block(number, linear as u32, index, threads);
+    }
+
+    /// A barrier of the block is complete.
+    pub fn block_barrier(&mut self, number: u32) {
+        self.clocks.block_barrier(number);
+    }
+
+    /// These lanes of a warp have synchronised.
+    pub fn warp_barrier(&mut self, number: u32, warp: u32, lanes: u32) {
+        self.clocks.warp_barrier(number, warp, lanes);
+    }
+
+    /// The barrier of a cluster of these blocks is complete.
+    pub fn cluster_barrier(&mut self, numbers: Range<u32>) {
+        self.clocks.cluster_barrier(numbers);
+    }
+
+    /// The barrier of the grid is complete.
+    pub fn grid_barrier(&mut self) {
+        self.pages.begin_phase();
+    }
+
+    /// The shared array at this address, with red zones around it, begins a new life.
+    pub fn fresh(&mut self, start: usize, bytes: usize) {
+        self.regions.fresh(start, bytes);
+        self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
+    }
+
+    /// The shared array at this address is gone.
+    pub fn gone(&mut self, start: usize, bytes: usize) {
+        self.regions.gone(start);
+        self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
+    }
+
+    /// Whether an address is in the memory of the launch's arguments.
+    #[inline(always)]
+    fn is_argument(&self, address: usize) -> bool {
+        address.wrapping_sub(self.arguments_at.0) < self.arguments_at.1
+    }
+
+    /// An access by a thread of the block at place `number`.
+    fn access(&mut self, number: u32, thread: u32, address: usize, access: Accessed) {
+        let place = self.places.number(access.pc);
+        let block = &self.clocks.blocks[number as usize];
+        let kind = Kind { write: access.writes, atomic: access.atomic, narrow: access.narrow };
+        let record = Record::new(block.linear, block.clock(thread), thread, place, kind);
+        if access.aligned && !address.is_multiple_of(access.bytes.min(8)) {
+            self.report(FindingKind::Misaligned, number, record, None, address, access);
+        }
+        let end = address + access.bytes;
+        let mut at = address;
+        while at < end {
+            let upto = end.min(at / PAGE * PAGE + PAGE);
+            self.piece(number, thread, at, upto - at, record, access);
+            at = upto;
+        }
+    }
+
+    /// The part of an access in one page.
+    #[inline(always)]
+    fn piece(
+        &mut self,
+        number: u32,
+        thread: u32,
+        address: usize,
+        bytes: usize,
+        record: Record,
+        access: Accessed,
+    ) {
+        let page = self.pages.page(address, |at| self.regions.find(at));
+        let offset = address % PAGE;
+        if offset < page.low.into() || offset + bytes > page.high.into() {
+            let freed = self.regions.find(address).is_some_and(|region| region.is_freed());
+            let kind = if freed { FindingKind::Freed } else { FindingKind::OutOfBounds };
+            return self.report(kind, number, record, None, address, access);
+        }
+        let unwritten = access.reads && !access.any_value && !page.is_written(offset, bytes);
+        if access.writes {
+            page.set_written(offset, bytes);
+        }
+        let mut race = None;
+        for grain in offset / GRAIN..=(offset + bytes - 1) / GRAIN {
+            let low = offset.max(grain * GRAIN) - grain * GRAIN;
+            let high = (offset + bytes - grain * GRAIN).min(GRAIN);
+            let now = record.of_bytes((1 << high) - (1 << low));
+            if let Some(old) = compare(&self.clocks, number, thread, &mut page.records[grain], now)
+                && race.is_none()
+            {
+                race = Some((now, old, address - offset + grain * GRAIN + low));
+            }
+        }
+        if unwritten {
+            self.report(FindingKind::Uninitialized, number, record, None, address, access);
+        }
+        if let Some((now, old, at)) = race {
+            let narrow = now.kind().atomic && old.kind().atomic;
+            let kind = if narrow { FindingKind::NarrowScope } else { FindingKind::Race };
+            self.report(kind, number, now, Some(old), at, access);
+        }
+    }
+}
+
+/// Compares an access with those before to the same bytes, and keeps it. Returns one that it races with.
+#[inline(always)]
+fn compare(
+    clocks: &Clocks,
+    number: u32,
+    thread: u32,
+    records: &mut [Record; RECORDS],
+    now: Record,
+) -> Option<Record> {
+    // The last one is that of a thread that repeats itself more often than not.
+    if records.iter().any(|old| old.repeats(&now)) {
+        return None;
+    }
+    if Record::only_reads(records, &now) {
+        // The first two are kept: they are of two threads, so a write that conflicts conflicts with one of them.
+        records[RECORDS - 1] = now;
+        return None;
+    }
+    let mut race = None;
+    let mut free = None;
+    for (at, old) in records.iter().enumerate() {
+        if old.is_empty() {
+            free = free.or(Some(at));
+            break;
+        }
+        let (conflicts, covered) = (old.conflicts(&now), old.is_covered_by(&now));
+        if !conflicts && !covered {
+            continue;
+        }
+        let ordered = match old.clock() {
+            Some(clock) => clocks.is_ordered(number, thread, old.block(), old.thread(), clock),
+            None => true,
+        };
+        if ordered && covered {
+            free = Some(at);
+        } else if !ordered && conflicts && race.is_none() {
+            race = Some(*old);
+        }
+    }
+    records[free.unwrap_or(RECORDS - 1)] = now;
+    race
+}

@@ -1,0 +1,153 @@
+//! The places of instrumented accesses in the source: numbers in the shadow memory, call stacks in findings.
+//!
+//! The first access at a return address captures the call stack, without names; a finding looks the names up. The
+//! standard library reads the debug information, so nothing else has to.
+
+use std::backtrace::Backtrace;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Places that a kernel can have; the last stands for all that are more.
+pub(super) const MOST: usize = 1 << 15;
+
+const CACHED: usize = 1024;
+
+/// One frame of a call stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The function, as the debug information names it.
+    pub function: String,
+    /// The file; empty without debug information.
+    pub file: String,
+    /// The line, 0 without debug information.
+    pub line: u32,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.file.is_empty() {
+            return write!(f, "in {} (no line information)", self.function);
+        }
+        if self.line == 0 {
+            return write!(
+                f,
+                "{} in {} (the compiler has moved or merged the access)",
+                self.file, self.function
+            );
+        }
+        write!(f, "{}:{} in {}", self.file, self.line, self.function)
+    }
+}
+
+/// The places of one kernel.
+pub(super) struct Places {
+    /// Recent places by their return address.
+    cache: Box<[(usize, u16)]>,
+    numbers: HashMap<usize, u16>,
+    stacks: Vec<Arc<Backtrace>>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { cache: vec![(0, 0); CACHED].into(), numbers: HashMap::new(), stacks: Vec::new() }
+    }
+}
+
+impl Places {
+    /// The number of the place that returns to `pc`, whose call is on the stack.
+    #[inline(always)]
+    pub fn number(&mut self, pc: usize) -> u16 {
+        let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
+        if cached == pc { number } else { self.find(pc) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&mut self, pc: usize) -> u16 {
+        let number = match self.numbers.get(&pc) {
+            Some(number) => *number,
+            None => {
+                let number = self.stacks.len().min(MOST - 1);
+                if number == self.stacks.len() {
+                    self.stacks.push(Arc::new(Backtrace::force_capture()));
+                }
+                self.numbers.insert(pc, number as u16);
+                number as u16
+            }
+        };
+        self.cache[(pc ^ (pc >> 10)) % CACHED] = (pc, number);
+        number
+    }
+
+    /// The frames of a place, innermost first, up to the kernel.
+    /// Files below `root` are named from there.
+    pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
+        let Some(stack) = self.stacks.get(number as usize) else { return Vec::new() };
+        let mut frames = kernel_frames(&format!("{stack:?}"));
+        for frame in frames.iter_mut().filter(|frame| !frame.file.is_empty()) {
+            frame.file = from_root(&frame.file, root);
+        }
+        frames
+    }
+}
+
+/// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.
+fn kernel_frames(stack: &str) -> Vec<Frame> {
+    let frames: Vec<Frame> = stack.split("{ fn: ").skip(1).map(frame).collect();
+    let start = frames.iter().position(is_own).unwrap_or(0);
+    let start = start + frames[start..].iter().take_while(|frame| is_own(frame)).count();
+    let rest = &frames[start..];
+    // The kernel macro's function that calls the kernel, which the emulator calls.
+    let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
+    let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
+    let in_std = |frame: &&Frame| frame.file.starts_with("/rustc/") || frame.function.starts_with("core::");
+    rest[..end].iter().filter(|frame| !in_std(frame)).cloned().collect()
+}
+
+/// A file's path from `root`, if it is below. The standard library names those below the current folder from there.
+fn from_root(file: &str, root: &Path) -> String {
+    let absolute = match file.strip_prefix("./") {
+        Some(rest) => std::env::current_dir().unwrap_or_default().join(rest),
+        None => PathBuf::from(file),
+    };
+    match absolute.strip_prefix(root) {
+        Ok(below) if !root.as_os_str().is_empty() => below.display().to_string(),
+        _ => file.to_owned(),
+    }
+}
+
+/// Whether a frame is of this crate. Functions that were inlined may lack their path.
+fn is_own(frame: &Frame) -> bool {
+    let folder = file!().strip_suffix("check/place.rs").unwrap_or("emulator/src/");
+    frame.function.contains("warpsmith_emulator::") || frame.file.contains(folder)
+}
+
+/// `"name", file: "path", line: 7 }`, of which all but the name may be missing.
+fn frame(text: &str) -> Frame {
+    let text = text.split(" }").next().unwrap_or(text);
+    let quoted =
+        |from: &str| from.trim_start().strip_prefix('"').and_then(|t| t.split('"').next()).map(str::to_owned);
+    let after = |key: &str| text.split_once(key).map(|(_, rest)| rest);
+    Frame {
+        function: quoted(text).unwrap_or_else(|| "an unknown function".to_owned()),
+        file: after(", file: ").and_then(quoted).unwrap_or_default(),
+        line: after(", line: ").and_then(|t| t.split([',', ' ']).next()?.parse().ok()).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_those_of_the_kernel() {
+        let text = r#"Backtrace [{ fn: "std::backtrace::Backtrace::create", file: "/rustc/x/b.rs", line: 331 }, { fn: "find", file: "/x/emulator/src/check/place.rs", line: 7 }, { fn: "core::ptr::read", file: "/rustc/x/ptr.rs", line: 9 }, { fn: "kernels::smooth", file: "src/lib.rs", line: 12 }, { fn: "gone" }, { fn: "kernels::_::__entry", file: "src/lib.rs", line: 8 }, { fn: "warpsmith_emulator::set::BlockSet::run_threads", file: "s.rs", line: 1 }, { fn: "main" }]"#;
+        let frames = kernel_frames(text);
+        assert_eq!(frames.len(), 2, "{frames:?}");
+        assert_eq!(frames[0].to_string(), "src/lib.rs:12 in kernels::smooth");
+        assert_eq!(frames[1].to_string(), "in gone (no line information)");
+        assert!(kernel_frames("").is_empty());
+    }
+}

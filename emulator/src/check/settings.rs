@@ -1,0 +1,73 @@
+//! Whether launches are checked, and how, from the environment: `warpsmith check` sets it.
+//!
+//! | variable | meaning | default |
+//! | --- | --- | --- |
+//! | `WARPSMITH_CHECK` | `1`: launches are checked; `first`: and stop at the first finding | not checked |
+//! | `WARPSMITH_CHECK_LIMIT` | findings of a launch that are kept; the rest are counted | 100 |
+//! | `WARPSMITH_CHECK_REPORT` | a file to which each finding is appended, as a line of JSON | none |
+//! | `WARPSMITH_CHECK_ROOT` | the folder to which relative places in the source belong | the current one |
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// How launches are checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub first: bool,
+    pub limit: usize,
+    pub report: Option<PathBuf>,
+    pub root: PathBuf,
+}
+
+/// The settings; `None` when launches are not checked. What is wrong with them is an error of every launch.
+pub(crate) fn settings() -> Result<Option<&'static Settings>, String> {
+    static SETTINGS: OnceLock<Result<Option<Settings>, String>> = OnceLock::new();
+    let settings = SETTINGS.get_or_init(|| read(|name| std::env::var(name).ok()));
+    settings.as_ref().map(Option::as_ref).map_err(Clone::clone)
+}
+
+/// Whether launches are checked: the process was started by `warpsmith check`.
+pub fn is_on() -> bool {
+    matches!(settings(), Ok(Some(_)))
+}
+
+fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Settings>, String> {
+    let number = |name: &str| match variable(name).map(|text| (text.trim().parse::<u64>(), text)) {
+        None => Ok(None),
+        Some((Ok(number), _)) => Ok(Some(number)),
+        Some((Err(_), text)) => Err(format!("{name} is `{text}`: give a whole number")),
+    };
+    let first = match variable("WARPSMITH_CHECK").as_deref() {
+        None | Some("" | "0") => return Ok(None),
+        Some("1") => false,
+        Some("first") => true,
+        Some(text) => return Err(format!("WARPSMITH_CHECK is `{text}`: give 1 or first")),
+    };
+    Ok(Some(Settings {
+        first,
+        limit: number("WARPSMITH_CHECK_LIMIT")?.unwrap_or(100).max(1) as usize,
+        report: variable("WARPSMITH_CHECK_REPORT").map(PathBuf::from),
+        root: variable("WARPSMITH_CHECK_ROOT").map(PathBuf::from).unwrap_or_default(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_named() {
+        assert!(read(|_| None).unwrap().is_none());
+        let only = |key: &'static str, value: &'static str| {
+            read(move |name| match name {
+                _ if name == key => Some(value.to_owned()),
+                "WARPSMITH_CHECK" => Some("1".to_owned()),
+                _ => None,
+            })
+        };
+        assert!(only("WARPSMITH_CHECK", "first").unwrap().unwrap().first);
+        assert!(only("WARPSMITH_CHECK", "yes").unwrap_err().contains("WARPSMITH_CHECK is `yes`"));
+        assert!(only("WARPSMITH_CHECK_LIMIT", "-1").unwrap_err().contains("WARPSMITH_CHECK_LIMIT is `-1`"));
+        assert_eq!(only("WARPSMITH_CHECK_LIMIT", "0").unwrap().unwrap().limit, 1);
+    }
+}

@@ -1,0 +1,245 @@
+//! Atomics and fences that do not order what they should.
+
+use gpu_std::atomic::{Atomic, Ordering, fence, scope};
+use gpu_std::prelude::*;
+
+use crate::launches::{Buffer, cases};
+use crate::*;
+
+fn words() -> Vec<Buffer> {
+    vec![Buffer::zeros::<u64>(512)]
+}
+
+fn first() -> bool {
+    thread::linear_in_block() == 0
+}
+
+unsafe fn at<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32> {
+    unsafe { Atomic::from_ptr(data.add(index)) }
+}
+
+unsafe fn in_block<'a>(data: *mut u32, index: usize) -> &'a Atomic<u32, scope::Block> {
+    unsafe { Atomic::from_ptr(data.add(index)) }
+}
+
+/// The last block adds what the others have written, without fences.
+#[kernel]
+unsafe fn last_block(data: *mut u32) {
+    if first() {
+        unsafe {
+            data.add(1 + block::linear_index()).write(1); //~
+            if at(data, 0).fetch_add(1, Ordering::Relaxed) == 3 {
+                for part in 0..4 {
+                    data.add(10 + part).write(data.add(1 + part).read()); //~
+                }
+            }
+        }
+    }
+}
+
+/// The same, with a fence where the parts are written alone.
+#[kernel]
+unsafe fn last_block_one_fence(data: *mut u32) {
+    if first() {
+        unsafe {
+            data.add(1 + block::linear_index()).write(1); //~
+            thread::device_fence();
+            if at(data, 0).fetch_add(1, Ordering::Relaxed) == 3 {
+                for part in 0..4 {
+                    data.add(10 + part).write(data.add(1 + part).read()); //~
+                }
+            }
+        }
+    }
+}
+
+/// The same, with fences for the block.
+#[kernel]
+unsafe fn last_block_narrow_fences(data: *mut u32) {
+    if first() {
+        unsafe {
+            data.add(1 + block::linear_index()).write(1); //~
+            thread::block_fence();
+            let before = at(data, 0).fetch_add(1, Ordering::Relaxed);
+            thread::block_fence();
+            if before == 3 {
+                for part in 0..4 {
+                    data.add(10 + part).write(data.add(1 + part).read()); //~
+                }
+            }
+        }
+    }
+}
+
+/// The same, by release alone.
+#[kernel]
+unsafe fn last_block_release(data: *mut u32) {
+    if first() {
+        unsafe {
+            data.add(1 + block::linear_index()).write(1); //~
+            if at(data, 0).fetch_add(1, Ordering::Release) == 3 {
+                for part in 0..4 {
+                    data.add(10 + part).write(data.add(1 + part).read()); //~
+                }
+            }
+        }
+    }
+}
+
+/// The same, by acquire alone.
+#[kernel]
+unsafe fn last_block_acquire(data: *mut u32) {
+    if first() {
+        unsafe {
+            data.add(1 + block::linear_index()).write(1); //~
+            if at(data, 0).fetch_add(1, Ordering::Acquire) == 3 {
+                for part in 0..4 {
+                    data.add(10 + part).write(data.add(1 + part).read()); //~
+                }
+            }
+        }
+    }
+}
+
+/// Only one thread of each block has a fence, and the parts are of all.
+#[kernel]
+unsafe fn parts_of_all_threads(data: *mut u32) {
+    unsafe {
+        data.add(16 + thread::unique_index().get()).write(1); //~
+        if first() && at(data, 0).fetch_add(1, Ordering::AcqRel) == 3 {
+            for part in 0..256 {
+                data.add(300 + part).write_volatile(data.add(16 + part).read_volatile()); //~
+            }
+        }
+    }
+}
+
+/// Blocks count in the scope of a block.
+#[kernel]
+unsafe fn narrow_count(data: *mut u32) {
+    unsafe { in_block(data, 0).fetch_add(1, Ordering::Relaxed) }; //~
+}
+
+/// One block counts in the scope of a block, the others in that of the device.
+#[kernel]
+unsafe fn narrow_beside_wide(data: *mut u32) {
+    unsafe {
+        if block::linear_index() == 0 {
+            in_block(data, 0).fetch_add(1, Ordering::Relaxed); //~
+        }
+        thread::sync_threads();
+        if block::linear_index() != 0 {
+            at(data, 0).fetch_max(1, Ordering::Relaxed); //~
+        }
+    }
+}
+
+/// A plain read beside atomics of other blocks.
+#[kernel]
+unsafe fn plain_read(data: *mut u32) {
+    unsafe {
+        at(data, 0).fetch_add(1, Ordering::Relaxed); //~
+        if first() {
+            data.add(8 + block::linear_index()).write(data.read()); //~
+        }
+    }
+}
+
+/// A plain reset beside atomics of other blocks.
+#[kernel]
+unsafe fn plain_reset(data: *mut u32) {
+    unsafe {
+        if thread::unique_index().get() == 64 {
+            data.write(0); //~
+        }
+        at(data, 0).fetch_max(1, Ordering::Relaxed); //~
+    }
+}
+
+/// A lock that is taken relaxed.
+#[kernel]
+unsafe fn relaxed_lock(data: *mut u32) {
+    if first() {
+        unsafe {
+            while at(data, 0).compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {}
+            data.add(1).write(data.add(1).read() + 1); //~
+            at(data, 0).store(0, Ordering::Release);
+        }
+    }
+}
+
+/// A lock that is released relaxed.
+#[kernel]
+unsafe fn relaxed_unlock(data: *mut u32) {
+    if first() {
+        unsafe {
+            while at(data, 0).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}
+            data.add(1).write(data.add(1).read() + 1); //~
+            at(data, 0).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Two locks for one datum.
+#[kernel]
+unsafe fn two_locks(data: *mut u32) {
+    if first() {
+        let lock = block::linear_index() % 2;
+        unsafe {
+            while at(data, lock).compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {}
+            data.add(4).write(data.add(4).read() + 1); //~
+            at(data, lock).store(0, Ordering::Release);
+        }
+    }
+}
+
+/// The write comes after the release.
+#[kernel(cooperative)]
+unsafe fn write_after_release(data: *mut u32) {
+    if first() {
+        unsafe {
+            if block::linear_index() == 0 {
+                at(data, 0).store(1, Ordering::Release);
+                data.add(1).write(1); //~
+            } else {
+                while at(data, 0).load(Ordering::Acquire) == 0 {}
+                data.add(8 + block::linear_index()).write(data.add(1).read()); //~
+            }
+        }
+    }
+}
+
+/// A flag between blocks, with a fence for the block.
+#[kernel(cooperative)]
+unsafe fn narrow_fence(data: *mut u32) {
+    if first() {
+        unsafe {
+            if block::linear_index() == 0 {
+                data.add(1).write(1); //~
+                fence::<scope::Block>(Ordering::Release);
+                at(data, 0).store(1, Ordering::Relaxed);
+            } else {
+                while at(data, 0).load(Ordering::Acquire) == 0 {}
+                data.add(8 + block::linear_index()).write(data.add(1).read()); //~
+            }
+        }
+    }
+}
+
+cases! {
+    last_block: Some(Race), launch::<K>(4, 64, words);
+    last_block_one_fence: Some(Race), launch::<K>(4, 64, words);
+    last_block_narrow_fences: Some(Race), launch::<K>(4, 64, words);
+    last_block_release: Some(Race), launch::<K>(4, 64, words);
+    last_block_acquire: Some(Race), launch::<K>(4, 64, words);
+    parts_of_all_threads: Some(Race), launch::<K>(4, 64, words);
+    narrow_count: Some(NarrowScope), launch::<K>(4, 64, words);
+    narrow_beside_wide: Some(NarrowScope), launch::<K>(4, 64, words);
+    plain_read: Some(Race), launch::<K>(4, 64, words);
+    plain_reset: Some(Race), launch::<K>(4, 64, words);
+    relaxed_lock: Some(Race), launch::<K>(4, 64, words);
+    relaxed_unlock: Some(Race), launch::<K>(4, 64, words);
+    two_locks: Some(Race), launch::<K>(4, 64, words);
+    write_after_release: Some(Race), launch::<K>(4, 64, words);
+    narrow_fence: Some(Race), launch::<K>(4, 64, words);
+}

@@ -1,0 +1,166 @@
+//! Accesses outside of memory, to freed and to uninitialized memory.
+
+use gpu_std::atomic::{Atomic, Ordering};
+use gpu_std::prelude::*;
+use gpu_std::shared::dynamic;
+
+use crate::launches::{Buffer, cases};
+use crate::*;
+
+fn own() -> usize {
+    thread::linear_in_block() as usize
+}
+
+fn sixty_four() -> Vec<Buffer> {
+    vec![Buffer::zeros::<u32>(64)]
+}
+
+/// One element past the end of a shared array.
+#[kernel]
+unsafe fn past_shared(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own() + 1).write(1); //~
+        out.add(own()).write(1);
+    }
+}
+
+/// One element before a shared array.
+#[kernel]
+unsafe fn before_shared(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.offset(own() as isize - 1).write(1); //~
+        out.add(own()).write(1);
+    }
+}
+
+/// A halo that the array has no room for.
+#[kernel]
+unsafe fn halo_past_shared(out: *mut u32) {
+    let tile = shared_array![u32; 64];
+    unsafe {
+        tile.add(own()).write(1);
+        thread::sync_threads();
+        out.add(own()).write(tile.add(own() + 1).read()); //~
+    }
+}
+
+/// Past what the launch has requested.
+#[kernel]
+unsafe fn past_dynamic(out: *mut u32) {
+    let tile = dynamic::<u32>();
+    unsafe {
+        tile.add(own() * 4 + 4).write(1); //~
+        out.add(own()).write(1);
+    }
+}
+
+/// An atomic past the end of a shared array.
+#[kernel]
+unsafe fn atomic_past_shared(out: *mut u32) {
+    let counts = shared_array![u32; 64];
+    unsafe {
+        counts.add(own()).write(0);
+        thread::sync_threads();
+        Atomic::<u32>::from_ptr(counts.add(own() + 1)).fetch_add(1, Ordering::Relaxed); //~
+        out.add(own()).write(1);
+    }
+}
+
+/// One element past the end of a buffer that is smaller than what the allocator rounds it up to.
+#[kernel]
+unsafe fn past_buffer(out: *mut u32) {
+    unsafe { out.add(own() + 1).write(1) }; //~
+}
+
+/// The same, read.
+#[kernel]
+unsafe fn read_past_buffer(data: *mut u32, out: *mut u32) {
+    unsafe { out.add(own()).write(data.add(own() + 1).read()) }; //~
+}
+
+/// One element before a buffer.
+#[kernel]
+unsafe fn before_buffer(out: *mut u32) {
+    unsafe { out.offset(own() as isize - 1).write(1) }; //~
+}
+
+/// Far past the end, in the red zone.
+#[kernel]
+unsafe fn far_past_buffer(out: *mut u32) {
+    unsafe { out.add(own() + 700).write(1) }; //~
+}
+
+/// A vector of which one half is beyond.
+#[kernel]
+unsafe fn half_beyond(out: *mut u32) {
+    let at = if own() == 3 { 63 } else { own() * 2 };
+    unsafe { out.add(at).cast::<u64>().write_unaligned(1) }; //~
+}
+
+/// A block of bytes set beyond the end.
+#[kernel]
+unsafe fn set_beyond(out: *mut u32) {
+    if own() == 0 {
+        unsafe { out.write_bytes(0, 65) }; //~
+    }
+}
+
+/// A row copied beyond the end.
+#[kernel]
+unsafe fn copied_beyond(data: *mut u32, out: *mut u32) {
+    if own() == 0 {
+        unsafe { core::ptr::copy_nonoverlapping(data, out.add(1), 64) }; //~
+    }
+}
+
+/// The index counts threads of the launch, and the buffer has those of a block.
+#[kernel]
+unsafe fn index_of_the_grid(out: *mut u32) {
+    unsafe { out.add(thread::unique_index().get()).write(1) }; //~
+}
+
+/// Reads a buffer that was freed.
+#[kernel]
+unsafe fn read_freed(data: *mut u32, out: *mut u32) {
+    unsafe { out.add(own()).write(data.add(own()).read() + 1) }; //~
+}
+
+/// Writes a buffer that was freed.
+#[kernel]
+unsafe fn write_freed(out: *mut u32) {
+    unsafe { out.add(own()).write(2) }; //~
+}
+
+/// Reads a buffer that nothing has written.
+#[kernel]
+unsafe fn read_unwritten(data: *mut u32, out: *mut u32) {
+    unsafe { out.add(own()).write(data.add(own()).read()) }; //~
+}
+
+/// Adds to a buffer that nothing has written.
+#[kernel]
+unsafe fn add_to_unwritten(out: *mut u32) {
+    unsafe { *out.add(own()) += 1 }; //~
+}
+
+cases! {
+    past_shared: Some(OutOfBounds), one_block::<K>();
+    before_shared: Some(OutOfBounds), one_block::<K>();
+    halo_past_shared: Some(OutOfBounds), one_block::<K>();
+    past_dynamic: Some(OutOfBounds), one_block::<K>();
+    atomic_past_shared: Some(OutOfBounds), one_block::<K>();
+    past_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
+    read_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64), Buffer::zeros::<u32>(64)]);
+    before_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
+    far_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
+    half_beyond: Some(OutOfBounds), launch::<K>(1, 4, sixty_four);
+    set_beyond: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
+    copied_beyond: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64), Buffer::zeros::<u32>(64)]);
+    index_of_the_grid: Some(OutOfBounds), launch::<K>(2, 64, sixty_four);
+    read_freed: Some(Freed), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64).freed(), Buffer::zeros::<u32>(64)]);
+    write_freed: Some(Freed), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64).freed()]);
+    read_unwritten: Some(Uninitialized), launch::<K>(1, 64, || vec![Buffer::uninit::<u32>(64), Buffer::zeros::<u32>(64)]);
+    add_to_unwritten: Some(Uninitialized), launch::<K>(1, 64, || vec![Buffer::uninit::<u32>(64)]);
+}

@@ -1,0 +1,183 @@
+//! Races in global memory, between blocks too.
+
+use gpu_std::prelude::*;
+
+use crate::launches::{Buffer, cases};
+use crate::*;
+
+fn own() -> usize {
+    thread::linear_in_block() as usize
+}
+
+fn global() -> usize {
+    thread::unique_index().get()
+}
+
+fn words() -> Vec<Buffer> {
+    vec![Buffer::zeros::<u64>(512)]
+}
+
+/// Counts without atomics.
+#[kernel]
+unsafe fn lossy_histogram(bins: *mut u32) {
+    unsafe { *bins.add(global() % 16) += 1 }; //~
+}
+
+/// Each element is the mean of its neighbours, in place.
+#[kernel]
+unsafe fn stencil_in_place(data: *mut u32) {
+    let at = global().clamp(1, 254);
+    unsafe {
+        let sum = data.add(at - 1).read() + data.add(at + 1).read(); //~
+        data.add(at).write(sum / 2); //~
+    }
+}
+
+/// Every block writes the same element.
+#[kernel]
+unsafe fn all_blocks_write(out: *mut u32) {
+    if own() == 0 {
+        unsafe { out.write(1) }; //~
+    }
+}
+
+/// The first block sets what the others read.
+#[kernel]
+unsafe fn set_by_first_block(data: *mut u32) {
+    unsafe {
+        if global() == 0 {
+            data.write(7); //~
+        } else if own() == 0 {
+            data.add(100 + block::linear_index()).write(data.read()); //~
+        }
+    }
+}
+
+/// A maximum by comparing and setting.
+#[kernel]
+unsafe fn plain_maximum(out: *mut u32) {
+    unsafe {
+        let least = out.read(); //~
+        if least < global() as u32 {
+            out.write(global() as u32); //~
+        }
+    }
+}
+
+/// Places are given out by a plain counter.
+#[kernel]
+unsafe fn plain_allocation(data: *mut u32) {
+    unsafe {
+        let place = data.read(); //~
+        data.write(place + 1); //~
+    }
+}
+
+/// Blocks overlap by one element.
+#[kernel]
+unsafe fn overlapping_blocks(data: *mut u32) {
+    let at = block::linear_index() * 63 + own();
+    unsafe { data.add(at).write(at as u32) }; //~
+}
+
+/// The grid does not synchronise between two phases.
+#[kernel(cooperative)]
+unsafe fn no_grid_barrier(data: *mut u32) {
+    unsafe {
+        data.add(global()).write(1); //~
+        let other = (global() + 64) % 256;
+        data.add(256 + global()).write(data.add(other).read()); //~
+    }
+}
+
+/// The barrier of the block is not that of the grid.
+#[kernel(cooperative)]
+unsafe fn block_barrier_for_grid(data: *mut u32) {
+    unsafe {
+        data.add(global()).write(1); //~
+        thread::sync_threads();
+        let other = (global() + 64) % 256;
+        data.add(256 + global()).write(data.add(other).read()); //~
+    }
+}
+
+/// The blocks of a cluster read each other's elements too early.
+#[kernel]
+unsafe fn no_cluster_barrier(data: *mut u32) {
+    unsafe {
+        data.add(global()).write(1); //~
+        thread::sync_threads();
+        data.add(256 + global()).write(data.add(global() ^ 64).read()); //~
+    }
+}
+
+/// The cluster synchronises, but the blocks are of two clusters.
+#[kernel]
+unsafe fn other_cluster(data: *mut u32) {
+    unsafe {
+        data.add(global()).write(1); //~
+        cluster::sync();
+        data.add(256 + global()).write(data.add(global() ^ 128).read()); //~
+    }
+}
+
+/// Bytes that two blocks share.
+#[kernel]
+unsafe fn shared_bytes(data: *mut u8) {
+    let at = block::linear_index() * 63 + own();
+    unsafe { data.add(at).write(at as u8) }; //~
+}
+
+/// Double words over words.
+#[kernel]
+unsafe fn double_words_over_words(data: *mut u32) {
+    unsafe {
+        match block::linear_index() {
+            0 => data.add(own()).write(1),                             //~
+            1 if own() < 32 => data.cast::<u64>().add(own()).write(2), //~
+            _ => {}
+        }
+    }
+}
+
+/// Four at a time over words.
+#[kernel]
+unsafe fn vectors_over_words(data: *mut u32) {
+    unsafe {
+        match block::linear_index() {
+            0 => data.add(own()).write(1),                              //~
+            1 if own() < 16 => data.cast::<u128>().add(own()).write(2), //~
+            _ => {}
+        }
+    }
+}
+
+/// One block clears what another has set.
+#[kernel]
+unsafe fn cleared(data: *mut u32) {
+    unsafe {
+        match block::linear_index() {
+            0 => data.add(own()).write(1),              //~
+            1 if own() == 0 => data.write_bytes(0, 64), //~
+            _ => {}
+        }
+    }
+}
+
+cases! {
+    lossy_histogram: Some(Race), launch::<K>(4, 64, words);
+    stencil_in_place: Some(Race), launch::<K>(4, 64, words);
+    all_blocks_write: Some(Race), launch::<K>(4, 64, words);
+    set_by_first_block: Some(Race), launch::<K>(4, 64, words);
+    plain_maximum: Some(Race), launch::<K>(4, 64, words);
+    plain_allocation: Some(Race), launch::<K>(4, 64, words);
+    overlapping_blocks: Some(Race), launch::<K>(4, 64, words);
+    no_grid_barrier: Some(Race), launch::<K>(4, 64, words);
+    block_barrier_for_grid: Some(Race), launch::<K>(4, 64, words);
+    no_cluster_barrier: Some(Race), launch_clusters::<K>(4, 64, words);
+    other_cluster: Some(Race), launch_clusters::<K>(4, 64, words);
+    shared_bytes: Some(Race), launch::<K>(4, 64, words);
+    double_words_over_words: Some(Race), launch::<K>(4, 64, words);
+    vectors_over_words: Some(Race), launch::<K>(4, 64, words);
+    cleared: Some(Race), launch::<K>(4, 64, words);
+}

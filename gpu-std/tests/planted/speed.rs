@@ -1,0 +1,120 @@
+//! What checking costs: `cargo xtask check-kernels` prints nothing of it; run `warpsmith check test --package gpu-std --test planted
+//! -- --ignored --nocapture`, and the same with `WARPSMITH_CHECK=0` set for the program.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use gpu_std::Kernel;
+use gpu_std::atomic::{Atomic, Ordering};
+use gpu_std::prelude::*;
+use warpsmith_emulator::{Launch, Order};
+
+use crate::launches::Buffer;
+
+const LEN: usize = 1 << 20;
+
+#[kernel]
+fn saxpy(a: f32, x: &[f32], mut y: DisjointMut<f32>) {
+    for i in thread::grid_stride(x.len()) {
+        if let Some(y) = y.get_mut(i) {
+            *y += a * x[i.get()];
+        }
+    }
+}
+
+#[kernel(launch_bounds(256))]
+unsafe fn smooth(data: &[f32], mut out: DisjointMut<f32>) {
+    let tile = shared_array![f32; 258];
+    let index = thread::unique_index();
+    let own = thread::linear_in_block() as usize;
+    let at = |i: usize| data[i.min(data.len() - 1)];
+    // SAFETY: each element is written by one thread, and read behind the barrier.
+    unsafe {
+        tile.add(own + 1).write(at(index.get()));
+        if own == 0 {
+            tile.write(at(index.get().saturating_sub(1)));
+            tile.add(257).write(at(index.get() + 256));
+        }
+    }
+    thread::sync_threads();
+    if let Some(out) = out.get_mut(index) {
+        // SAFETY: as above.
+        let [left, middle, right] = unsafe { [0, 1, 2].map(|offset| tile.add(own + offset).read()) };
+        *out = (left + middle + right) / 3.0;
+    }
+}
+
+#[kernel]
+fn histogram(data: &[u32], bins: &[Atomic<u32>]) {
+    for i in thread::grid_stride(data.len()) {
+        bins[(data[i.get()] % 16) as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[kernel]
+unsafe fn last_block(data: &[f32], parts: *mut f32, count: &[Atomic<u32>]) {
+    let value = data.get(thread::unique_index().get()).copied().unwrap_or(0.0);
+    let sum = block::reduce(value, |a, b| a + b);
+    if thread::linear_in_block() == 0 {
+        // SAFETY: a part for each block, which the last reads behind fences.
+        unsafe {
+            parts.add(1 + block::linear_index()).write(sum);
+            thread::device_fence();
+            let before = count[0].fetch_add(1, Ordering::Relaxed);
+            thread::device_fence();
+            if before as usize + 1 == grid::blocks() {
+                let total: f32 = (0..grid::blocks()).map(|i| parts.add(1 + i).read()).sum();
+                parts.write(total);
+            }
+        }
+    }
+}
+
+/// For how long this thread has run on a core.
+fn busy() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+fn time<K: Kernel>(words: &[u64]) -> Duration {
+    let args: Vec<*const c_void> = words.iter().map(|word| std::ptr::from_ref(word).cast()).collect();
+    let launch = Launch {
+        kernel: K::spec(),
+        grid: [(LEN / 256) as u32, 1, 1],
+        block: [256, 1, 1],
+        shared_bytes: 0,
+        cluster: [1; 3],
+        cooperative: false,
+        args: &args,
+        order: Order::Sequential,
+    };
+    let once = || {
+        let start = busy();
+        // SAFETY: the words are the parameters.
+        unsafe { warpsmith_emulator::run(&launch) }.unwrap();
+        busy() - start
+    };
+    (0..2).map(|_| once()).min().unwrap()
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let (x, y) = (Buffer::zeros::<f32>(LEN), Buffer::zeros::<f32>(LEN));
+    let [x, y] = [&x, &y].map(|buffer| buffer.pointer::<u8>() as u64);
+    let len = LEN as u64;
+    let on = if warpsmith_emulator::check::is_on() { "checked" } else { "not checked" };
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        status.lines().find(|line| line.starts_with("VmHWM")).unwrap().to_owned()
+    };
+    println!("{on}: {}", peak());
+    println!("saxpy {:?}", time::<saxpy>(&[2.0f32.to_bits().into(), x, len, y, len]));
+    println!("{on}: {}", peak());
+    println!("smooth {:?}", time::<smooth>(&[x, len, y, len]));
+    println!("histogram {:?}", time::<histogram>(&[x, len, y, 16]));
+    println!("{on}: {}", peak());
+    let count = Buffer::zeros::<u32>(1);
+    println!("last_block {:?}", time::<last_block>(&[x, len, y, count.pointer::<u8>() as u64, 1]));
+    println!("{on}: {}", peak());
+}
