@@ -1,9 +1,9 @@
 //! Checks what kernels do to memory: finds races, accesses out of bounds, and reads of memory that nothing wrote.
 //!
 //! `warpsmith check` compiles the crates of a program that contain kernels with LLVM's `tsan` pass, which puts a call before
-//! every access to memory. The calls come here ([`entry`]). While a launch is checked, which `WARPSMITH_CHECK` decides
-//! ([`settings`]), each is compared with the accesses before it to the same bytes ([`shadow`]), by what is known to order the
-//! threads ([`clocks`]), and with the bounds of the buffer or shared array ([`memory`]). What is wrong becomes a [`Finding`];
+//! every access to memory. The calls come here (`entry`). While a launch is checked, which `WARPSMITH_CHECK` decides
+//! (`settings`), each is compared with the accesses before it to the same bytes (`shadow`), by what is known to order the
+//! threads (`clocks`), and with the bounds of the buffer or shared array (`memory`). What is wrong becomes a [`Finding`];
 //! the launch runs on, and then fails with [`Fault::Check`](crate::Fault::Check).
 //!
 //! A checked launch runs on one host thread. One that is not checked pays for a test of one pointer at each barrier.
