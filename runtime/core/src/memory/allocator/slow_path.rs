@@ -193,13 +193,11 @@ impl CachingAllocator {
             return Ok(None);
         }
         let stream_ordered = state.policy.backend == Backend::StreamOrdered;
-        // The driver rounds by itself, and tools that check bounds see the size that is used.
-        let asked = if uncached { request.bytes.clamp(1, bytes) } else { bytes };
         let allocated = place.device().call(|driver, context| {
             if stream_ordered {
-                driver.stream_allocate(context, asked as usize, place.stream.handle())
+                driver.stream_allocate(context, bytes as usize, place.stream.handle())
             } else {
-                driver.memory_allocate(context, asked as usize)
+                driver.memory_allocate(context, bytes as usize)
             }
         });
         let address = match allocated {
