@@ -108,7 +108,9 @@ fn chunks_are_disjoint_and_complete() {
 fn steal(mut out: DisjointMut<u32>) {
     use std::cell::Cell;
     thread_local!(static KEPT: Cell<Option<thread::UniqueIndex>> = const { Cell::new(None) });
+    // warpsmith-check: allow the threads of this test share the host's storage on purpose
     let index = KEPT.get().unwrap_or_else(thread::unique_index);
+    // warpsmith-check: allow the threads of this test share the host's storage on purpose
     KEPT.set(Some(index));
     out.get_mut(index);
 }

@@ -214,7 +214,9 @@ fn tiles_of_blocks_are_disjoint_and_complete() {
 fn steal(mut out: DisjointMut2<u32>) {
     use std::cell::Cell;
     thread_local!(static KEPT: Cell<Option<thread::Unique2d>> = const { Cell::new(None) });
+    // warpsmith-check: allow the threads of this test share the host's storage on purpose
     let cell = KEPT.get().unwrap_or_else(thread::unique_2d);
+    // warpsmith-check: allow the threads of this test share the host's storage on purpose
     KEPT.set(Some(cell));
     out.get_mut(cell);
 }

@@ -325,7 +325,9 @@ std::thread_local! {
 
 #[kernel]
 fn keeps_an_index(mut out: DisjointMut<u32, PerBlock>) {
+    // warpsmith-check: allow the threads of this test share the host's storage on purpose
     let index = KEPT.get().unwrap_or(block::unique_index());
+    // warpsmith-check: allow the threads of this test share the host's storage on purpose
     KEPT.set(Some(index));
     if let Some(out) = out.get_mut(index) {
         *out += 1;
