@@ -241,7 +241,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         let address = self.address.as_ptr().addr();
         registers().with_checker(|checker| checker.gone(address, self.layout.size()));
-        // SAFETY: allocated in `new` with this layout, so many bytes before the address.
+        // SAFETY: `new` allocated `self.before` bytes before the address, with this layout.
         unsafe { dealloc(self.address.as_ptr().sub(self.before), self.whole) };
     }
 }

@@ -130,7 +130,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         check::released(self.address as usize);
-        // SAFETY: allocated with this layout, so many bytes before the address.
+        // SAFETY: allocated with this layout, which begins `layout.1` bytes before the address.
         unsafe { dealloc(self.address.sub(self.layout.1), self.layout.0) };
     }
 }
