@@ -113,6 +113,16 @@ pub fn grid_barrier() {
     set.suspend(block, registers);
 }
 
+/// [`cluster_arrive`] and [`cluster_wait`].
+///
+/// # Panics
+/// Outside a kernel.
+#[track_caller]
+pub fn cluster_sync(operation: &'static str) {
+    arrive_at_cluster(operation, true);
+    cluster_wait(operation);
+}
+
 /// Marks the thread as arrived at its cluster's barrier, without waiting. It has to wait by [`cluster_wait`] before it
 /// arrives again; that it does not is a fault. `operation` is a name for messages.
 ///
@@ -120,6 +130,12 @@ pub fn grid_barrier() {
 /// Outside a kernel.
 #[track_caller]
 pub fn cluster_arrive(operation: &'static str) {
+    arrive_at_cluster(operation, false);
+}
+
+/// `waits` says that the thread waits at once.
+#[track_caller]
+fn arrive_at_cluster(operation: &'static str, waits: bool) {
     let location = Location::caller();
     let registers = running(operation);
     let (block, set) = (registers.block(), registers.set());
@@ -132,6 +148,9 @@ pub fn cluster_arrive(operation: &'static str) {
             format!("{operation} by a thread that has arrived already: cluster::wait comes between");
         set.fail_here(set.misuse(block, thread, message, location));
     }
+    registers.with_checker(|checker| {
+        checker.cluster_arrive(set.first_of_cluster(block), block.number, thread, waits)
+    });
     if set.arrive_at_cluster(block, thread) {
         set.progress();
     }
@@ -164,6 +183,7 @@ pub fn cluster_wait(operation: &'static str) {
         set.suspend(block, registers);
     }
     block.set_arrival(set.grid, thread, 0);
+    registers.with_checker(|checker| checker.cluster_wait(set.first_of_cluster(block), block.number, thread));
 }
 
 /// Gives each lane of `mask` the values of all. Every lane of the mask that exists has to call it with the same

@@ -208,8 +208,13 @@ impl<'g> BlockSet<'g> {
 
     /// The barrier of the block's cluster is complete.
     fn check_cluster(&self, block: &Block) {
-        let first = block.number / self.grid.cluster_blocks * self.grid.cluster_blocks;
+        let first = self.first_of_cluster(block);
         registers().with_checker(|checker| checker.cluster_barrier(first..first + self.grid.cluster_blocks));
+    }
+
+    /// The place, among the blocks that run at once, of the first block of a block's cluster.
+    pub fn first_of_cluster(&self, block: &Block) -> u32 {
+        block.number / self.grid.cluster_blocks * self.grid.cluster_blocks
     }
 
     /// The blocks of a block's cluster, by rank.

@@ -128,10 +128,7 @@ pub fn sync() {
         nvvm::cluster_wait();
     }
     #[cfg(not(target_arch = "nvptx64"))]
-    {
-        collective::cluster_arrive("cluster::sync");
-        collective::cluster_wait("cluster::sync");
-    }
+    collective::cluster_sync("cluster::sync");
 }
 
 /// The first half of [`sync`]: says that the thread has come, and does not wait. Work that neither touches what others

@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 
 /// Kernels with one fault each; the tests compare what is found with it.
 const PLANTED: &[&str] = &["test", "--package", "gpu-std", "--test", "planted"];
+/// The same, of a program with buffers and streams.
+const PLANTED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-runtime", "--test", "checked"];
 /// Tests whose kernels are clean: nothing may be found in them.
 const DEVICE_LIBRARY: &[&str] = &["test", "--package", "gpu-std", "--test", "emulated"];
 const OPERATIONS: &[&str] =
@@ -22,6 +24,7 @@ pub fn check_kernels(root: &Path) -> Result<()> {
 /// The corpus, and the tests of the device library.
 pub fn check_device_library(root: &Path) -> Result<()> {
     check(root, PLANTED)?;
+    check(root, PLANTED_PROGRAM)?;
     check(root, DEVICE_LIBRARY)
 }
 
@@ -30,7 +33,7 @@ fn check(root: &Path, arguments: &[&str]) -> Result<()> {
     let options = Options {
         cargo: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         folder: Some(root.to_owned()),
-        expects_findings: arguments == PLANTED,
+        expects_findings: arguments == PLANTED || arguments == PLANTED_PROGRAM,
         ..Options::default()
     };
     let outcome = run(&options).map_err(|error| Error::Unexpected(error.to_string()))?;

@@ -17,13 +17,24 @@ use crate::error::{Error, Result};
 const LAYERS: &[(&str, &[&str])] = &[
     (
         "runtime/driver",
-        &["error", "graph", "memory", "code", "telemetry", "host_function", "stream", "cuda", "emulated"],
+        &[
+            "error",
+            "check",
+            "graph",
+            "memory",
+            "code",
+            "telemetry",
+            "host_function",
+            "stream",
+            "cuda",
+            "emulated",
+        ],
     ),
     (
         "runtime/core",
         &[
-            "error", "device", "stream", "event", "memory", "transfer", "launch", "module", "graph", "seam",
-            "open",
+            "error", "device", "check", "stream", "event", "memory", "transfer", "launch", "module", "graph",
+            "seam", "open",
         ],
     ),
     (

@@ -87,6 +87,17 @@ struct Thread {
     seen: Vec<(Prefix, Scope)>,
     /// What the last releasing fence released, and to whom.
     fenced: Option<(Snapshot, Scope)>,
+    /// The clock at which it has arrived at the barrier of the cluster, which is not complete, and whether it waits there.
+    arrived: Option<(u32, bool)>,
+}
+
+/// The barrier of a cluster.
+#[derive(Default)]
+struct ClusterBarrier {
+    /// Threads have arrived that do something else before they wait: what these knew then.
+    arriving: Option<u32>,
+    /// What the last phase released to each thread that waits for it, if it was such a one.
+    released: Option<Prefix>,
 }
 
 /// The threads among which an atomic operation or a fence orders.
@@ -154,6 +165,8 @@ pub(super) struct Clocks {
     logs: Vec<Log>,
     /// The log that was released to an address, and the block if in its scope.
     released: HashMap<(usize, Option<u32>), u32>,
+    /// By the place of the cluster's first block.
+    clusters: HashMap<u32, ClusterBarrier>,
 }
 
 impl Clocks {
@@ -162,6 +175,7 @@ impl Clocks {
         self.blocks.clear();
         self.logs.clear();
         self.released.clear();
+        self.clusters.clear();
     }
 
     /// Prepares for a block at place `number` of those that run at once.
@@ -179,6 +193,7 @@ impl Clocks {
             thread.known.clear();
             thread.seen.clear();
             thread.fenced = None;
+            thread.arrived = None;
         }
     }
 
@@ -225,13 +240,52 @@ impl Clocks {
         }
     }
 
-    /// Every thread of the blocks of a cluster has arrived.
-    pub fn cluster_barrier(&mut self, numbers: std::ops::Range<u32>) {
-        let log = self.logs.len() as u32;
+    /// A thread has arrived at the barrier of its cluster, whose blocks begin at place `first`. What it does from now on is not
+    /// ordered by the barrier, unless it waits at once.
+    pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
+        let block = &mut self.blocks[number as usize];
+        let own = &mut block.threads[thread as usize];
+        own.arrived = Some((own.clock, waits));
+        own.clock += 1;
+        if waits {
+            return;
+        }
+        let (linear, known) = (block.linear, [&own.known[..], &block.known[..]].concat());
+        let log = match self.clusters.entry(first).or_default().arriving {
+            Some(log) => log,
+            None => self.new_log(),
+        };
+        self.clusters.entry(first).or_default().arriving = Some(log);
+        self.include(log, &known, linear);
+    }
+
+    /// A thread has waited for the barrier of its cluster, which is complete.
+    pub fn cluster_wait(&mut self, first: u32, number: u32, thread: u32) {
+        let Some(released) = self.clusters.get(&first).and_then(|barrier| barrier.released) else { return };
+        let contains = &self.logs[released.log as usize].contains;
+        let own = &mut self.blocks[number as usize].threads[thread as usize].known;
+        let is_in = |old: &Prefix| contains.get(&(old.log << 1)).is_some_and(|upto| *upto >= old.upto);
+        own.retain(|old| old.own_block || !is_in(old));
+        learn(own, released);
+    }
+
+    fn new_log(&mut self) -> u32 {
         self.logs.push(Log::default());
+        self.logs.len() as u32 - 1
+    }
+
+    /// Every thread of the blocks of a cluster has arrived, or exited.
+    pub fn cluster_barrier(&mut self, numbers: std::ops::Range<u32>) {
+        let barrier = self.clusters.entry(numbers.start).or_default();
+        barrier.released = None;
+        if let Some(log) = barrier.arriving.take() {
+            return self.cluster_barrier_in_halves(numbers, log);
+        }
+        let log = self.new_log();
         for number in numbers.clone() {
             self.block_barrier(number);
-            let Block { linear, base, ref mut known, .. } = self.blocks[number as usize];
+            let Block { linear, base, ref mut known, ref mut threads, .. } = self.blocks[number as usize];
+            threads.iter_mut().for_each(|thread| thread.arrived = None);
             let known = std::mem::take(known);
             self.include(log, &known, linear);
             self.logs[log as usize].push((linear, ALL), base);
@@ -240,6 +294,33 @@ impl Clocks {
         for number in numbers {
             self.blocks[number as usize].known = vec![Prefix { log, upto, own_block: false }];
         }
+    }
+
+    /// The same when some have arrived without waiting: a thread learns of the others when it waits, and what each did before it
+    /// arrived.
+    fn cluster_barrier_in_halves(&mut self, numbers: std::ops::Range<u32>, log: u32) {
+        for number in numbers.clone() {
+            let block = &mut self.blocks[number as usize];
+            let (linear, mut known) = (block.linear, Vec::new());
+            let mut clocks = Vec::with_capacity(block.threads.len());
+            for thread in &mut block.threads {
+                // One that has exited has arrived.
+                let (clock, waits) = thread.arrived.take().unwrap_or((thread.clock, true));
+                if waits {
+                    thread.known.iter().chain(&block.known).for_each(|prefix| learn(&mut known, *prefix));
+                }
+                clocks.push(clock);
+            }
+            let all = clocks.iter().copied().min().unwrap_or(0);
+            self.include(log, &known, linear);
+            self.logs[log as usize].push((linear, ALL), all);
+            for (thread, clock) in clocks.into_iter().enumerate().filter(|(_, clock)| *clock > all) {
+                self.logs[log as usize].push((linear, thread as u16), clock);
+            }
+        }
+        let upto = self.logs[log as usize].entries.len() as u32;
+        self.clusters.entry(numbers.start).or_default().released =
+            Some(Prefix { log, upto, own_block: false });
     }
 
     /// Whether an access by a thread (of block `linear` of the grid) at this clock happens before what the thread `now` of

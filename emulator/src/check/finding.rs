@@ -12,6 +12,8 @@ pub enum FindingKind {
     Race,
     /// The same, of atomic operations that are atomic for the threads of one block alone.
     NarrowScope,
+    /// Two launches, or a launch and a copy, access the same memory on streams that nothing orders, and one writes.
+    StreamRace,
     /// An access outside a buffer or a shared array.
     OutOfBounds,
     /// An access to a buffer that was freed.
@@ -30,6 +32,7 @@ impl FindingKind {
         match self {
             FindingKind::Race => "race",
             FindingKind::NarrowScope => "narrow-scope",
+            FindingKind::StreamRace => "stream-race",
             FindingKind::OutOfBounds => "out-of-bounds",
             FindingKind::Freed => "freed",
             FindingKind::Uninitialized => "uninitialized",
@@ -42,6 +45,7 @@ impl FindingKind {
         match self {
             FindingKind::Race => "data race",
             FindingKind::NarrowScope => "race of atomics whose scope is too narrow",
+            FindingKind::StreamRace => "race between streams",
             FindingKind::OutOfBounds => "access out of bounds",
             FindingKind::Freed => "access to freed memory",
             FindingKind::Uninitialized => "read of uninitialized memory",

@@ -1,11 +1,14 @@
 //! The memory that is checked for bounds and for bytes that were never written: the device's buffers, and shared arrays.
 //!
-//! A program's buffers are known to all launches; a launch sees those that are there when it starts.
+//! The driver says which memory it has allocated, and the allocator above it which buffers lie in that. The buffers of a
+//! launch are those of the moment at which it was enqueued: a buffer that is freed later may still be in use, and one that
+//! was freed before may not, whenever the launch runs. A block that the allocator uses again is a new buffer.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
+use super::collect;
 use super::is_on;
 use super::shadow::PAGE;
 
@@ -17,49 +20,54 @@ pub const RED_ZONE: usize = 4096;
 pub(super) enum Of {
     Buffer,
     Shared,
+    /// A buffer that was freed.
+    Freed,
+    /// Memory of the device in which no buffer was.
+    Unused,
 }
 
-/// Memory with red zones around it. It begins at a multiple of [`PAGE`].
+impl Of {
+    /// Whether no kernel may touch it.
+    pub fn is_forbidden(self) -> bool {
+        matches!(self, Of::Freed | Of::Unused)
+    }
+}
+
+/// Memory that is one thing. It begins at a multiple of [`PAGE`], and the rest of its last page is nothing else's.
 #[derive(Debug)]
 pub(super) struct Region {
     pub start: usize,
     pub end: usize,
     pub of: Of,
-    freed: AtomicBool,
-    /// One bit for each byte.
+    /// One bit for each byte; none for memory that no kernel may touch.
     written: Box<[AtomicU64]>,
 }
 
 impl Region {
     pub fn new(start: usize, bytes: usize, of: Of) -> Self {
         debug_assert!(start.is_multiple_of(PAGE));
-        let words = bytes.next_multiple_of(PAGE) / 64;
-        Self {
-            start,
-            end: start + bytes,
-            of,
-            freed: AtomicBool::new(false),
-            written: (0..words).map(|_| AtomicU64::new(0)).collect(),
-        }
-    }
-
-    pub fn is_freed(&self) -> bool {
-        self.freed.load(Relaxed)
+        let words = if of.is_forbidden() { 0 } else { bytes.next_multiple_of(PAGE) / 64 };
+        Self { start, end: start + bytes, of, written: (0..words).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Whether an address is in it or in its red zones.
     pub fn is_near(&self, address: usize) -> bool {
-        address >= self.start - RED_ZONE && address < self.end.next_multiple_of(PAGE) + RED_ZONE
+        address >= self.start - RED_ZONE && address < self.last() + RED_ZONE
     }
 
-    /// The words of the page at this address, which the region contains in part.
+    /// The end of its last page.
+    fn last(&self) -> usize {
+        self.end.next_multiple_of(PAGE)
+    }
+
+    /// The words of the page at this address, which the region contains in part. Kernels may touch it.
     pub fn written_from(&self, page: usize) -> *const AtomicU64 {
         self.written[(page - self.start) / 64..].as_ptr()
     }
 
     /// Marks bytes, or all, as written or not.
     pub fn mark(&self, offset: usize, bytes: usize, written: bool) {
-        let end = (offset + bytes).min(self.end - self.start);
+        let end = (offset + bytes).min(self.written.len() * 64);
         let mut at = offset;
         while at < end {
             let upto = (at / 64 * 64 + 64).min(end);
@@ -77,40 +85,85 @@ impl Region {
     }
 }
 
-/// Buffers by their start.
-type Buffers = BTreeMap<usize, Arc<Region>>;
+/// Regions by their start; none overlaps another.
+pub(super) type Buffers = BTreeMap<usize, Arc<Region>>;
 
-static BUFFERS: Mutex<Buffers> = Mutex::new(BTreeMap::new());
+/// Work that was enqueued shares the map as it was then.
+static BUFFERS: LazyLock<Mutex<Arc<Buffers>>> = LazyLock::new(Mutex::default);
 
-fn buffers() -> MutexGuard<'static, Buffers> {
+fn lock() -> MutexGuard<'static, Arc<Buffers>> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A buffer of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
-/// end rounded up to 512. Nothing in it counts as written.
+/// The buffers there are.
+pub(super) fn buffers_now() -> Arc<Buffers> {
+    Arc::clone(&lock())
+}
+
+/// The buffers for the work that this thread runs.
+fn buffers() -> Arc<Buffers> {
+    collect::running().map_or_else(buffers_now, |enqueued| enqueued.buffers)
+}
+
+/// The region that an address is in.
+fn find(buffers: &Buffers, address: usize) -> Option<&Region> {
+    buffers.range(..=address).next_back().map(|(_, region)| &**region).filter(|region| address < region.end)
+}
+
+/// Cuts a range, of whole pages, out of the regions there are. What is left of a buffer is unused.
+fn cut(buffers: &mut Buffers, start: usize, end: usize) {
+    while let Some((_, old)) = buffers.range(..end).next_back()
+        && old.last() > start
+    {
+        let old = Arc::clone(old);
+        buffers.remove(&old.start);
+        let of = if old.of == Of::Buffer { Of::Unused } else { old.of };
+        for (from, to) in [(old.start, old.end.min(start)), (end.max(old.start), old.end)] {
+            if from < to {
+                buffers.insert(from, Arc::new(Region::new(from, to - from, of)));
+            }
+        }
+        if old.start < start {
+            return;
+        }
+    }
+}
+
+/// Memory of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
+/// end rounded up to 512; or a buffer in such memory. Nothing in it counts as written.
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
-        buffers().insert(start, Arc::new(Region::new(start, bytes, Of::Buffer)));
+        let mut buffers = lock();
+        let buffers = Arc::make_mut(&mut buffers);
+        cut(buffers, start, (start + bytes).next_multiple_of(PAGE));
+        buffers.insert(start, Arc::new(Region::new(start, bytes, Of::Buffer)));
     }
 }
 
-/// No kernel may touch the buffer any more.
-pub fn freed(start: usize) {
-    if let Some(region) = buffers().get(&start) {
-        region.freed.store(true, Relaxed);
+/// No kernel that is enqueued from now on may touch the buffers in this memory.
+pub fn freed(start: usize, bytes: usize) {
+    if !is_on() {
+        return;
+    }
+    let mut buffers = lock();
+    for (_, region) in Arc::make_mut(&mut buffers).range_mut(start..start + bytes) {
+        if region.of == Of::Buffer {
+            *region = Arc::new(Region::new(region.start, region.end - region.start, Of::Freed));
+        }
     }
 }
 
-/// The buffer's memory may be used for something else.
-pub fn released(start: usize) {
-    buffers().remove(&start);
+/// The memory is no longer the device's.
+pub fn released(start: usize, bytes: usize) {
+    if is_on() {
+        Arc::make_mut(&mut lock()).retain(|at, _| !(start..start + bytes).contains(at));
+    }
 }
 
 /// Something other than a kernel has written bytes, which may be in a buffer.
 pub fn written(start: usize, bytes: usize) {
     if is_on()
-        && let Some((_, region)) = buffers().range(..=start).next_back()
-        && start < region.end
+        && let Some(region) = find(&buffers(), start)
     {
         region.mark(start - region.start, bytes, true);
     }
@@ -129,9 +182,8 @@ pub fn copied(to: usize, from: usize, bytes: usize) {
         return;
     }
     let buffers = buffers();
-    let find = |at: usize| buffers.range(..=at).next_back().map(|(_, r)| r).filter(|r| at < r.end);
-    let Some(target) = find(to) else { return };
-    let Some(source) = find(from) else {
+    let Some(target) = find(&buffers, to) else { return };
+    let Some(source) = find(&buffers, from) else {
         return target.mark(to - target.start, bytes, true);
     };
     for i in 0..bytes {
@@ -142,14 +194,13 @@ pub fn copied(to: usize, from: usize, bytes: usize) {
 /// The regions of a launch.
 #[derive(Default)]
 pub(super) struct Regions {
-    /// By their start.
-    buffers: Vec<Arc<Region>>,
+    buffers: Arc<Buffers>,
     shared: Vec<Region>,
 }
 
 impl Regions {
     pub fn begin_launch(&mut self) {
-        self.buffers = buffers().values().cloned().collect();
+        self.buffers = buffers();
         self.shared.clear();
     }
 
@@ -157,13 +208,34 @@ impl Regions {
         *self = Self::default();
     }
 
+    /// Whether an address is in a buffer, freed or not.
+    pub fn is_in_buffer(&self, address: usize) -> bool {
+        find(&self.buffers, address).is_some_and(|region| region.of != Of::Unused)
+    }
+
+    /// The buffer, of those that kernels may touch, nearest below an address in the same memory of the device.
+    pub fn buffer_below(&self, address: usize) -> Option<&Region> {
+        let mut end = address;
+        for (_, region) in self.buffers.range(..=address).rev() {
+            if !region.is_near(end) {
+                return None;
+            }
+            if region.of == Of::Buffer {
+                return Some(region);
+            }
+            end = region.start;
+        }
+        None
+    }
+
     /// The region in which an address is, or in whose red zone.
     pub fn find(&self, address: usize) -> Option<&Region> {
         // A page that a region begins or ends in counts as that region's, so the nearest below comes first.
-        let after = self.buffers.partition_point(|region| region.start <= address);
-        let near = [after.checked_sub(1), Some(after)].into_iter().flatten();
-        let buffer = near.filter_map(|at| self.buffers.get(at)).find(|region| region.is_near(address));
-        buffer.map(|region| &**region).or_else(|| self.shared.iter().find(|region| region.is_near(address)))
+        let below = self.buffers.range(..=address).next_back();
+        let above = self.buffers.range(address + 1..).next();
+        let mut near = below.into_iter().chain(above).map(|(_, region)| &**region);
+        let buffer = near.find(|region| region.is_near(address));
+        buffer.or_else(|| self.shared.iter().find(|region| region.is_near(address)))
     }
 
     /// The shared array at this address begins a new life.

@@ -4,7 +4,8 @@
 //! every access to memory. The calls come here (`entry`). While a launch is checked, which `WARPSMITH_CHECK` decides
 //! (`settings`), each is compared with the accesses before it to the same bytes (`shadow`), by what is known to order the
 //! threads (`clocks`), and with the bounds of the buffer or shared array (`memory`). What is wrong becomes a [`Finding`];
-//! the launch runs on, and then fails with [`Fault::Check`](crate::Fault::Check).
+//! the launch runs on. Then it fails with [`Fault::Check`](crate::Fault::Check), or, if a stream runs it for a thread that
+//! [enqueued](enqueued) it, ends as if nothing was wrong, and the thread [takes](take_findings) the findings (`collect`).
 //!
 //! A checked launch runs on one host thread. One that is not checked pays for a test of one pointer at each barrier.
 //!
@@ -13,6 +14,7 @@
 //! releases; whatever the run did not execute.
 
 mod clocks;
+mod collect;
 mod entry;
 mod finding;
 mod memory;
@@ -20,16 +22,18 @@ mod place;
 mod report;
 mod settings;
 mod shadow;
+mod touched;
 
 use std::alloc::Layout;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gpu_spec::KernelSpec;
 
 pub use clocks::{Operation, Scope};
+pub use collect::{Enqueued, Findings, Scope as FindingScope, enqueued, found, take_findings};
 pub use entry::{atomic_access, fence, unchecked};
 pub use finding::{Access, Finding, FindingKind};
 pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
@@ -37,9 +41,12 @@ pub use place::Frame;
 pub use report::ALLOW;
 pub use settings::is_on;
 pub(crate) use settings::settings;
+pub use touched::{Side, Touch, stream_race, take_touched};
 
+use crate::fault::Fault;
 use clocks::Clocks;
-use memory::Regions;
+use collect::Collector;
+use memory::{Of, Regions};
 use place::Places;
 use settings::Settings;
 use shadow::{GRAIN, Kind, PAGE, Pages, RECORDS, Record};
@@ -121,6 +128,10 @@ pub(crate) struct Checker {
     findings: Vec<Finding>,
     /// Findings beyond the limit.
     more: u64,
+    /// Who gets them, if the launch was enqueued.
+    collector: Option<Arc<Collector>>,
+    /// Findings are reported at once.
+    reports: bool,
     /// There are as many findings as there may be.
     full: bool,
 }
@@ -155,6 +166,8 @@ impl Checker {
                 seen: HashSet::new(),
                 findings: Vec::new(),
                 more: 0,
+                collector: None,
+                reports: true,
                 full: false,
             })
         });
@@ -169,29 +182,54 @@ impl Checker {
             self.other_places.insert(self.kernel, before);
         }
         (self.kernel, self.grid, self.block) = (launch.kernel, launch.grid, launch.block);
-        self.arguments = report::arguments(launch);
         self.arguments_at = report::memory_of_arguments(launch);
         self.clocks.begin_launch();
         self.pages.begin_phase();
         self.regions.begin_launch();
+        self.arguments = report::arguments(launch, &self.regions);
         self.stack_bytes = launch.stack_bytes;
         (self.accesses, self.more, self.full) = (0, 0, false);
         self.seen.clear();
         self.findings.clear();
+        self.collector = collect::running().map(|enqueued| enqueued.collector);
+        self.reports = self.collector.as_ref().is_none_or(|collector| !collector.is_scope());
     }
 
-    /// Ends the launch; returns what was found, and how much more.
-    pub fn end_launch(mut self: Box<Self>, ran: bool) -> (Vec<Finding>, u64) {
-        if ran && self.accesses == 0 && !self.kernel.params.is_empty() {
+    /// Ends the launch, which has ended with `result`. What was found is an error of it, or goes to who enqueued it.
+    pub fn end_launch<T: Default>(mut self: Box<Self>, result: Result<T, Fault>) -> Result<T, Fault> {
+        if result.is_ok() && self.accesses == 0 && !self.kernel.params.is_empty() {
             self.report_missing();
         }
-        let found = (std::mem::take(&mut self.findings), self.more);
+        let found = Findings { findings: std::mem::take(&mut self.findings), more: self.more };
+        self.note_touched();
+        let result = self.ended(result, found);
         self.regions.end_launch();
         if self.pages.bytes() > KEPT_BYTES {
             self.pages.clear();
         }
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
-        found
+        result
+    }
+
+    fn ended<T: Default>(&mut self, result: Result<T, Fault>, found: Findings) -> Result<T, Fault> {
+        if found.is_empty() {
+            return result;
+        }
+        let then = match result {
+            // What was to be launched next is not, if the launch was stopped.
+            Ok(_) | Err(Fault::Check { .. }) if self.collector.is_some() => {
+                let collector = self.collector.take();
+                collector.inspect(|collector| collector.add(found, self.reports));
+                return Ok(result.unwrap_or_default());
+            }
+            Ok(_) | Err(Fault::Check { .. }) => None,
+            Err(fault) => Some(Box::new(fault)),
+        };
+        if !self.reports {
+            found.findings.iter().for_each(collect::report);
+        }
+        let Findings { findings, more } = found;
+        Err(Fault::Check { kernel: self.kernel.name, findings, more, then })
     }
 
     /// A block is about to run, at place `number` of those that run at once.
@@ -209,6 +247,17 @@ impl Checker {
         self.clocks.warp_barrier(number, warp, lanes);
     }
 
+    /// A thread has arrived at the barrier of the cluster whose blocks begin at place `first`; it `waits` at once, or does
+    /// something else before.
+    pub fn cluster_arrive(&mut self, first: u32, number: u32, thread: u32, waits: bool) {
+        self.clocks.cluster_arrive(first, number, thread, waits);
+    }
+
+    /// The barrier has let the thread through.
+    pub fn cluster_wait(&mut self, first: u32, number: u32, thread: u32) {
+        self.clocks.cluster_wait(first, number, thread);
+    }
+
     /// The barrier of a cluster of these blocks is complete.
     pub fn cluster_barrier(&mut self, numbers: Range<u32>) {
         self.clocks.cluster_barrier(numbers);
@@ -216,6 +265,7 @@ impl Checker {
 
     /// The barrier of the grid is complete.
     pub fn grid_barrier(&mut self) {
+        self.note_touched();
         self.pages.begin_phase();
     }
 
@@ -269,7 +319,7 @@ impl Checker {
         let page = self.pages.page(address, |at| self.regions.find(at));
         let offset = address % PAGE;
         if offset < page.low.into() || offset + bytes > page.high.into() {
-            let freed = self.regions.find(address).is_some_and(|region| region.is_freed());
+            let freed = self.regions.find(address).is_some_and(|region| region.of == Of::Freed);
             let kind = if freed { FindingKind::Freed } else { FindingKind::OutOfBounds };
             return self.report(kind, number, record, None, address, access);
         }

@@ -84,13 +84,22 @@ impl Places {
     /// The frames of a place, innermost first, up to the kernel.
     /// Files below `root` are named from there.
     pub fn frames(&self, number: u16, root: &Path) -> Vec<Frame> {
-        let Some(stack) = self.stacks.get(number as usize) else { return Vec::new() };
-        let mut frames = kernel_frames(&format!("{stack:?}"));
-        for frame in frames.iter_mut().filter(|frame| !frame.file.is_empty()) {
-            frame.file = from_root(&frame.file, root);
-        }
-        frames
+        self.stacks.get(number as usize).map_or_else(Vec::new, |stack| frames_of(stack, root))
     }
+
+    /// The call stack of a place.
+    pub fn stack(&self, number: u16) -> Option<Arc<Backtrace>> {
+        self.stacks.get(number as usize).cloned()
+    }
+}
+
+/// The frames of a call stack, as [`Places::frames`].
+pub(super) fn frames_of(stack: &Backtrace, root: &Path) -> Vec<Frame> {
+    let mut frames = kernel_frames(&format!("{stack:?}"));
+    for frame in frames.iter_mut().filter(|frame| !frame.file.is_empty()) {
+        frame.file = from_root(&frame.file, root);
+    }
+    frames
 }
 
 /// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.

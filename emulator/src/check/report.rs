@@ -1,15 +1,15 @@
 //! Findings: once for each pair of places, with the memory and the remedy in words, unless the source allows them.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::mem::MaybeUninit;
 use std::path::Path;
 
-use gpu_spec::ParamKind;
+use gpu_spec::{Extents2, Extents3, ParamKind};
 
 use super::finding::{Access, Finding, FindingKind};
-use super::memory::{Of, RED_ZONE};
+use super::memory::{Of, RED_ZONE, Regions};
 use super::shadow::Record;
-use super::{Accessed, Checker, Subject};
+use super::touched::STREAM_ADVICE;
+use super::{Accessed, Checker, Subject, collect};
 
 /// In a comment on the line of an access or the line before, followed by the reason: its findings are not reported.
 pub const ALLOW: &str = "warpsmith-check: allow";
@@ -18,34 +18,96 @@ pub const ALLOW: &str = "warpsmith-check: allow";
 pub(super) struct Argument {
     name: &'static str,
     start: usize,
-    /// Bytes of an element, and their number; `None` for a raw pointer.
-    elements: Option<(usize, usize)>,
+    /// `None` for a raw pointer.
+    elements: Option<Elements>,
 }
 
-/// The slices, views and pointers of a launch.
-pub(super) fn arguments(launch: &Subject<'_>) -> Vec<Argument> {
+/// The elements of a slice or view.
+struct Elements {
+    /// Bytes of one.
+    size: usize,
+    /// From the first to the last, with those between rows.
+    span: usize,
+    /// Elements from row to row, of views in two and three dimensions.
+    pitch: Option<usize>,
+    /// Rows from plane to plane, of views in three dimensions.
+    rows: Option<usize>,
+}
+
+impl Elements {
+    /// The element at a place of memory, by its indices, as the kernel's author counts.
+    fn name(&self, argument: &str, index: usize) -> String {
+        match (self.pitch, self.rows) {
+            (Some(pitch), Some(rows)) if pitch * rows != 0 => {
+                let (plane, within) = (index / (pitch * rows), index % (pitch * rows));
+                format!("plane {plane}, row {}, column {} of `{argument}`", within / pitch, within % pitch)
+            }
+            (Some(pitch), _) if pitch != 0 => {
+                format!("row {}, column {} of `{argument}`", index / pitch, index % pitch)
+            }
+            _ => format!("`{argument}[{index}]`"),
+        }
+    }
+}
+
+/// The slices, views and pointers of a launch, also those in structs that point to one of its buffers.
+pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument> {
     let mut found = Vec::new();
     let mut at = 0;
     for param in launch.kernel.params {
         let count = param.kind.machine_params();
-        // SAFETY: `run`'s caller promises values that fit the parameters; of these the first is an address, and in those of
-        // a slice the second a length.
-        let word = |i: usize| unsafe { launch.args[at + i].cast::<usize>().read_unaligned() };
-        match param.kind {
-            ParamKind::Slice | ParamKind::SliceMut => {
-                found.push(Argument {
-                    name: param.name,
-                    start: word(0),
-                    elements: Some((param.size, word(1))),
-                });
+        let (name, size) = (param.name, param.size);
+        // SAFETY: `run`'s caller promises values that fit the parameters: a word, or for a value its bytes. They may have
+        // padding, so they are copied as such.
+        let word = |offset: usize| unsafe {
+            launch.args[at].cast::<u8>().add(offset).cast::<MaybeUninit<usize>>().read_unaligned()
+        };
+        // SAFETY: all kinds but values begin with an address.
+        let start = || unsafe { word(0).assume_init() };
+        let second = launch.args.get(at + 1).copied().unwrap_or_default();
+        // SAFETY: the second value of a slice is a length, of a view extents.
+        let elements = unsafe {
+            match param.kind {
+                ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => None,
+                ParamKind::Slice | ParamKind::SliceMut => {
+                    let span = second.cast::<usize>().read_unaligned();
+                    Some(Elements { size, span, pitch: None, rows: None })
+                }
+                ParamKind::Slice2 | ParamKind::SliceMut2 => {
+                    let extents = second.cast::<Extents2>().read_unaligned();
+                    let pitch = Some(extents.pitch() as usize);
+                    Some(Elements { size, span: extents.span(), pitch, rows: None })
+                }
+                ParamKind::Slice3 | ParamKind::SliceMut3 => {
+                    let extents = second.cast::<Extents3>().read_unaligned();
+                    let (pitch, rows) = (Some(extents.pitch() as usize), Some(extents.rows() as usize));
+                    Some(Elements { size, span: extents.span(), pitch, rows })
+                }
             }
-            ParamKind::Value => {}
-            _ if count == 1 => found.push(Argument { name: param.name, start: word(0), elements: None }),
-            _ => {}
+        };
+        match param.kind {
+            ParamKind::Value => {
+                let words = (0..(size + 1).saturating_sub(size_of::<usize>())).step_by(size_of::<usize>());
+                // An address of a buffer is taken for a pointer to it; another number would have to be one by chance.
+                let pointers =
+                    words.map(|offset| freeze(word(offset))).filter(|&at| regions.is_in_buffer(at));
+                found.extend(pointers.map(|start| Argument { name, start, elements: None }));
+            }
+            _ => found.push(Argument { name, start: start(), elements }),
         }
         at += count;
     }
     found
+}
+
+/// A word of a value, which may be padding: some number then.
+fn freeze(word: MaybeUninit<usize>) -> usize {
+    let mut at = word;
+    // SAFETY: assembly that may write the word makes it initialized; it does nothing.
+    unsafe {
+        std::arch::asm!("/* {0} */", in(reg) &raw mut at, options(nostack, preserves_flags));
+        at.assume_init()
+    }
 }
 
 /// Where the arguments are, as a start and bytes, if they lie closer together than red zones are wide.
@@ -130,16 +192,19 @@ impl Checker {
     }
 
     fn add(&mut self, finding: Finding) {
-        if let Some(path) = &self.settings.report {
-            // The launch fails with the finding, whether the file can be written or not.
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            let _ = file.and_then(|mut file| file.write_all(format!("{}\n", finding.json()).as_bytes()));
+        if self.reports {
+            collect::report(&finding);
         }
         self.findings.push(finding);
         self.full = self.findings.len() >= if self.settings.first { 1 } else { self.settings.limit };
     }
 
     fn described(&self, record: &Record) -> Access {
+        let frames = self.places.frames(record.place(), &self.settings.root);
+        Access { frames, ..self.described_without_place(record) }
+    }
+
+    pub(super) fn described_without_place(&self, record: &Record) -> Access {
         let [width, height, _] = self.block;
         let [columns, rows, _] = self.grid;
         let (thread, block) = (record.thread(), record.block());
@@ -154,7 +219,7 @@ impl Checker {
             operation: operation.to_owned(),
             block: [block % columns, block / columns % rows, block / columns / rows],
             thread: [thread % width, thread / width % height, thread / width / height],
-            frames: self.places.frames(record.place(), &self.settings.root),
+            frames: Vec::new(),
         }
     }
 
@@ -177,14 +242,14 @@ impl Checker {
     fn memory_at(&self, address: usize, bytes: usize) -> String {
         let access = if bytes == 1 { "1 byte".to_owned() } else { format!("{bytes} bytes") };
         let named = self.arguments.iter().find_map(|argument| {
-            let (size, len) = argument.elements?;
-            let offset = address.checked_sub(argument.start)?;
-            (size != 0 && offset < size * len).then(|| {
+            let elements = argument.elements.as_ref()?;
+            let (size, offset) = (elements.size, address.checked_sub(argument.start)?);
+            (size != 0 && offset < size * elements.span).then(|| {
                 let within = match offset % size {
                     0 => String::new(),
                     byte => format!(", byte {byte}"),
                 };
-                format!("{access} at `{}[{}]`{within}", argument.name, offset / size)
+                format!("{access} at {}{within}", elements.name(argument.name, offset / size))
             })
         });
         if let Some(named) = named {
@@ -196,7 +261,12 @@ impl Checker {
             }
             _ => String::new(),
         };
-        let Some(region) = self.regions.find(address) else {
+        let region = self.regions.find(address);
+        let region = match region.filter(|region| region.of == Of::Unused) {
+            Some(unused) => self.regions.buffer_below(address).or(Some(unused)),
+            None => region,
+        };
+        let Some(region) = region else {
             let below = self
                 .arguments
                 .iter()
@@ -214,8 +284,9 @@ impl Checker {
         let size = region.end - region.start;
         let what = match region.of {
             Of::Shared => format!("a shared array of {size} bytes"),
-            Of::Buffer if region.is_freed() => format!("a freed buffer of {size} bytes"),
+            Of::Freed => format!("a freed buffer of {size} bytes"),
             Of::Buffer => format!("a buffer of {size} bytes"),
+            Of::Unused => "memory that is no buffer's".to_owned(),
         };
         let pointer =
             self.arguments.iter().find(|argument| (region.start..region.end).contains(&argument.start));
@@ -258,6 +329,7 @@ fn advice(kind: FindingKind, now: &Record, old: Option<&Record>, same_line: bool
             }
             _ => "call thread::sync_threads between the accesses",
         },
+        FindingKind::StreamRace => STREAM_ADVICE,
         FindingKind::NarrowScope => "the threads are of different blocks, so the atomic needs scope::Device",
         FindingKind::OutOfBounds => {
             "compare the index with the length before the access, or use a slice or a view"

@@ -58,6 +58,12 @@ impl Record {
         self.key & MASK
     }
 
+    /// The bytes of the four.
+    pub fn bytes(&self) -> std::ops::Range<usize> {
+        let mask = (self.mask() >> 2) as u32;
+        mask.trailing_zeros() as usize..(u32::BITS - mask.leading_zeros()) as usize
+    }
+
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.mask() == 0
@@ -200,6 +206,8 @@ pub(super) struct Pages {
     /// Recent ones by their number.
     cache: Box<[(usize, *mut Page)]>,
     phase: u32,
+    /// The numbers of those that were touched in the phase.
+    touched: Vec<usize>,
 }
 
 // SAFETY: the pointers are to pages that it owns; those to regions are used during a launch, which keeps the regions.
@@ -211,6 +219,7 @@ impl Default for Pages {
             pages: HashMap::new(),
             cache: vec![(usize::MAX, std::ptr::null_mut()); CACHED].into(),
             phase: 0,
+            touched: Vec::new(),
         }
     }
 }
@@ -222,6 +231,21 @@ impl Pages {
             self.clear();
         }
         self.phase += 1;
+        self.touched.clear();
+    }
+
+    /// The addresses of the pages that were touched in the phase, ascending, each once.
+    pub fn take_touched(&mut self) -> Vec<usize> {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        touched.iter_mut().for_each(|number| *number *= PAGE);
+        touched
+    }
+
+    /// The page at an address, as it was touched in the phase.
+    pub fn existing(&self, address: usize) -> Option<&Page> {
+        self.pages.get(&(address / PAGE)).map(|page| &**page).filter(|page| page.phase == self.phase)
     }
 
     /// Frees the memory.
@@ -252,6 +276,7 @@ impl Pages {
         if page.phase != self.phase {
             refresh(page, number * PAGE, region(number * PAGE));
             page.phase = self.phase;
+            self.touched.push(number);
         }
         page
     }
@@ -288,7 +313,7 @@ fn refresh(page: &mut Page, start: usize, region: Option<&Region>) {
     page.records = [[Record::default(); RECORDS]; PAGE / GRAIN];
     (page.low, page.high, page.written) = (0, PAGE as u16, std::ptr::null());
     let Some(region) = region else { return };
-    if region.is_freed() || region.start >= start + PAGE || region.end <= start {
+    if region.of.is_forbidden() || region.start >= start + PAGE || region.end <= start {
         page.high = 0;
         return;
     }

@@ -74,6 +74,18 @@ unsafe fn past_buffer(out: *mut u32) {
     unsafe { out.add(own() + 1).write(1) }; //~
 }
 
+/// One element past the end of a buffer whose last page it does not fill.
+#[kernel]
+unsafe fn past_odd_buffer(out: *mut u32) {
+    unsafe { out.add(own() + 7).write(1) }; //~
+}
+
+/// The byte behind the last one.
+#[kernel]
+unsafe fn byte_past_buffer(out: *mut u8) {
+    unsafe { out.add(own() + 200).write(1) }; //~
+}
+
 /// The same, read.
 #[kernel]
 unsafe fn read_past_buffer(data: *mut u32, out: *mut u32) {
@@ -152,6 +164,8 @@ cases! {
     past_dynamic: Some(OutOfBounds), one_block::<K>();
     atomic_past_shared: Some(OutOfBounds), one_block::<K>();
     past_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
+    past_odd_buffer: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(70)]);
+    byte_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u8>(263)]);
     read_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, || vec![Buffer::zeros::<u32>(64), Buffer::zeros::<u32>(64)]);
     before_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);
     far_past_buffer: Some(OutOfBounds), launch::<K>(1, 64, sixty_four);

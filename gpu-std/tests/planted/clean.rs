@@ -163,6 +163,37 @@ unsafe fn cluster_barrier(data: *mut u32) {
     }
 }
 
+/// Work on memory that is the thread's own stands between the halves.
+#[kernel]
+unsafe fn cluster_halves(data: *mut u32) {
+    unsafe {
+        for round in 0..3 {
+            data.add(global()).write(round);
+            cluster::arrive();
+            let own = data.add(256 + global());
+            own.write(own.read() + 1);
+            cluster::wait();
+            own.write(own.read() + data.add(global() ^ 64).read());
+            cluster::sync();
+        }
+    }
+}
+
+/// A thread that has exited has arrived.
+#[kernel]
+unsafe fn cluster_halves_of_some(data: *mut u32) {
+    unsafe {
+        data.add(global()).write(1);
+        if own() % 2 == 1 {
+            return;
+        }
+        cluster::arrive();
+        data.add(256 + global()).write(1);
+        cluster::wait();
+        data.add(256 + global()).write(data.add(global() ^ 65).read());
+    }
+}
+
 #[kernel]
 unsafe fn block_counts(data: *mut u32) {
     let count = shared_array![u32; 1];
@@ -207,6 +238,8 @@ cases! {
     flag_with_fences: None, launch::<K>(4, 64, words);
     grid_barrier: None, launch::<K>(4, 64, words);
     cluster_barrier: None, launch_clusters::<K>(4, 64, words);
+    cluster_halves: None, launch_clusters::<K>(4, 64, words);
+    cluster_halves_of_some: None, launch_clusters::<K>(4, 64, words);
     block_counts: None, launch::<K>(4, 64, words);
     allowed: None, launch::<K>(4, 64, words);
     prints: None, launch::<K>(2, 64, words);

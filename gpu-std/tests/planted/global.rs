@@ -121,6 +121,43 @@ unsafe fn other_cluster(data: *mut u32) {
     }
 }
 
+/// Writes between the halves of a barrier, which the other block reads after it.
+#[kernel]
+unsafe fn written_after_arrival(data: *mut u32) {
+    unsafe {
+        cluster::arrive();
+        data.add(global()).write(1); //~
+        cluster::wait();
+        data.add(256 + global()).write(data.add(global() ^ 64).read()); //~
+    }
+}
+
+/// Reads between the halves of a barrier what the other block has written before it.
+#[kernel]
+unsafe fn read_before_wait(data: *mut u32) {
+    unsafe {
+        data.add(global()).write(1); //~
+        cluster::arrive();
+        data.add(256 + global()).write(data.add(global() ^ 64).read()); //~
+        cluster::wait();
+    }
+}
+
+/// One block has whole barriers, the other halves, and writes in between.
+#[kernel]
+unsafe fn halves_and_wholes(data: *mut u32) {
+    unsafe {
+        if cluster::block_rank() == 0 {
+            cluster::sync();
+            data.add(256 + global()).write(data.add(64 + global()).read()); //~
+        } else {
+            cluster::arrive();
+            data.add(global()).write(1); //~
+            cluster::wait();
+        }
+    }
+}
+
 /// Bytes that two blocks share.
 #[kernel]
 unsafe fn shared_bytes(data: *mut u8) {
@@ -176,6 +213,9 @@ cases! {
     block_barrier_for_grid: Some(Race), launch::<K>(4, 64, words);
     no_cluster_barrier: Some(Race), launch_clusters::<K>(4, 64, words);
     other_cluster: Some(Race), launch_clusters::<K>(4, 64, words);
+    written_after_arrival: Some(Race), launch_clusters::<K>(4, 64, words);
+    read_before_wait: Some(Race), launch_clusters::<K>(4, 64, words);
+    halves_and_wholes: Some(Race), launch_clusters::<K>(4, 64, words);
     shared_bytes: Some(Race), launch::<K>(4, 64, words);
     double_words_over_words: Some(Race), launch::<K>(4, 64, words);
     vectors_over_words: Some(Race), launch::<K>(4, 64, words);

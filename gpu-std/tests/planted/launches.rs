@@ -93,6 +93,7 @@ impl Case {
 /// A buffer of the device.
 pub struct Buffer {
     address: *mut u8,
+    bytes: usize,
     layout: (Layout, usize),
 }
 
@@ -106,7 +107,7 @@ impl Buffer {
         // SAFETY: within the layout.
         unsafe { address.write_bytes(0, bytes) };
         check::allocated(address as usize, bytes);
-        Self { address, layout }
+        Self { address, bytes, layout }
     }
 
     /// With zeros.
@@ -118,7 +119,7 @@ impl Buffer {
 
     /// That kernels may not touch any more.
     pub fn freed(self) -> Self {
-        check::freed(self.address as usize);
+        check::freed(self.address as usize, self.bytes);
         self
     }
 
@@ -129,7 +130,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        check::released(self.address as usize);
+        check::released(self.address as usize, self.bytes);
         // SAFETY: allocated with this layout, which begins `layout.1` bytes before the address.
         unsafe { dealloc(self.address.sub(self.layout.1), self.layout.0) };
     }

@@ -32,6 +32,7 @@
 //! ```
 #![deny(missing_docs)]
 
+pub mod check;
 pub mod device;
 pub mod error;
 pub mod event;

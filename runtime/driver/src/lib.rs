@@ -19,6 +19,7 @@ macro_rules! handle {
     };
 }
 
+pub mod check;
 mod code;
 pub mod cuda;
 pub mod emulated;
@@ -33,6 +34,7 @@ use std::ffi::c_void;
 use std::fmt::{self, Debug};
 use std::marker::PhantomData;
 
+use self::check::{FindingScope, Findings};
 pub use self::code::CodeDriver;
 pub use self::error::{DriverError, Result};
 pub use self::graph::{
@@ -337,6 +339,17 @@ pub unsafe trait Driver:
     fn context_set_stack_limit(&self, context: Context, bytes: usize) -> Result<()>;
     /// The report of the kernel that stopped this context, if there is one.
     fn take_fault(&self, context: Context) -> Option<Fault>;
+
+    /// Takes what a check of kernels found in launches that the calling thread has enqueued and that have run, except those of
+    /// a scope of [`Self::collect_findings`]. Nothing where kernels are not checked.
+    fn take_findings(&self) -> Findings {
+        Findings::default()
+    }
+    /// Begins a scope that has the findings in launches which the calling thread enqueues while it lives. `None` where
+    /// kernels are not checked.
+    fn collect_findings(&self) -> Option<FindingScope> {
+        None
+    }
 
     /// Whether device `ordinal` can reach the memory of device `peer`.
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool>;

@@ -19,6 +19,16 @@ pub unsafe trait MemoryDriver {
     /// # Safety
     /// `ptr` came from [`Self::memory_allocate`], and no enqueued work uses it.
     unsafe fn memory_free(&self, context: Context, ptr: DevicePtr) -> Result<()>;
+    /// Whether a check of kernels wants to know which buffers there are in device memory, by [`Self::buffer_allocated`] and
+    /// [`Self::buffer_freed`]. It does not change.
+    fn watches_buffers(&self) -> bool {
+        false
+    }
+    /// A buffer has come to be in device memory, at a multiple of 512. It may be used by what is enqueued later, within
+    /// its `bytes`, and nothing in it counts as written.
+    fn buffer_allocated(&self, _ptr: DevicePtr, _bytes: usize) {}
+    /// The buffer at `ptr` may not be used by what is enqueued later.
+    fn buffer_freed(&self, _ptr: DevicePtr, _bytes: usize) {}
     /// Allocates page-locked host memory that the device can read and write, aligned to at least 256 bytes.
     /// `bytes` is not zero.
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void>;

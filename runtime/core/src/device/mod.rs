@@ -191,6 +191,16 @@ impl Device {
         self.call_driver(call)
     }
 
+    /// Fails with what a check found in launches that the calling thread has enqueued and that have run.
+    #[inline]
+    pub(crate) fn check_findings(&self) -> Result<()> {
+        let findings = self.0.driver.take_findings();
+        if findings.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Findings { device: self.id(), findings: Arc::new(findings) })
+    }
+
     /// Calls the driver even if the device is lost, but not in a process that was forked since.
     pub(crate) fn call_lost<R, E: Into<Error>>(
         &self,

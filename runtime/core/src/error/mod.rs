@@ -26,9 +26,11 @@ pub use self::pool_id::PoolId;
 pub use self::stack::StackError;
 pub use self::text::Bytes;
 use self::text::{
-    arch_advice, arch_note, at, by_thread, device_count, kernel_name, pinned_advice, ptx_version,
+    arch_advice, arch_note, at, by_thread, checked_advice, device_count, kernel_name, pinned_advice,
+    ptx_version,
 };
 use crate::driver::DriverError;
+use crate::driver::check::Findings;
 pub use warpsmith_driver::error::code;
 use warpsmith_snapshot::SnapshotError;
 
@@ -446,6 +448,23 @@ pub enum Error {
         launches: RecentLaunches,
         /// Where in the source, when known.
         location: Option<String>,
+    },
+
+    /// A [check](crate::check) found races or wrong accesses to memory in launches that the calling thread has enqueued. The
+    /// device goes on.
+    #[error("a check on {device} found: {findings}")]
+    Findings {
+        /// The device.
+        device: DeviceId,
+        /// What was found since the last error.
+        findings: Arc<Findings>,
+    },
+
+    /// Kernels are not checked here.
+    #[error("kernels on {device} are not checked: {}", checked_advice(*device))]
+    NotChecked {
+        /// The device.
+        device: DeviceId,
     },
 
     /// An earlier fault stopped the device's context; nothing works on it any more.

@@ -34,6 +34,14 @@ pub(super) fn pinned_advice(limit: Option<u64>) -> String {
     }
 }
 
+pub(super) fn checked_advice(device: DeviceId) -> &'static str {
+    if device.is_emulated() {
+        "run the program or its test by `warpsmith check`, for example `warpsmith check test NAME`"
+    } else {
+        "the emulated device checks them: open it by `Device::emulated`, and run the test by `warpsmith check test NAME`"
+    }
+}
+
 pub(super) fn ptx_version(version: u32) -> String {
     format!("{}.{}", version / 10, version % 10)
 }

@@ -151,7 +151,7 @@ impl Event {
     /// Whether its stream has reached the last record. An event that was never recorded counts as reached.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// A fault of a kernel that was running; what a [check](crate::check) found.
     pub fn query(&self) -> Result<bool> {
         self.is_reached("Event::query")
     }
@@ -165,6 +165,7 @@ impl Event {
         let done = self.device.call(|driver, context| driver.event_query(context, self.handle))?;
         if done {
             record.reached();
+            self.device.check_findings()?;
         }
         Ok(done)
     }
@@ -181,8 +182,14 @@ impl Event {
     /// Waits until its stream has reached the last record. An event that was never recorded is not waited for.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// A fault of a kernel that was running; what a [check](crate::check) found.
     pub fn synchronize(&self) -> Result<()> {
+        self.wait()?;
+        self.device.check_findings()
+    }
+
+    /// As [`Self::synchronize`], but findings stay for the next call that reports them.
+    pub(crate) fn wait(&self) -> Result<()> {
         self.device.check_process()?;
         let asked = match &*self.last() {
             None => return Ok(()),

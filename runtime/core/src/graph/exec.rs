@@ -330,7 +330,7 @@ impl Drop for Remains {
             let (content, before) = (std::mem::take(&mut self.content), std::mem::take(&mut self.before));
             return host_function::drop_elsewhere(Box::new(Self { reached, streams, content, before }));
         }
-        let reached = self.reached.as_ref().is_some_and(|reached| reached.synchronize().is_ok());
+        let reached = self.reached.as_ref().is_some_and(|reached| reached.wait().is_ok());
         if !reached {
             // On a lost device too, what has begun may still run.
             self.streams.iter().for_each(Stream::wait_idle);

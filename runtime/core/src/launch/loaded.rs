@@ -95,7 +95,7 @@ impl Drop for Unload {
             return host_function::drop_elsewhere(Box::new(Self { device, module, reached: Some(reached) }));
         }
         // A lost device has lost its modules too.
-        if reached.synchronize().is_ok() && !device.is_lost() {
+        if reached.wait().is_ok() && !device.is_lost() {
             let (driver, context) = device.raw();
             // SAFETY: no handle of it is left, and the work that uses it has run: the event comes after all of it.
             unsafe { driver.module_unload(context, *module) };

@@ -19,8 +19,14 @@ impl Device {
     /// Waits for everything enqueued on the device.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// A fault of a kernel that was running; what a [check](crate::check) found.
     pub fn synchronize(&self) -> Result<()> {
+        self.wait()?;
+        self.check_findings()
+    }
+
+    /// As [`Self::synchronize`], but findings stay for the next call that reports them.
+    pub(crate) fn wait(&self) -> Result<()> {
         self.check()?;
         if self.part::<CachingAllocator>().capturing() {
             return Err(GraphError::CaptureUnderway.into());

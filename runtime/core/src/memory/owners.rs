@@ -137,7 +137,7 @@ fn end_use(stream: Stream, owner: Arc<Owner>) {
         && !device.is_lost()
     {
         // Without a host function the host has to wait.
-        let waited = stream.synchronize();
+        let waited = stream.wait();
         ended = lock(&owners.table).waiting.remove(&number);
         if waited.is_err() && !device.is_lost() {
             // Work may still use the memory, and nothing marks its end.

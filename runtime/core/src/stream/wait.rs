@@ -18,8 +18,14 @@ impl Stream {
     /// [host function](Stream::host_function), and on an adopted stream that its owner destroyed, it only fails.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// A fault of a kernel that was running; what a [check](crate::check) found.
     pub fn synchronize(&self) -> Result<()> {
+        self.wait()?;
+        self.device().check_findings()
+    }
+
+    /// As [`Self::synchronize`], but findings stay for the next call that reports them.
+    pub(crate) fn wait(&self) -> Result<()> {
         let (device, core) = (self.device(), self.core());
         device.check_process()?;
         self.check_not_capturing("Stream::synchronize", NOTHING_RUNS)?;
@@ -76,7 +82,7 @@ impl Stream {
     /// Whether everything enqueued so far has run.
     ///
     /// # Errors
-    /// A fault of a kernel that was running.
+    /// A fault of a kernel that was running; what a [check](crate::check) found.
     pub fn query(&self) -> Result<bool> {
         self.device().check_process()?;
         self.check_not_capturing("Stream::query", NOTHING_RUNS)?;
@@ -86,6 +92,7 @@ impl Stream {
         if done {
             self.device().0.health.finished(self.id());
             closed.finish();
+            self.device().check_findings()?;
         }
         Ok(done)
     }

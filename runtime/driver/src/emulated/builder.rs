@@ -10,7 +10,7 @@ use super::control::Control;
 use super::heap::Heap;
 use super::loaded::LoadedCode;
 use super::pages::{Backing, Numbers};
-use super::race::Races;
+use super::race::{Races, Way};
 use super::registered::Registered;
 use super::schedule::{Schedule, Stepping};
 #[cfg(feature = "testing")]
@@ -35,7 +35,7 @@ pub struct EmulatedDriverBuilder {
     peers: bool,
     idle: bool,
     schedule: Option<(Schedule, Testing)>,
-    races: Option<Testing>,
+    races: bool,
     time: Option<TimeModel>,
     code: Vec<&'static KernelSpec>,
 }
@@ -135,7 +135,7 @@ impl EmulatedDriverBuilder {
     /// or a context.
     #[cfg(feature = "testing")]
     pub fn check_races(mut self) -> Self {
-        self.races = Some(());
+        self.races = true;
         self
     }
 
@@ -194,7 +194,10 @@ impl EmulatedDriverBuilder {
             #[cfg(feature = "testing")]
             sensors: Sensors::new(self.devices),
             stepper: self.schedule.map(|(schedule, testing)| Stepping::new(schedule, testing)),
-            races: Races::new(self.races),
+            races: Arc::new(Races::new(match self.races {
+                true => Some(Way::Arguments),
+                false => warpsmith_emulator::check::is_on().then_some(Way::Accesses),
+            })),
             contexts: Table::new("context", code::INVALID_VALUE),
             streams: Table::new("stream", code::INVALID_HANDLE),
             events: Table::new("event", code::INVALID_HANDLE),
@@ -223,7 +226,7 @@ impl EmulatedDriver {
             peers: true,
             idle: false,
             schedule: None,
-            races: None,
+            races: false,
             time: None,
             code: Vec::new(),
         }

@@ -6,6 +6,8 @@
 use std::ffi::c_void;
 use std::sync::{Arc, PoisonError};
 
+use warpsmith_emulator::check::{self, FindingScope, Findings};
+
 use super::EmulatedDriver;
 use super::action::Action;
 use super::control::{Call, driver_error};
@@ -83,6 +85,14 @@ unsafe impl Driver for EmulatedDriver {
 
     fn take_fault(&self, context: Context) -> Option<Fault> {
         self.contexts.get(Call::ContextSynchronize, context.0).ok()?.take_fault()
+    }
+
+    fn take_findings(&self) -> Findings {
+        check::take_findings()
+    }
+
+    fn collect_findings(&self) -> Option<FindingScope> {
+        FindingScope::begin()
     }
 
     fn peer_can_access(&self, ordinal: u32, peer: u32) -> Result<bool> {

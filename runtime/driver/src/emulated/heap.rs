@@ -248,7 +248,7 @@ unsafe fn release(address: u64, bytes: usize) {
         // SAFETY: passed on from the caller.
         return unsafe { deallocate(address, bytes) };
     }
-    check::freed(address as usize);
+    check::freed(address as usize, bytes);
     let mut freed = FREED.lock().unwrap_or_else(PoisonError::into_inner);
     freed.0.push_back((address, bytes));
     freed.1 += bytes;
@@ -256,7 +256,7 @@ unsafe fn release(address: u64, bytes: usize) {
         && let Some((address, bytes)) = freed.0.pop_front()
     {
         freed.1 -= bytes;
-        check::released(address as usize);
+        check::released(address as usize, bytes);
         // SAFETY: the caller's promise when it was freed.
         unsafe { deallocate(address, bytes) };
     }

@@ -15,6 +15,8 @@ pub(super) struct Use {
     pub(super) slot: usize,
     pub(super) tick: u64,
     pub(super) write: bool,
+    /// Every access is atomic.
+    pub(super) atomic: bool,
     /// The driver call or the kernel.
     pub(super) task: &'static str,
     pub(super) stream: u64,
@@ -74,10 +76,10 @@ impl History {
             let mut kept = Vec::with_capacity(uses.len() + 1);
             for old in uses {
                 let before = ordered(&old);
-                if !before && (old.write || new.write) {
+                if !before && (old.write || new.write) && !(old.atomic && new.atomic) {
                     conflict(&old, start);
                 }
-                if !before || old.write && !new.write {
+                if !before || old.write && !new.write || new.atomic && !old.atomic {
                     kept.push(old);
                 }
             }
@@ -144,7 +146,7 @@ mod tests {
 
     fn used(tick: u64, write: bool, range: Range<u64>) -> Use {
         let (start, end) = (range.start, range.end);
-        Use { slot: 0, tick, write, task: "task", stream: 1, start, end }
+        Use { slot: 0, tick, write, atomic: false, task: "task", stream: 1, start, end }
     }
 
     fn add(history: &mut History, new: Use, ordered: bool) -> Vec<(u64, u64)> {
@@ -174,6 +176,16 @@ mod tests {
         assert!(add(&mut history, used(3, true, 15..20), false).is_empty());
         assert_eq!(add(&mut history, used(4, true, 8..16), false), [(1, 8), (2, 8), (2, 10), (3, 15)]);
         assert_eq!(add(&mut history, used(5, false, 7..9), false), [(4, 8)]);
+    }
+
+    #[test]
+    fn atomics_conflict_with_others_alone() {
+        let mut history = History::default();
+        let atomic = |tick| Use { atomic: true, ..used(tick, true, 0..8) };
+        assert!(add(&mut history, used(1, true, 0..8), true).is_empty());
+        assert!(add(&mut history, atomic(2), true).is_empty());
+        assert_eq!(add(&mut history, atomic(3), false), [(1, 0)], "the write that no atomic replaces");
+        assert_eq!(add(&mut history, used(4, false, 0..4), false), [(1, 0), (2, 0), (3, 0)]);
     }
 
     #[test]

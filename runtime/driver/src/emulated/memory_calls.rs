@@ -2,9 +2,12 @@
 
 use std::ffi::c_void;
 
+use warpsmith_emulator::check;
+
 use super::EmulatedDriver;
 use super::control::{Call, driver_error};
 use super::graph::{Home, NO_POOL};
+use super::pages::Backing;
 use super::stream::Work;
 use super::touched::Access;
 use crate::error::{Result, code};
@@ -29,6 +32,18 @@ unsafe impl MemoryDriver for EmulatedDriver {
             context.heap.free(Call::MemoryFree, ptr, |start, end| self.frees(Call::MemoryFree, start, end))
         }?;
         context.check(Call::MemoryFree.name())
+    }
+
+    fn watches_buffers(&self) -> bool {
+        check::is_on() && matches!(self.backing, Backing::Host)
+    }
+
+    fn buffer_allocated(&self, ptr: DevicePtr, bytes: usize) {
+        check::allocated(ptr.0 as usize, bytes);
+    }
+
+    fn buffer_freed(&self, ptr: DevicePtr, bytes: usize) {
+        check::freed(ptr.0 as usize, bytes);
     }
 
     fn pinned_allocate(&self, context: Context, bytes: usize) -> Result<*mut c_void> {
@@ -128,6 +143,7 @@ unsafe impl MemoryDriver for EmulatedDriver {
         let busy = |start, end| self.frees(Call::VirtualUnmap, start, end);
         // SAFETY: passed on from the caller.
         unsafe { context.space.unmap(ptr, bytes, &context.heap, busy) }?;
+        check::released(ptr.0 as usize, bytes);
         context.check(Call::VirtualUnmap.name())
     }
 

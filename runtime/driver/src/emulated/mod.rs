@@ -146,7 +146,7 @@ pub struct EmulatedDriver {
     sensors: Sensors,
     /// The stepper that runs the tasks, if not worker threads.
     stepper: Option<Stepping>,
-    races: Races,
+    races: Arc<Races>,
     contexts: Table<EmulatedContext>,
     streams: Table<Queue>,
     events: Table<EventState>,
@@ -365,7 +365,7 @@ impl EmulatedDriver {
         let no_thread = |error| {
             driver_error(call.name(), code::UNKNOWN, format!("cannot start a stream's thread: {error}"))
         };
-        let push = |work, touched| queue.push(work, touched);
+        let push = |work, touched, place| queue.push(work, touched, place);
         self.races.enqueue(stream.0, call, work, touched, push).map_err(no_thread)
     }
 

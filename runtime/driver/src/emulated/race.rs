@@ -3,17 +3,23 @@
 //! Every stream has a vector clock, which grows with its tasks and with the waits that are enqueued on it, and the
 //! host has one of what it knows to be done. So what is found depends only on the calls made, not on when tasks
 //! happen to run.
+//!
+//! There are two ways. A test asks for the first ([`Way::Arguments`]): work touches the memory that its arguments name, and is
+//! compared when it is enqueued. A check of kernels has the second ([`Way::Accesses`]): a kernel touches what it was seen to
+//! touch, so work is compared when it has run, in an order that agrees with the clocks. What is found is a finding of the
+//! thread that enqueued the work.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use warpsmith_emulator::check::{self, Findings, Side, Touch};
 
 use super::action::Action;
 use super::clock::Clock;
 use super::control::Call;
 use super::history::{History, Use};
 use super::stream::Work;
-use super::testing::Testing;
 use super::touched::{Access, Touched};
 
 /// A stream, or one that was destroyed.
@@ -27,7 +33,7 @@ struct Slot {
 
 #[derive(Debug)]
 struct State {
-    _testing: Testing,
+    way: Way,
     slots: Vec<Slot>,
     /// The slots of live streams, by handle.
     by_handle: HashMap<u64, usize>,
@@ -35,6 +41,34 @@ struct State {
     host: Clock,
     history: History,
     found: Vec<String>,
+    /// What the last launches have touched, by slot and tick.
+    touches: BTreeMap<(u64, usize), Vec<Touch>>,
+    /// How often two tasks were found to race.
+    reported: HashMap<[&'static str; 2], u32>,
+}
+
+/// What work touches, and when it is compared with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Arguments,
+    Accesses,
+}
+
+/// Launches whose accesses are kept, to name the place of an earlier one.
+const KEPT_LAUNCHES: usize = 1024;
+/// Findings of the same two tasks.
+const MOST_REPORTED: u32 = 100;
+
+/// A task that will be compared when it has run: its place among the others.
+#[derive(Debug)]
+pub(super) struct Place {
+    stream: u64,
+    task: &'static str,
+    slot: usize,
+    tick: u64,
+    /// The work that is ordered before it.
+    before: Clock,
+    touched: Touched,
 }
 
 impl State {
@@ -47,14 +81,21 @@ impl State {
         Some((slot, tick))
     }
 
-    fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) {
-        let Some((slot, tick)) = self.tick(stream) else { return };
+    /// A task of a stream touches memory. It is compared with others now, or at the place that is returned.
+    fn enqueue(&mut self, stream: u64, task: &'static str, touched: &[Access]) -> Option<Place> {
+        let (slot, tick) = self.tick(stream)?;
+        if self.way == Way::Accesses {
+            let mut before = self.slots[slot].clock.clone();
+            before.join(&self.host);
+            return Some(Place { stream, task, slot, tick, before, touched: touched.to_vec() });
+        }
         let Self { slots, host, history, found, .. } = self;
         history.prune(|old| host.covers(old));
         let clock = &slots[slot].clock;
         let mut told = Vec::new();
         for Access { range: Range { start, end }, write } in touched {
-            let new = Use { slot, tick, write: *write, task, stream, start: *start, end: *end };
+            let (write, start, end) = (*write, *start, *end);
+            let new = Use { slot, tick, write, atomic: false, task, stream, start, end };
             let ordered = |old: &Use| clock.covers(old) || host.covers(old);
             history.add(new, ordered, |old, at| {
                 if !told.contains(&(old.slot, old.tick)) {
@@ -65,9 +106,64 @@ impl State {
                 }
             });
         }
+        None
+    }
+
+    /// A task has run, and launches in it have touched memory.
+    fn ran(&mut self, place: Place, touches: Vec<Touch>) {
+        let Place { stream, task, slot, tick, before, touched } = place;
+        let Self { host, history, touches: kept, reported, .. } = self;
+        history.prune(|old| host.covers(old));
+        let named = touched.into_iter().map(|access| (access.range, access.write, false));
+        let seen = touches
+            .iter()
+            .map(|touch| (touch.range.start as u64..touch.range.end as u64, touch.write, touch.atomic));
+
+        let mut found = Findings::default();
+        let mut told = Vec::new();
+        for (Range { start, end }, write, atomic) in named.chain(seen) {
+            let new = Use { slot, tick, write, atomic, task, stream, start, end };
+            history.add(
+                new,
+                |old| before.covers(old),
+                |old, at| {
+                    let count = reported.entry([old.task, task]).or_default();
+                    if told.contains(&(old.slot, old.tick)) || *count >= MOST_REPORTED {
+                        return;
+                    }
+                    told.push((old.slot, old.tick));
+                    let earlier = kept.get(&(old.tick, old.slot)).map_or(&[][..], Vec::as_slice);
+                    let new_side = Side { touch: touch_of(&touches, at, write), task, write, stream };
+                    let old_side = Side {
+                        touch: touch_of(earlier, at, old.write),
+                        task: old.task,
+                        write: old.write,
+                        stream: old.stream,
+                    };
+                    if let Some(finding) = check::stream_race(at as usize, &new_side, &old_side) {
+                        *count += 1;
+                        found.findings.push(finding);
+                    }
+                },
+            );
+        }
+        if !touches.is_empty() {
+            kept.insert((tick, slot), touches);
+            while kept.len() > KEPT_LAUNCHES {
+                kept.pop_first();
+            }
+        }
+        check::found(found);
     }
 
     fn host_frees(&mut self, call: Call, range: Range<u64>, goes: bool) {
+        if self.way == Way::Accesses {
+            // The driver refuses what work still uses, and a check of kernels knows freed buffers.
+            if goes {
+                self.history.forget(range);
+            }
+            return;
+        }
         let uses = if goes { self.history.forget(range.clone()) } else { self.history.uses(range.clone()) };
         let mut told = Vec::new();
         for used in uses.iter().filter(|used| !self.host.covers(used)) {
@@ -82,21 +178,28 @@ impl State {
     }
 }
 
+/// The access to a byte.
+fn touch_of(touches: &[Touch], at: u64, write: bool) -> Option<&Touch> {
+    touches.iter().find(|touch| touch.write == write && touch.range.contains(&(at as usize)))
+}
+
 /// The race check of a driver, which may be off.
 #[derive(Debug)]
 pub(super) struct Races(Option<Mutex<State>>);
 
 impl Races {
-    pub(super) fn new(on: Option<Testing>) -> Self {
-        let state = |testing| State {
-            _testing: testing,
+    pub(super) fn new(way: Option<Way>) -> Self {
+        let state = |way| State {
+            way,
             slots: Vec::new(),
             by_handle: HashMap::new(),
             host: Clock::default(),
             history: History::default(),
             found: Vec::new(),
+            touches: BTreeMap::new(),
+            reported: HashMap::new(),
         };
-        Self(on.map(|testing| Mutex::new(state(testing))))
+        Self(way.map(|way| Mutex::new(state(way))))
     }
 
     fn state(&self) -> Option<MutexGuard<'_, State>> {
@@ -152,9 +255,10 @@ impl Races {
         call: Call,
         work: Work,
         touched: Touched,
-        push: impl FnOnce(Work, Touched) -> R,
+        push: impl FnOnce(Work, Touched, Option<Place>) -> R,
     ) -> R {
         let mut state = self.state();
+        let mut place = None;
         if let Some(state) = &mut state {
             match &work {
                 Work::Record(mark) => {
@@ -167,22 +271,34 @@ impl Races {
                         state.slots[slot].clock.join(clock);
                     }
                 }
-                Work::Act(Action::Launch(launch)) => state.enqueue(stream, launch.symbol(), &touched),
+                Work::Act(Action::Launch(launch)) => {
+                    // A check sees what the kernel touches.
+                    let named = if state.way == Way::Arguments { &touched[..] } else { &[] };
+                    place = state.enqueue(stream, launch.symbol(), named);
+                }
                 Work::Graph(launch) => {
                     let slot = state.by_handle.get(&stream).copied();
                     // Launches of one executable come one after the other.
                     if let (Some(slot), Some(clock)) = (slot, launch.before().and_then(|mark| mark.clock())) {
                         state.slots[slot].clock.join(clock);
                     }
-                    state.enqueue(stream, call.name(), &touched);
+                    place = state.enqueue(stream, call.name(), &touched);
                     if let Some(slot) = slot {
                         launch.done().set_clock(state.slots[slot].clock.clone());
                     }
                 }
-                _ => state.enqueue(stream, call.name(), &touched),
+                _ => place = state.enqueue(stream, call.name(), &touched),
             }
         }
-        push(work, touched)
+        push(work, touched, place)
+    }
+
+    /// The task at this place has run, on the calling thread, which marks no event before this returns.
+    pub(super) fn ran(&self, place: Option<Place>) {
+        let touches = check::take_touched();
+        if let (Some(mut state), Some(place)) = (self.state(), place) {
+            state.ran(place, touches);
+        }
     }
 
     /// Memory is new: what was there before has nothing to do with it. If it comes in stream order, work on other
@@ -192,7 +308,9 @@ impl Races {
         let access = Access::write(start, bytes);
         state.history.forget(access.range.clone());
         if let Some(stream) = stream {
-            state.enqueue(stream, call.name(), &[access]);
+            if let Some(place) = state.enqueue(stream, call.name(), &[access]) {
+                state.ran(place, Vec::new());
+            }
         }
     }
 
@@ -235,11 +353,11 @@ mod tests {
 
     fn write(races: &Races, stream: u64, start: u64) {
         let work = Work::Act(Action::Set { dst: start, value: 0, bytes: 8 });
-        races.enqueue(stream, Call::Memset, work, vec![Access::write(start, 8)], |_, _| ());
+        races.enqueue(stream, Call::Memset, work, vec![Access::write(start, 8)], |_, _, _| ());
     }
 
     fn two_streams() -> Races {
-        let races = Races::new(Some(()));
+        let races = Races::new(Some(Way::Arguments));
         races.stream_created(1, 1);
         races.stream_created(2, 1);
         races
@@ -284,7 +402,7 @@ mod tests {
                 write(&races, stream, 0x100 + round % 16 * 8);
                 let mark = Arc::new(Mark::default());
                 for (of, work) in [(stream, Work::Record(Arc::clone(&mark))), (other, Work::Wait(mark))] {
-                    races.enqueue(of, Call::EventRecord, work, Touched::new(), |_, _| ());
+                    races.enqueue(of, Call::EventRecord, work, Touched::new(), |_, _, _| ());
                 }
             }
         }

@@ -176,6 +176,7 @@ mod tests {
     use super::super::context::EmulatedContext;
     use super::super::control::Control;
     use super::super::pages::Backing;
+    use super::super::race::Races;
     use super::super::simulated::Timeline;
     use super::super::stream::{Mark, Work};
     use super::super::touched::Touched;
@@ -185,16 +186,21 @@ mod tests {
     fn waiting_for_nothing_enqueued_is_an_error() {
         let stepper = Stepping::new(Schedule::Random(1), ());
         let context = EmulatedContext::new(0, 1 << 20, Backing::Host);
-        let [blocked, free] = [1, 2].map(|handle| {
-            let control = Arc::new(Control::new());
-            let queue =
-                Queue::new(Arc::clone(&context), control, 0, Timeline::new(None), Some(stepper.clone()));
-            stepper.add(StreamHandle(handle), &queue);
-            queue
-        });
+        let [blocked, free] = [1, 2]
+            .map(|handle| {
+                let control = Arc::new(Control::new());
+                let (context, stepper) = (Arc::clone(&context), Some(stepper.clone()));
+                let races = Arc::new(Races::new(None));
+                let queue = Queue::new(context, control, 0, Timeline::new(None), stepper, races);
+                (StreamHandle(handle), queue)
+            })
+            .map(|(handle, queue)| {
+                stepper.add(handle, &queue);
+                queue
+            });
         let [never, last] = [(); 2].map(|()| Arc::new(Mark::default()));
-        blocked.push(Work::Wait(never), Touched::new()).unwrap();
-        free.push(Work::Record(Arc::clone(&last)), Touched::new()).unwrap();
+        blocked.push(Work::Wait(never), Touched::new(), None).unwrap();
+        free.push(Work::Record(Arc::clone(&last)), Touched::new(), None).unwrap();
         let error = blocked.wait(Call::StreamSynchronize).unwrap_err().to_string();
         assert!(error.contains("stream_synchronize") && error.contains("never enqueued"), "{error}");
         assert!(last.time().is_some() && free.is_idle(), "all that can run has run");

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gpu_spec::KernelSpec;
+use warpsmith_emulator::check::{self, Enqueued};
 
 use super::action::{Action, fault};
 use super::clock::Clock;
@@ -18,6 +19,7 @@ use super::context::EmulatedContext;
 use super::control::Call;
 use super::control::Control;
 use super::graph::GraphRun;
+use super::race::{Place, Races};
 use super::schedule::Stepping;
 use super::simulated::{SimulatedWork, Timeline};
 use super::touched::{Access, Touched};
@@ -136,6 +138,10 @@ pub(super) enum Work {
 #[derive(Debug)]
 struct Task {
     work: Work,
+    /// What a check of kernels keeps of the moment at which it was enqueued.
+    enqueued: Option<Enqueued>,
+    /// Its place among all, if it is compared with others when it has run.
+    place: Option<Place>,
     touched: Touched,
     /// The place in the order in which tasks of all streams were enqueued, if it is needed.
     number: u64,
@@ -155,11 +161,11 @@ struct State {
 
 impl State {
     /// Takes the next task, which is the running one from now on.
-    fn begin(&mut self) -> Option<Work> {
-        let Task { work, touched, .. } = self.tasks.pop_front()?;
+    fn begin(&mut self) -> Option<(Work, Option<Enqueued>, Option<Place>)> {
+        let Task { work, enqueued, place, touched, .. } = self.tasks.pop_front()?;
         // A free must not conflict with itself.
         self.running = if matches!(work, Work::Free(_)) { Touched::new() } else { touched };
-        Some(work)
+        Some((work, enqueued, place))
     }
 }
 
@@ -172,6 +178,7 @@ pub(super) struct Queue {
     timeline: Timeline,
     /// The stepper that runs the tasks, if not a worker.
     stepper: Option<Stepping>,
+    races: Arc<Races>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -183,6 +190,7 @@ impl Queue {
         priority: i32,
         timeline: Timeline,
         stepper: Option<Stepping>,
+        races: Arc<Races>,
     ) -> Arc<Self> {
         Arc::new(Self {
             context,
@@ -190,6 +198,7 @@ impl Queue {
             priority,
             timeline,
             stepper,
+            races,
             state: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -215,7 +224,12 @@ impl Queue {
     /// Enqueues a task, starting the worker, if there is one, with the first.
     ///
     /// Errors with the system's text when the thread cannot be started.
-    pub(super) fn push(self: &Arc<Self>, work: Work, touched: Touched) -> std::io::Result<()> {
+    pub(super) fn push(
+        self: &Arc<Self>,
+        work: Work,
+        touched: Touched,
+        place: Option<Place>,
+    ) -> std::io::Result<()> {
         let mut state = self.state();
         if self.stepper.is_none() && state.worker.is_none() {
             let queue = Arc::clone(self);
@@ -223,7 +237,7 @@ impl Queue {
             state.worker = Some(worker.spawn(move || queue.work())?);
         }
         let number = self.stepper.as_ref().map_or(0, |stepper| stepper.number());
-        state.tasks.push_back(Task { work, touched, number });
+        state.tasks.push_back(Task { work, enqueued: check::enqueued(), place, touched, number });
         state.pushed += 1;
         self.changed.notify_all();
         Ok(())
@@ -274,8 +288,8 @@ impl Queue {
 
     /// Runs the next task, which is ready, on this thread.
     pub(super) fn step(&self) {
-        let Some(work) = self.state().begin() else { return };
-        let reached = self.run(work);
+        let Some((work, enqueued, place)) = self.state().begin() else { return };
+        let reached = self.run_as(work, enqueued, place);
         self.finish(reached);
     }
 
@@ -302,9 +316,9 @@ impl Queue {
     fn work(&self) {
         loop {
             let mut state = self.state();
-            let work = loop {
-                if let Some(work) = state.begin() {
-                    break work;
+            let (work, enqueued, place) = loop {
+                if let Some(next) = state.begin() {
+                    break next;
                 }
                 if state.closing {
                     return;
@@ -315,7 +329,7 @@ impl Queue {
             drop(state);
 
             self.control.before_task(delay);
-            let reached = self.run(work);
+            let reached = self.run_as(work, enqueued, place);
             self.finish(reached);
         }
     }
@@ -330,6 +344,16 @@ impl Queue {
         }
         state.done += 1;
         self.changed.notify_all();
+    }
+
+    /// Runs a task for who enqueued it.
+    fn run_as(&self, work: Work, enqueued: Option<Enqueued>, place: Option<Place>) -> Option<Arc<Mark>> {
+        let Some(enqueued) = enqueued else { return self.run(work) };
+        enqueued.run(|| {
+            let reached = self.run(work);
+            self.races.ran(place);
+            reached
+        })
     }
 
     /// Runs a task. Returns the mark that is reached by it.

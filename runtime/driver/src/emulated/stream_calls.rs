@@ -28,7 +28,8 @@ unsafe impl StreamDriver for EmulatedDriver {
         let context = self.enter(Call::StreamCreate, context)?;
         let priority = priority.clamp(MOST_URGENT, LEAST_URGENT);
         let (own, control, stepper) = (Arc::clone(&context), Arc::clone(&self.control), self.stepper.clone());
-        let queue = Queue::new(own, control, priority, Timeline::new(self.time.clone()), stepper);
+        let (timeline, races) = (Timeline::new(self.time.clone()), Arc::clone(&self.races));
+        let queue = Queue::new(own, control, priority, timeline, stepper, races);
         context.add_stream(&queue);
         Ok(self.add_stream(handle, queue))
     }

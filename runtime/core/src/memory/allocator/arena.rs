@@ -1,8 +1,11 @@
 //! [`ArenaState`]: the blocks of one stream in one pool, and their allocation policy.
 //!
-//! Nothing here calls a driver or knows of threads: segments come from above and go back there. Blocks are found
+//! Nothing here calls a driver, but to say which buffers there are to one that watches them, or knows of threads: segments
+//! come from above and go back there. Blocks are found
 //! by best fit on (size, address) unless the pool says otherwise, split when the rest is worth keeping, and
 //! merged with their free neighbours when they are freed. The rules are PyTorch's.
+
+use std::sync::Arc;
 
 use super::block::{Block, BlockId, Blocks, NONE, State};
 use super::counters::{Counted, Counters};
@@ -13,7 +16,7 @@ use super::history::{History, Site};
 use super::pending::Pending;
 use super::policy::Policy;
 use super::size::{Kind, MIN_BLOCK, SMALL_SIZE};
-use crate::driver::EventHandle;
+use crate::driver::{DevicePtr, Driver, EventHandle};
 use crate::memory::snapshot::TraceAction;
 
 /// Memory of the driver that blocks are cut from.
@@ -55,6 +58,8 @@ pub(crate) struct ArenaState {
     pub counters: Counters,
     pub pending: Pending,
     pub history: Option<Box<History>>,
+    /// Wants to know which buffers there are.
+    pub watcher: Option<Arc<dyn Driver>>,
     pub(super) deferred: DeferredFree,
     /// Whether frees may be deferred: not when every event is recorded, or advances a clock.
     pub may_defer: bool,
@@ -72,6 +77,7 @@ impl ArenaState {
             counters: Counters::default(),
             pending: Pending::default(),
             history: None,
+            watcher: None,
             deferred: DeferredFree::default(),
             may_defer: false,
             devices,
@@ -80,11 +86,23 @@ impl ArenaState {
         state
     }
 
+    /// Whether frees may be deferred under the policy: not when each has to be seen.
+    fn may_defer_frees(&self) -> bool {
+        self.history.is_none() && self.watcher.is_none() && self.policy.may_defer_frees()
+    }
+
+    /// Has the driver know the buffers from now on. What a graph has used, each of its launches uses again, so the blocks of
+    /// pools for graphs are none.
+    pub fn watch(&mut self, driver: &Arc<dyn Driver>) {
+        self.watcher = (!self.policy.graph && driver.watches_buffers()).then(|| Arc::clone(driver));
+        self.may_defer = self.may_defer_frees();
+    }
+
     /// Sets the policy for later requests, and counts anew what is oversize. Returns how many segments were and are.
     pub fn set_policy(&mut self, policy: Policy) -> [u64; 2] {
         let limits = [self.policy.max_split, policy.max_split];
         self.policy = policy;
-        self.may_defer = self.history.is_none() && self.policy.may_defer_frees();
+        self.may_defer = self.may_defer_frees();
         let (mut blocks, mut segments) = ([0; 2], [0; 2]);
         for segment in self.segments.iter().flatten() {
             let counted = !matches!(segment.source, Source::Expandable(_));
@@ -103,7 +121,7 @@ impl ArenaState {
     /// Begins a history, or ends it.
     pub fn set_history(&mut self, history: Option<History>) {
         self.history = history.map(Box::new);
-        self.may_defer = self.history.is_none() && self.policy.may_defer_frees();
+        self.may_defer = self.may_defer_frees();
     }
 
     /// Allocates a free block of at least `size` (a rounded size), if there is one that the policy allows.
@@ -188,6 +206,9 @@ impl ArenaState {
             self.counters.oversize_allocations.up(1);
         }
         self.note(TraceAction::Alloc, address, requested, site);
+        if let Some(driver) = &self.watcher {
+            driver.buffer_allocated(DevicePtr(address), requested as usize);
+        }
     }
 
     /// Cuts a block in two; it keeps the front. The rest is free, but in no index yet.
@@ -227,6 +248,9 @@ impl ArenaState {
             && let Some(site) = block.site
         {
             self.note(TraceAction::FreeRequested, address, requested, site);
+        }
+        if let Some(driver) = &self.watcher {
+            driver.buffer_freed(DevicePtr(address), requested as usize);
         }
         if pending {
             self.blocks[id].state = State::Pending;

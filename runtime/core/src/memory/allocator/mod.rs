@@ -463,7 +463,7 @@ fn wait_for_users(device: &Device, state: &mut ArenaState, block: BlockId, users
             Ok(event) => recorded.push((user.id(), event)),
             // Without an event the host has to wait.
             Err(error) => {
-                let waited = user.synchronize().inspect_err(|_| user.wait_idle());
+                let waited = user.wait().inspect_err(|_| user.wait_idle());
                 failed = failed.and(waited.map_err(|_| error));
             }
         }

@@ -221,7 +221,7 @@ impl CachingAllocator {
         let waited = if stream_ordered {
             users.iter().try_for_each(|user| stream.wait_stream(user))
         } else {
-            let wait = |user: &Stream| user.synchronize().inspect_err(|_| user.wait_idle());
+            let wait = |user: &Stream| user.wait().inspect_err(|_| user.wait_idle());
             std::iter::once(stream).chain(users).map(wait).fold(Ok(()), Result::and)
         };
         if stream_ordered && waited.is_err() && !device.is_lost() {

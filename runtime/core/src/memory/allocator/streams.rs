@@ -212,6 +212,7 @@ pub(super) fn attach(
     let own = stream.device().id().ordinal();
     let devices = std::iter::once(own).chain(registry.peers.iter().copied()).collect();
     let mut state = ArenaState::new(policy, devices);
+    state.watch(stream.device().raw().0);
     state.set_history(registry.history.map(|limit| History::new(limit, stream.id())));
     let inner = Lock::new(Inner { state, home });
     let arena = Arc::new(Arena { pool, freeable: AtomicBool::new(false), inner });

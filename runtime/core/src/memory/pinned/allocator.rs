@@ -152,7 +152,7 @@ impl PinnedAllocator {
             }
             Err(_) => {
                 // Without an event the host waits. Whatever the result, nothing of the stream runs then.
-                let waited = stream.synchronize();
+                let waited = stream.wait();
                 if !user.is_lost() {
                     user.0.health.record_drop(waited);
                 }

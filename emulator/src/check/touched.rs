@@ -1,0 +1,170 @@
+//! Which bytes of buffers a launch has touched, for a driver that compares the launches of several streams.
+//!
+//! They are those of the records in the shadow memory. What these have lost is lost here: an access that another one of the
+//! same launch replaced.
+
+use std::backtrace::Backtrace;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Checker;
+use super::finding::{Access, Finding, FindingKind};
+use super::memory::Of;
+use super::place;
+use super::shadow::{GRAIN, Record};
+
+/// Ranges of a launch that are kept.
+const MOST: usize = 1 << 14;
+/// Ranges up to which accesses at several places in the source are not joined.
+const APART: usize = 1 << 10;
+
+/// Bytes that a launch has read or written, and one of the accesses to them.
+#[derive(Debug, Clone)]
+pub struct Touch {
+    /// The addresses.
+    pub range: Range<usize>,
+    /// They were written, and may have been read.
+    pub write: bool,
+    /// All accesses were atomic for threads of other launches too.
+    pub atomic: bool,
+    /// The kernel.
+    pub kernel: &'static str,
+    /// The buffer, its end as requested.
+    pub buffer: Range<usize>,
+    access: Access,
+    stack: Option<Arc<Backtrace>>,
+    root: &'static Path,
+}
+
+impl Touch {
+    /// The access, with its place in the source.
+    pub fn access(&self) -> Access {
+        let frames = self.stack.as_ref().map_or_else(Vec::new, |stack| place::frames_of(stack, self.root));
+        Access { frames, ..self.access.clone() }
+    }
+}
+
+thread_local! {
+    /// Of the launches that were enqueued, and that this thread has run since they were last taken.
+    static TOUCHED: RefCell<Vec<Touch>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what the enqueued launches have touched that the calling thread has run since the last call.
+pub fn take_touched() -> Vec<Touch> {
+    TOUCHED.take()
+}
+
+/// A range that may grow, and the record that it began with.
+struct Open {
+    range: Range<usize>,
+    place: u16,
+    record: Record,
+    buffer: Range<usize>,
+}
+
+impl Checker {
+    /// Notes what the launch has touched since it began, or since the last barrier of the grid.
+    pub(super) fn note_touched(&mut self) {
+        if self.collector.is_none() {
+            return;
+        }
+        let mut noted = Vec::new();
+        // By whether they write, and whether they are atomic.
+        let mut open: [Option<Open>; 4] = [const { None }; 4];
+        for start in self.pages.take_touched() {
+            let Some(buffer) = self.regions.find(start).filter(|region| region.of == Of::Buffer) else {
+                continue;
+            };
+            let buffer = buffer.start..buffer.end;
+            let Some(page) = self.pages.existing(start) else { continue };
+            for (grain, records) in page.records.iter().enumerate() {
+                for record in records.iter().filter(|record| !record.is_empty()) {
+                    let kind = record.kind();
+                    let atomic = kind.atomic && !kind.narrow;
+                    let bytes = record.bytes();
+                    let range = start + grain * GRAIN + bytes.start..start + grain * GRAIN + bytes.end;
+                    let slot = &mut open[usize::from(kind.write) * 2 + usize::from(atomic)];
+                    let joins = |open: &Open| {
+                        range.start <= open.range.end
+                            && buffer == open.buffer
+                            && (open.place == record.place() || noted.len() >= APART)
+                    };
+                    match slot {
+                        Some(open) if joins(open) => open.range.end = open.range.end.max(range.end),
+                        slot => {
+                            let buffer = buffer.clone();
+                            let new = Open { range, place: record.place(), record: *record, buffer };
+                            noted.extend(slot.replace(new).filter(|_| noted.len() < MOST));
+                        }
+                    }
+                }
+            }
+        }
+        noted.extend(open.into_iter().flatten());
+        let touches = noted.into_iter().map(|Open { range, record, buffer, .. }| Touch {
+            range,
+            write: record.kind().write,
+            atomic: record.kind().atomic && !record.kind().narrow,
+            kernel: self.kernel.name,
+            buffer,
+            access: self.described_without_place(&record),
+            stack: self.places.stack(record.place()),
+            root: &self.settings.root,
+        });
+        TOUCHED.with_borrow_mut(|touched| touched.extend(touches));
+    }
+}
+
+/// One of two pieces of work that touch the same memory.
+#[derive(Debug)]
+pub struct Side<'a> {
+    /// The kernel's access; `None` for other work.
+    pub touch: Option<&'a Touch>,
+    /// The kernel's symbol, or what it is else.
+    pub task: &'static str,
+    /// Whether it writes.
+    pub write: bool,
+    /// The stream.
+    pub stream: u64,
+}
+
+impl Side<'_> {
+    fn access(&self) -> Option<Access> {
+        let access = self.touch?.access();
+        let Self { task, stream, .. } = self;
+        let operation = format!("{} in kernel `{task}` on stream {stream}", access.operation);
+        Some(Access { operation, ..access })
+    }
+}
+
+/// The finding of two pieces of work on streams that nothing orders; `earlier` ran first. One of them is a kernel.
+pub fn stream_race(address: usize, later: &Side<'_>, earlier: &Side<'_>) -> Option<Finding> {
+    let touch = later.touch.or(earlier.touch)?;
+    let mut memory = format!(
+        "byte {} of a buffer of {} bytes",
+        address - touch.buffer.start,
+        touch.buffer.end - touch.buffer.start
+    );
+    for side in [later, earlier].into_iter().filter(|side| side.touch.is_none()) {
+        let operation = if side.write { "written" } else { "read" };
+        memory += &format!(", which {} on stream {} has {operation}", side.task, side.stream);
+    }
+    let (access, other) = match (later.access(), earlier.access()) {
+        (None, earlier) => (earlier, None),
+        both => both,
+    };
+    Some(Finding {
+        kind: FindingKind::StreamRace,
+        kernel: touch.kernel,
+        memory,
+        access,
+        other,
+        advice: STREAM_ADVICE.to_owned(),
+    })
+}
+
+/// What would be right.
+pub(super) const STREAM_ADVICE: &str = "nothing orders the streams: let one wait for the other by Stream::wait_stream or \
+     Stream::wait_event, or use one stream";
