@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use warpsmith_check::{Options, run};
+use warpsmith_check::{Finding, Options, Outcome, run};
 
 use crate::error::{Error, Result};
 
@@ -10,6 +10,12 @@ use crate::error::{Error, Result};
 const PLANTED: &[&str] = &["test", "--package", "gpu-std", "--test", "planted"];
 /// The same, of a program with buffers and streams.
 const PLANTED_PROGRAM: &[&str] = &["test", "--package", "warpsmith-runtime", "--test", "checked"];
+/// Accesses that end a debug build before they are seen.
+const PLANTED_IN_RELEASE: &[&str] =
+    &["test", "--release", "--package", "gpu-std", "--test", "planted", "misaligned"];
+/// A kernel of a crate that does not depend on the device library, so that it is not instrumented.
+const NOT_INSTRUMENTED: &[&str] =
+    &["test", "--package", "warpsmith-emulator", "--test", "emulator", "every_thread_runs_once"];
 /// Tests whose kernels are clean: nothing may be found in them.
 const DEVICE_LIBRARY: &[&str] = &["test", "--package", "gpu-std", "--test", "emulated"];
 const OPERATIONS: &[&str] =
@@ -18,6 +24,8 @@ const OPERATIONS: &[&str] =
 /// All of them.
 pub fn check_kernels(root: &Path) -> Result<()> {
     check_device_library(root)?;
+    check(root, PLANTED_IN_RELEASE)?;
+    check_not_instrumented(root)?;
     check(root, OPERATIONS)
 }
 
@@ -28,15 +36,31 @@ pub fn check_device_library(root: &Path) -> Result<()> {
     check(root, DEVICE_LIBRARY)
 }
 
-fn check(root: &Path, arguments: &[&str]) -> Result<()> {
+/// A kernel that cannot be checked is a finding that names its crate.
+fn check_not_instrumented(root: &Path) -> Result<()> {
+    let outcome = start(root, NOT_INSTRUMENTED)?;
+    let is_named = |finding: &Finding| {
+        finding.kind == "not-instrumented" && finding.memory.starts_with("crate `tests` was compiled without")
+    };
+    match &outcome.findings[..] {
+        [finding] if is_named(finding) && outcome.failure.is_some() => Ok(()),
+        findings => Err(Error::Unexpected(format!("a crate without instrumentation: found {findings:?}"))),
+    }
+}
+
+fn start(root: &Path, arguments: &[&str]) -> Result<Outcome> {
     println!("    $ warpsmith check {}", arguments.join(" "));
     let options = Options {
         cargo: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         folder: Some(root.to_owned()),
-        expects_findings: arguments == PLANTED || arguments == PLANTED_PROGRAM,
+        expects_findings: [PLANTED, PLANTED_PROGRAM, PLANTED_IN_RELEASE].contains(&arguments),
         ..Options::default()
     };
-    let outcome = run(&options).map_err(|error| Error::Unexpected(error.to_string()))?;
+    run(&options).map_err(|error| Error::Unexpected(error.to_string()))
+}
+
+fn check(root: &Path, arguments: &[&str]) -> Result<()> {
+    let outcome = start(root, arguments)?;
     for finding in &outcome.findings {
         println!("kernel `{}`: {}\n", finding.kernel, finding.text);
     }

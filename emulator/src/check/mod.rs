@@ -7,6 +7,9 @@
 //! the launch runs on. Then it fails with [`Fault::Check`](crate::Fault::Check), or, if a stream runs it for a thread that
 //! [enqueued](enqueued) it, ends as if nothing was wrong, and the thread [takes](take_findings) the findings (`collect`).
 //!
+//! Of a launch that was enqueued, the checker also notes which bytes it has touched (`touched`), so that the driver can compare
+//! launches on streams that nothing orders.
+//!
 //! A checked launch runs on one host thread. One that is not checked pays for a test of one pointer at each barrier.
 //!
 //! What is not found: accesses of crates that were not instrumented; a race with one of many earlier accesses to the same

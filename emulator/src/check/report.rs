@@ -39,11 +39,13 @@ impl Elements {
     fn name(&self, argument: &str, index: usize) -> String {
         match (self.pitch, self.rows) {
             (Some(pitch), Some(rows)) if pitch * rows != 0 => {
-                let (plane, within) = (index / (pitch * rows), index % (pitch * rows));
-                format!("plane {plane}, row {}, column {} of `{argument}`", within / pitch, within % pitch)
+                let (z, within) = (index / (pitch * rows), index % (pitch * rows));
+                let (x, y) = (within % pitch, within / pitch);
+                format!("`{argument}[({x}, {y}, {z})]` (column {x}, row {y}, plane {z})")
             }
             (Some(pitch), _) if pitch != 0 => {
-                format!("row {}, column {} of `{argument}`", index / pitch, index % pitch)
+                let (x, y) = (index % pitch, index / pitch);
+                format!("`{argument}[({x}, {y})]` (column {x}, row {y})")
             }
             _ => format!("`{argument}[{index}]`"),
         }

@@ -11,6 +11,8 @@ mod bounds;
 mod clean;
 mod global;
 mod launches;
+#[cfg(not(debug_assertions))]
+mod misaligned;
 mod shared;
 mod speed;
 
@@ -33,4 +35,12 @@ fn nothing_is_found_in_clean_kernels() {
     let cases = clean::cases();
     let wrong: Vec<String> = cases.iter().filter_map(|case| case.verify().err()).collect();
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[cfg(not(debug_assertions))]
+#[test]
+fn misaligned_accesses_are_found() {
+    for case in misaligned::cases() {
+        case.verify().unwrap();
+    }
 }

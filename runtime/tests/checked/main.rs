@@ -4,6 +4,7 @@
 
 mod buffers;
 mod errors;
+mod names;
 mod streams;
 
 use gpu_std::Kernel;

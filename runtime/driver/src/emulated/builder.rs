@@ -133,6 +133,9 @@ impl EmulatedDriverBuilder {
     /// stream order are writes. Freeing or unmapping memory, page-locked memory too, is a race when the host has
     /// not seen that the work that uses it is done: by waiting for, or a query that said so of, a stream, an event
     /// or a context.
+    ///
+    /// Under `warpsmith check` every driver that was not built with this looks for races by what kernels were seen to touch, and
+    /// reports them as findings.
     #[cfg(feature = "testing")]
     pub fn check_races(mut self) -> Self {
         self.races = true;

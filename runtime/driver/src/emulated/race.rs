@@ -118,7 +118,6 @@ impl State {
         let seen = touches
             .iter()
             .map(|touch| (touch.range.start as u64..touch.range.end as u64, touch.write, touch.atomic));
-
         let mut found = Findings::default();
         let mut told = Vec::new();
         for (Range { start, end }, write, atomic) in named.chain(seen) {
@@ -218,7 +217,7 @@ impl Races {
 
     /// Adds races that were found elsewhere.
     pub(super) fn tell(&self, found: Vec<String>) {
-        if let Some(mut state) = self.state() {
+        if let Some(mut state) = self.state().filter(|state| state.way == Way::Arguments) {
             state.found.extend(found);
         }
     }
