@@ -49,7 +49,7 @@ pub(crate) fn run_set(
                     }
                 }
             }
-            Next::Done => return Ok(()),
+            Next::Done => return set.red_zones(),
             Next::Stuck => {
                 set.fail(set.deadlock());
                 break;
