@@ -119,6 +119,7 @@ pub(crate) struct Shared {
     dynamic_ready: Cell<*mut u8>,
     /// Static bytes that this block has requested.
     static_bytes: Cell<usize>,
+    is_used: Cell<bool>,
 }
 
 struct Site {
@@ -159,6 +160,7 @@ impl Shared {
         let mut sites = self.sites.borrow_mut();
         let found = sites.iter().position(|site| site.key == key && site.memory.layout == layout);
         let index = found.unwrap_or_else(|| {
+            self.is_used.set(true);
             sites.push(Site { key, location, memory: Memory::new(layout), ready: false });
             sites.len() - 1
         });
@@ -202,19 +204,21 @@ impl Shared {
         at_end
     }
 
-    /// What the block has overwritten around a piece that it has requested, in words.
+    /// What has been overwritten around a piece, in words.
     pub fn damage(&self) -> Option<String> {
-        let static_damage = || self.sites.borrow().iter().find_map(Site::damage);
-        let dynamic_damage = || {
+        let damage = self.sites.borrow().iter().find_map(Site::damage);
+        damage.or_else(|| {
             let dynamic = self.dynamic.borrow();
             let memory = dynamic.as_ref()?;
             let bytes = memory.layout.size();
             Some(memory.damage()?.of(format_args!("the dynamic shared memory of {bytes} bytes")))
-        };
-        let any_static = !self.sites.borrow().is_empty();
-        let any_dynamic = !self.dynamic_ready.get().is_null();
-        let found = if any_static { static_damage() } else { None };
-        found.or_else(|| if any_dynamic { dynamic_damage() } else { None })
+        })
+    }
+
+    /// Whether any block has requested a piece since this was made.
+    #[inline(always)]
+    pub fn is_used(&self) -> bool {
+        self.is_used.get()
     }
 
     /// Where this block has a piece.
@@ -233,6 +237,7 @@ impl Shared {
         let mut dynamic = self.dynamic.borrow_mut();
         let memory = dynamic.get_or_insert_with(|| Memory::new(layout));
         memory.poison();
+        self.is_used.set(true);
         self.dynamic_ready.set(memory.address.as_ptr());
         memory.address.as_ptr()
     }
