@@ -203,7 +203,7 @@ impl EmulatedDriverBuilder {
             captures: Captures::default(),
             large_clusters: Mutex::default(),
             code: LoadedCode::new(self.code),
-            pinned: Heap::new(u64::MAX, Backing::Host),
+            pinned: Heap::new("page-locked memory", u64::MAX, Backing::Host),
             registered: Registered::default(),
             processes: Mutex::default(),
         })
