@@ -12,7 +12,6 @@ mod clean;
 mod global;
 mod launches;
 mod shared;
-mod speed;
 
 use warpsmith_emulator::check::FindingKind::*;
 
