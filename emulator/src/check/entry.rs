@@ -11,28 +11,53 @@ use super::{Accessed, Checker};
 use crate::fault::Fault;
 use crate::registers::{Registers, registers};
 
-/// Gives the checker of the launch that runs on this host thread the access, if there is one.
+/// Whether an access is one to check: a launch is checked on this host thread, and the memory is neither the thread's own
+/// stack nor that of the launch's arguments. Most are of those two, so this comes first, and inlined.
 #[inline(always)]
-fn accessed(address: usize, access: Accessed) {
+fn is_checked(address: usize) -> bool {
     let registers = registers();
-    if registers.checker.get().is_null() || !registers.in_kernel() {
-        return;
+    let checker = registers.checker.get();
+    if checker.is_null() {
+        return false;
     }
-    checked(registers, address, access);
+    // SAFETY: as in `with_checker`; nothing here runs code of the program, which could make a second reference.
+    let checker = unsafe { &mut *checker };
+    checker.has_accesses = true;
+    // The stack lies below the yielder, which is at its top.
+    let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
+    above >= checker.stack_bytes && !checker.is_argument(address) && registers.in_kernel()
 }
 
-fn checked(registers: &Registers, address: usize, access: Accessed) {
-    // The thread's own stack lies below the yielder, which is at its top. The emulator's registers are no memory of a GPU.
-    let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
-    let own = address.wrapping_sub(std::ptr::from_ref(registers) as usize);
-    if own < size_of::<Registers>() {
+/// Gives the checker the access, if it is one to check.
+#[inline(always)]
+fn accessed(address: usize, access: Accessed) {
+    if is_checked(address) {
+        check(address, access);
+    }
+}
+
+/// Gives the checker an access that [`is_checked`].
+#[inline(always)]
+fn check(address: usize, access: Accessed) {
+    let registers = registers();
+    let (number, thread) = (registers.block().number, registers.linear.get());
+    // SAFETY: as in `is_checked`, which found that it is not null.
+    let checker = unsafe { &mut *registers.checker.get() };
+    if !checker.access_at_once(number, thread, address, &access) {
+        check_slowly(registers, address, access);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
+    // The emulator's registers are no memory of a GPU.
+    if address.wrapping_sub(std::ptr::from_ref(registers) as usize) < size_of::<Registers>() {
         return;
     }
+    let (number, thread) = (registers.block().number, registers.linear.get());
     let full = registers.with_checker(|checker| {
-        checker.accesses = checker.accesses.wrapping_add(1);
-        if above >= checker.stack_bytes && !checker.is_argument(address) {
-            checker.access(registers.block().number, registers.linear.get(), address, access);
-        }
+        checker.access(number, thread, address, &access);
         checker.full
     });
     if full == Some(true) {
@@ -51,7 +76,14 @@ macro_rules! accesses {
     ($($function:ident($bytes:literal, $($flag:ident)*): $($symbol:literal)*;)*) => {
         $(
             extern "C" fn $function(address: usize, pc: usize) {
-                accessed(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
+                /// A function of its own, so that the rest needs no stack.
+                #[inline(never)]
+                extern "C" fn check_it(address: usize, pc: usize) {
+                    check(address, Accessed { $($flag: true,)* ..Accessed::new($bytes, pc) });
+                }
+                if is_checked(address) {
+                    check_it(address, pc);
+                }
             }
             $(forward!($symbol, 1, $function);)*
         )*

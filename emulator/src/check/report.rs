@@ -86,7 +86,7 @@ impl Checker {
         now: Record,
         old: Option<Record>,
         address: usize,
-        access: Accessed,
+        access: &Accessed,
     ) {
         if !self.seen.insert((kind, now.place(), old.map_or(u16::MAX, |old| old.place()))) {
             return;

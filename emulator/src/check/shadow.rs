@@ -143,14 +143,20 @@ pub(super) struct Page {
     /// What the records are of; 0 for nothing.
     phase: u32,
     /// Bytes of the page that may be touched: from, and to before.
-    pub low: u16,
-    pub high: u16,
+    low: u16,
+    high: u16,
     /// One bit for each byte that was written, of the region's; null outside regions.
     written: *const AtomicU64,
     pub records: [[Record; RECORDS]; PAGE / GRAIN],
 }
 
 impl Page {
+    /// Whether bytes of the page, or from it on, may be touched.
+    #[inline(always)]
+    pub fn contains(&self, offset: usize, bytes: usize) -> bool {
+        offset >= self.low.into() && offset + bytes <= self.high.into()
+    }
+
     /// Whether one of `bytes` bytes was written, or nothing is known.
     #[inline(always)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
@@ -198,7 +204,7 @@ fn mask(offset: usize, bytes: usize) -> u64 {
 pub(super) struct Pages {
     pages: HashMap<usize, Box<Page>>,
     /// Recent ones by their number.
-    cache: Box<[(usize, *mut Page)]>,
+    cache: Box<[(usize, *mut Page); CACHED]>,
     phase: u32,
 }
 
@@ -209,7 +215,7 @@ impl Default for Pages {
     fn default() -> Self {
         Self {
             pages: HashMap::new(),
-            cache: vec![(usize::MAX, std::ptr::null_mut()); CACHED].into(),
+            cache: Box::new([(usize::MAX, std::ptr::null_mut()); CACHED]),
             phase: 0,
         }
     }
@@ -236,30 +242,28 @@ impl Pages {
         self.pages.len() * (size_of::<Page>() + size_of::<(usize, Box<Page>)>())
     }
 
-    /// The page of an address; `region` finds the region around one.
+    /// The page of an address, if it was used a short time ago, in this phase.
     #[inline(always)]
+    pub fn recent(&mut self, address: usize) -> Option<&mut Page> {
+        let number = address / PAGE;
+        let (cached, page) = self.cache[slot(number)];
+        if cached != number {
+            return None;
+        }
+        // SAFETY: the cache has pages of the map, which it owns, in place; nothing else refers to one while the caller
+        // has the mutable borrow.
+        let page = unsafe { &mut *page };
+        (page.phase == self.phase).then_some(page)
+    }
+
+    /// The page of an address; `region` finds the region around one.
     pub fn page<'r>(
         &mut self,
         address: usize,
         region: impl FnOnce(usize) -> Option<&'r Region>,
     ) -> &mut Page {
         let number = address / PAGE;
-        let (cached, page) = self.cache[number % CACHED];
-        let page = if cached == number { page } else { self.find(number) };
-        // SAFETY: the cache has pages of the map, which it owns, in place; nothing else refers to one while the caller
-        // has the mutable borrow.
-        let page = unsafe { &mut *page };
-        if page.phase != self.phase {
-            refresh(page, number * PAGE, region(number * PAGE));
-            page.phase = self.phase;
-        }
-        page
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn find(&mut self, number: usize) -> *mut Page {
-        let page: *mut Page = &mut **self.pages.entry(number).or_insert_with(|| {
+        let page = &mut **self.pages.entry(number).or_insert_with(|| {
             Box::new(Page {
                 phase: 0,
                 low: 0,
@@ -268,7 +272,11 @@ impl Pages {
                 records: [[Record::default(); RECORDS]; PAGE / GRAIN],
             })
         });
-        self.cache[number % CACHED] = (number, page);
+        self.cache[slot(number)] = (number, page);
+        if page.phase != self.phase {
+            refresh(page, number * PAGE, region(number * PAGE));
+            page.phase = self.phase;
+        }
         page
     }
 
@@ -282,8 +290,12 @@ impl Pages {
     }
 }
 
-#[cold]
-#[inline(never)]
+/// The place of a page in the cache. Arrays whose distance is a power of two do not meet in it.
+#[inline(always)]
+fn slot(number: usize) -> usize {
+    (number ^ number >> 9 ^ number >> 18) % CACHED
+}
+
 fn refresh(page: &mut Page, start: usize, region: Option<&Region>) {
     page.records = [[Record::default(); RECORDS]; PAGE / GRAIN];
     (page.low, page.high, page.written) = (0, PAGE as u16, std::ptr::null());
