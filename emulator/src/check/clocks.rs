@@ -332,7 +332,13 @@ impl Clocks {
         order: Ordering,
         scope: Scope,
     ) {
-        let linear = self.blocks[number as usize].linear;
+        let block = &self.blocks[number as usize];
+        let is_relaxed =
+            !order.release && block.fenced == 0 && block.threads[thread as usize].fenced.is_none();
+        if is_relaxed && self.released.is_empty() {
+            return;
+        }
+        let linear = block.linear;
         if operation != Operation::Store {
             for key in [None, Some(linear)] {
                 let Some(&log) = self.released.get(&(address, key)) else { continue };

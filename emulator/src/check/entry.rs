@@ -4,6 +4,7 @@
 //! assembly that pass it on. They are weak: in a program with ThreadSanitizer's own runtime that one's are used.
 
 use std::arch::global_asm;
+use std::ffi::c_void;
 use std::sync::atomic::Ordering as Memory;
 
 use super::clocks::{Operation, Ordering, Scope};
@@ -11,8 +12,8 @@ use super::{Accessed, Checker};
 use crate::fault::Fault;
 use crate::registers::{Registers, registers};
 
-/// Whether an access is one to check: a launch is checked on this host thread, and the memory is neither the thread's own
-/// stack nor that of the launch's arguments. Most are of those two, so this comes first, and inlined.
+/// Whether an access is one to check: a launch is checked on this host thread, and the memory is not the thread's own stack.
+/// Most is, so this comes first.
 #[inline(always)]
 fn is_checked(address: usize) -> bool {
     let registers = registers();
@@ -25,7 +26,7 @@ fn is_checked(address: usize) -> bool {
     checker.has_accesses = true;
     // The stack lies below the yielder, which is at its top.
     let above = (registers.yielder.get() as usize).wrapping_sub(address).wrapping_sub(1);
-    above >= checker.stack_bytes && !checker.is_argument(address) && registers.in_kernel()
+    above >= checker.stack_bytes && registers.in_kernel()
 }
 
 /// Gives the checker the access, if it is one to check.
@@ -218,6 +219,23 @@ pub fn atomic_access<T>(address: *mut T, operation: Operation, order: Memory, sc
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = (address, packed);
+}
+
+/// Copies the value of a machine argument of a launch to `to`.
+///
+/// # Safety
+/// `args` has more than `index` pointers, that one points to as many bytes, and `to` has place for them.
+#[inline(never)]
+pub unsafe fn read_argument(args: *const *const c_void, index: usize, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let from = (*args.add(index)).cast::<u8>();
+        match bytes {
+            4 => to.cast::<u32>().write_unaligned(from.cast::<u32>().read_unaligned()),
+            8 => to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()),
+            _ => to.copy_from_nonoverlapping(from, bytes),
+        }
+    }
 }
 
 /// Runs code of the host that stands for a function of the GPU: what it does to memory is not checked.

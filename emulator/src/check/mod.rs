@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 use gpu_spec::KernelSpec;
 
 pub use clocks::{Operation, Scope};
-pub use entry::{atomic_access, fence, unchecked};
+pub use entry::{atomic_access, fence, read_argument, unchecked};
 pub use finding::{Access, Finding, FindingKind};
 pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
 pub use place::Frame;
@@ -121,8 +121,6 @@ pub(crate) struct Checker {
     places: Places,
     /// The places of other kernels.
     other_places: HashMap<*const KernelSpec, Places>,
-    /// The memory of the launch's arguments, which no GPU has: from, and bytes.
-    arguments_at: (usize, usize),
     /// The pointers among the launch's arguments.
     arguments: Vec<report::Argument>,
     /// Whether the launch has made an access.
@@ -159,7 +157,6 @@ impl Checker {
                 regions: Regions::default(),
                 places: Places::default(),
                 other_places: HashMap::new(),
-                arguments_at: (0, 0),
                 arguments: Vec::new(),
                 has_accesses: false,
                 seen: HashSet::new(),
@@ -180,7 +177,6 @@ impl Checker {
         }
         (self.kernel, self.grid, self.block) = (launch.kernel, launch.grid, launch.block);
         self.arguments = report::arguments(launch);
-        self.arguments_at = report::memory_of_arguments(launch);
         self.clocks.begin_launch();
         self.pages.begin_phase();
         self.regions.begin_launch();
@@ -239,12 +235,6 @@ impl Checker {
     pub fn gone(&mut self, start: usize, bytes: usize) {
         self.regions.gone(start);
         self.pages.forget(start - RED_ZONE, start + bytes + PAGE + RED_ZONE);
-    }
-
-    /// Whether an address is in the memory of the launch's arguments.
-    #[inline(always)]
-    fn is_argument(&self, address: usize) -> bool {
-        address.wrapping_sub(self.arguments_at.0) < self.arguments_at.1
     }
 
     /// An access by a thread of the block at place `number`, if it is a common one, with which nothing is wrong. `false`
