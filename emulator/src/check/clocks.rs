@@ -146,6 +146,12 @@ impl Block {
     pub fn clock(&self, thread: u32) -> u32 {
         self.clocks[thread as usize]
     }
+
+    /// Whether a barrier of the block has come since an access by a thread of block `linear` at this clock.
+    #[inline(always)]
+    pub fn is_past(&self, linear: u32, clock: u32) -> bool {
+        linear == self.linear && clock <= self.base
+    }
 }
 
 /// The clocks of the blocks that run at once.
@@ -247,8 +253,11 @@ impl Clocks {
     /// this block does.
     #[inline(always)]
     pub fn is_ordered(&self, block: &Block, now: u32, linear: u32, thread: u32, clock: u32) -> bool {
+        if block.is_past(linear, clock) {
+            return true;
+        }
         if linear == block.linear {
-            if thread == now || clock <= block.base {
+            if thread == now {
                 return true;
             }
             if thread / 32 == now / 32

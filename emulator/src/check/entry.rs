@@ -181,8 +181,17 @@ extern "C" fn fill(to: *mut u8, value: i32, bytes: usize, pc: usize) -> *mut u8 
 }
 forward!("__tsan_memset", 3, fill);
 
-/// An atomic operation: its address, its bytes, and [`packed`] the rest.
+/// An atomic operation: its address and bytes, and the rest as `unpacked` returns it.
 extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
+    if is_checked(address) {
+        match bytes {
+            4 => check_atomic::<4>(address, packed, pc),
+            _ => check_atomic::<8>(address, packed, pc),
+        }
+    }
+}
+
+fn check_atomic<const BYTES: usize>(address: usize, packed: u32, pc: usize) {
     let (operation, order, scope) = unpacked(packed);
     let access = Accessed {
         reads: operation != Operation::Store,
@@ -190,16 +199,14 @@ extern "C" fn atomic(address: usize, bytes: usize, packed: u32, pc: usize) {
         aligned: true,
         atomic: true,
         narrow: scope == Scope::Block,
-        ..Accessed::new(bytes, pc)
+        ..Accessed::new(BYTES, pc)
     };
-    accessed(address, access);
+    check(address, access);
     let registers = registers();
-    if !registers.checker.get().is_null() && registers.in_kernel() {
-        let (number, thread) = (registers.block().number, registers.linear.get());
-        registers.with_checker(|checker| {
-            checker.clocks.atomic(number, thread, address, operation, order, scope);
-        });
-    }
+    let (number, thread) = (registers.block().number, registers.linear.get());
+    registers.with_checker(|checker| {
+        checker.clocks.atomic(number, thread, address, operation, order, scope);
+    });
 }
 forward!("__warpsmith_check_atomic", 3, atomic);
 

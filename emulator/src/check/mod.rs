@@ -367,8 +367,9 @@ fn compare(
     if records.iter().any(|old| old.repeats(now)) {
         return Compared::Known;
     }
-    if Record::only_reads(records, now) {
-        // The first two are kept: they are of two threads, so a write that conflicts conflicts with one of them.
+    let is_past = |old: &Record| old.clock().is_none_or(|clock| block.is_past(old.block(), clock));
+    if Record::are_alike(records, now) && !records[..2].iter().any(is_past) {
+        // The first two are kept: they are of two threads, so what conflicts with this conflicts with one of them.
         return Compared::Kept(RECORDS - 1);
     }
     let mut race = None;

@@ -121,12 +121,15 @@ impl Record {
             && (self.place & NARROW & !later.place) == 0
     }
 
-    /// Whether all are reads of at least the bytes that `now` reads: nothing of them matters to it.
+    /// Whether all do the same to at least the bytes of `now`, and no two of them conflict: they read, or are atomic.
     #[inline(always)]
-    pub fn only_reads(records: &[Record; RECORDS], now: &Record) -> bool {
+    pub fn are_alike(records: &[Record; RECORDS], now: &Record) -> bool {
         let [a, b, c] = records;
-        (a.key | b.key | c.key | now.key) & (WRITE | ATOMIC) == 0
-            && a.key & b.key & c.key & MASK & now.key == now.mask()
+        let any = a.key | b.key | c.key | now.key;
+        let all = a.key & b.key & c.key & now.key;
+        let narrow = (a.place | b.place | c.place | now.place) & NARROW != 0;
+        let alike = any & (WRITE | ATOMIC) == 0 || ((any ^ all) & WRITE == 0 && all & ATOMIC != 0 && !narrow);
+        alike && all & MASK == now.mask()
     }
 }
 
