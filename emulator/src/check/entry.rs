@@ -57,20 +57,24 @@ fn check_slowly(registers: &Registers, address: usize, access: Accessed) {
         return;
     }
     let (number, thread) = (registers.block().number, registers.linear.get());
-    let full = registers.with_checker(|checker| {
+    let fault = registers.with_checker(|checker| {
         checker.access(number, thread, address, &access);
-        checker.full
+        match checker {
+            Checker { full: true, .. } => {
+                Some(Fault::Check { kernel: checker.kernel.name, findings: Vec::new(), more: 0, then: None })
+            }
+            Checker { out_of_memory: true, .. } => Some(Fault::OutOfShadow {
+                kernel: checker.kernel.name,
+                block: registers.block().index(),
+                bytes: checker.settings.memory,
+            }),
+            _ => None,
+        }
     });
-    if full == Some(true) {
-        stop(registers);
+    // Ends the launch when the thread next waits or exits: it cannot be unwound from here.
+    if let Some(fault) = fault.flatten() {
+        registers.set().fail(fault);
     }
-}
-
-/// Ends the launch when the thread next waits or exits: it cannot be unwound from here.
-#[cold]
-fn stop(registers: &Registers) {
-    let set = registers.set();
-    set.fail(Fault::Check { kernel: set.grid.kernel.name, findings: Vec::new(), more: 0, then: None });
 }
 
 macro_rules! accesses {

@@ -53,7 +53,7 @@ pub fn with_red_zones(layout: Layout) -> Option<(Layout, usize)> {
     Some((Layout::from_size_align(bytes, align).ok()?, before))
 }
 
-/// Bytes of shadow memory above which they are freed after a launch.
+/// Bytes of shadow memory above which a checker frees them after a launch, if that is less than a part of what there may be.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// What the checker has to know of a launch.
@@ -131,6 +131,8 @@ pub(crate) struct Checker {
     more: u64,
     /// There are as many findings as there may be.
     full: bool,
+    /// There was no memory for another page.
+    out_of_memory: bool,
 }
 
 // SAFETY: the pointers among its keys are compared, and never followed; see `Pages` for those there.
@@ -153,7 +155,7 @@ impl Checker {
                 block: launch.block,
                 stack_bytes: launch.stack_bytes,
                 clocks: Clocks::default(),
-                pages: Pages::default(),
+                pages: Pages::new(settings.memory),
                 regions: Regions::default(),
                 places: Places::default(),
                 other_places: HashMap::new(),
@@ -163,6 +165,7 @@ impl Checker {
                 findings: Vec::new(),
                 more: 0,
                 full: false,
+                out_of_memory: false,
             })
         });
         checker.begin(launch);
@@ -181,7 +184,7 @@ impl Checker {
         self.pages.begin_phase();
         self.regions.begin_launch();
         self.stack_bytes = launch.stack_bytes;
-        (self.has_accesses, self.more, self.full) = (false, 0, false);
+        (self.has_accesses, self.more, self.full, self.out_of_memory) = (false, 0, false, false);
         self.seen.clear();
         self.findings.clear();
     }
@@ -193,7 +196,7 @@ impl Checker {
         }
         let found = (std::mem::take(&mut self.findings), self.more);
         self.regions.end_launch();
-        if self.pages.bytes() > KEPT_BYTES {
+        if self.pages.bytes() > KEPT_BYTES.min(self.settings.memory / 16) {
             self.pages.clear();
         }
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
@@ -295,7 +298,10 @@ impl Checker {
         record: Record,
         access: &Accessed,
     ) {
-        let page = self.pages.page(address, |at| self.regions.find(at));
+        let Some(page) = self.pages.page(address, |at| self.regions.find(at)) else {
+            self.out_of_memory = true;
+            return;
+        };
         let offset = address % PAGE;
         if !page.contains(offset, bytes) {
             let freed = self.regions.find(address).is_some_and(|region| region.is_freed());

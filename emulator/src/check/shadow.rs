@@ -6,8 +6,10 @@
 //! A page lies in one region at most, a buffer or a shared array, whose bounds it keeps, with one bit for each byte that
 //! says whether it was written: regions begin at multiples of 512, and a page beside one belongs to its red zone.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::memory::Region;
 
@@ -203,9 +205,16 @@ fn mask(offset: usize, bytes: usize) -> u64 {
     (u64::MAX >> (64 - bytes)) << (offset % 64)
 }
 
+/// Bytes of shadow memory of all launches.
+static SHADOW: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of a page, and of its place in the map.
+const PAGE_BYTES: usize = size_of::<Page>() + size_of::<(usize, Box<Page>)>();
+
 /// The pages that were touched.
 pub(super) struct Pages {
     pages: HashMap<usize, Box<Page>>,
+    /// Bytes that [`SHADOW`] may have.
+    limit: usize,
     /// Recent ones by their number.
     cache: Box<[(usize, *mut Page); CACHED]>,
     phase: u32,
@@ -214,17 +223,23 @@ pub(super) struct Pages {
 // SAFETY: the pointers are to pages that it owns; those to regions are used during a launch, which keeps the regions.
 unsafe impl Send for Pages {}
 
-impl Default for Pages {
-    fn default() -> Self {
-        Self {
-            pages: HashMap::new(),
-            cache: Box::new([(usize::MAX, std::ptr::null_mut()); CACHED]),
-            phase: 0,
-        }
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
 impl Pages {
+    /// No pages. There are to be no more than `limit` bytes of all.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            pages: HashMap::new(),
+            limit,
+            cache: Box::new([(usize::MAX, std::ptr::null_mut()); CACHED]),
+            phase: 0,
+        }
+    }
+
     /// Everything before is ordered with everything after, and regions are looked up again.
     pub fn begin_phase(&mut self) {
         if self.phase == u32::MAX {
@@ -235,6 +250,7 @@ impl Pages {
 
     /// Frees the memory.
     pub fn clear(&mut self) {
+        SHADOW.fetch_sub(self.bytes(), Relaxed);
         self.pages = HashMap::new();
         self.cache.fill((usize::MAX, std::ptr::null_mut()));
         self.phase = 0;
@@ -242,7 +258,7 @@ impl Pages {
 
     /// Bytes of shadow memory.
     pub fn bytes(&self) -> usize {
-        self.pages.len() * (size_of::<Page>() + size_of::<(usize, Box<Page>)>())
+        self.pages.len() * PAGE_BYTES
     }
 
     /// The page of an address, if it was used a short time ago, in this phase.
@@ -259,28 +275,25 @@ impl Pages {
         (page.phase == self.phase).then_some(page)
     }
 
-    /// The page of an address; `region` finds the region around one.
+    /// The page of an address; `region` finds the region around one. `None` when there is no memory for it.
     pub fn page<'r>(
         &mut self,
         address: usize,
         region: impl FnOnce(usize) -> Option<&'r Region>,
-    ) -> &mut Page {
+    ) -> Option<&mut Page> {
         let number = address / PAGE;
-        let page = &mut **self.pages.entry(number).or_insert_with(|| {
-            Box::new(Page {
-                phase: 0,
-                low: 0,
-                high: PAGE as u16,
-                written: std::ptr::null(),
-                records: [[Record::default(); RECORDS]; PAGE / GRAIN],
-            })
-        });
+        self.pages.try_reserve(1).ok()?;
+        let page = match self.pages.entry(number) {
+            Entry::Occupied(page) => page.into_mut(),
+            Entry::Vacant(place) => place.insert(new_page(self.limit)?),
+        };
+        let page = &mut **page;
         self.cache[slot(number)] = (number, page);
         if page.phase != self.phase {
             refresh(page, number * PAGE, region(number * PAGE));
             page.phase = self.phase;
         }
-        page
+        Some(page)
     }
 
     /// The memory begins a new life: nothing before is of interest.
@@ -291,6 +304,21 @@ impl Pages {
             }
         }
     }
+}
+
+/// A page of no phase, unless that makes more than `limit` bytes of shadow memory, or the allocator has none left.
+fn new_page(limit: usize) -> Option<Box<Page>> {
+    const LAYOUT: Layout = Layout::new::<Page>();
+    if SHADOW.fetch_add(PAGE_BYTES, Relaxed) + PAGE_BYTES <= limit {
+        // SAFETY: the layout has a size.
+        let page = unsafe { alloc_zeroed(LAYOUT) }.cast::<Page>();
+        if !page.is_null() {
+            // SAFETY: allocated with the layout of a page; all of its fields may be zero.
+            return Some(unsafe { Box::from_raw(page) });
+        }
+    }
+    SHADOW.fetch_sub(PAGE_BYTES, Relaxed);
+    None
 }
 
 /// The place of a page in the cache. Arrays whose distance is a power of two do not meet in it.
@@ -312,3 +340,24 @@ fn refresh(page: &mut Page, start: usize, region: Option<&Region>) {
 }
 
 const _: () = assert!(size_of::<Record>() == 10 && size_of::<Page>() <= 8 * PAGE - 160);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_end_at_the_limit_and_are_counted_back() {
+        let mut pages = Pages::new(usize::MAX);
+        pages.begin_phase();
+        assert!((0..8).all(|number| pages.page(number * PAGE, |_| None).is_some()));
+        assert_eq!(pages.bytes(), 8 * PAGE_BYTES);
+        // Other tests have none.
+        assert_eq!(SHADOW.load(Relaxed), 8 * PAGE_BYTES);
+        pages.limit = 9 * PAGE_BYTES;
+        assert!(pages.page(8 * PAGE, |_| None).is_some());
+        assert!(pages.page(9 * PAGE, |_| None).is_none());
+        assert!(pages.page(8 * PAGE, |_| None).is_some(), "it is there");
+        drop(pages);
+        assert_eq!(SHADOW.load(Relaxed), 0);
+    }
+}
