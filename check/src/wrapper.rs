@@ -9,7 +9,7 @@ pub(crate) const VARIABLE: &str = "WARPSMITH_CHECK_WRAPPER";
 pub(crate) const INNER: &str = "WARPSMITH_CHECK_INNER_WRAPPER";
 
 /// What rustc gets for a crate that is instrumented. All of it is stable; LLVM promises nothing of the names of its passes.
-pub(crate) const FLAGS: [&str; 8] = [
+pub(crate) const FLAGS: [&str; 9] = [
     "-Cpasses=forceattrs function(tsan)",
     "-Cllvm-args=-force-attribute=sanitize_thread",
     "-Cllvm-args=-tsan-instrument-func-entry-exit=0",
@@ -17,6 +17,8 @@ pub(crate) const FLAGS: [&str; 8] = [
     "-Cllvm-args=-tsan-instrument-atomics=0",
     // `x += 1` reads: one call for both.
     "-Cllvm-args=-tsan-compound-read-before-write=1",
+    // After it no pass may turn a call of the instrumentation into a jump, by which its place would be lost.
+    "-Clto=off",
     "-Cdebuginfo=line-tables-only",
     "-Cstrip=none",
     CHECK,
