@@ -6,7 +6,7 @@ use std::path::Path;
 use gpu_spec::{Extents2, Extents3, ParamKind};
 
 use super::finding::{Access, Finding, FindingKind};
-use super::memory::{Of, RED_ZONE, Regions};
+use super::memory::{Of, Regions};
 use super::shadow::Record;
 use super::touched::STREAM_ADVICE;
 use super::{Accessed, Checker, Subject, collect};
@@ -70,7 +70,7 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
         // SAFETY: the second value of a slice is a length, of a view extents.
         let elements = unsafe {
             match param.kind {
-                ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => None,
+                ParamKind::Value | ParamKind::Shared | ParamKind::Pointer | ParamKind::PointerMut => None,
                 ParamKind::Slice | ParamKind::SliceMut => {
                     let span = second.cast::<usize>().read_unaligned();
                     Some(Elements { size, span, pitch: None, rows: None })
@@ -88,6 +88,7 @@ pub(super) fn arguments(launch: &Subject<'_>, regions: &Regions) -> Vec<Argument
             }
         };
         match param.kind {
+            ParamKind::Shared => {}
             ParamKind::Value => {
                 let words = (0..(size + 1).saturating_sub(size_of::<usize>())).step_by(size_of::<usize>());
                 // An address of a buffer is taken for a pointer to it; another number would have to be one by chance.
@@ -110,20 +111,6 @@ fn freeze(word: MaybeUninit<usize>) -> usize {
         std::arch::asm!("/* {0} */", in(reg) &raw mut at, options(nostack, preserves_flags));
         at.assume_init()
     }
-}
-
-/// Where the arguments are, as a start and bytes, if they lie closer together than red zones are wide.
-pub(super) fn memory_of_arguments(launch: &Subject<'_>) -> (usize, usize) {
-    let sizes = launch.kernel.params.iter().flat_map(|param| {
-        let size = if param.kind == ParamKind::Value { param.size } else { size_of::<u64>() };
-        (0..param.kind.machine_params()).map(move |_| size)
-    });
-    let values = launch.args.iter().map(|arg| arg.addr()).zip(sizes);
-    let pointers = (launch.args.as_ptr().addr(), size_of_val(launch.args));
-    let all = || values.clone().chain([pointers]);
-    let start = all().map(|(at, _)| at).min().unwrap_or(0);
-    let end = all().map(|(at, size)| at + size).max().unwrap_or(0);
-    if end - start <= RED_ZONE { (start, end - start) } else { pointers }
 }
 
 impl Checker {
@@ -150,7 +137,7 @@ impl Checker {
         now: Record,
         old: Option<Record>,
         address: usize,
-        access: Accessed,
+        access: &Accessed,
     ) {
         if !self.seen.insert((kind, now.place(), old.map_or(u16::MAX, |old| old.place()))) {
             return;
