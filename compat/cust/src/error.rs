@@ -167,7 +167,9 @@ fn code_of(error: &Error) -> CudaError {
         }
         Error::KernelPanic { .. } => CudaError::AssertError,
         Error::Deadlock { .. } => CudaError::LaunchTimeout,
-        Error::KernelFault { .. } | Error::DeviceLost { .. } => CudaError::LaunchFailed,
+        Error::KernelFault { .. } | Error::Findings { .. } | Error::DeviceLost { .. } => {
+            CudaError::LaunchFailed
+        }
         Error::DifferentDevices { .. } | Error::EventOfOtherDevice { .. } | Error::NoElapsedTime(_) => {
             CudaError::InvalidHandle
         }

@@ -9,14 +9,14 @@ use crate::{device, kernel, kinds};
 #[kernel(block(1, 1))]
 fn read_pixel(image: Slice2<u32>, mut out: DisjointMut2<u32>) {
     if let Some(out) = out.get_mut(thread::unique_2d()) {
-        *out = image[(3usize, 2usize)];
+        *out = image[[3usize, 2]];
     }
 }
 
 #[kernel(block(1, 1, 1))]
 fn read_voxel(volume: Slice3<u32>, mut out: DisjointMut3<u32>) {
     if let Some(out) = out.get_mut(thread::unique_3d()) {
-        *out = volume[(1usize, 2usize, 3usize)];
+        *out = volume[[1usize, 2, 3]];
     }
 }
 
@@ -58,7 +58,7 @@ fn a_2d_view_is_named_with_column_and_row() {
         let args = (data.as_2d(10, 10)?, out.as_2d_mut(1, 1)?);
         kernel::<read_pixel>(stream.device()).launch(stream, Launch::grid_block(1, (1, 1)), args)
     });
-    assert!(text.contains("at `image[(3, 2)]` (column 3, row 2)"), "{text}");
+    assert!(text.contains("at `image[[3, 2]]` (column 3, row 2)"), "{text}");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_3d_view_is_named_with_column_row_and_plane() {
         let args = (data.as_3d(5, 4, 5)?, out.as_3d_mut(1, 1, 1)?);
         kernel::<read_voxel>(stream.device()).launch(stream, Launch::grid_block(1, (1, 1, 1)), args)
     });
-    assert!(text.contains("at `volume[(1, 2, 3)]` (column 1, row 2, plane 3)"), "{text}");
+    assert!(text.contains("at `volume[[1, 2, 3]]` (column 1, row 2, plane 3)"), "{text}");
 }
 
 #[test]

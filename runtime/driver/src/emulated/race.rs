@@ -306,10 +306,9 @@ impl Races {
         let Some(mut state) = self.state() else { return };
         let access = Access::write(start, bytes);
         state.history.forget(access.range.clone());
-        if let Some(stream) = stream {
-            if let Some(place) = state.enqueue(stream, call.name(), &[access]) {
-                state.ran(place, Vec::new());
-            }
+        let place = stream.and_then(|stream| state.enqueue(stream, call.name(), &[access]));
+        if let Some(place) = place {
+            state.ran(place, Vec::new());
         }
     }
 
