@@ -41,11 +41,11 @@ impl Elements {
             (Some(pitch), Some(rows)) if pitch * rows != 0 => {
                 let (z, within) = (index / (pitch * rows), index % (pitch * rows));
                 let (x, y) = (within % pitch, within / pitch);
-                format!("`{argument}[[{x}, {y}, {z}]]` (column {x}, row {y}, plane {z})")
+                format!("`{argument}[[{z}, {y}, {x}]]` (plane {z}, row {y}, column {x})")
             }
             (Some(pitch), _) if pitch != 0 => {
                 let (x, y) = (index % pitch, index / pitch);
-                format!("`{argument}[[{x}, {y}]]` (column {x}, row {y})")
+                format!("`{argument}[[{y}, {x}]]` (row {y}, column {x})")
             }
             _ => format!("`{argument}[{index}]`"),
         }

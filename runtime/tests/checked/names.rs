@@ -53,21 +53,21 @@ fn found(launch: impl FnOnce(&Stream, &DeviceBuffer<u32>, &mut DeviceBuffer<u32>
 }
 
 #[test]
-fn a_2d_view_is_named_with_column_and_row() {
+fn a_2d_view_is_named_with_row_and_column() {
     let text = found(|stream, data, out| {
         let args = (data.as_2d(10, 10)?, out.as_2d_mut(1, 1)?);
         kernel::<read_pixel>(stream.device()).launch(stream, Launch::grid_block(1, (1, 1)), args)
     });
-    assert!(text.contains("at `image[[3, 2]]` (column 3, row 2)"), "{text}");
+    assert!(text.contains("at `image[[3, 2]]` (row 3, column 2)"), "{text}");
 }
 
 #[test]
-fn a_3d_view_is_named_with_column_row_and_plane() {
+fn a_3d_view_is_named_with_plane_row_and_column() {
     let text = found(|stream, data, out| {
         let args = (data.as_3d(5, 4, 5)?, out.as_3d_mut(1, 1, 1)?);
         kernel::<read_voxel>(stream.device()).launch(stream, Launch::grid_block(1, (1, 1, 1)), args)
     });
-    assert!(text.contains("at `volume[[1, 2, 3]]` (column 1, row 2, plane 3)"), "{text}");
+    assert!(text.contains("at `volume[[1, 2, 3]]` (plane 1, row 2, column 3)"), "{text}");
 }
 
 #[test]
