@@ -6,7 +6,6 @@
 
 use core::marker::PhantomData;
 
-use super::strides::Claim;
 use crate::thread;
 
 macro_rules! claim {
@@ -24,6 +23,13 @@ macro_rules! claim {
         }
 
         impl $name {
+            /// The place, which belongs to the calling thread: along each axis, its index modulo the launch's threads is the
+            /// thread's.
+            #[inline(always)]
+            pub(super) fn at([$($side),*]: [u32; $dimensions]) -> Self {
+                Self { $($side,)* _of_this_thread: PhantomData }
+            }
+
             /// The indices of the element.
             #[doc = concat!("`[", $(stringify!($side), ", ",)* "]`, the slowest first.")]
             #[inline(always)]
@@ -54,15 +60,6 @@ macro_rules! claim {
                     && [$((self.$side, $axis)),*].into_iter().all(|(index, axis): (u32, usize)| {
                         u64::from(index) % threads[axis] == u64::from(own[axis])
                     })
-            }
-        }
-
-        impl Claim for $name {
-            type Place = [u32; $dimensions];
-
-            #[inline(always)]
-            fn at([$($side),*]: Self::Place) -> Self {
-                Self { $($side,)* _of_this_thread: PhantomData }
             }
         }
     };
