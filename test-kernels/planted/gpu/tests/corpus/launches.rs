@@ -10,8 +10,9 @@ use warpsmith_emulator::{Fault, Launch, Order, check};
 pub fn launch(case: &Case) -> [Result<(), Fault>; 3] {
     [Order::Sequential, Order::Seeded(1), Order::Seeded(2)].map(|order| {
         let buffers: Vec<Buffer> = case.shape.buffers.iter().map(Buffer::new).collect();
-        let args: Vec<*const c_void> =
-            buffers.iter().map(|buffer| std::ptr::from_ref(&buffer.address).cast()).collect();
+        let pointers = buffers.iter().map(|buffer| std::ptr::from_ref(&buffer.address).cast());
+        let lengths = case.shape.lengths.iter().map(|length| std::ptr::from_ref(length).cast());
+        let args: Vec<*const c_void> = pointers.chain(lengths).collect();
         let kernel = (case.spec)();
         let launch = Launch {
             kernel,
@@ -23,7 +24,7 @@ pub fn launch(case: &Case) -> [Result<(), Fault>; 3] {
             args: &args,
             order,
         };
-        // SAFETY: the kernels take one pointer for each buffer. Their faults stay within the red zones.
+        // SAFETY: the kernels take one pointer for each buffer, and the lengths. Their faults stay within the red zones.
         unsafe { warpsmith_emulator::run(&launch) }
     })
 }
