@@ -27,8 +27,9 @@ fn rig() -> (Context, Module, Stream) {
 #[test]
 fn ptx_has_all_kernels_and_address_spaces() {
     assert!(!PTX.starts_with("// No GPU code"), "the PTX is what this test looks at: {PTX}");
-    for kernel in ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics"]
-    {
+    let kernels =
+        ["smooth", "sum", "lanes", "advance", "functions", "digits", "places", "checks", "statics", "scale"];
+    for kernel in kernels {
         assert!(PTX.contains(&format!(".entry {kernel}(")), "{kernel}");
     }
     let body = |kernel: &str| {
@@ -41,9 +42,11 @@ fn ptx_has_all_kernels_and_address_spaces() {
     let statics = body("statics");
     assert!(PTX.contains("\n.const ") && statics.contains("ld.const.b32"), "{statics}");
     assert!(
-        PTX.lines().any(|line| line.starts_with(".global") && line.ends_with("CALLS[4] = {5};")),
+        PTX.lines().any(|line| line.starts_with(".visible .global") && line.ends_with(" CALLS[4] = {5};")),
         "the initial value"
     );
+    assert!(PTX.contains("\n.visible .const .align 4 .b8 SCALE[8] = {"), "the host finds it by its name");
+    assert!(body("scale").contains("ld.const.b32"), "it is read, whatever its first value");
     assert!(body("sum").contains("atom.relaxed.gpu") || body("sum").contains("red.relaxed.gpu"));
     assert!(body("advance").contains(".param .u64"), "a reference is a pointer");
     assert!(PTX.contains("malloc") && PTX.contains("vprintf"));
@@ -204,6 +207,16 @@ fn statics_have_their_initial_values() {
     let mut calls = calls.as_host_vec().unwrap();
     calls.sort();
     assert_eq!(calls, (0..64).map(|i| 5 + 2 * i).collect::<Vec<u32>>());
+}
+
+#[test]
+fn constants_scale_by_their_values() {
+    let (_context, module, stream) = rig();
+    let x = [1.0f32, 2.0, 3.0, 4.0].as_dbuf().unwrap();
+    // SAFETY: the kernel takes a pointer to a value for each thread.
+    unsafe { launch!(module.scale<<<1, 4, 0, stream>>>(x.as_device_ptr())).unwrap() };
+    stream.synchronize().unwrap();
+    assert_eq!(x.as_host_vec().unwrap(), [2.0, 1.0, 6.0, 2.0]);
 }
 
 #[test]
