@@ -53,6 +53,7 @@ pub mod error;
 pub mod event;
 pub mod function;
 mod host_kernels;
+mod instead;
 pub mod link;
 pub mod memory;
 pub mod module;
@@ -63,6 +64,7 @@ pub mod util;
 
 /// What host and device exchange: see [`cust_core`].
 pub use cust_core::__private::DeviceCopy;
+pub use instead::{external, graph, surface, texture};
 /// Derives [`DeviceCopy`](trait@DeviceCopy) for a type whose fields all are.
 pub use warpsmith_compat_macros::CustDeviceCopy as DeviceCopy;
 pub use warpsmith_runtime as runtime;

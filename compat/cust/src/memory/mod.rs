@@ -27,6 +27,7 @@ mod rows;
 mod unified;
 
 pub use crate::DeviceCopy;
+pub use crate::instead::array;
 pub(crate) use copy::Transfer;
 pub use copy::{AsyncCopyDestination, CopyDestination};
 pub use device_box::DeviceBox;

@@ -29,7 +29,7 @@ pub unsafe fn cuda_malloc_pitched<T: DeviceCopy>(
 ) -> CudaResult<(DevicePointer<T>, usize)> {
     let row = size_of_values::<T>(width)?;
     let pitch = row.next_multiple_of(PITCH);
-    let bytes = pitch.checked_mul(height).unwrap_or(usize::MAX);
+    let bytes = pitch.saturating_mul(height);
     // SAFETY: the caller's promise.
     Ok((unsafe { cuda_malloc::<u8>(bytes)? }.cast(), pitch))
 }

@@ -7,7 +7,7 @@ mod on_gpu;
 #[allow(dead_code, reason = "each program uses some of it")]
 mod under_test;
 
-use alone::only_alone;
+use alone::{alone, only_alone};
 use cust::context::Context;
 use cust::error::{CudaError, explanation};
 use cust::memory::{DeviceBox, DeviceBuffer, UnifiedBuffer};
@@ -234,6 +234,17 @@ fn wrong_launches_are_errors() {
         let error = launch!(module.digits<<<1, 1, 0, stream>>>(out.as_device_ptr(), 1u8)).unwrap_err();
         assert!(error.to_string().contains("argument 2"), "{error}");
     }
+}
+
+#[test]
+fn a_kernel_prints_to_standard_output() {
+    let Some(text) = alone!() else {
+        let (_context, module, stream) = rig();
+        // SAFETY: the kernel takes a number.
+        unsafe { launch!(module.checks<<<2, 4, 0, stream>>>(100u32)).unwrap() };
+        return stream.synchronize().unwrap();
+    };
+    assert_eq!(text.matches("thread 3 of [4, 1, 1]\n").count(), 1, "{text}");
 }
 
 #[test]

@@ -7,7 +7,6 @@ use warpsmith_runtime::library::dnn::*;
 use super::support::*;
 use super::{CASES, LAYOUTS, Tensors, operator};
 use crate::numbers::{buffer, name, random, stream, uninit};
-use crate::under_test::device;
 
 /// Checks one with these factors.
 fn check<T: Number>(
