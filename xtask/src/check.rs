@@ -52,7 +52,7 @@ pub fn check(root: &Path) -> Result<()> {
     let layers = || layers::check(root);
     let licences = || licences::check(root);
     let guide = || book::check(root).and_then(|()| book::build_if_possible(root));
-    let checked_kernels = || check_device_library(root);
+    let checked_kernels = || check_device_library(root).map(drop);
     let steps: [(&str, &dyn Fn() -> Result<()>); 11] = [
         ("format", &format),
         ("layers", &layers),
