@@ -2,7 +2,7 @@
 //!
 //! Records go into a [`Sink`]: a [`Trace`], which holds them in memory, or a writer of a file, which holds few.
 //! [`PerfettoWriter`] writes the format of <https://ui.perfetto.dev>, [`ChromeWriter`] the JSON that PyTorch's profiler
-//! writes. [`Trace::read`] reads both, and PyTorch's.
+//! writes. [`Trace::read`] reads both, and PyTorch's; [`Trace::summary`] has the tables.
 //!
 //! ```
 //! use warpsmith_trace::{Kernel, Record, Trace};
@@ -11,7 +11,7 @@
 //! let name = trace.definitions.names.intern("saxpy");
 //! let stream = trace.definitions.stream(0, 7);
 //! trace.push(Record::Kernel(Kernel { start: 1_000, end: 5_000, name, stream, ..Kernel::default() }));
-//! assert_eq!(trace.len(), 1);
+//! assert_eq!(trace.summary().kernels[0].total, 4_000);
 //! ```
 //!
 //! Guarantees: equal traces become equal bytes. What was written reads back equal. Files of any size are read and written
@@ -27,6 +27,7 @@
 //! | `lanes` | slices of one track, put where they nest |
 //! | `perfetto`, `proto` | Perfetto's format; protocol buffers |
 //! | `chrome` | Chrome's JSON, as PyTorch writes it |
+//! | `summary` | the tables |
 #![deny(missing_docs)]
 
 mod chrome;
@@ -39,6 +40,7 @@ mod perfetto;
 mod proto;
 mod record;
 mod sink;
+pub mod summary;
 mod trace;
 
 pub use self::chrome::ChromeWriter;
@@ -53,4 +55,5 @@ pub use self::record::{
     Transfer, TransferKind, Wait,
 };
 pub use self::sink::Sink;
+pub use self::summary::Summary;
 pub use self::trace::{Opened, Trace, read_into};

@@ -229,8 +229,9 @@ fn hostile_files_do_no_harm() {
                 }
             }
             if let Ok(opened) = Trace::from_bytes(&bytes) {
-                // What was read can be written.
+                // What was read can be written and summed up.
                 let again = Trace::from_bytes(&perfetto(&opened.trace)).unwrap();
+                opened.trace.summary().text(10);
                 assert_eq!((again.damage, again.trace.len()), (None, opened.trace.len()));
             }
         }
