@@ -145,22 +145,12 @@ pub fn pointers(buffers: &[&Buffer]) -> Arguments {
 
 /// Launches in several orders; `memory` makes the buffers anew for each.
 pub fn launch<K: Kernel>(grid: u32, block: u32, memory: fn() -> Vec<Buffer>) -> Found {
-    run::<K>(grid, block, 1, memory, &[])
+    run::<K>(grid, block, 1, memory)
 }
 
 /// The same in clusters of two blocks.
 pub fn launch_clusters<K: Kernel>(grid: u32, block: u32, memory: fn() -> Vec<Buffer>) -> Found {
-    run::<K>(grid, block, 2, memory, &[])
-}
-
-/// The same with lengths of shared arrays after the buffers.
-pub fn launch_lengths<K: Kernel>(
-    grid: u32,
-    block: u32,
-    memory: fn() -> Vec<Buffer>,
-    lengths: &[usize],
-) -> Found {
-    run::<K>(grid, block, 1, memory, lengths)
+    run::<K>(grid, block, 2, memory)
 }
 
 /// One block of 64 threads, with a buffer of as many numbers.
@@ -168,20 +158,13 @@ pub fn one_block<K: Kernel>() -> Found {
     launch::<K>(1, 64, || vec![Buffer::zeros::<u64>(64)])
 }
 
-fn run<K: Kernel>(
-    grid: u32,
-    block: u32,
-    cluster: u32,
-    memory: fn() -> Vec<Buffer>,
-    lengths: &[usize],
-) -> Found {
+fn run<K: Kernel>(grid: u32, block: u32, cluster: u32, memory: fn() -> Vec<Buffer>) -> Found {
     let orders = [Order::Sequential, Order::Seeded(1), Order::Seeded(2)];
     let launch = |order| {
         let buffers = memory();
         let arguments = pointers(&buffers.iter().collect::<Vec<_>>());
-        let pointers = arguments.iter().map(|argument| std::ptr::from_ref(&**argument).cast());
-        let lengths = lengths.iter().map(|length| std::ptr::from_ref(length).cast());
-        let args: Vec<*const c_void> = pointers.chain(lengths).collect();
+        let args: Vec<*const c_void> =
+            arguments.iter().map(|argument| std::ptr::from_ref(&**argument).cast()).collect();
         let launch = Launch {
             kernel: K::spec(),
             grid: [grid, 1, 1],
@@ -192,7 +175,7 @@ fn run<K: Kernel>(
             args: &args,
             order,
         };
-        // SAFETY: the kernels take one pointer for each buffer, and the lengths. Their faults stay within the red zones.
+        // SAFETY: the kernels take one pointer for each buffer. Their faults stay within the red zones.
         unsafe { warpsmith_emulator::run(&launch) }
     };
     orders.map(launch).into()

@@ -11,7 +11,6 @@ mod bounds;
 mod clean;
 mod global;
 mod launches;
-mod lengths;
 mod shared;
 mod speed;
 
@@ -21,8 +20,7 @@ use launches::{launch, launch_clusters, one_block};
 
 #[test]
 fn every_planted_fault_is_found() {
-    let mut cases = [shared::cases(), global::cases(), atomics::cases(), bounds::cases()].concat();
-    cases.extend(lengths::cases().into_iter().filter(|case| case.kind.is_some()));
+    let cases = [shared::cases(), global::cases(), atomics::cases(), bounds::cases()].concat();
     let mut wrong = Vec::new();
     for case in &cases {
         wrong.extend(case.verify().err());
@@ -32,8 +30,7 @@ fn every_planted_fault_is_found() {
 
 #[test]
 fn nothing_is_found_in_clean_kernels() {
-    let mut cases = clean::cases();
-    cases.extend(lengths::cases().into_iter().filter(|case| case.kind.is_none()));
+    let cases = clean::cases();
     let wrong: Vec<String> = cases.iter().filter_map(|case| case.verify().err()).collect();
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
