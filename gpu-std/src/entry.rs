@@ -320,7 +320,18 @@ pub unsafe fn double_buffer_slice<'a, T>(place: SharedPlace, barrier: u32) -> Do
 #[inline(always)]
 pub unsafe fn read_value<T>(args: *const *const core::ffi::c_void, index: usize) -> T {
     // SAFETY: the caller's promise.
-    unsafe { (*args.add(index)).cast::<T>().read_unaligned() }
+    #[cfg(not(warpsmith_check))]
+    unsafe {
+        (*args.add(index)).cast::<T>().read_unaligned()
+    }
+    // A GPU has no such memory: it is read where no access is checked.
+    #[cfg(warpsmith_check)]
+    // SAFETY: the caller's promise; after the call the value is initialized.
+    unsafe {
+        let mut value = core::mem::MaybeUninit::<T>::uninit();
+        warpsmith_emulator::check::read_argument(args, index, value.as_mut_ptr().cast(), size_of::<T>());
+        value.assume_init()
+    }
 }
 
 /// Machine parameters `index` (a pointer) and `index + 1` (a length).

@@ -212,6 +212,8 @@ fn volumes_have_neighbours_in_three_dimensions() {
 fn a_required_cluster_is_that_of_every_launch() {
     let device = device();
     if !device.is_emulated() && device.properties().capability.0 < 9 {
+        let error = device.load(&IMAGE).unwrap().kernel::<cluster_ranks>().unwrap_err();
+        assert!(matches!(error, Error::KernelNotInImage { .. }), "{error}");
         return;
     }
     let (stream, kernel) = (stream(), kernel::<cluster_ranks>());

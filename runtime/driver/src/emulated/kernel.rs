@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{PoisonError, RwLock};
 
 use gpu_spec::{Extents2, Extents3, KernelSpec, MachineParam, ParamKind};
-use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order};
+use warpsmith_emulator::{Fault as EmulatorFault, Launch, Order, settings};
 
 use super::control::Call;
 use super::control::driver_error;
@@ -144,6 +144,14 @@ impl KernelCall {
         unsafe { warpsmith_emulator::run(&launch) }.map_err(|fault| self.fault(fault))
     }
 
+    /// How to repeat the order in which the kernel failed, if it was drawn.
+    fn seed_note(&self, fault: &EmulatorFault) -> String {
+        let depends =
+            !matches!(fault, EmulatorFault::InvalidLaunch { .. } | EmulatorFault::OutOfStacks { .. });
+        let is_drawn = matches!(self.order, Order::Varied(_)) && depends;
+        settings::seed_note().filter(|_| is_drawn).map_or_else(String::new, |note| format!(" ({note})"))
+    }
+
     fn fault(&self, fault: EmulatorFault) -> Fault {
         Fault {
             kind: match fault {
@@ -151,7 +159,7 @@ impl KernelCall {
                 EmulatorFault::Deadlock { .. } | EmulatorFault::Livelock { .. } => FaultKind::Deadlock,
                 _ => FaultKind::Other,
             },
-            message: fault.message(),
+            message: fault.message() + &self.seed_note(&fault),
             location: fault.location().map(str::to_owned),
             // A kernel that this one launched is known by its name alone.
             kernel: Some(match fault.kernel() {
