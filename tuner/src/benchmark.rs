@@ -59,8 +59,9 @@ pub struct Setup<'a> {
 /// #[kernel]
 /// pub fn scale_rows(factors: &[f32], data: Slice2<f32>, mut out: DisjointMut2<f32>) {
 ///     let cell = thread::unique_2d();
-///     let (x, y) = cell.get();
-///     if let (Some(out), Some(value), Some(factor)) = (out.get_mut(cell), data.get(x, y), factors.get(y)) {
+///     let [row, column] = cell.get();
+///     let (value, factor) = (data.get([row, column]), factors.get(row));
+///     if let (Some(out), Some(value), Some(factor)) = (out.get_mut(cell), value, factor) {
 ///         *out = value * factor;
 ///     }
 /// }

@@ -164,9 +164,9 @@ impl<I: Element, O: Element> ArrayKernel<I, O> {
     /// #[kernel]
     /// pub fn blur(image: Slice2<f32>, mut out: DisjointMut2<f32>) {
     ///     let cell = thread::unique_2d();
-    ///     let (x, y) = cell.get();
-    ///     if let (Some(out), Some(value)) = (out.get_mut(cell), image.get(x, y)) {
-    ///         *out = value + image.get(x + 1, y).unwrap_or(&0.0);
+    ///     let [row, column] = cell.get();
+    ///     if let (Some(out), Some(value)) = (out.get_mut(cell), image.get([row, column])) {
+    ///         *out = value + image.get([row, column + 1]).unwrap_or(&0.0);
     ///     }
     /// }
     ///

@@ -74,6 +74,13 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
             );
             None
         }
+        Ok((Kind::Shared(_), _)) if inner.is_some() => {
+            errors.push(
+                &typed.ty,
+                "the array is always there: take it without `Option`; one without elements is a `Shared<[T]>` of length 0",
+            );
+            None
+        }
         Ok((kind, element)) => {
             Some(Param { name: name?, ty: (*typed.ty).clone(), element, kind, is_optional: inner.is_some() })
         }
@@ -84,7 +91,7 @@ fn read_one(typed: &PatType, is_safe: bool, errors: &mut Errors) -> Option<Param
     }
 }
 
-/// The slice or view of an `Option`; `None` for any other type, an `Option` of a value too.
+/// The slice, view or shared array of an `Option`; `None` for any other type, an `Option` of a value too.
 fn optional(ty: &Type) -> Option<&Type> {
     let path = match ty {
         Type::Path(path) => path,
@@ -97,7 +104,7 @@ fn optional(ty: &Type) -> Option<&Type> {
     match arguments.args.first() {
         Some(GenericArgument::Type(inner)) => match inner {
             Type::Reference(_) => Some(inner),
-            Type::Path(path) => view(path).map(|_| inner),
+            Type::Path(path) => (view(path).is_some() || shared::classify(path).is_some()).then_some(inner),
             _ => None,
         },
         _ => None,

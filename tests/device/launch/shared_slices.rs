@@ -13,7 +13,8 @@ fn kernel<K: Kernel>() -> TypedKernel<K> {
 
 /// The most bytes that the arrays of a kernel without others can have.
 fn most() -> usize {
-    let properties = device().properties();
+    let device = device();
+    let properties = device.properties();
     properties.shared_memory_per_block_optin.max(properties.shared_memory_per_block) as usize
 }
 
@@ -143,7 +144,7 @@ fn graph_nodes_take_other_lengths() {
     let data: Vec<u32> = (0..512).collect();
     let on_device = DeviceBuffer::from_host(&stream, &data).unwrap();
     let mut out = DeviceBuffer::<u32>::zeros(&stream, 512).unwrap();
-    let mut graph = Graph::new(device()).unwrap();
+    let mut graph = Graph::new(&device()).unwrap();
     let arguments = (&on_device, SharedLen(128), &mut out);
     let node = graph.add_kernel(&kernel, Launch::linear(512, 128), arguments, &[]).unwrap();
     let mut exec = graph.instantiate().unwrap();

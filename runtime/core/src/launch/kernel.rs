@@ -320,7 +320,7 @@ impl Function {
         ArgumentList::of(args, |args, uses| {
             uses.check_devices(device, symbol)?;
             let mut resolved = Resolved::BLANK;
-            if !launch.with_arrays(uses).resolve_into(self, &mut resolved)? {
+            if !launch.with_arrays(uses.shared_bytes).resolve_into(self, &mut resolved)? {
                 return Err(GraphError::EmptyLaunch { kernel: symbol.to_owned() }.into());
             }
             let config = resolved.config;
@@ -347,7 +347,7 @@ impl Function {
         args: &A,
     ) -> Result<()> {
         ArgumentList::of(args, |args, uses| {
-            let launch = launch.with_arrays(uses);
+            let launch = launch.with_arrays(uses.shared_bytes);
             // SAFETY: these are the values of the parameters, in order, and the buffers behind them; the rest is passed on from
             // the caller.
             unsafe { self.launch_uses(stream, &launch, args, uses) }

@@ -1,6 +1,5 @@
 //! [`Launch`]: the request, before kernel and device are known.
 
-use super::arguments::Uses;
 use crate::driver::LaunchConfig;
 
 /// Sizes in x, y and z: from `n`, `(x, y)`, `(x, y, z)` or an array of them, in `u32`, `usize` or `i32`.
@@ -192,10 +191,10 @@ impl Launch {
         self
     }
 
-    /// The launch with the shared memory that its arguments need.
+    /// Adds bytes of dynamic shared memory: those that the arguments need.
     #[inline(always)]
-    pub(super) fn with_arrays(mut self, uses: &Uses<'_>) -> Self {
-        self.shared_bytes = self.shared_bytes.saturating_add(uses.shared_bytes);
+    pub(super) fn with_arrays(mut self, bytes: u32) -> Self {
+        self.shared_bytes = self.shared_bytes.saturating_add(bytes);
         self
     }
 

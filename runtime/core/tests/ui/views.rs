@@ -1,5 +1,5 @@
 //! Views in two dimensions are borrowed as slices are, and have argument types of their own.
-use gpu_spec::param::{Slice2, SliceMut2};
+use gpu_spec::param::{AtomicSlice2, Shared, Slice2, SliceMut2};
 use warpsmith_runtime::launch::Arguments;
 use warpsmith_runtime::*;
 
@@ -32,6 +32,22 @@ fn other_arguments(x: &DeviceBuffer<f32>, y: &mut DeviceBuffer<f32>) -> Result<(
     takes((x.as_2d(2, 3)?, x.as_2d(2, 3)?));
     takes((x.as_3d(2, 3, 1)?, y.as_2d_mut(2, 3)?));
     Ok(())
+}
+
+fn takes_atomics<A: Arguments<(AtomicSlice2<u32>,)>>(_: A) {}
+
+/// All threads change atomics: a view of them is borrowed mutably.
+fn atomics_to_read(x: &DeviceBuffer<u32>) -> Result<()> {
+    takes_atomics((x.as_2d(2, 3)?,));
+    Ok(())
+}
+
+fn takes_length<A: Arguments<(Shared<f32>,)>>(_: A) {}
+
+/// The length of a shared array is a type of its own, and not left out.
+fn lengths() {
+    takes_length((256usize,));
+    takes_length(());
 }
 
 fn main() {}
