@@ -33,6 +33,7 @@ pub fn barrier(predicate: bool) -> BarrierResult {
         block.barrier.release(&set.queue);
         set.progress();
         if !set.queue.draws(2) {
+            set.check_time("sync_threads", location);
             return block.barrier.result();
         }
         set.queue.push_ready(registers.runner.get());
@@ -71,6 +72,7 @@ pub fn array_barrier(number: u32, operation: &'static str) {
             barrier.release(&set.queue);
             set.progress();
             if !set.queue.draws(2) {
+                set.check_time(operation, location);
                 return;
             }
             set.queue.push_ready(registers.runner.get());
@@ -104,6 +106,7 @@ pub fn grid_barrier() {
         registers.with_checker(check::Checker::grid_barrier);
         set.progress();
         if !set.queue.draws(2) {
+            set.check_time("grid::sync", location);
             return;
         }
         set.queue.push_ready(registers.runner.get());
@@ -132,6 +135,7 @@ pub fn cluster_arrive(operation: &'static str) {
             format!("{operation} by a thread that has arrived already: cluster::wait comes between");
         set.fail_here(set.misuse(block, thread, message, location));
     }
+    set.check_time(operation, location);
     if set.arrive_at_cluster(block, thread) {
         set.progress();
     }
@@ -183,6 +187,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
     if needed == own || set.is_unwinding() {
         let mut values = WarpValues { mask: own, values: [0; 32] };
         values.values[registers.lane() as usize] = value;
+        set.check_time(operation, location);
         return values;
     }
     if needed & own == 0 {
@@ -205,6 +210,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
                 registers.with_checker(|checker| checker.warp_barrier(block.number, linear / 32, needed));
             }
             set.progress();
+            set.check_time(operation, location);
             if set.queue.draws(8) {
                 set.queue.push_ready(registers.runner.get());
                 set.suspend(block, registers);

@@ -56,9 +56,12 @@ pub(crate) fn run_set(
             }
         };
         runners.resume(registers, runner);
-        if set.has_failed() || set.grid.is_over(position) {
+        if set.has_failed() || set.grid.is_over(position) || set.is_late() {
             break;
         }
+    }
+    if set.is_late() {
+        set.fail(set.endless_at(registers));
     }
     unwind(set, runners, registers);
     set.take_fault().map_or(Ok(()), Err)

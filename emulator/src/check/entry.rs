@@ -4,6 +4,7 @@
 //! assembly that pass it on. They are weak: in a program with ThreadSanitizer's own runtime that one's are used.
 
 use std::arch::global_asm;
+use std::backtrace::Backtrace;
 use std::sync::atomic::Ordering as Memory;
 
 use super::clocks::{Operation, Ordering, Scope};
@@ -28,17 +29,25 @@ fn checked(registers: &Registers, address: usize, access: Accessed) {
     if own < size_of::<Registers>() {
         return;
     }
-    let full = registers.with_checker(|checker| {
+    let seen = registers.with_checker(|checker| {
         checker.accesses = checker.accesses.wrapping_add(1);
         if above >= checker.stack_bytes && !checker.is_argument(address) {
             checker.access(registers.block().number, registers.linear.get(), address, access);
         }
-        checker.full
+        (checker.full, checker.accesses % LOOK_AT_CLOCK == 0)
     });
-    if full == Some(true) {
+    let Some((full, looks)) = seen else { return };
+    if full {
         stop(registers);
     }
+    if looks && registers.set().is_late() {
+        // It cannot be unwound from here.
+        registers.set().abandon(registers, Box::new(Backtrace::force_capture()));
+    }
 }
+
+/// Accesses after which a thread looks whether its blocks have run for too long.
+const LOOK_AT_CLOCK: u64 = 1 << 16;
 
 /// Ends the launch when the thread next waits or exits: it cannot be unwound from here.
 #[cold]

@@ -93,6 +93,11 @@ impl Places {
     }
 }
 
+/// The frames of a call stack, from the kernel's code alone, innermost first.
+pub(crate) fn frames_of(stack: &Backtrace) -> Vec<Frame> {
+    kernel_frames(&format!("{stack:?}"))
+}
+
 /// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.
 fn kernel_frames(stack: &str) -> Vec<Frame> {
     let frames: Vec<Frame> = stack.split("{ fn: ").skip(1).map(frame).collect();
