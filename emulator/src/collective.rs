@@ -247,7 +247,8 @@ pub fn active_mask() -> u32 {
 /// lets others run; a block in which nothing else happens for too long is a fault, see [`crate::settings`].
 ///
 /// Outside a kernel it does nothing, so that atomics can be used there too.
-#[inline]
+#[cfg_attr(not(warpsmith_check), inline)]
+#[cfg_attr(warpsmith_check, inline(never))]
 #[track_caller]
 pub fn spin_hint() {
     let registers = registers();

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::block::Block;
-use crate::check::frames_of;
+use crate::check::interrupted_frames;
 use crate::fault::{Fault, Index, Places, Waiting};
 use crate::registers::{Registers, registers};
 use crate::set::BlockSet;
@@ -118,7 +118,7 @@ impl BlockSet<'_> {
         }
         // SAFETY: from a box, by `abandon`.
         let stack = unsafe { Box::from_raw(interrupted) };
-        let place = frames_of(&stack).into_iter().find(|frame| !frame.file.is_empty());
+        let place = interrupted_frames(&stack).into_iter().next();
         self.endless(Some(place.map_or_else(|| "an unknown place".to_owned(), |frame| frame.to_string())))
     }
 

@@ -153,6 +153,21 @@ pub enum Fault {
         /// The operating system's error.
         message: String,
     },
+
+    /// A checked launch touched more memory than there is shadow memory for.
+    #[error(
+        "kernel `{kernel}` stopped in block {}: {}",
+        Index(block),
+        NoShadow(*bytes)
+    )]
+    OutOfShadow {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The block.
+        block: [u32; 3],
+        /// Bytes of shadow memory that there may be.
+        bytes: usize,
+    },
 }
 
 impl Fault {
@@ -167,7 +182,8 @@ impl Fault {
             | Fault::Endless { kernel, .. }
             | Fault::InvalidLaunch { kernel, .. }
             | Fault::Check { kernel, .. }
-            | Fault::OutOfStacks { kernel, .. } => kernel,
+            | Fault::OutOfStacks { kernel, .. }
+            | Fault::OutOfShadow { kernel, .. } => kernel,
         }
     }
 
@@ -180,7 +196,8 @@ impl Fault {
             | Fault::Livelock { block, .. }
             | Fault::RedZone { block, .. }
             | Fault::Endless { block, .. }
-            | Fault::OutOfStacks { block, .. } => Some(*block),
+            | Fault::OutOfStacks { block, .. }
+            | Fault::OutOfShadow { block, .. } => Some(*block),
             Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.block)),
             Fault::InvalidLaunch { .. } => None,
         }
@@ -224,7 +241,22 @@ impl Fault {
             Fault::OutOfStacks { message, .. } => {
                 format!("no memory for the stack of another thread: {message}")
             }
+            Fault::OutOfShadow { bytes, .. } => NoShadow(*bytes).to_string(),
         }
+    }
+}
+
+/// That `bytes` do not do, and what to do.
+struct NoShadow(usize);
+
+impl fmt::Display for NoShadow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the check has no memory left: it needs 8 bytes for each byte that the launches which run touch, and has {} MiB \
+             (less data, fewer tests at a time, or a larger WARPSMITH_CHECK_MEMORY helps)",
+            self.0 >> 20
+        )
     }
 }
 

@@ -108,6 +108,7 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
     let checker =
         Checker::begin_launch(&Subject { kernel, grid: size, block, args, stack_bytes: grid.stack_bytes })
             .map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+    grid.is_checked = checker.is_some();
     if let Some(checker) = checker {
         return run_checked(grid, checker);
     }
@@ -155,6 +156,8 @@ pub(crate) struct Grid {
     pub threads: u32,
     pub shape: Shape,
     pub seed: Option<u64>,
+    /// Whether the launch is checked.
+    pub is_checked: bool,
     /// Whether the calling thread runs all.
     is_alone: bool,
     pub spin_limit: u64,
@@ -213,6 +216,7 @@ impl Grid {
             threads,
             shape: Shape::new(launch.block),
             seed,
+            is_checked: false,
             is_alone: matches!(launch.order, Order::Seeded(_)),
             spin_limit,
             stack_bytes,

@@ -31,7 +31,7 @@ pub const DYNAMIC_ALIGN: usize = 128;
 pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
     let registers = running("static_memory");
     registers.set().check_time("a use of shared memory", Location::caller());
-    registers.block().shared.site(site, bytes, align, Location::caller())
+    registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
 /// The block's dynamic shared memory, of the size given at launch, aligned to [`DYNAMIC_ALIGN`] bytes. Without
@@ -42,6 +42,23 @@ pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
 pub fn dynamic_memory() -> *mut u8 {
     let registers = running("dynamic_memory");
     registers.block().shared.dynamic(registers.shared_bytes.get() as usize)
+}
+
+/// The block's memory for an array whose length comes with the launch, which begins `offset` bytes after the begin of the
+/// block's dynamic memory on a GPU. Here each has memory of its own, so that an access beyond one is not within the next.
+/// `site` is as for [`static_memory`].
+///
+/// # Panics
+/// Outside a kernel; when the launch requested less dynamic memory than up to the end of the array.
+#[track_caller]
+pub fn dynamic_array(site: *const u8, offset: u32, bytes: usize, align: usize) -> *mut u8 {
+    let registers = running("dynamic_array");
+    let (end, requested) = (bytes.saturating_add(offset as usize), registers.shared_bytes.get());
+    assert!(
+        end <= requested as usize,
+        "the shared arrays of the kernel need {end} bytes of dynamic shared memory or more, the launch requested {requested}"
+    );
+    registers.block().shared.site(site, layout_of(bytes, align), Location::caller()).0
 }
 
 /// The address that `pointer`, which points into shared memory of the calling block or to its end, has in block
@@ -121,7 +138,10 @@ pub(crate) struct Shared {
     dynamic_ready: Cell<*mut u8>,
     /// Static bytes that this block has requested.
     static_bytes: Cell<usize>,
+    /// Whether any block has requested a piece since this was made.
     is_used: Cell<bool>,
+    /// Whether this block has requested any of `sites`.
+    has_sites: Cell<bool>,
 }
 
 struct Site {
@@ -146,19 +166,33 @@ impl Shared {
     /// Prepares for the next block.
     pub fn begin_block(&self) {
         self.dynamic_ready.set(ptr::null_mut());
-        if self.static_bytes.replace(0) != 0 {
+        self.static_bytes.set(0);
+        if self.has_sites.replace(false) {
             self.sites.borrow_mut().iter_mut().for_each(|site| site.ready = false);
         }
     }
 
-    fn site(
+    fn static_array(
         &self,
         key: *const u8,
         bytes: usize,
         align: usize,
         location: &'static Location<'static>,
     ) -> *mut u8 {
-        let layout = Layout::from_size_align(bytes, align).expect("a shared array's size and alignment");
+        let (address, is_new) = self.site(key, layout_of(bytes, align), location);
+        if is_new {
+            let total = self.static_bytes.get() + bytes.max(1);
+            self.static_bytes.set(total);
+            assert!(
+                total <= STATIC_LIMIT,
+                "the block needs {total} bytes of static shared memory, a GPU has {STATIC_LIMIT}: use dynamic shared memory"
+            );
+        }
+        address
+    }
+
+    /// The memory of a site, and whether this block has not requested it before.
+    fn site(&self, key: *const u8, layout: Layout, location: &'static Location<'static>) -> (*mut u8, bool) {
         let mut sites = self.sites.borrow_mut();
         let found = sites.iter().position(|site| site.key == key && site.memory.layout == layout);
         let index = found.unwrap_or_else(|| {
@@ -167,17 +201,13 @@ impl Shared {
             sites.len() - 1
         });
         let site = &mut sites[index];
-        if !site.ready {
+        let is_new = !site.ready;
+        if is_new {
             site.ready = true;
+            self.has_sites.set(true);
             site.memory.poison();
-            let total = self.static_bytes.get() + layout.size();
-            self.static_bytes.set(total);
-            assert!(
-                total <= STATIC_LIMIT,
-                "the block needs {total} bytes of static shared memory, a GPU has {STATIC_LIMIT}: use dynamic shared memory"
-            );
         }
-        site.memory.address.as_ptr()
+        (site.memory.address.as_ptr(), is_new)
     }
 
     /// The piece that `pointer` points into, or else to the end of, among those the block has requested, and how far.
@@ -226,7 +256,7 @@ impl Shared {
     /// Where this block has a piece.
     fn address(&self, place: Place) -> *mut u8 {
         match place {
-            Place::Site { key, layout, location } => self.site(key, layout.size(), layout.align(), location),
+            Place::Site { key, layout, location } => self.site(key, layout, location).0,
             Place::Dynamic { bytes } => self.dynamic(bytes),
         }
     }
@@ -243,6 +273,11 @@ impl Shared {
         self.dynamic_ready.set(memory.address.as_ptr());
         memory.address.as_ptr()
     }
+}
+
+/// The layout of an array: of one byte, if it has no elements.
+fn layout_of(bytes: usize, align: usize) -> Layout {
+    Layout::from_size_align(bytes.max(1), align).expect("a shared array's size and alignment")
 }
 
 /// Bytes that kernels reach through raw pointers, with red zones around them.

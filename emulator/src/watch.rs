@@ -1,9 +1,9 @@
 //! The limit on the time for which blocks may run, so that a kernel that never ends fails its launch.
 //!
 //! One thread of the process, the watcher, looks at all host threads that run blocks. One that has run the same set of
-//! blocks for too long is *late* (`Watched::is_late`). Where the emulator has control, at barriers, warp operations, reads
-//! of atomics, and instrumented accesses now and then, a late set then fails. A thread in a loop without any of
-//! these has to be interrupted ([`interrupt`]).
+//! blocks for too long is *late* ([`SetClock::is_late`]). Where the emulator has control, at barriers, warp operations, reads
+//! of atomics, a late set then fails. A thread in a loop without any of these has to be
+//! interrupted ([`interrupt`]).
 
 mod interrupt;
 

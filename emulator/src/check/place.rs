@@ -44,28 +44,30 @@ impl fmt::Display for Frame {
 /// The places of one kernel.
 pub(super) struct Places {
     /// Recent places by their return address.
-    cache: Box<[(usize, u16)]>,
+    cache: Box<[(usize, u16); CACHED]>,
     numbers: HashMap<usize, u16>,
     stacks: Vec<Arc<Backtrace>>,
 }
 
 impl Default for Places {
     fn default() -> Self {
-        Self { cache: vec![(0, 0); CACHED].into(), numbers: HashMap::new(), stacks: Vec::new() }
+        Self { cache: Box::new([(0, 0); CACHED]), numbers: HashMap::new(), stacks: Vec::new() }
     }
 }
 
 impl Places {
-    /// The number of the place that returns to `pc`, whose call is on the stack.
+    /// The number of the place that returns to `pc`, if it is a recent one.
     #[inline(always)]
-    pub fn number(&mut self, pc: usize) -> u16 {
+    pub fn recent(&self, pc: usize) -> Option<u16> {
         let (cached, number) = self.cache[(pc ^ (pc >> 10)) % CACHED];
-        if cached == pc { number } else { self.find(pc) }
+        (cached == pc).then_some(number)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn find(&mut self, pc: usize) -> u16 {
+    /// The number of the place that returns to `pc`, whose call is on the stack.
+    pub fn number(&mut self, pc: usize) -> u16 {
+        if let Some(number) = self.recent(pc) {
+            return number;
+        }
         let number = match self.numbers.get(&pc) {
             Some(number) => *number,
             None => {
@@ -93,9 +95,14 @@ impl Places {
     }
 }
 
-/// The frames of a call stack, from the kernel's code alone, innermost first.
-pub(crate) fn frames_of(stack: &Backtrace) -> Vec<Frame> {
-    kernel_frames(&format!("{stack:?}"))
+/// The frames of a kernel that was interrupted, innermost first, from the stack of the handler.
+pub(crate) fn interrupted_frames(stack: &Backtrace) -> Vec<Frame> {
+    let text = format!("{stack:?}");
+    let frames: Vec<Frame> = text.split("{ fn: ").skip(1).map(frame).collect();
+    let handler = frames.iter().position(is_own).unwrap_or(0);
+    // The system's frame between the two has no file; the kernel may have been in a call of the check.
+    let is_kernel = |frame: &&Frame| !frame.file.is_empty() && !is_own(frame) && !is_std(frame);
+    frames[handler..].iter().filter(is_kernel).cloned().collect()
 }
 
 /// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.
@@ -107,8 +114,11 @@ fn kernel_frames(stack: &str) -> Vec<Frame> {
     // The kernel macro's function that calls the kernel, which the emulator calls.
     let is_entry = |frame: &Frame| frame.function.rsplit("::").next() == Some("__entry");
     let end = rest.iter().position(|frame| is_own(frame) || is_entry(frame)).unwrap_or(rest.len());
-    let in_std = |frame: &&Frame| frame.file.starts_with("/rustc/") || frame.function.starts_with("core::");
-    rest[..end].iter().filter(|frame| !in_std(frame)).cloned().collect()
+    rest[..end].iter().filter(|frame| !is_std(frame)).cloned().collect()
+}
+
+fn is_std(frame: &Frame) -> bool {
+    frame.file.starts_with("/rustc/") || frame.function.starts_with("core::")
 }
 
 /// A file's path from `root`, if it is below. The standard library names those below the current folder from there.

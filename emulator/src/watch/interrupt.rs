@@ -9,7 +9,9 @@
 //! - the set has been late for a while, so the thread is in no function of the emulator that keeps state: each of these ends a
 //!   late set when it is called;
 //! - its next instruction is in the program's own code, in which kernels are, and not in the C library, in which locks of
-//!   the allocator are held. If it is elsewhere the signal does nothing, and comes again.
+//!   the allocator are held. If it is elsewhere the signal does nothing, and comes again;
+//! - in a launch that is checked, nothing uses the checker but what records an access to memory, in plain data that only
+//!   this launch reads.
 //!
 //! A kernel that stays elsewhere, or on a system without this, ends the process, with a message.
 
@@ -126,7 +128,9 @@ mod implementation {
             return;
         }
         let set = registers.set();
-        if !set.is_late() || std::thread::panicking() {
+        // The checker is gone while something uses it.
+        let is_busy = set.grid.is_checked && registers.checker.get().is_null();
+        if !set.is_late() || is_busy || std::thread::panicking() {
             return;
         }
         set.abandon(registers, Box::new(Backtrace::force_capture()));

@@ -92,7 +92,7 @@ impl KernelCall {
                     ParamKind::Slice3 | ParamKind::SliceMut3 => {
                         Some(self.args.value::<Extents3>(index + 1).span() as u64)
                     }
-                    ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut => None,
+                    ParamKind::Value | ParamKind::Pointer | ParamKind::PointerMut | ParamKind::Shared => None,
                 }
             };
             if let Some(elements) = elements {
@@ -108,7 +108,7 @@ impl KernelCall {
 
     /// Whether any parameter is an address.
     pub(super) fn names_memory(&self) -> bool {
-        self.kernel.params.iter().any(|param| param.kind != ParamKind::Value)
+        self.kernel.params.iter().any(|param| !matches!(param.kind, ParamKind::Value | ParamKind::Shared))
     }
 
     /// Runs the kernel to its end. The stack that the kernel declares must be within the context's limit.
