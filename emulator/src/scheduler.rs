@@ -60,15 +60,17 @@ pub(crate) fn run_set(
             break;
         }
     }
-    if set.is_late() {
-        set.fail(set.endless_at(registers));
-    }
     unwind(set, runners, registers);
     set.take_fault().map_or(Ok(()), Err)
 }
 
 /// Unwinds every suspended thread, so that the values on its stack are dropped.
+#[cold]
+#[inline(never)]
 fn unwind(set: &BlockSet<'_>, runners: &mut Runners, registers: &Registers) {
+    if set.is_late() {
+        set.fail(set.endless_at(registers));
+    }
     set.stop();
     let mut next = 0;
     while let Some(runner) = runners.suspended_from(next) {

@@ -259,7 +259,15 @@ impl<'g> BlockSet<'g> {
     /// In an operation that the calling thread does not wait for: ends it if the set has run for too long.
     #[inline(always)]
     pub fn check_time(&self, operation: &'static str, location: &'static Location<'static>) {
-        if self.is_late() && !self.is_unwinding() {
+        if self.is_late() {
+            self.end_late(operation, location);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_late(&self, operation: &'static str, location: &'static Location<'static>) {
+        if !self.is_unwinding() {
             self.fail_here(self.endless(Some(format!("{operation} at {location}"))));
         }
     }
