@@ -33,6 +33,7 @@ pub fn barrier(predicate: bool) -> BarrierResult {
         block.barrier.release(&set.queue);
         set.progress();
         if !set.queue.draws(2) {
+            set.check_time("sync_threads", location);
             return block.barrier.result();
         }
         set.queue.push_ready(registers.runner.get());
@@ -71,6 +72,7 @@ pub fn array_barrier(number: u32, operation: &'static str) {
             barrier.release(&set.queue);
             set.progress();
             if !set.queue.draws(2) {
+                set.check_time(operation, location);
                 return;
             }
             set.queue.push_ready(registers.runner.get());
@@ -104,6 +106,7 @@ pub fn grid_barrier() {
         registers.with_checker(check::Checker::grid_barrier);
         set.progress();
         if !set.queue.draws(2) {
+            set.check_time("grid::sync", location);
             return;
         }
         set.queue.push_ready(registers.runner.get());
@@ -148,6 +151,7 @@ fn arrive_at_cluster(operation: &'static str, waits: bool) {
             format!("{operation} by a thread that has arrived already: cluster::wait comes between");
         set.fail_here(set.misuse(block, thread, message, location));
     }
+    set.check_time(operation, location);
     registers.with_checker(|checker| {
         checker.cluster_arrive(set.first_of_cluster(block), block.number, thread, waits)
     });
@@ -203,6 +207,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
     if needed == own || set.is_unwinding() {
         let mut values = WarpValues { mask: own, values: [0; 32] };
         values.values[registers.lane() as usize] = value;
+        set.check_time(operation, location);
         return values;
     }
     if needed & own == 0 {
@@ -225,6 +230,7 @@ pub fn warp_exchange(mask: u32, operation: &'static str, value: u64) -> WarpValu
                 registers.with_checker(|checker| checker.warp_barrier(block.number, linear / 32, needed));
             }
             set.progress();
+            set.check_time(operation, location);
             if set.queue.draws(8) {
                 set.queue.push_ready(registers.runner.get());
                 set.suspend(block, registers);

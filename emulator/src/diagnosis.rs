@@ -3,8 +3,9 @@
 use std::panic::Location;
 
 use crate::block::Block;
+use crate::check::interrupted_frames;
 use crate::fault::{Fault, Index, Places, Waiting};
-use crate::registers::registers;
+use crate::registers::{Registers, registers};
 use crate::set::BlockSet;
 use crate::warp::Mismatch;
 
@@ -94,6 +95,31 @@ impl BlockSet<'_> {
             block: block.index(),
             message: format!("{damage} (`warpsmith check` names the line)"),
         })
+    }
+
+    /// The set has run for too long; `at` is what its thread does that runs, when that is known.
+    pub fn endless(&self, at: Option<String>) -> Fault {
+        let registers = registers();
+        Fault::Endless {
+            kernel: self.grid.kernel.name,
+            block: registers.block().index(),
+            thread: at.is_some().then(|| registers.thread.get()),
+            at,
+            seconds: self.grid.time_limit.map_or(0, |limit| limit.as_secs()),
+            waiting: self.waiting(),
+        }
+    }
+
+    /// The same, when the scheduler notices: the thread that ran last was interrupted, or waits like the others.
+    pub fn endless_at(&self, registers: &Registers) -> Fault {
+        let interrupted = registers.interrupted.replace(std::ptr::null_mut());
+        if interrupted.is_null() {
+            return self.endless(None);
+        }
+        // SAFETY: from a box, by `abandon`.
+        let stack = unsafe { Box::from_raw(interrupted) };
+        let place = interrupted_frames(&stack).into_iter().next();
+        self.endless(Some(place.map_or_else(|| "an unknown place".to_owned(), |frame| frame.to_string())))
     }
 
     /// The fault for a stack that the operating system does not give.

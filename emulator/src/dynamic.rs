@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
+use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 
 use gpu_spec::{KernelSpec, MachineParam};
@@ -49,6 +50,7 @@ pub enum Refused {
 ///
 /// # Safety
 /// As for [`run`](crate::run), when the child runs.
+#[track_caller]
 pub unsafe fn launch(
     kernel: &'static KernelSpec,
     grid: [u32; 3],
@@ -58,6 +60,7 @@ pub unsafe fn launch(
     tail: bool,
 ) -> Result<(), Refused> {
     let registers = running("launch");
+    registers.set().check_time("a launch of a kernel", Location::caller());
     let children = &registers.set().grid.children;
     if children.depth >= MAX_DEPTH {
         return Err(Refused::TooDeep);

@@ -83,6 +83,29 @@ pub enum Fault {
         waiting: Vec<Waiting>,
     },
 
+    /// Blocks have run for longer than they may.
+    #[error(
+        "kernel `{kernel}` has run for {seconds} s in block {} and does not end (WARPSMITH_EMULATOR_TIME_LIMIT sets the \
+         limit){}{}",
+        Index(block),
+        RunsAt(thread, at),
+        Lines(waiting)
+    )]
+    Endless {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The block.
+        block: [u32; 3],
+        /// The thread that ran last, when it does not wait.
+        thread: Option<[u32; 3]>,
+        /// Where it was in the source.
+        at: Option<String>,
+        /// The limit, of a block and those that run at once with it.
+        seconds: u64,
+        /// Where threads wait, one entry for each place.
+        waiting: Vec<Waiting>,
+    },
+
     /// A block has overwritten bytes around its shared memory.
     #[error("kernel `{kernel}` wrote outside its shared memory in block {}: {message}", Index(block))]
     RedZone {
@@ -156,6 +179,7 @@ impl Fault {
             | Fault::Deadlock { kernel, .. }
             | Fault::Livelock { kernel, .. }
             | Fault::RedZone { kernel, .. }
+            | Fault::Endless { kernel, .. }
             | Fault::InvalidLaunch { kernel, .. }
             | Fault::Check { kernel, .. }
             | Fault::OutOfStacks { kernel, .. }
@@ -171,6 +195,7 @@ impl Fault {
             | Fault::Deadlock { block, .. }
             | Fault::Livelock { block, .. }
             | Fault::RedZone { block, .. }
+            | Fault::Endless { block, .. }
             | Fault::OutOfStacks { block, .. }
             | Fault::OutOfShadow { block, .. } => Some(*block),
             Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.block)),
@@ -202,6 +227,9 @@ impl Fault {
             Fault::Panic { message, .. }
             | Fault::Collective { message, .. }
             | Fault::InvalidLaunch { message, .. } => message.clone(),
+            Fault::Endless { thread, at, seconds, waiting, .. } => {
+                format!("not ended after {seconds} s{}{}", RunsAt(thread, at), Lines(waiting))
+            }
             Fault::RedZone { message, .. } => format!("shared memory: {message}"),
             Fault::Deadlock { waiting, note, .. } => {
                 format!("deadlock: every thread waits{}{}", Lines(waiting), Note(note))
@@ -375,6 +403,18 @@ impl fmt::Display for Lines<'_> {
             write!(f, "\n  {waiting}")?;
         }
         Ok(())
+    }
+}
+
+/// The place at which a thread runs, on a line of its own.
+struct RunsAt<'a>(&'a Option<[u32; 3]>, &'a Option<String>);
+
+impl fmt::Display for RunsAt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunsAt(Some(thread), Some(at)) => write!(f, "\n  thread {} runs: {at}", Index(thread)),
+            _ => Ok(()),
+        }
     }
 }
 

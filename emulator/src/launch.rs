@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use gpu_spec::KernelSpec;
 
@@ -107,6 +108,7 @@ pub(crate) unsafe fn run_grid(launch: &Launch<'_>, children: Children) -> Result
     let checker =
         Checker::begin_launch(&Subject { kernel, grid: size, block, args, stack_bytes: grid.stack_bytes })
             .map_err(|message| Fault::InvalidLaunch { kernel: launch.kernel.name, message })?;
+    grid.is_checked = checker.is_some();
     if let Some(checker) = checker {
         return run_checked(grid, checker);
     }
@@ -147,10 +149,13 @@ pub(crate) struct Grid {
     pub threads: u32,
     pub shape: Shape,
     pub seed: Option<u64>,
+    /// Whether the launch is checked.
+    pub is_checked: bool,
     /// Whether the calling thread runs all.
     is_alone: bool,
     pub spin_limit: u64,
     pub stack_bytes: usize,
+    pub time_limit: Option<Duration>,
     /// Whether the launch is cooperative.
     pub cooperative: bool,
     /// Blocks of a cluster.
@@ -183,7 +188,7 @@ unsafe impl Sync for Grid {}
 
 impl Grid {
     fn new(launch: &Launch<'_>) -> Result<Self, String> {
-        let Settings { stack_bytes, spin_limit } = settings()?;
+        let Settings { stack_bytes, spin_limit, time_limit } = settings()?;
         let threads = check(launch)?;
         let blocks = launch.grid.iter().map(|&n| u64::from(n)).try_fold(1, u64::checked_mul);
         let blocks = blocks.ok_or_else(|| format!("the grid {:?} has too many blocks", launch.grid))?;
@@ -204,9 +209,11 @@ impl Grid {
             threads,
             shape: Shape::new(launch.block),
             seed,
+            is_checked: false,
             is_alone: matches!(launch.order, Order::Seeded(_)),
             spin_limit,
             stack_bytes,
+            time_limit,
             cooperative: launch.cooperative,
             cluster_blocks,
             set_blocks,
@@ -241,15 +248,17 @@ impl Grid {
         registers.grid_dim.set(self.size);
         registers.cluster_dim.set(self.cluster);
         registers.shared_bytes.set(self.shared_bytes);
-        let set = BlockSet::new(self);
-        let mut runners = RUNNERS.try_with(Cell::take).unwrap_or_default();
+        let mut runners = RUNNERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        let clock = runners.watched.clock();
+        let set = BlockSet::new(self, clock);
         self.working.fetch_add(1, Ordering::Relaxed);
         self.run_sets(&set, &mut runners, registers);
+        clock.end();
         self.working.fetch_sub(1, Ordering::Relaxed);
         set.progress();
         runners.trim();
         // A host thread that is ending has no place for them: they are dropped.
-        let _ = RUNNERS.try_with(|kept| kept.set(runners));
+        let _ = RUNNERS.try_with(|kept| kept.set(Some(runners)));
     }
 
     fn run_sets(&self, set: &BlockSet<'_>, runners: &mut Runners, registers: &Registers) {
@@ -345,7 +354,7 @@ fn place(linear: u64, [width, height, _]: [u64; 3]) -> [u32; 3] {
 
 thread_local! {
     /// The runners of this host thread between launches.
-    static RUNNERS: Cell<Runners> = Cell::new(Runners::default());
+    static RUNNERS: Cell<Option<Runners>> = const { Cell::new(None) };
 }
 
 /// Checks what does not depend on a device; returns the threads of a block.

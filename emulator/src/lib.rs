@@ -9,8 +9,8 @@
 //! deadlock (with the places where threads wait), lanes that disagree about a warp operation, threads that disagree about
 //! an operation on a shared array, a thread that spins for ever. These still end the process, with the usual text: a kernel that uses up its stack (see
 //! [`settings`]), a destructor that panics while another panic unwinds, a failed check of an unsafe function's
-//! precondition, and any panic in a program built with `panic = "abort"`. A loop that reads no atomic and never
-//! ends hangs, as nothing can interrupt it.
+//! precondition, and any panic in a program built with `panic = "abort"`. A kernel that never ends fails after a time
+//! limit.
 //!
 //! | module | what it is for |
 //! | --- | --- |
@@ -26,6 +26,7 @@
 //! | [`collective`] | barriers, warp exchange, spinning, as a kernel calls them |
 //! | `arrays`, `barrier`, `cluster`, `warp` | which threads have arrived |
 //! | `wait` | which threads wait, which can continue |
+//! | `watch` | the limit on the time of a block |
 //! | [`dynamic`] | kernels launched by kernels |
 //! | [`shared`] | shared memory of a block, and of the others of its cluster |
 //! | [`redzone`] | notices writes beyond the ends of memory |
@@ -34,7 +35,7 @@
 //! | [`check`] | finds races and wrong accesses to memory in instrumented programs |
 //! | `panics` | keeps panics of kernels silent and remembers where they happened |
 //! | `order` | sequential and seeded orders |
-//! | [`settings`] | stack size and spin limit |
+//! | [`settings`] | stack size, limits, the seed |
 #![deny(missing_docs)]
 
 mod arrays;
@@ -61,6 +62,7 @@ pub mod shared;
 pub mod thread;
 mod wait;
 mod warp;
+mod watch;
 
 pub use fault::{Fault, Waiting};
 pub use launch::{Launch, Order, run};

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::io::Write;
+use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::registers::running;
@@ -29,9 +30,11 @@ pub struct Printed {
 ///
 /// # Panics
 /// Outside a kernel.
+#[track_caller]
 pub fn print(text: &str) {
     let registers = running("print");
     let set = registers.set();
+    set.check_time("print", Location::caller());
     set.output.add(Printed {
         kernel: set.grid.kernel.name,
         block: registers.block_index.get(),

@@ -6,6 +6,7 @@
 //!
 //! `yielder` is not null exactly while kernel code runs: that is how a call from outside a kernel is noticed.
 
+use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::panic::Location;
 use std::ptr;
@@ -43,6 +44,8 @@ pub(crate) struct Registers {
     pub shared_bytes: Cell<u32>,
     /// What checks the launch that runs; null when it is not checked, and while [`Registers::with_checker`] runs.
     pub checker: Cell<*mut Checker>,
+    /// Where the thread was that has been [abandoned](BlockSet::abandon), from a box; null when none has.
+    pub interrupted: Cell<*mut Backtrace>,
 }
 
 thread_local! {
@@ -61,6 +64,7 @@ thread_local! {
             cluster_dim: Cell::new([1; 3]),
             shared_bytes: Cell::new(0),
             checker: Cell::new(ptr::null_mut()),
+            interrupted: Cell::new(ptr::null_mut()),
         }
     };
 }

@@ -5,6 +5,7 @@
 //! idle nothing of a kernel is on its stack.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use corosensei::stack::DefaultStack;
@@ -12,6 +13,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::fiber::Fiber;
 use crate::registers::{Registers, registers};
+use crate::watch::Watched;
 
 /// How a runner suspends itself.
 pub(crate) type RunnerYielder = Yielder<Command, Progress>;
@@ -30,6 +32,8 @@ pub(crate) enum Command {
 pub(crate) enum Progress {
     /// Its thread waits or lets others run.
     Suspended,
+    /// Its thread must not run on: nothing of it is used or dropped again.
+    Abandoned,
     /// No thread of the block is left to start.
     Idle,
 }
@@ -53,11 +57,15 @@ pub(crate) fn stacks_left() -> u32 {
 pub(crate) struct Runners {
     runners: Vec<Runner>,
     idle: Vec<u32>,
+    /// The host thread, as the watcher sees it.
+    pub watched: Watched,
 }
 
 struct Runner {
-    coroutine: Coroutine<Command, Progress, (), DefaultStack>,
+    /// Dropped by [`quit`] alone.
+    coroutine: ManuallyDrop<Coroutine<Command, Progress, (), DefaultStack>>,
     suspended: bool,
+    abandoned: bool,
     fiber: Fiber,
 }
 
@@ -71,7 +79,8 @@ impl Runners {
         let stack = DefaultStack::new(stack_bytes)?;
         STACKS.fetch_add(1, Ordering::Relaxed);
         let coroutine = Coroutine::with_stack(stack, move |yielder, command| run(id, yielder, command));
-        self.runners.push(Runner { coroutine, suspended: false, fiber: Fiber::new() });
+        let coroutine = ManuallyDrop::new(coroutine);
+        self.runners.push(Runner { coroutine, suspended: false, abandoned: false, fiber: Fiber::new() });
         Ok(id)
     }
 
@@ -83,6 +92,10 @@ impl Runners {
         registers.yielder.set(std::ptr::null());
         match result {
             CoroutineResult::Yield(Progress::Suspended) => runner.suspended = true,
+            CoroutineResult::Yield(Progress::Abandoned) => {
+                runner.suspended = false;
+                runner.abandoned = true;
+            }
             CoroutineResult::Yield(Progress::Idle) => {
                 runner.suspended = false;
                 self.idle.push(id);
@@ -101,7 +114,8 @@ impl Runners {
         if self.runners.len() > KEPT_STACKS && STACKS.load(Ordering::Relaxed) > MANY_STACKS {
             self.runners.drain(KEPT_STACKS..).for_each(quit);
             self.idle.clear();
-            self.idle.extend((0..KEPT_STACKS as u32).rev());
+            let is_idle = |id: &u32| !self.runners[*id as usize].abandoned;
+            self.idle.extend((0..KEPT_STACKS as u32).rev().filter(is_idle));
         }
     }
 }
@@ -112,15 +126,19 @@ impl Drop for Runners {
     }
 }
 
-fn quit(mut runner: Runner) {
-    // One that a panic ended cannot be resumed.
-    if !runner.coroutine.done() {
-        runner.fiber.run(|| match runner.suspended {
-            // Unwinds its thread.
-            true => drop(runner.coroutine),
-            false => _ = runner.coroutine.resume(Command::Quit),
-        });
+fn quit(runner: Runner) {
+    let Runner { mut coroutine, suspended, abandoned, fiber } = runner;
+    if abandoned {
+        // The stack stays, with what is on it.
+        return;
     }
+    fiber.run(|| {
+        // One that a panic ended cannot be resumed; one that is suspended unwinds its thread when it is dropped.
+        if !coroutine.done() && !suspended {
+            coroutine.resume(Command::Quit);
+        }
+        drop(ManuallyDrop::into_inner(coroutine));
+    });
     STACKS.fetch_sub(1, Ordering::Relaxed);
 }
 

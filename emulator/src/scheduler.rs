@@ -56,7 +56,7 @@ pub(crate) fn run_set(
             }
         };
         runners.resume(registers, runner);
-        if set.has_failed() || set.grid.is_over(position) {
+        if set.has_failed() || set.grid.is_over(position) || set.is_late() {
             break;
         }
     }
@@ -65,7 +65,12 @@ pub(crate) fn run_set(
 }
 
 /// Unwinds every suspended thread, so that the values on its stack are dropped.
+#[cold]
+#[inline(never)]
 fn unwind(set: &BlockSet<'_>, runners: &mut Runners, registers: &Registers) {
+    if set.is_late() {
+        set.fail(set.endless_at(registers));
+    }
     set.stop();
     let mut next = 0;
     while let Some(runner) = runners.suspended_from(next) {

@@ -17,6 +17,7 @@ use crate::panics::{self, Stopped};
 use crate::registers::{Registers, registers};
 use crate::runner::Progress;
 use crate::wait::{Queue, Waiter};
+use crate::watch::{Interrupted, SetClock};
 
 /// Calls of `spin_hint` after which a thread lets others run.
 const SPIN_QUOTA: u32 = 32;
@@ -38,6 +39,7 @@ pub(crate) enum Next {
 /// The blocks that run at once. One is used for all sets that a worker runs in a launch.
 pub(crate) struct BlockSet<'g> {
     pub grid: &'g Grid,
+    clock: SetClock,
     /// Cluster by cluster; within a cluster by rank.
     pub blocks: Vec<Block>,
     pub queue: Queue,
@@ -66,9 +68,10 @@ pub(crate) struct BlockSet<'g> {
 }
 
 impl<'g> BlockSet<'g> {
-    pub fn new(grid: &'g Grid) -> Self {
+    pub fn new(grid: &'g Grid, clock: SetClock) -> Self {
         Self {
             grid,
+            clock,
             blocks: (0..grid.set_blocks).map(Block::new).collect(),
             queue: Queue::default(),
             output: Output::default(),
@@ -90,6 +93,7 @@ impl<'g> BlockSet<'g> {
 
     /// Prepares for set `linear` of the grid.
     pub fn begin(&self, linear: u64) {
+        self.clock.begin();
         self.stopping.set(false);
         self.starting.set(0);
         self.askers.set(0);
@@ -249,6 +253,37 @@ impl<'g> BlockSet<'g> {
         if self.stopping.get() {
             panic::resume_unwind(Box::new(Stopped));
         }
+    }
+
+    /// Whether the set has run for too long.
+    #[inline(always)]
+    pub fn is_late(&self) -> bool {
+        self.clock.is_late()
+    }
+
+    /// In an operation that the calling thread does not wait for: ends it if the set has run for too long.
+    #[inline(always)]
+    pub fn check_time(&self, operation: &'static str, location: &'static Location<'static>) {
+        if self.is_late() {
+            self.end_late(operation, location);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_late(&self, operation: &'static str, location: &'static Location<'static>) {
+        if !self.is_unwinding() {
+            self.fail_here(self.endless(Some(format!("{operation} at {location}"))));
+        }
+    }
+
+    /// Leaves the calling thread for good, where it is in code that cannot be unwound.
+    pub fn abandon(&self, registers: &Registers, at: Interrupted) -> ! {
+        registers.interrupted.set(Box::into_raw(at));
+        // SAFETY: as for `suspend`.
+        unsafe { &*registers.yielder.get() }.suspend(Progress::Abandoned);
+        // It is never resumed.
+        std::process::abort()
     }
 
     /// Whether the calling thread only cleans up: collectives then do nothing.

@@ -5,6 +5,7 @@
 //! | `WARPSMITH_EMULATOR_STACK` | stack of a GPU thread in bytes, at most 1073741824 | 262144 |
 //! | `WARPSMITH_EMULATOR_SPIN_LIMIT` | reads of atomics in a block, with none of its threads getting anywhere, after which the block counts as stuck; when every running block is, the launch fails | 268435456 |
 //!
+//! | `WARPSMITH_EMULATOR_TIME_LIMIT` | seconds for which a block, or the blocks that run at once with it, may run before the launch fails; `off` for ever | 300 |
 //! | `WARPSMITH_EMULATOR_SEED` | the [order](crate::Order) of launches for which the program chooses none ([`order`]): a number, or `off` for the sequential one | drawn at random for each process; sequential under `warpsmith check` |
 //!
 //! They are read once, at the first launch. A value that is none of these, or is too large, makes launches fail with
@@ -16,23 +17,30 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::check;
 use crate::launch::Order;
 
 const STACK: &str = "WARPSMITH_EMULATOR_STACK";
 const SPIN_LIMIT: &str = "WARPSMITH_EMULATOR_SPIN_LIMIT";
+const TIME_LIMIT: &str = "WARPSMITH_EMULATOR_TIME_LIMIT";
 const SEED: &str = "WARPSMITH_EMULATOR_SEED";
 
 /// Large enough for formatting in debug builds; only the pages that are touched take memory.
 const DEFAULT_STACK: u64 = 256 * 1024;
 const MOST_STACK: u64 = 1 << 30;
 const DEFAULT_SPIN_LIMIT: u64 = 1 << 28;
+const DEFAULT_TIME_LIMIT: u64 = 300;
+/// About thirty years.
+const MOST_TIME_LIMIT: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub stack_bytes: usize,
     pub spin_limit: u64,
+    /// For how long a set of blocks may run.
+    pub time_limit: Option<Duration>,
 }
 
 /// Overrides the variable when it is not zero.
@@ -53,6 +61,7 @@ pub(crate) fn settings() -> Result<Settings, String> {
             Ok(Settings {
                 stack_bytes: number(STACK, std::env::var(STACK).ok(), DEFAULT_STACK, MOST_STACK)? as usize,
                 spin_limit: number(SPIN_LIMIT, std::env::var(SPIN_LIMIT).ok(), DEFAULT_SPIN_LIMIT, u64::MAX)?,
+                time_limit: time_limit(std::env::var(TIME_LIMIT).ok())?,
             })
         })
         .clone()?;
@@ -61,6 +70,14 @@ pub(crate) fn settings() -> Result<Settings, String> {
         settings.spin_limit = limit;
     }
     Ok(settings)
+}
+
+fn time_limit(value: Option<String>) -> Result<Option<Duration>, String> {
+    if value.as_deref().map(str::trim) == Some("off") {
+        return Ok(None);
+    }
+    let seconds = number(TIME_LIMIT, value, DEFAULT_TIME_LIMIT, MOST_TIME_LIMIT);
+    seconds.map(|seconds| Some(Duration::from_secs(seconds))).map_err(|error| format!("{error}, or `off`"))
 }
 
 /// What a process without a seed of its own draws, so that each run has another order.
@@ -127,6 +144,15 @@ mod tests {
             let text = number("X", Some(bad.into()), 7, 9999).unwrap_err();
             assert!(text.contains(&format!("X is `{bad}`")), "{text}");
         }
+    }
+
+    #[test]
+    fn the_time_limit_is_seconds_or_off() {
+        assert_eq!(time_limit(None), Ok(Some(Duration::from_secs(300))));
+        assert_eq!(time_limit(Some("2".into())), Ok(Some(Duration::from_secs(2))));
+        assert_eq!(time_limit(Some("off".into())), Ok(None));
+        let text = time_limit(Some("soon".into())).unwrap_err();
+        assert!(text.contains(&format!("{TIME_LIMIT} is `soon`")) && text.ends_with("or `off`"), "{text}");
     }
 
     #[test]

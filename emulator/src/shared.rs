@@ -29,7 +29,9 @@ pub const DYNAMIC_ALIGN: usize = 128;
 /// Outside a kernel; when the block's static memory exceeds [`STATIC_LIMIT`]; when `align` is no power of two.
 #[track_caller]
 pub fn static_memory(site: *const u8, bytes: usize, align: usize) -> *mut u8 {
-    running("static_memory").block().shared.static_array(site, bytes, align, Location::caller())
+    let registers = running("static_memory");
+    registers.set().check_time("a use of shared memory", Location::caller());
+    registers.block().shared.static_array(site, bytes, align, Location::caller())
 }
 
 /// The block's dynamic shared memory, of the size given at launch, aligned to [`DYNAMIC_ALIGN`] bytes. Without

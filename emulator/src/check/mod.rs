@@ -41,6 +41,7 @@ pub use entry::{atomic_access, fence, read_argument, unchecked};
 pub use finding::{Access, Finding, FindingKind};
 pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
 pub use place::Frame;
+pub(crate) use place::interrupted_frames;
 pub use report::ALLOW;
 pub use settings::is_on;
 pub(crate) use settings::settings;

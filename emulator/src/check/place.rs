@@ -104,6 +104,16 @@ pub(super) fn frames_of(stack: &Backtrace, root: &Path) -> Vec<Frame> {
     frames
 }
 
+/// The frames of a kernel that was interrupted, innermost first, from the stack of the handler.
+pub(crate) fn interrupted_frames(stack: &Backtrace) -> Vec<Frame> {
+    let text = format!("{stack:?}");
+    let frames: Vec<Frame> = text.split("{ fn: ").skip(1).map(frame).collect();
+    let handler = frames.iter().position(is_own).unwrap_or(0);
+    // The system's frame between the two has no file; the kernel may have been in a call of the check.
+    let is_kernel = |frame: &&Frame| !frame.file.is_empty() && !is_own(frame) && !is_of_std(frame);
+    frames[handler..].iter().filter(is_kernel).cloned().collect()
+}
+
 /// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.
 fn kernel_frames(stack: &str) -> Vec<Frame> {
     let frames: Vec<Frame> = stack.split("{ fn: ").skip(1).map(frame).collect();

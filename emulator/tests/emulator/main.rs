@@ -7,6 +7,7 @@ mod common;
 mod alone;
 mod arrays;
 mod blocks;
+mod endless;
 mod faults;
 mod livelock;
 mod redzones;

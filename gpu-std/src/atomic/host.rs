@@ -28,13 +28,19 @@ fn checked_scope<S: Scope>() -> warpsmith_emulator::check::Scope {
     }
 }
 
+/// `$same`: whether the operation leaves the memory as it was, by its old value and the argument. A loop of such operations
+/// waits for another thread, which has to run.
 macro_rules! same_name {
-    ($atomic:ident: $($name:ident = $method:ident),*) => { $(
+    ($atomic:ident: $($name:ident = $method:ident, |$old:ident, $value:ident| $same:expr;)*) => { $(
         #[inline(always)]
-        unsafe fn $name<S: Scope>(p: *mut Self, value: Self, order: Ordering) -> Self {
+        unsafe fn $name<S: Scope>(p: *mut Self, $value: Self, order: Ordering) -> Self {
             accessed::<_, S>(p, Operation::Update, order);
             // SAFETY: the caller's promise.
-            unsafe { $atomic::from_ptr(p) }.$method(value, order)
+            let $old = unsafe { $atomic::from_ptr(p) }.$method($value, order);
+            if $same {
+                spin_hint();
+            }
+            $old
         }
     )* };
 }
@@ -55,7 +61,12 @@ macro_rules! integers {
                 // SAFETY: the caller's promise.
                 unsafe { $atomic::from_ptr(p) }.store(value, order);
             }
-            same_name!($atomic: swap = swap, add = fetch_add, min = fetch_min, max = fetch_max);
+            same_name! { $atomic:
+                swap = swap, |old, value| old == value;
+                add = fetch_add, |_old, value| value == 0;
+                min = fetch_min, |_old, value| false;
+                max = fetch_max, |_old, value| false;
+            }
             #[inline(always)]
             unsafe fn compare_exchange<S: Scope>(
                 p: *mut Self,
@@ -78,7 +89,11 @@ macro_rules! integers {
         }
 
         impl RawInteger for $t {
-            same_name!($atomic: and = fetch_and, or = fetch_or, xor = fetch_xor);
+            same_name! { $atomic:
+                and = fetch_and, |old, value| old & value == old;
+                or = fetch_or, |old, value| old | value == old;
+                xor = fetch_xor, |_old, value| value == 0;
+            }
         }
     )* };
 }

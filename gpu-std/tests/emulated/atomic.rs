@@ -112,6 +112,32 @@ fn a_spinning_thread_lets_others_run() {
     assert_eq!(out[0], 7);
 }
 
+/// As `wait_for_last`, by operations that change the flag to what it is.
+#[kernel]
+fn wait_by_updates(flag: &[Atomic<u32>], by: u32) {
+    let flag = &flag[0];
+    if thread::linear_in_block() == 0 {
+        let waits = || match by {
+            0 => flag.fetch_add(0, Ordering::Acquire) != 2,
+            1 => flag.fetch_or(1, Ordering::Acquire) & 2 == 0,
+            2 => flag.fetch_and(3, Ordering::Acquire) != 2,
+            3 => flag.fetch_xor(0, Ordering::Acquire) != 2,
+            _ => flag.swap(1, Ordering::Acquire) != 2,
+        };
+        while waits() {}
+    } else if thread::linear_in_block() == block::threads() - 1 {
+        flag.store(2, Ordering::Release);
+    }
+}
+
+#[test]
+fn updates_that_change_nothing_let_others_run() {
+    for by in 0..5_u32 {
+        let flag = [Atomic::<u32>::new(1)];
+        launch::<wait_by_updates>([1, 1, 1], [64, 1, 1], &Args::new().slice(&flag).value(by));
+    }
+}
+
 /// A lock from compare_exchange around a plain counter.
 #[kernel]
 unsafe fn locked(lock: &[Atomic<u32>], counter: *mut u64) {

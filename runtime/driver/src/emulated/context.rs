@@ -45,6 +45,8 @@ struct Poison {
     code: u32,
     /// The kernel's fault, until it is taken.
     fault: Option<Fault>,
+    /// Whether it is one of [`EmulatedContext::report_damage`].
+    of_memory: bool,
 }
 
 impl EmulatedContext {
@@ -104,8 +106,12 @@ impl EmulatedContext {
 
     /// Stops the context; the first fault stays.
     pub(super) fn poison(&self, fault: Fault) {
+        self.stop(fault, false);
+    }
+
+    fn stop(&self, fault: Fault, of_memory: bool) {
         let code = if fault.kind == FaultKind::Panic { code::ASSERT } else { code::LAUNCH_FAILED };
-        self.poison_state().get_or_insert(Poison { code, fault: Some(fault) });
+        self.poison_state().get_or_insert(Poison { code, fault: Some(fault), of_memory });
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
@@ -153,7 +159,7 @@ impl EmulatedContext {
         let ran =
             if ran.is_empty() { "no kernel has run".to_owned() } else { format!("kernels since: {names}") };
         let message = format!("{damage}, after it was last checked; {ran}; `warpsmith check` names the line");
-        self.poison(fault(FaultKind::Other, message));
+        self.stop(fault(FaultKind::Other, message), true);
     }
 
     /// Fails if the context was stopped.
@@ -200,6 +206,15 @@ impl EmulatedContext {
     pub(super) fn is_busy(&self, start: u64, end: u64) -> bool {
         let busy = |context: &EmulatedContext| context.streams().iter().any(|s| s.touches(start, end));
         busy(self) || alive(&self.visitors).iter().any(|visitor| busy(visitor))
+    }
+}
+
+impl Drop for EmulatedContext {
+    /// What the last wait found, that of a device that is closed, has no other reader.
+    fn drop(&mut self) {
+        if let Some(Poison { fault: Some(fault), of_memory: true, .. }) = &*self.poison_state() {
+            eprintln!("warpsmith: emulated device {}: {}", self.ordinal, fault.message);
+        }
     }
 }
 

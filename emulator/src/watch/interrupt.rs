@@ -1,0 +1,159 @@
+//! Interrupts a kernel in a loop that never calls the emulator.
+//!
+//! # Soundness
+//! The host thread gets a signal, whose handler runs on the stack of the kernel's coroutine. There it suspends the coroutine
+//! as any other operation does, except that it is never resumed: its stack is leaked, so nothing on it is used after it is
+//! gone, and nothing on it is dropped. What the thread was doing when it was interrupted must not be something that others
+//! wait for, such as a lock of the allocator:
+//!
+//! - the set has been late for a while, so the thread is in no function of the emulator that keeps state: each of these ends a
+//!   late set when it is called;
+//! - its next instruction is in the program's own code, in which kernels are, and not in the C library, in which locks of
+//!   the allocator are held. If it is elsewhere the signal does nothing, and comes again;
+//! - in a launch that is checked, nothing uses the checker but what records an access to memory, in plain data that only
+//!   this launch reads.
+//!
+//! A kernel that stays elsewhere, or on a system without this, ends the process, with a message.
+
+use std::backtrace::Backtrace;
+use std::time::Duration;
+
+/// Where a kernel was interrupted.
+pub(crate) type Interrupted = Box<Backtrace>;
+
+/// For how long a kernel is interrupted in vain before the process ends.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn give_up() -> ! {
+    eprintln!(
+        "a kernel on the emulated device has not ended within WARPSMITH_EMULATOR_TIME_LIMIT, and cannot be interrupted: \
+         the process ends"
+    );
+    std::process::abort()
+}
+
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod implementation {
+    use std::backtrace::Backtrace;
+    use std::ffi::{c_int, c_void};
+    use std::mem::MaybeUninit;
+    use std::ptr;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use super::{PATIENCE, give_up};
+    use crate::registers::registers;
+
+    /// Ignored unless a program wants it, and hardly any does.
+    const SIGNAL: c_int = libc::SIGURG;
+
+    /// The program's code.
+    static CODE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    /// What the program did with the signal, while it is ours.
+    static BEFORE: Mutex<Option<libc::sigaction>> = Mutex::new(None);
+
+    pub(crate) fn this_thread() -> u64 {
+        // SAFETY: takes nothing.
+        unsafe { libc::pthread_self() as u64 }
+    }
+
+    /// Interrupts a host thread, which is late and exists; `since` is for how long that has been tried.
+    pub(crate) fn interrupt(thread: u64, since: Duration) {
+        if since > PATIENCE || !prepare() {
+            give_up();
+        }
+        // SAFETY: the thread exists.
+        unsafe { libc::pthread_kill(thread as libc::pthread_t, SIGNAL) };
+    }
+
+    /// No thread is late any more.
+    pub(crate) fn rest() {
+        if let Some(before) = BEFORE.lock().ok().and_then(|mut before| before.take()) {
+            // SAFETY: what was there before.
+            unsafe { libc::sigaction(SIGNAL, &before, ptr::null_mut()) };
+        }
+    }
+
+    /// Installs the handler.
+    fn prepare() -> bool {
+        let Ok(mut before) = BEFORE.lock() else { return false };
+        if before.is_some() {
+            return true;
+        }
+        let Some([start, end]) = code() else { return false };
+        CODE[0].store(start, Relaxed);
+        CODE[1].store(end, Relaxed);
+        // SAFETY: all zeros is no handler, no flag and no mask.
+        let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
+        action.sa_sigaction = handler as usize;
+        // Not on the stack for signals; the signal is not blocked when the handler is left for good.
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_RESTART;
+        // SAFETY: all zeros as above.
+        let mut old: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+        // SAFETY: the handler has the form that the flags promise.
+        let installed = unsafe { libc::sigaction(SIGNAL, &action, &mut old) } == 0;
+        *before = installed.then_some(old);
+        installed
+    }
+
+    /// Addresses of the code that this function is in, as the system has mapped it.
+    fn code() -> Option<[usize; 2]> {
+        let own = code as fn() -> Option<[usize; 2]> as usize;
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        maps.lines().find_map(|line| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            let range = [start, end].map(|number| usize::from_str_radix(number, 16).unwrap_or(0));
+            (range[0] <= own && own < range[1]).then_some(range)
+        })
+    }
+
+    /// The address of the instruction that was interrupted.
+    fn interrupted_at(context: *mut c_void) -> usize {
+        let context: *const libc::ucontext_t = context.cast();
+        // SAFETY: the system passes this to handlers with `SA_SIGINFO`.
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            return (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+            #[cfg(target_arch = "aarch64")]
+            return (*context).uc_mcontext.pc as usize;
+        }
+    }
+
+    extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+        let registers = registers();
+        let at = interrupted_at(context);
+        if !registers.in_kernel() || !(CODE[0].load(Relaxed)..CODE[1].load(Relaxed)).contains(&at) {
+            return;
+        }
+        let set = registers.set();
+        // The checker is gone while something uses it.
+        let is_busy = set.grid.is_checked && registers.checker.get().is_null();
+        if !set.is_late() || is_busy || std::thread::panicking() {
+            return;
+        }
+        set.abandon(registers, Box::new(Backtrace::force_capture()));
+    }
+}
+
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+mod implementation {
+    use std::time::Duration;
+
+    use super::{PATIENCE, give_up};
+
+    pub(crate) fn this_thread() -> u64 {
+        0
+    }
+
+    pub(crate) fn interrupt(_thread: u64, since: Duration) {
+        if since > PATIENCE {
+            give_up();
+        }
+    }
+
+    pub(crate) fn rest() {}
+}
+
+pub(super) use implementation::{interrupt, rest, this_thread};
