@@ -86,8 +86,11 @@ fn buffers() -> MutexGuard<'static, Buffers> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What new buffers are filled with: floating-point numbers are NaN.
+pub const FILL: u8 = 0xff;
+
 /// A buffer of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
-/// end rounded up to 512. Nothing in it counts as written.
+/// end rounded up to 512. Nothing in it counts as written; it is filled with [`FILL`].
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         buffers().insert(start, Arc::new(Region::new(start, bytes, Of::Buffer)));

@@ -32,7 +32,7 @@ use gpu_spec::KernelSpec;
 pub use clocks::{Operation, Scope};
 pub use entry::{atomic_access, fence, unchecked};
 pub use finding::{Access, Finding, FindingKind};
-pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
+pub use memory::{FILL, RED_ZONE, all_written, allocated, copied, freed, released, written};
 pub use place::Frame;
 pub use report::ALLOW;
 pub use settings::is_on;

@@ -7,9 +7,10 @@ use std::path::Path;
 use gpu_spec::ParamKind;
 
 use super::finding::{Access, Finding, FindingKind};
-use super::memory::{Of, RED_ZONE};
+use super::memory::{FILL, Of, RED_ZONE};
 use super::shadow::Record;
 use super::{Accessed, Checker, Subject};
+use crate::shared::POISON;
 
 /// In a comment on the line of an access or the line before, followed by the reason: its findings are not reported.
 pub const ALLOW: &str = "warpsmith-check: allow";
@@ -88,6 +89,9 @@ impl Checker {
         address: usize,
         access: Accessed,
     ) {
+        if kind == FindingKind::Uninitialized && has_value(address, access.bytes) {
+            return;
+        }
         if !self.seen.insert((kind, now.place(), old.map_or(u16::MAX, |old| old.place()))) {
             return;
         }
@@ -236,6 +240,15 @@ impl Checker {
         }
         format!("{access} at byte {offset}{} of {what}{pointer}", index(offset))
     }
+}
+
+/// Whether memory of a buffer or a shared array that counts as unwritten holds anything but what it was filled with: then code
+/// wrote it that is not instrumented.
+fn has_value(address: usize, bytes: usize) -> bool {
+    // SAFETY: the memory is there, and the kernel is about to read it.
+    let byte = |at: usize| unsafe { ((address + at) as *const u8).read_volatile() };
+    let fill = byte(0);
+    !matches!(fill, POISON | FILL) || (1..bytes).any(|at| byte(at) != fill)
 }
 
 /// What would be right.
