@@ -39,6 +39,8 @@ pub unsafe fn neighbours(out: *mut u32) {
     let tile = shared_array![u32; 64];
     let own = thread::linear_in_block() as usize;
     unsafe {
+        tile.add(own).write(0);
+        thread::sync_threads();
         tile.add(own).write(own as u32); // write
         out.add(own).write(tile.add(own ^ 1).read()); // read
     }
@@ -117,7 +119,7 @@ fn project() -> &'static Path {
     PROJECT.get_or_init(|| {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("faulty");
-        let many: Vec<String> = (0..80).map(|i| format!("        out.add({}).write({i});", i % 2)).collect();
+        let many: Vec<String> = (0..1500).map(|i| format!("        out.add({i}).write({i});")).collect();
         for (file, text) in [
             ("Cargo.toml", MANIFEST.replace("REPOSITORY", repository.to_str().unwrap())),
             ("Cargo.lock", fs::read_to_string(repository.join("Cargo.lock")).unwrap()),

@@ -230,7 +230,7 @@ unsafe fn race_interwarp_dev_blklock_no_stf_waw(data: *mut u32) {
             }
             Some(_) => {
                 block_lock(data);
-                data.add(1).write(2); //~
+                data.add(1).write(data.add(1).read() + 2); //~
                 block_fence();
                 block_unlock(data);
             }
@@ -252,7 +252,7 @@ unsafe fn race_interwarp_dev_blklock_no_tf_waw(data: *mut u32) {
             Some(_) => {
                 block_lock(data);
                 block_fence();
-                data.add(1).write(2); //~
+                data.add(1).write(data.add(1).read() + 2); //~
                 block_unlock(data);
             }
             None => {}
