@@ -191,7 +191,8 @@ impl Checker {
 
     /// Ends the launch; returns what was found, and how much more.
     pub fn end_launch(mut self: Box<Self>, ran: bool) -> (Vec<Finding>, u64) {
-        if ran && !self.has_accesses && !self.kernel.params.is_empty() {
+        // A kernel without memory has nothing to access.
+        if ran && !self.has_accesses && self.arguments.iter().any(report::Argument::has_memory) {
             self.report_missing();
         }
         let found = (std::mem::take(&mut self.findings), self.more);

@@ -23,6 +23,13 @@ pub(super) struct Argument {
     elements: Option<(usize, usize)>,
 }
 
+impl Argument {
+    /// Whether there is memory behind it, as far as is known.
+    pub fn has_memory(&self) -> bool {
+        self.elements.is_none_or(|(_, len)| len != 0)
+    }
+}
+
 /// The slices, views and pointers of a launch.
 pub(super) fn arguments(launch: &Subject<'_>) -> Vec<Argument> {
     let mut found = Vec::new();
