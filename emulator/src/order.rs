@@ -77,7 +77,7 @@ impl Stride {
     fn begin(&self, count: u32, random: Option<u64>) {
         let (mut next, mut step) = (0, 1);
         if let Some(bits) = random {
-            next = ((bits & 0xffff_ffff) * u64::from(count) >> 32) as u32;
+            next = (((bits & 0xffff_ffff) * u64::from(count)) >> 32) as u32;
             let bits = (bits >> 32) as u32;
             // Those that share no divisor with the count come to all.
             step = match count.is_power_of_two() {

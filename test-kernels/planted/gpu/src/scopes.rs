@@ -10,7 +10,7 @@ use gpu_std::prelude::*;
 /// The first thread of the first warp, and that of the second.
 fn leader() -> Option<u32> {
     let own = thread::linear_in_block();
-    (own % 32 == 0).then_some(own / 32)
+    own.is_multiple_of(32).then_some(own / 32)
 }
 
 /// The block, of its first thread.
