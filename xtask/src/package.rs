@@ -200,7 +200,60 @@ fn prove(root: &Path, registry: &Path, outside: &Path, lint: fn(&mut Command) ->
     // Without a device toolchain only the project itself is built again.
     let mut without = command(&["test", "--features", "tune", "--tests"]);
     without.env("WARPSMITH_DEVICE_RUSTC", "/no/such/rustc").env_remove("WARPSMITH_REQUIRE_GPU_IMAGE");
-    run(lint(&mut without))
+    run(lint(&mut without))?;
+    find_fault(root, &project, &target)
+}
+
+/// A kernel that lacks a barrier, which is added to the project.
+const FAULT: &str = "
+/// Reads the number of the thread beside. The barrier is missing.
+///
+/// # Safety
+/// Blocks have 64 threads.
+#[kernel]
+pub unsafe fn neighbours(mut out: DisjointMut<u32>) {
+    let tile = shared_array![u32; 64];
+    let own = thread::linear_in_block() as usize;
+    unsafe { tile.add(own).write(own as u32) }; // planted
+    if let Some(out) = out.get_mut(thread::unique_index()) {
+        *out = unsafe { tile.add(own ^ 1).read() }; // planted
+    }
+}
+";
+/// Its test.
+const FAULT_TEST: &str = "
+use warpsmith::{Device, DeviceBuffer, Error, Launch};
+
+#[test]
+fn neighbours_are_read() -> Result<(), Error> {
+    let stream = Device::open(\"cpu\")?.default_stream();
+    let mut out = DeviceBuffer::<u32>::zeros(&stream, 64)?;
+    let kernel = stream.device().load(&own_kernels::KERNELS)?.kernel::<kernels::neighbours>()?;
+    unsafe { kernel.launch_unsafe(&stream, Launch::linear(64, 64), (&mut out,))? };
+    stream.synchronize()
+}
+";
+
+/// Adds a faulty kernel to the project, whose fault `warpsmith check test` has to find.
+fn find_fault(root: &Path, project: &Path, target: &Path) -> Result<()> {
+    let kernels = project.join("kernels/src/lib.rs");
+    let source = fs::read_to_string(&kernels).map_err(Error::file(&kernels))? + FAULT;
+    fs::write(&kernels, &source).map_err(Error::file(&kernels))?;
+    let test = project.join("tests/planted.rs");
+    fs::write(&test, FAULT_TEST).map_err(Error::file(&test))?;
+    let mut check = Command::new(target_dir(root).join("debug/warpsmith"));
+    check.args(["check", "test", "--test", "planted"]).current_dir(project);
+    check.env("CARGO_TARGET_DIR", target).env("CARGO_INCREMENTAL", "0").env("WARPSMITH_SKIP_GPU_IMAGE", "1");
+    println!("    $ warpsmith check test --test planted");
+    let output =
+        check.output().map_err(|source| Error::NotStarted { command: "warpsmith".into(), source })?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines = source.lines().zip(1..).filter(|(text, _)| text.ends_with("// planted"));
+    let is_named = |line: u32| said.contains(&format!("kernels/src/lib.rs:{line} in neighbours"));
+    if output.status.code() == Some(1) && lines.map(|(_, line)| line).all(is_named) {
+        return Ok(());
+    }
+    Err(Error::Unexpected(format!("a planted fault was not found ({}):\n{said}", output.status)))
 }
 
 #[cfg(test)]

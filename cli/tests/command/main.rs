@@ -1,6 +1,7 @@
 //! The built `warpsmith` command, run as a user runs it: one test program.
 
 mod agreement_on_device;
+mod checked_project;
 mod commands;
 mod new;
 mod shared;

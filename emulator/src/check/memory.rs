@@ -95,6 +95,9 @@ fn lock() -> MutexGuard<'static, Arc<Buffers>> {
     BUFFERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What new buffers are filled with: floating-point numbers are NaN.
+pub const FILL: u8 = 0xff;
+
 /// The buffers there are.
 pub(super) fn buffers_now() -> Arc<Buffers> {
     Arc::clone(&lock())
@@ -130,7 +133,7 @@ fn cut(buffers: &mut Buffers, start: usize, end: usize) {
 }
 
 /// Memory of the device, at a multiple of 512, has come to be, with [`RED_ZONE`] unused bytes before it and after its
-/// end rounded up to 512; or a buffer in such memory. Nothing in it counts as written.
+/// end rounded up to 512; or a buffer in such memory. Nothing in it counts as written; it is filled with [`FILL`].
 pub fn allocated(start: usize, bytes: usize) {
     if is_on() && start.is_multiple_of(PAGE) {
         let mut buffers = lock();

@@ -39,7 +39,7 @@ pub use clocks::{Operation, Scope};
 pub use collect::{Enqueued, Findings, Scope as FindingScope, enqueued, found, take_findings};
 pub use entry::{atomic_access, fence, read_argument, unchecked};
 pub use finding::{Access, Finding, FindingKind};
-pub use memory::{RED_ZONE, all_written, allocated, copied, freed, released, written};
+pub use memory::{FILL, RED_ZONE, all_written, allocated, copied, freed, released, written};
 pub use place::Frame;
 pub(crate) use place::interrupted_frames;
 pub use report::ALLOW;
@@ -210,7 +210,8 @@ impl Checker {
 
     /// Ends the launch, which has ended with `result`. What was found is an error of it, or goes to who enqueued it.
     pub fn end_launch<T: Default>(mut self: Box<Self>, result: Result<T, Fault>) -> Result<T, Fault> {
-        if result.is_ok() && !self.has_accesses && !self.kernel.params.is_empty() {
+        // A kernel without memory has nothing to access.
+        if result.is_ok() && !self.has_accesses && self.arguments.iter().any(report::Argument::has_memory) {
             self.report_missing();
         }
         let found = Findings { findings: std::mem::take(&mut self.findings), more: self.more };

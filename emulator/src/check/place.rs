@@ -117,7 +117,8 @@ pub(crate) fn interrupted_frames(stack: &Backtrace) -> Vec<Frame> {
 /// The frames of a call stack, as the standard library prints it for debugging, from the kernel's code alone.
 fn kernel_frames(stack: &str) -> Vec<Frame> {
     let frames: Vec<Frame> = stack.split("{ fn: ").skip(1).map(frame).collect();
-    let start = frames.iter().position(is_own).unwrap_or(0);
+    // Without symbols nothing tells where the kernel's frames begin.
+    let Some(start) = frames.iter().position(is_own) else { return Vec::new() };
     let start = start + frames[start..].iter().take_while(|frame| is_own(frame)).count();
     let rest = &frames[start..];
     // The kernel macro's function that calls the kernel, which the emulator calls.
@@ -178,5 +179,7 @@ mod tests {
         assert_eq!(frames[0].to_string(), "src/lib.rs:12 in kernels::smooth");
         assert_eq!(frames[1].to_string(), "in gone (no line information)");
         assert!(kernel_frames("").is_empty());
+        let stripped = r#"Backtrace [{ fn: "<unknown>" }, { fn: "start_thread", file: "./nptl/pthread_create.c", line: 442 }]"#;
+        assert!(kernel_frames(stripped).is_empty());
     }
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use gpu_spec::{Extents2, Extents3, ParamKind};
 
 use super::finding::{Access, Finding, FindingKind};
-use super::memory::{Of, Regions};
+use super::memory::{FILL, Of, Regions};
 use super::shadow::Record;
 use super::touched::STREAM_ADVICE;
 use super::{Accessed, Checker, Subject, collect};
+use crate::shared::POISON;
 
 /// In a comment on the line of an access or the line before, followed by the reason: its findings are not reported.
 pub const ALLOW: &str = "warpsmith-check: allow";
@@ -20,6 +21,13 @@ pub(super) struct Argument {
     start: usize,
     /// `None` for a raw pointer.
     elements: Option<Elements>,
+}
+
+impl Argument {
+    /// Whether there is memory behind it, as far as is known.
+    pub fn has_memory(&self) -> bool {
+        self.elements.as_ref().is_none_or(|elements| elements.span != 0)
+    }
 }
 
 /// The elements of a slice or view.
@@ -139,6 +147,9 @@ impl Checker {
         address: usize,
         access: &Accessed,
     ) {
+        if kind == FindingKind::Uninitialized && has_value(address, access.bytes) {
+            return;
+        }
         if !self.seen.insert((kind, now.place(), old.map_or(u16::MAX, |old| old.place()))) {
             return;
         }
@@ -296,6 +307,15 @@ impl Checker {
         }
         format!("{access} at byte {offset}{} of {what}{pointer}", index(offset))
     }
+}
+
+/// Whether memory of a buffer or a shared array that counts as unwritten holds anything but what it was filled with: then code
+/// wrote it that is not instrumented.
+fn has_value(address: usize, bytes: usize) -> bool {
+    // SAFETY: the memory is there, and the kernel is about to read it.
+    let byte = |at: usize| unsafe { ((address + at) as *const u8).read_volatile() };
+    let fill = byte(0);
+    !matches!(fill, POISON | FILL) || (1..bytes).any(|at| byte(at) != fill)
 }
 
 /// What would be right.

@@ -9,6 +9,7 @@
 //! | `fixed_means` | `fixed` adds and divides |
 //! | `turned` | `glam` turns points, by what `libm` returns |
 //! | `packed_halves` | `half` and `bytemuck` read two numbers from a word |
+//! | `narrowed` | `half` writes memory of the device itself, which the kernel then reads |
 
 use core::fmt::Write;
 
@@ -17,6 +18,7 @@ use fixed::types::I16F16;
 use glam::{Mat2, Vec2};
 use gpu_std::prelude::*;
 use half::f16;
+use half::slice::HalfFloatSliceExt;
 use heapless::String;
 use num_complex::Complex;
 use num_traits::{One, Zero};
@@ -153,4 +155,19 @@ pub fn packed_halves(words: &[u32], mut sums: DisjointMut<f32>) {
 pub fn packed_sum(word: u32) -> f32 {
     let [low, high]: [f16; 2] = bytemuck::cast(word);
     low.to_f32() + high.to_f32()
+}
+
+/// Writes the halves of eight numbers each, and their sum.
+#[kernel]
+pub fn narrowed(numbers: &[f32], mut halves: DisjointMut<f16, Chunks<8>>, mut sums: DisjointMut<f32>) {
+    for i in thread::grid_stride(sums.len()) {
+        let eight = &numbers[8 * i.get()..8 * i.get() + 8];
+        if let Some(halves) = halves.get_mut(i) {
+            halves.convert_from_f32_slice(eight);
+            let sum = halves.iter().map(|half| half.to_f32()).sum();
+            if let Some(place) = sums.get_mut(i) {
+                *place = sum;
+            }
+        }
+    }
 }

@@ -2,11 +2,12 @@
 
 use crate::common::{device, stream};
 use glam::Vec2;
+use half::f16;
 use num_complex::Complex;
 use test_kernels::IMAGE;
 use test_kernels::registry_crates::{
-    decimal, decimals, fixed_mean, fixed_means, numbered_hash, numbered_hashes, orbit, orbits, packed_halves,
-    packed_sum, random_median, random_medians, turn, turned,
+    decimal, decimals, fixed_mean, fixed_means, narrowed, numbered_hash, numbered_hashes, orbit, orbits,
+    packed_halves, packed_sum, random_median, random_medians, turn, turned,
 };
 use warpsmith::prelude::*;
 
@@ -100,4 +101,19 @@ fn halves_are_unpacked() {
     let expected: Vec<f32> = words.iter().copied().map(packed_sum).collect();
     assert_eq!(sums.to_host().unwrap(), expected);
     assert_eq!(expected[0], 3.0);
+}
+
+#[test]
+fn crates_write_device_memory() {
+    let numbers: Vec<f32> = (0..8 * COUNT).map(|i| i as f32 / 16.0).collect();
+    let kernel = device().load(&IMAGE).unwrap().kernel::<narrowed>().unwrap();
+    let data = DeviceBuffer::from_host(&stream(), &numbers).unwrap();
+    let mut halves = DeviceBuffer::<f16>::uninit(&stream(), 8 * COUNT).unwrap();
+    let mut sums = DeviceBuffer::<f32>::uninit(&stream(), COUNT).unwrap();
+    kernel.launch(&stream(), Launch::auto(COUNT), (&data, &mut halves, &mut sums)).unwrap();
+    let expected: Vec<f16> = numbers.iter().map(|number| f16::from_f32(*number)).collect();
+    assert_eq!(halves.to_host().unwrap(), expected);
+    let expected: Vec<f32> =
+        expected.chunks(8).map(|eight| eight.iter().map(|half| half.to_f32()).sum()).collect();
+    assert_eq!(sums.to_host().unwrap(), expected);
 }

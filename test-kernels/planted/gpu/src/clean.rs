@@ -214,7 +214,7 @@ unsafe fn allowed(out: *mut u32) {
 /// Text may have memory of the host.
 #[kernel]
 unsafe fn prints(out: *mut u32) {
-    if own() % 16 == 0 {
+    if own().is_multiple_of(16) {
         printf!("%u\n", own() as u32);
     }
     unsafe { out.add(global()).write(1) };

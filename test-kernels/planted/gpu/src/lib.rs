@@ -15,7 +15,11 @@
 //! A line that takes part in the fault of a kernel ends in `//~`. The program `corpus` in `tests/` launches all of them on the
 //! emulated device and compares; the package `planted` launches one of them on a device.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
-#![allow(clippy::missing_safety_doc, reason = "each kernel is launched in one way, by the table beside it")]
+#![allow(
+    clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
+    reason = "each kernel is launched in one way, by the table beside it, and does on purpose what is wrong"
+)]
 
 /// The table of a module: a line for each kernel, of what `warpsmith check` finds in it, what finds it on a GPU, and its launch.
 macro_rules! cases {

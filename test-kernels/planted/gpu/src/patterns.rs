@@ -286,8 +286,8 @@ unsafe fn queue_without_flags(data: *mut u32) {
 /// One lane counts for its warp, without an atomic.
 #[kernel]
 unsafe fn warp_aggregated_plainly(data: *mut u32) {
-    let lanes = warp::ballot(u32::MAX, global() % 3 == 0).count_ones();
-    if own() % 32 == 0 {
+    let lanes = warp::ballot(u32::MAX, global().is_multiple_of(3)).count_ones();
+    if own().is_multiple_of(32) {
         unsafe { *data += lanes }; //~
     }
 }

@@ -37,7 +37,7 @@ unsafe fn warp_error(data: *mut u32, sum: *mut u32) {
     let (first, second) = (shared_array![u32; 64], shared_array![u32; 2]);
     unsafe {
         first.add(own()).write(data.add(own()).read() + own() as u32); //~
-        if own() % 32 == 0 {
+        if own().is_multiple_of(32) {
             let warp = own() / 32;
             second.add(warp).write(0);
             for i in 0..32 {
@@ -107,7 +107,7 @@ unsafe fn unguarded_test(data: *mut u32) {
 /// Indigo's raceBug: places in a worklist are given out by a plain counter.
 #[kernel]
 unsafe fn worklist_without_atomics(data: *mut u32) {
-    if global() % 2 == 0 {
+    if global().is_multiple_of(2) {
         unsafe {
             let place = data.read(); //~
             data.write(place + 1); //~
@@ -122,7 +122,7 @@ unsafe fn warps_without_barrier(data: *mut u32) {
     let sums = shared_array![u32; 2];
     let sum = warp::reduce_add(u32::MAX, own() as u32);
     unsafe {
-        if own() % 32 == 0 {
+        if own().is_multiple_of(32) {
             sums.add(own() / 32).write(sum); //~
         }
         if own() == 0 {
@@ -169,7 +169,7 @@ unsafe fn pull(data: *mut u32) {
 /// Indigo's worklist, right.
 #[kernel]
 unsafe fn worklist(data: *mut u32) {
-    if global() % 2 == 0 {
+    if global().is_multiple_of(2) {
         unsafe {
             let place = at(data, 0).fetch_add(1, Ordering::Relaxed);
             data.add(1 + place as usize).write(global() as u32);

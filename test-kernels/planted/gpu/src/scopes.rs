@@ -10,7 +10,7 @@ use gpu_std::prelude::*;
 /// The first thread of the first warp, and that of the second.
 fn leader() -> Option<u32> {
     let own = thread::linear_in_block();
-    (own % 32 == 0).then_some(own / 32)
+    own.is_multiple_of(32).then_some(own / 32)
 }
 
 /// The block, of its first thread.
@@ -230,7 +230,7 @@ unsafe fn race_interwarp_dev_blklock_no_stf_waw(data: *mut u32) {
             }
             Some(_) => {
                 block_lock(data);
-                data.add(1).write(2); //~
+                data.add(1).write(data.add(1).read() + 2); //~
                 block_fence();
                 block_unlock(data);
             }
@@ -252,7 +252,7 @@ unsafe fn race_interwarp_dev_blklock_no_tf_waw(data: *mut u32) {
             Some(_) => {
                 block_lock(data);
                 block_fence();
-                data.add(1).write(2); //~
+                data.add(1).write(data.add(1).read() + 2); //~
                 block_unlock(data);
             }
             None => {}

@@ -301,7 +301,7 @@ unsafe fn unwritten(out: *mut u32) {
 unsafe fn half_unwritten(out: *mut u32) {
     let tile = shared_array![u32; 64];
     unsafe {
-        if own() % 2 == 0 {
+        if own().is_multiple_of(2) {
             tile.add(own()).write(1);
         }
         thread::sync_threads();

@@ -45,8 +45,9 @@ impl Buffer {
         let layout = check::with_red_zones(Layout::from_size_align(of.bytes, 512).unwrap()).unwrap();
         // SAFETY: the layout has a size; the buffer begins within it.
         let address = unsafe { alloc(layout.0).add(layout.1) };
+        let fill = if of.contents == Contents::Uninit { check::FILL } else { 0 };
         // SAFETY: within the layout.
-        unsafe { address.write_bytes(0, of.bytes) };
+        unsafe { address.write_bytes(fill, of.bytes) };
         check::allocated(address as usize, of.bytes);
         match of.contents {
             Contents::Zeros => check::written(address as usize, of.bytes),
