@@ -83,6 +83,17 @@ pub enum Fault {
         waiting: Vec<Waiting>,
     },
 
+    /// A block has overwritten bytes around its shared memory.
+    #[error("kernel `{kernel}` wrote outside its shared memory in block {}: {message}", Index(block))]
+    RedZone {
+        /// The kernel's name.
+        kernel: &'static str,
+        /// The block.
+        block: [u32; 3],
+        /// Which bytes of which piece.
+        message: String,
+    },
+
     /// The launch itself is impossible. Nothing ran.
     #[error("kernel `{kernel}` cannot be launched: {message}")]
     InvalidLaunch {
@@ -144,6 +155,7 @@ impl Fault {
             | Fault::Collective { kernel, .. }
             | Fault::Deadlock { kernel, .. }
             | Fault::Livelock { kernel, .. }
+            | Fault::RedZone { kernel, .. }
             | Fault::InvalidLaunch { kernel, .. }
             | Fault::Check { kernel, .. }
             | Fault::OutOfStacks { kernel, .. }
@@ -158,6 +170,7 @@ impl Fault {
             | Fault::Collective { block, .. }
             | Fault::Deadlock { block, .. }
             | Fault::Livelock { block, .. }
+            | Fault::RedZone { block, .. }
             | Fault::OutOfStacks { block, .. }
             | Fault::OutOfShadow { block, .. } => Some(*block),
             Fault::Check { findings, .. } => findings.iter().find_map(|f| Some(f.access.as_ref()?.block)),
@@ -189,6 +202,7 @@ impl Fault {
             Fault::Panic { message, .. }
             | Fault::Collective { message, .. }
             | Fault::InvalidLaunch { message, .. } => message.clone(),
+            Fault::RedZone { message, .. } => format!("shared memory: {message}"),
             Fault::Deadlock { waiting, note, .. } => {
                 format!("deadlock: every thread waits{}{}", Lines(waiting), Note(note))
             }

@@ -69,6 +69,12 @@ pub fn warp_lanes() -> u32 {
 /// The lanes of warp `warp` in a block of `threads`, as a mask.
 #[inline]
 pub(crate) fn lanes_of_warp(threads: u32, warp: u32) -> u32 {
-    let lanes = threads - warp * 32;
-    if lanes >= 32 { u32::MAX } else { (1 << lanes) - 1 }
+    let lanes = lanes_in_warp(threads, warp);
+    if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 }
+}
+
+/// The number of lanes of warp `warp` in a block of `threads`.
+#[inline]
+pub(crate) fn lanes_in_warp(threads: u32, warp: u32) -> u32 {
+    (threads - warp * 32).min(32)
 }

@@ -203,6 +203,11 @@ impl Checker {
         found
     }
 
+    /// Whether anything was found.
+    pub fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+
     /// A block is about to run, at place `number` of those that run at once.
     pub fn begin_block(&mut self, number: u32, linear: u64, index: [u32; 3], threads: u32) {
         self.clocks.begin_block(number, linear as u32, index, threads);

@@ -39,7 +39,7 @@ pub(super) fn arguments(launch: &Subject<'_>) -> Vec<Argument> {
                     elements: Some((param.size, word(1))),
                 });
             }
-            ParamKind::Value => {}
+            ParamKind::Value | ParamKind::Shared => {}
             _ if count == 1 => found.push(Argument { name: param.name, start: word(0), elements: None }),
             _ => {}
         }
