@@ -36,6 +36,24 @@ pub struct PointerMut<T>(PhantomData<T>);
 /// as that is; where there is nothing, as a null pointer and length 0.
 pub struct Optional<M>(PhantomData<M>);
 
+/// The markers of slices, with those of views in two and three dimensions of the same elements.
+pub trait SliceMarker {
+    /// That of `Slice2`.
+    type Rows;
+    /// That of `Slice3`.
+    type Planes;
+}
+
+impl<T> SliceMarker for Slice<T> {
+    type Rows = Slice2<T>;
+    type Planes = Slice3<T>;
+}
+
+impl<T> SliceMarker for AtomicSlice<T> {
+    type Rows = AtomicSlice2<T>;
+    type Planes = AtomicSlice3<T>;
+}
+
 /// The markers of parameters that are a pointer and a length.
 pub trait PointerAndLength {}
 

@@ -3,9 +3,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use warpsmith_check::{Options, run};
 
+use crate::check::EXAMPLES;
 use crate::error::{Error, Result};
 use crate::process::{ask, find};
 
@@ -14,28 +16,38 @@ const PLANTED: &[&str] = &["test", "--package", "planted-gpu", "--test", "corpus
 const PLANTED_RELEASE: &[&str] = &["test", "--release", "--package", "planted-gpu", "--test", "corpus"];
 /// Tests whose kernels are clean: nothing may be found in them.
 const DEVICE_LIBRARY: &[&str] = &["test", "--package", "gpu-std", "--test", "emulated"];
+/// Those of the facade, of kernels in tests, and of kernels that use crates from the registry.
 const OPERATIONS: &[&str] =
-    &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::"];
+    &["test", "--package", "warpsmith", "--test", "device", "--", "ops::", "launch::", "random::"];
 
-/// All of them.
+/// All of them, the examples too.
 pub fn check_kernels(root: &Path) -> Result<()> {
-    check_device_library(root)?;
-    check(root, OPERATIONS, None)?;
-    check(root, PLANTED_RELEASE, None)?;
+    let mut times = vec![check_device_library(root)?, timed("operations", || check(root, OPERATIONS, None))?];
+    times.push(timed("examples", || {
+        EXAMPLES.iter().try_for_each(|name| check(root, &["run", "--example", name, "--", "cpu"], None))
+    })?);
+    times.push(timed("planted faults in release", || check(root, PLANTED_RELEASE, None))?);
     let own = version(&mut Command::new("rustc"));
     for (rustc, version) in compilers() {
         if own.as_ref() != Some(&version) {
             println!("==> {version}");
-            check(root, PLANTED, Some(rustc))?;
+            times.push(timed(&version, || check(root, PLANTED, Some(rustc)))?);
         }
     }
+    println!("Nothing found: {}.", times.join(", "));
     Ok(())
 }
 
-/// The corpus, and the tests of the device library.
-pub fn check_device_library(root: &Path) -> Result<()> {
-    check(root, PLANTED, None)?;
-    check(root, DEVICE_LIBRARY, None)
+/// The corpus, and the tests of the device library. Returns the time of each, in words.
+pub fn check_device_library(root: &Path) -> Result<String> {
+    let planted = timed("planted faults", || check(root, PLANTED, None))?;
+    Ok(format!("{planted}, {}", timed("device library", || check(root, DEVICE_LIBRARY, None))?))
+}
+
+fn timed(name: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
+    let start = Instant::now();
+    work()?;
+    Ok(format!("{name} {:.0} s", start.elapsed().as_secs_f64()))
 }
 
 /// The host compilers that are accepted: those of rustup's toolchains, and the system's; with their versions.

@@ -16,8 +16,9 @@ pub fn launch(case: &Case) -> [Result<(), Fault>; 3] {
 /// Launches a kernel with new buffers.
 pub fn launch_once(kernel: &'static KernelSpec, shape: Shape, order: Order) -> Result<(), Fault> {
     let buffers: Vec<Buffer> = shape.buffers.iter().map(Buffer::new).collect();
-    let args: Vec<*const c_void> =
-        buffers.iter().map(|buffer| std::ptr::from_ref(&buffer.address).cast()).collect();
+    let pointers = buffers.iter().map(|buffer| std::ptr::from_ref(&buffer.address).cast());
+    let lengths = shape.lengths.iter().map(|length| std::ptr::from_ref(length).cast());
+    let args: Vec<*const c_void> = pointers.chain(lengths).collect();
     let launch = Launch {
         kernel,
         grid: [shape.grid, 1, 1],
@@ -28,7 +29,7 @@ pub fn launch_once(kernel: &'static KernelSpec, shape: Shape, order: Order) -> R
         args: &args,
         order,
     };
-    // SAFETY: the kernels take one pointer for each buffer. Their faults stay within the red zones.
+    // SAFETY: the kernels take one pointer for each buffer, and the lengths. Their faults stay within the red zones.
     unsafe { warpsmith_emulator::run(&launch) }
 }
 
