@@ -200,11 +200,10 @@ mod tests {
     fn a_compiler_without_the_pass_is_an_error() {
         let version = r#"[ "$1" = --version ] && { echo "rustc 1.99.0 (other)"; exit; }; cat > /dev/null"#;
         let refuses = format!("{version}; echo \"error: unknown pass name 'tsan'\" >&2; exit 1");
-        let ignores = format!("{version}");
         for (name, script, said) in
-            [("refuses", refuses, "unknown pass name 'tsan'"), ("ignores", ignores, "it has no effect")]
+            [("refuses", &*refuses, "unknown pass name 'tsan'"), ("ignores", version, "it has no effect")]
         {
-            let (folder, options) = with_compiler(name, &script);
+            let (folder, options) = with_compiler(name, script);
             let error = probe(&options, &folder, "test --lib").unwrap_err().to_string();
             std::fs::remove_dir_all(&folder).unwrap();
             for part in
