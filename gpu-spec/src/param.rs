@@ -3,6 +3,8 @@
 
 use core::marker::PhantomData;
 
+use crate::{Extents2, Extents3};
+
 /// `value: T`, copied to the kernel.
 pub struct Value<T>(PhantomData<T>);
 /// `data: &[T]`: read by every thread.
@@ -24,13 +26,30 @@ pub struct SliceMut3<T>(PhantomData<T>);
 pub struct Pointer<T>(PhantomData<T>);
 /// `data: *mut T`, in an `unsafe` kernel.
 pub struct PointerMut<T>(PhantomData<T>);
-/// `data: Option<&[T]>`, `Option<&[Atomic<T>]>` or `Option<DisjointMut<T, M>>`, with the marker of what may be there. Passed
-/// as that is; where there is nothing, as a null pointer and length 0.
+/// An `Option` of a slice or view, such as `Option<&[T]>` or `Option<DisjointMut2<T, M>>`, with the marker of what may be
+/// there. Passed as that is; where there is nothing, as a null pointer and [`PointerAndExtent::EMPTY`].
 pub struct Optional<M>(PhantomData<M>);
 
-/// The markers of parameters that are a pointer and a length.
-pub trait PointerAndLength {}
+/// The markers of slices and views, which are two machine parameters: a pointer, and a length or extents.
+pub trait PointerAndExtent {
+    /// The second of them.
+    type Extent: Copy + 'static;
 
-impl<T> PointerAndLength for Slice<T> {}
-impl<T> PointerAndLength for AtomicSlice<T> {}
-impl<T> PointerAndLength for SliceMut<T> {}
+    /// The extent of no elements.
+    const EMPTY: &'static Self::Extent;
+}
+
+macro_rules! pointer_and_extent {
+    ($($($marker:ident),* => $extent:ty: $empty:expr;)*) => { $($(
+        impl<T> PointerAndExtent for $marker<T> {
+            type Extent = $extent;
+            const EMPTY: &'static $extent = &$empty;
+        }
+    )*)* };
+}
+
+pointer_and_extent! {
+    Slice, AtomicSlice, SliceMut => usize: 0;
+    Slice2, SliceMut2 => Extents2: Extents2::EMPTY;
+    Slice3, SliceMut3 => Extents3: Extents3::EMPTY;
+}
