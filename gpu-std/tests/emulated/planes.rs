@@ -325,9 +325,9 @@ fn add_optional(
     mut space: Option<DisjointMut3<u32>>,
 ) {
     let cell = thread::unique_2d();
-    let (x, y) = cell.get();
-    let value = a.and_then(|a| a.get(x, y).copied()).unwrap_or(7)
-        + b.and_then(|b| b.get(x, y, 1).copied()).unwrap_or(70);
+    let [row, column] = cell.get();
+    let value = a.and_then(|a| a.get([row, column]).copied()).unwrap_or(7)
+        + b.and_then(|b| b.get([1, row, column]).copied()).unwrap_or(70);
     if let Some(element) = plane.as_mut().and_then(|plane| plane.get_mut(cell)) {
         *element = value;
     }

@@ -26,10 +26,10 @@ pub fn weigh(
     bias: Option<Slice3<f32>>,
 ) {
     let cell = thread::unique_2d();
-    let (x, y) = cell.get();
-    let Some(&value) = values.get(x, y) else { return };
-    let weight = weights.map_or(1.0, |weights| weights.get(x, y).copied().unwrap_or(0.0));
-    let bias = bias.and_then(|bias| bias.get(x, y, 0)).copied().unwrap_or(0.0);
+    let [row, column] = cell.get();
+    let Some(&value) = values.get([row, column]) else { return };
+    let weight = weights.map_or(1.0, |weights| weights.get([row, column]).copied().unwrap_or(0.0));
+    let bias = bias.and_then(|bias| bias.get([0, row, column])).copied().unwrap_or(0.0);
     if let Some(out) = out.as_mut().and_then(|out| out.get_mut(cell)) {
         *out = value * weight + bias;
     }
